@@ -10,7 +10,7 @@ import Vocabulary
 @testable import Agent
 @testable import Transport
 
-/// check.run: a connection beside the session's own, step by step.
+/// check.run: a connection besides the session's own, made step by step.
 struct EndpointCheckTests {
     private func check(
         _ endpoint: String, until last: CheckStep = .connect, hasProxy: Bool = false,
@@ -162,7 +162,7 @@ struct CheckRunTests {
     }
 
     @Test func `what the server says is told, and so is a server that is not there`() async throws {
-        // No other test is given this port, as it may be that of a server that was stopped.
+        // No other test gets this port; any other might be that of a server that was stopped.
         let nobody = "endpoints = [\"mqtt://127.0.0.1:1\"]\nuser = \"a\"\nautoconnect = false\n"
         try await DaemonUnderTest.run(autoconnect: false, files: ["sessions.d/nobody.toml": nobody]) { daemon in
             let peer = try await daemon.peer()

@@ -10,7 +10,7 @@ import Testing
 @testable import DurableStore
 
 struct CommitQueueTests {
-    /// What a test hears of the queue.
+    /// What the queue reports to a test.
     private enum Event: Hashable, Sendable {
         case done(Int, CommitQueue.Outcome)
         case failing(StoreError?)
@@ -24,7 +24,7 @@ struct CommitQueueTests {
         var main: SessionName
         var path: String
 
-        /// Commits several things in one turn of the loop, and waits for the last.
+        /// Commits several batches in one turn of the loop, and waits for the last one.
         func commit(_ batches: [[SessionChange]], areCumulative: Bool = false) async throws {
             try await enqueue(batches, areCumulative)
             _ = try await events.first { event -> Bool? in
@@ -144,7 +144,7 @@ struct CommitQueueTests {
     @Test func `when messages are refused, everything else is durable and their publishers are told`() async throws {
         try await Self.run { bench in
             try await bench.commit([[Self.insert(5)]])
-            // A sequence that is not above the last is a message that the store cannot take.
+            // A sequence number that is not above the last one makes a message that the store cannot take.
             try await bench.commit([
                 [.mqtt(.setEstablished(true))], [Self.insert(5), .mqtt(.setAssignedClientID("x"))], [],
             ])
@@ -314,6 +314,6 @@ struct CommitQueueTests {
 }
 
 extension Arrivals {
-    /// From their loop.
+    /// Appends from the loop that they belong to.
     fileprivate nonisolated func note(_ element: Element) { assumeIsolated { $0.append(element) } }
 }

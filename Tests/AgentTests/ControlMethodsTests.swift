@@ -84,7 +84,7 @@ struct ControlMethodsTests {
             let peer = try await daemon.watcher()
             for number in 1...20 {
                 let gone = try await daemon.peer()
-                // Some have their watch for certain, the others may be gone before their call is carried out.
+                // Half of them certainly have their watch; the others may be gone before their call is carried out.
                 if number.isMultiple(of: 2) { try await gone.call("session.watch") }
                 try await gone.send(#"{"jsonrpc":"2.0","id":1,"method":"session.watch"}"#)
                 try await gone.send(
@@ -181,7 +181,7 @@ struct ControlMethodsTests {
         }
     }
 
-    /// A connection whose peer has these roles, on one end of a socket pair.
+    /// A connection on one end of a socket pair, whose peer has these roles.
     private func peer(_ roles: Set<Role>, of daemon: DaemonUnderTest) async throws -> ControlPeer {
         var ends: [CInt] = [0, 0]
         try #require(socketpair(AF_UNIX, CInt(SOCK_STREAM.rawValue), 0, &ends) == 0)
@@ -216,7 +216,7 @@ struct ControlMethodsTests {
             #expect(await daemon.registry.watchers.count == 1)
             let known = try await peer.call("session.watch", #"{"since":\#(sequence),"epoch":"\#(epoch)"}"#)
             #expect(known["restarted"] == .bool(false))
-            // Far from what may happen meanwhile.
+            // Far above what may happen meanwhile.
             for foreign in [#"{"since":\#(sequence),"epoch":"x"}"#, #"{"since":\#(sequence + 1000)}"#] {
                 let late = try await daemon.peer()
                 #expect(try await late.call("session.watch", foreign)["restarted"] == .bool(true))
@@ -231,7 +231,7 @@ struct ControlMethodsTests {
         try await DaemonUnderTest.run(autoconnect: false) { daemon in
             let peer = try await peer(roles, of: daemon)
             for method in ControlMethods.all {
-                // Without parameters a permitted call fails for another reason at most.
+                // Without parameters, a permitted call can only fail for another reason.
                 let answer = try await peer.answer(try await peer.request(method.name))
                 let isDenied = answer["error"]?["data"]?["code"] == "not-permitted"
                 #expect(isDenied == (method.role.map { !roles.contains($0) } ?? false), "\(method.name)")
@@ -279,7 +279,7 @@ struct ControlMethodsTests {
                 try ParameterDecoder.decodeLeniently(SessionSnapshot.self, from: listed).sessions.map(\.session) == [
                     "main"
                 ])
-            // It could name any file and command: whoever may only control has no business with that.
+            // The configuration could name any file and command, so the role `control` is not enough.
             let admin = try await peer(Set(Role.allCases), of: daemon)
             await #expect(throws: ControlPeer.CallFailure(code: "not-permitted")) {
                 try await admin.call("check.run", wanted(file))

@@ -8,10 +8,10 @@ actor ControlPeer {
     nonisolated let eventLoop: any EventLoop
     nonisolated var unownedExecutor: UnownedSerialExecutor { eventLoop.executor.asUnownedSerialExecutor() }
 
-    /// The lines that the daemon sent: all of them, and the two kinds of them. A test waits for events and answers
-    /// independently of each other.
+    /// The lines that the daemon sent: all of them, and separately the answers and the notifications. A test waits for
+    /// answers and for notifications independently of each other.
     struct Lines: Sendable {
-        /// `nil` at their end.
+        /// Ends with `nil`.
         let all: Arrivals<JSONValue?>
         let answers: Arrivals<JSONValue>
         let notifications: Arrivals<JSONValue>
@@ -46,7 +46,7 @@ actor ControlPeer {
         return ControlPeer(channel, lines)
     }
 
-    /// On one end of a socket pair.
+    /// Makes a peer on one end of a socket pair.
     static func adopt(_ descriptor: CInt, on eventLoop: any EventLoop) async throws -> ControlPeer {
         let lines = Lines(eventLoop: eventLoop)
         let channel = try await bootstrap(eventLoop, lines, reads: true).withConnectedSocket(descriptor).get()
@@ -74,7 +74,7 @@ actor ControlPeer {
         try await channel.writeAndFlush(ByteBuffer(string: text))
     }
 
-    /// Writes without waiting for anything.
+    /// Writes the text `count` times without waiting.
     func pour(_ text: String, count: Int) {
         let buffer = ByteBuffer(string: text)
         for _ in 0..<count { channel.write(buffer, promise: nil) }
@@ -89,7 +89,8 @@ actor ControlPeer {
 
     func close() async throws { try await channel.close() }
 
-    /// Sends a request and does not wait.
+    /// Sends a request without waiting for the answer.
+    ///
     /// - Returns: its id.
     @discardableResult
     func request(_ method: String, _ parameters: String = "{}") async throws -> Int {
@@ -100,22 +101,22 @@ actor ControlPeer {
 
     /// - Returns: the whole answer.
     func answer(_ id: Int) async throws -> JSONValue {
-        // Answers come in any order: this one may have been passed over in waiting for another.
+        // Answers come in any order: this one may have been skipped while waiting for another one.
         if let line = await received.answers.all.first(where: { $0["id"] == .integer(Int64(id)) }) { return line }
         return try await received.answers.first { line in line["id"] == .integer(Int64(id)) ? line : nil }
     }
 
-    /// - Returns: the answer's result; throws its error.
+    /// Calls a method and returns its result, or throws its error.
     @discardableResult
     func call(_ method: String, _ parameters: String = "{}") async throws -> JSONValue {
-        // A test may ask until something is so: its time limit must end that.
+        // A test may repeat a call until something is true; its time limit must end that.
         try Task.checkCancellation()
         let answer = try await answer(try await request(method, parameters))
         guard let result = answer["result"] else { throw CallFailure(code: answer["error"]?["data"]?["code"]?.text) }
         return result
     }
 
-    /// The next notification that has these members.
+    /// Waits for the next notification with these members.
     func notification(_ method: String, _ members: [String: JSONValue] = [:]) async throws -> JSONValue {
         try await received.notifications.first { line in
             guard line["method"] == .string(method), let parameters = line["params"],
@@ -147,7 +148,7 @@ private final class LineHandler: ChannelInboundHandler {
 
     private let lines: ControlPeer.Lines
     private var buffer = ByteBuffer()
-    /// How many bytes of the buffer hold no end of a line.
+    /// How many bytes of the buffer are known to hold no end of a line.
     private var searched = 0
 
     init(_ lines: ControlPeer.Lines) {

@@ -39,7 +39,7 @@ struct ControlSchedulerTests {
 
         mutating func wrote(_ bytes: Int, _ id: Int) { scheduler.wrote(bytes, to: .init(rawValue: id), at: now) }
         mutating func read(_ bytes: Int, _ id: Int) { scheduler.read(bytes, by: .init(rawValue: id), at: now) }
-        /// The first turn of a pass.
+        /// Begins a pass, and returns its first turn.
         mutating func turn() -> Int? {
             scheduler.beginPass()
             return scheduler.nextTurn()?.rawValue
@@ -136,7 +136,7 @@ struct ControlSchedulerTests {
         #expect(socket.scheduler.memory.held(by: .init(rawValue: 0)) == 24 * Self.mib)
         #expect(socket.buffered(40 * Self.kib, hasLine: false, 1) == false, "that is all of one user")
         #expect(socket.turn() == nil)
-        // The line is complete, and its call takes it over.
+        // The line is complete, and its memory passes to its call.
         _ = socket.buffered(20 * Self.mib, hasLine: true, 0)
         #expect(socket.turn() == 0)
         #expect(socket.begin(.message, bytes: 20 * Self.mib, 0) == true)
@@ -165,7 +165,7 @@ struct ControlSchedulerTests {
         #expect(socket.buffered(0, parsed: line, hasLine: false, tookLine: true, 0) == true)
         #expect(socket.buffered(2 * Self.mib, parsed: line, hasLine: false, 0) == false)
         #expect(socket.turn() == nil)
-        // It is parsed, and its call gives the room back.
+        // The line is parsed, and its call gives the memory back.
         #expect(socket.buffered(line + 2 * Self.mib, hasLine: true, 0) == false)
         #expect(socket.turn() == 0)
         #expect(socket.begin(.message, bytes: line, 0) == true)
@@ -234,7 +234,7 @@ struct ControlSchedulerTests {
             #expect(socket.scheduler.stalled(at: socket.now) == nil)
             socket.read(64 * Self.kib, 0)
         }
-        // It holds nothing any more.
+        // It no longer holds anything.
         #expect(socket.buffered(2 * Self.mib, hasLine: false, 1) == true)
         #expect(socket.scheduler.nextDeadline == nil)
     }
@@ -313,7 +313,7 @@ struct ControlSchedulerTests {
 
     // MARK: All together
 
-    /// What 128 connections have always more of, and what one of these calls costs in time: as measured, in microseconds.
+    /// What 128 connections always have more of, and what one of these calls costs in microseconds, as measured.
     private struct Hogs: CustomTestStringConvertible {
         var name: String
         var kind: CallKind
@@ -337,7 +337,8 @@ struct ControlSchedulerTests {
         var (time, asked, arrived) = (0, 0, false)
         var waits: [Int] = []
         while waits.count < 60 {
-            // The loop looks, and reads what the publisher has sent since. It sends the next message 2 ms after the answer.
+            // The loop reads what the publisher has sent since. The publisher sends the next message 2 ms after the
+            // answer.
             if !arrived, time >= asked {
                 arrived = true
                 _ = socket.buffered(200, hasLine: true, 128)
@@ -361,7 +362,8 @@ struct ControlSchedulerTests {
                 _ = socket.buffered(30 * Self.kib, hasLine: true, tookLine: true, id)
             }
         }
-        // While all are new, one turn of each other; then one pass, and rarely what others have come to lack meanwhile.
+        // While all connections are new, each of the others has one turn. After that the wait is one pass, and rarely
+        // also what others have come to lack meanwhile.
         #expect(waits[0] < 128 * 1300, "\(hogs.name): \(waits[0]) µs at first")
         let later = waits.dropFirst()
         #expect(later.allSatisfy { $0 < 40_000 } && later.count { $0 > 5000 } <= 3, "\(hogs.name): \(waits)")
@@ -418,7 +420,7 @@ struct ControlSchedulerTests {
             default:
                 while let id = socket.turn() { #expect(id < users.count) }
             }
-            // What is buffered here jumps by 3 MiB at once, which no socket does, and is taken anyway.
+            // The buffered bytes jump by 3 MiB here, which no socket does, and are accepted anyway.
             #expect(socket.scheduler.memory.borrowed <= (48 + 3 * users.count) * Self.mib)
         }
         for id in 0..<users.count { socket.scheduler.disconnect(.init(rawValue: id)) }

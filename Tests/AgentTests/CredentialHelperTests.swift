@@ -10,7 +10,7 @@ import Testing
 
 /// Real helper commands, well-behaved and not.
 @Suite struct CredentialHelperTests {
-    /// Only what hangs comes to it: other tests may keep every thread busy for longer than a helper has.
+    /// Reached only by what hangs: other tests may keep every thread busy for longer than a helper is given.
     private static let patience = Duration.seconds(120)
 
     private func failure(_ script: String, timeLimit: Duration = patience) async throws -> String {
@@ -59,7 +59,7 @@ import Testing
     }
 
     @Test func `has nothing to read and none of the daemon's files`() async throws {
-        // Not closed on exec, as a careless library would open it.
+        // Not closed on exec, as when a careless library opens it.
         let descriptor = open("/proc/self/maps", O_RDONLY)
         defer { close(descriptor) }
         #expect(try await token("cat; readlink /proc/$$/fd/* | grep -c maps; true") == "0")
@@ -81,7 +81,7 @@ import Testing
 
     // MARK: Not well-behaved
 
-    /// Lets others run until something is so; how long that takes is the kernel's business.
+    /// Lets others run until a condition is true; how long that takes depends on the kernel.
     private func until(_ isSo: () -> Bool) async {
         let deadline = ContinuousClock.now + .seconds(180)
         while !isSo(), ContinuousClock.now < deadline { try? await Task.sleep(for: .milliseconds(10)) }

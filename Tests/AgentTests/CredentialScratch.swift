@@ -13,7 +13,7 @@ final class CredentialScratch: Sendable {
 
     deinit { TemporaryDirectory.remove(path) }
 
-    /// A new file; one that is there is overwritten.
+    /// Writes a file, replacing an existing one.
     @discardableResult
     func write(_ name: String, _ text: String, mode: mode_t = 0o600) throws -> String {
         let file = "\(path)/\(name)"
@@ -24,9 +24,10 @@ final class CredentialScratch: Sendable {
         return file
     }
 
-    /// A helper command: a shell script that knows its directory as `$here`.
+    /// Writes a helper command: a shell script that knows its directory as `$here`.
     func helper(_ script: String) throws -> [String] {
-        // A program is not run while it is open for writing, and a fork of another test may have it open: the shell reads it.
+        // A file that is open for writing cannot be executed, and a fork of another test may have it open; so the shell
+        // reads it.
         ["/bin/sh", try write("helper", "here='\(path)'\n\(script)\n")]
     }
 
@@ -38,7 +39,7 @@ final class CredentialScratch: Sendable {
         return String(decoding: bytes.prefix(count), as: UTF8.self)
     }
 
-    /// The process identifiers in a file that a helper wrote, one a line.
+    /// Returns the process ids in a file that a helper wrote, one per line.
     func processes(_ name: String) -> [pid_t] {
         (read(name) ?? "").split(separator: "\n").compactMap { pid_t($0) }
     }
@@ -46,7 +47,7 @@ final class CredentialScratch: Sendable {
     struct Failure: Error {}
 }
 
-/// Whether a process is there and not only waits for its parent to look.
+/// Whether a process exists and is not a zombie.
 func isRunning(_ process: pid_t) -> Bool {
     guard let file = fopen("/proc/\(process)/stat", "re") else { return false }
     defer { fclose(file) }

@@ -6,7 +6,7 @@ import Testing
 
 /// Real files, watched by the kernel.
 @Suite(.timeLimit(.minutes(10))) struct CredentialWatchTests {
-    /// Waits until the watch tells of a change, which `change` makes once it watches.
+    /// Waits until the watch reports a change, which `change` makes after the watch has started.
     private func change(_ path: String, last: FileMark?, _ change: () throws -> Void) async throws {
         let (changes, continuation) = AsyncStream.makeStream(of: Void.self)
         let watch = try CredentialWatch(path, last: last) { continuation.yield() }
@@ -76,7 +76,7 @@ import Testing
         try scratch.write("token", "")
         try scratch.write("token", "new")
         var iterator = changes.makeAsyncIterator()
-        // The first change that it tells of is that of the file, with something in it.
+        // The first change that it reports is that of the file with contents.
         let seen = await iterator.next()
         #expect(seen != .some(nil) && seen != .some(last))
         _ = consume watch

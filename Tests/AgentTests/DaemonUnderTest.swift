@@ -46,8 +46,8 @@ final class RecordingLog: Sendable {
     }
 }
 
-/// A whole daemon in this process: configuration files, store, sessions and control socket are real; only the service
-/// manager is not there. Its MQTT server runs beside it on the same loop.
+/// A whole daemon in this process. Configuration files, store, sessions and control socket are real; only the service
+/// manager is missing. Its MQTT server runs beside it on the same loop.
 struct DaemonUnderTest: Sendable {
     let directory: TemporaryDirectory
     let server: LoopbackServer
@@ -61,7 +61,7 @@ struct DaemonUnderTest: Sendable {
     var registry: SessionRegistry { daemon.registry }
     var socket: String { "\(directory.path)/control.sock" }
 
-    /// Runs a daemon with the session `main`, and what else is in `files`, for the duration of `body`.
+    /// Runs a daemon with the session `main` and the other files in `files` for the duration of `body`.
     static func run(
         _ extra: String = "", autoconnect: Bool = true, files: [String: String] = [:],
         prepare: (LoopbackServer) async throws -> Void = { _ in },
@@ -81,7 +81,7 @@ struct DaemonUnderTest: Sendable {
         try await group.shutdownGracefully()
     }
 
-    /// One life of the daemon.
+    /// Runs one life of the daemon.
     static func run(
         in directory: TemporaryDirectory, _ server: LoopbackServer, on group: MultiThreadedEventLoopGroup,
         bootID: String = "boot", configure: (inout SessionConfiguration) -> Void = { _ in },
@@ -167,7 +167,7 @@ struct DaemonUnderTest: Sendable {
         try await ControlPeer.connect(socket, on: eventLoop, reads: reads)
     }
 
-    /// A peer that watches and has seen the session reach a state.
+    /// Returns a peer that watches, and that has seen the session reach a state.
     func watcher(_ state: String = "connected", of session: String = "main") async throws -> ControlPeer {
         let peer = try await peer()
         let result = try await peer.call("session.watch")

@@ -9,7 +9,7 @@ import Testing
 @testable import Agent
 @testable import DurableStore
 
-/// A disk that gives back other bits than it was given: SQLite sees that its pages are sound, and not what is in them.
+/// A disk that returns other bits than were written: SQLite finds its pages sound, but their contents make no sense.
 @Suite(.timeLimit(.minutes(10)))
 struct DamagedStateTests {
     @Test func `a session whose stored state makes no sense is failed and says so, and the others run`() async throws {
@@ -36,7 +36,7 @@ struct DamagedStateTests {
                 await #expect(throws: ControlPeer.CallFailure(code: "wrong-state")) {
                     try await peer.call("session.connect", #"{"session":"other"}"#)
                 }
-                // Somebody mends it.
+                // A person repairs it.
                 try file.execute("UPDATE consumer SET qos = 1")
                 try await peer.request("daemon.reload")
                 try await peer.state("connected", of: "other")
@@ -73,14 +73,14 @@ struct DamagedStateTests {
     {
         try await DaemonUnderTest.run(autoconnect: false) { daemon in
             let peer = try await daemon.watcher("disconnected")
-            // More than the daemon and SQLite hold in memory.
+            // More than the daemon and SQLite keep in memory.
             let text = String(repeating: "x", count: 900)
             for number in 0..<5000 {
                 try await peer.request(
                     "message.publish", #"{"session":"main","topic":"t","payload":"\#(number) \#(text)"}"#)
             }
             try await peer.call("message.publish", #"{"session":"main","topic":"t","payload":"last"}"#)
-            // From the log into the file, where the damage is.
+            // Moves the rows from the log into the file, where the damage is made.
             let path = "\(daemon.directory.path)/state/holdfast.db"
             try Database(path: path).execute("PRAGMA wal_checkpoint(TRUNCATE)")
             let file = try #require(fopen(path, "r+"))

@@ -3,7 +3,7 @@ import Testing
 
 @testable import Agent
 
-/// The document of rpc.discover, against a daemon that runs.
+/// The document of rpc.discover, compared with a running daemon.
 @Suite(.timeLimit(.minutes(5)))
 struct DiscoverAnswersTests {
     @Test func `what the daemon answers is what the document says`() async throws {
@@ -54,7 +54,7 @@ struct DiscoverAnswersTests {
         return methods.first { $0["name"] == .string(name) }
     }
 
-    /// Where a value is not what a schema says; members that the schema does not have are such places, too.
+    /// Returns the places where a value does not match a schema, including members that the schema does not have.
     private static func problems(_ value: JSONValue, _ schema: JSONValue, at path: String) -> [String] {
         guard let type = schema["type"] else { return schema.members?.isEmpty == true ? [] : ["\(path): no type"] }
         let types: [JSONValue] = if case .array(let types) = type { types } else { [type] }

@@ -53,7 +53,7 @@ struct DurableConsumerTests {
                 await Task.yield()
             }
             let disconnect = try await peer.request("session.disconnect", #"{"session":"main"}"#)
-            // It is alone in that.
+            // Only this peer's call waits.
             try await watcher.call("message.publish", #"{"session":"main","topic":"b","payload":"x"}"#)
             #expect(try await watcher.call("session.status", #"{"session":"main"}"#)["state"] == "connected")
             try await peer.startReading()
@@ -75,7 +75,7 @@ struct DurableConsumerTests {
             #expect(message["id"] == 1)
             #expect(message["duplicate"] == .bool(false))
             try await Self.acknowledged(daemon, 1)
-            // The program ends without a word.
+            // The program ends without notice.
             try await peer.close()
             let next = try await daemon.peer()
             let again = try await Self.subscribe(next)
@@ -96,7 +96,7 @@ struct DurableConsumerTests {
             let count = DurableConsumers.windowMessages + 100
             for number in 1...count { await daemon.server.publish("a/1", "\(number)", qos: .atLeastOnce) }
             try await Self.acknowledged(daemon, UInt16(count))
-            // A quarter of the window has to be free before more is read.
+            // A quarter of the window must be free before more is read.
             let first = DurableConsumers.windowMessages * 3 / 4
             for number in 1...first {
                 #expect(try await peer.notification("message.received")["payload"]?.text == "\(number)")
@@ -261,7 +261,7 @@ struct DurableConsumerTests {
     @Test func `a refusal for a program that another has taken over from ends nothing`() async throws {
         try await DaemonUnderTest.run { daemon in
             let (first, second) = (try await daemon.watcher(), try await daemon.peer())
-            // Wanted by somebody else as well, so that its answer still counts.
+            // Another program wants the filter too, so that its answer still counts.
             try await second.call("message.subscribe", #"{"session":"main","filter":"a/#"}"#)
             await daemon.server.set { $0.answersSubscribe = false }
             let request = try await first.request(
@@ -291,7 +291,7 @@ struct DurableConsumerTests {
             _ = try await daemon.server.packet { if case .subscribe = $0 { true } else { nil } }
             await daemon.server.set { $0.answersSubscribe = true }
             try await other.call("message.unsubscribe", #"{"session":"main","consumer":"billing"}"#)
-            // The connection to the server goes on, and nobody answers for the filter any more.
+            // The connection to the server stays up, and nobody will answer for the filter any more.
             #expect(try await peer.answer(request)["result"]?["grantedQoS"] == .null)
         }
     }

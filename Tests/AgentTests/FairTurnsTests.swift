@@ -6,7 +6,7 @@ import Vocabulary
 struct FairTurnsTests {
     typealias Turns = FairTurns<Int, String>
 
-    /// Everybody in `busy` has always more to do, which costs as much as it says.
+    /// Gives turns to members that always have more to do, at the costs given.
     private static func turns(
         _ turns: inout Turns, _ count: Int, busy: [Int: String], costs: [Int: Int] = [:]
     ) -> [Int] {
@@ -32,7 +32,7 @@ struct FairTurnsTests {
         for (member, user) in busy.sorted(by: { $0.key < $1.key }) { turns.add(member, of: user) }
         let order = Self.turns(&turns, 4000, busy: busy, costs: costs)
         let counts = [1, 2, 8, 9].map { member in order.count { $0 == member } }
-        // What a turn costs in itself comes to it: 6144, 2048 and 3072. Each member has a quarter.
+        // The cost of a turn itself is added: 6144, 2048 and 3072. Each member has a quarter.
         let quarters = zip(counts, [6144, 2048, 3072, 3072]).map { $0 * $1 }
         let most = quarters.max() ?? 0
         #expect(quarters.allSatisfy { $0 > most - 20_000 }, "\(quarters)")
@@ -51,7 +51,7 @@ struct FairTurnsTests {
             return member
         }
         for _ in 0..<(3 * hogs) { _ = serveOther() }
-        // Two of a thousand, as many as its turn costs of what theirs cost.
+        // On average at most a tenth of the others, and two more, go first: its turn costs less than a tenth of theirs.
         var between: [Int] = []
         for _ in 0..<1000 {
             turns.add(0, of: "a")
@@ -135,7 +135,8 @@ struct FairTurnsTests {
                 let cost = Int.random(in: 0...2048, using: &random)
                 turns.charge(cost, to: next)
                 for key in waiting.keys { waiting[key, default: 0] += cost + Turns.turnCost }
-                // Three users of four members each: what they use while one waits is bounded, however it comes and goes.
+                // Three users of four members each: what they use while one waits is bounded, however that one comes
+                // and goes.
                 #expect(waiting.values.allSatisfy { $0 <= 12 * 8192 })
             }
             #expect(turns.waiting == waiting.count)

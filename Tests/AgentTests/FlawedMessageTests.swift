@@ -16,7 +16,7 @@ struct FlawedMessageTests {
         try await DaemonUnderTest.run("[mqtt]\nversion = \"\(version)\"\nmaximum-packet-size = \"1KiB\"\n") { daemon in
             let peer = try await daemon.watcher()
             try await peer.call("message.subscribe", #"{"session":"main","filter":"a/#","qos":1,"consumer":"all"}"#)
-            // A topic with a wildcard and an escape sequence; then one message that is too large; then a good one.
+            // A topic with a wildcard and an escape sequence, then a message that is too large, then a good one.
             let topic = ByteBuffer(string: "a/#\u{1B}[2J")
             var bytes = ByteBuffer(bytes: [0x32])
             let rest: [UInt8] = [0x03, 0xE7] + (version == .five ? [0x00] : []) + [0x78]
@@ -25,7 +25,7 @@ struct FlawedMessageTests {
             bytes.writeImmutableBuffer(topic)
             bytes.writeBytes(rest)
             await daemon.server.send(bytes)
-            // MQTT 5 has told the server what is too large.
+            // With MQTT 5 the server has been told what is too large.
             let size = version == .five ? 5 : 5000
             await daemon.server.publish("a/large\n", String(repeating: "x", count: size), qos: .exactlyOnce)
             await daemon.server.publish("a/good", "x", qos: .atLeastOnce)

@@ -11,7 +11,7 @@ import Testing
 
 @Suite(.timeLimit(.minutes(10)))
 struct HistoryTests {
-    /// `from → to code` of every entry.
+    /// Returns `from → to code` for every entry.
     private static func changes(_ result: JSONValue) -> [String] {
         guard case .array(let entries)? = result["entries"] else { return [] }
         return entries.map { entry in
@@ -61,7 +61,7 @@ struct HistoryTests {
             try directory.makeSessions()
             try directory.write(
                 "sessions.d/main.toml", await DaemonUnderTest.session(daemon.server, user: "edge-43"))
-            // One that is down all the time tells the shutdown too.
+            // A session that is always down also has an entry for the shutdown.
             try directory.write(
                 "sessions.d/idle.toml",
                 await DaemonUnderTest.session(daemon.server, autoconnect: false, user: "edge-44"))

@@ -8,18 +8,18 @@ import Testing
 
 @testable import Agent
 
-/// What a program at the control socket may do without slowing another one down.
+/// What a program at the control socket can do without slowing another one down.
 ///
-/// All of it runs as the same user, which is the hardest case: between users the memory is shared first.
+/// All of it runs as one user, which is the hardest case: memory is shared between users first.
 @Suite(.timeLimit(.minutes(20)))
 struct HostileProgramTests {
-    /// What hostile programs do, on some connections each.
+    /// What hostile programs do, each on several connections.
     enum Behaviour: CaseIterable {
         case historyNeverRead, historyRead, historyAbandoned, listsNeverRead, batchesNeverRead, publishesNeverRead
         case lineWithoutEnd, oneByteEach, garbage, manyValues, deeplyNested, watchesNeverRead, subscriptionsNeverRead
         case deliveriesNeverMade, unknownMethods, notifications
 
-        /// On how many connections.
+        /// How many connections it uses.
         var connections: Int { self == .oneByteEach ? 100 : 6 }
 
         var readsAnswers: Bool {
@@ -29,7 +29,7 @@ struct HostileProgramTests {
             }
         }
 
-        /// What is sent on a connection, and how often.
+        /// What is sent on a connection, and how many times.
         var lines: (text: String, count: Int) {
             switch self {
             case .historyNeverRead, .historyRead, .historyAbandoned:
@@ -106,12 +106,12 @@ struct HostileProgramTests {
             _ = await daemon.store.statistics()
             for hog in hogs { try? await hog.close() }
             try await watcher.call("session.list")
-            // The daemon has noticed that they are gone when nothing of theirs is held any more.
+            // The daemon has noticed that they are gone once it holds nothing of theirs.
             while await daemon.control.memory.borrowed > 0 { try await watcher.call("session.list") }
         }
     }
 
-    /// As long as the history can be.
+    /// Records as many entries as the history can have.
     private static func recordHistory(of daemon: DaemonUnderTest) async throws {
         let name = try #require(SessionName("main"))
         let now = RFC3339.now.milliseconds
@@ -131,7 +131,8 @@ struct HostileProgramTests {
             _ = try await gone.lines.first { $0 }
             try await gone.close()
             while await daemon.control.runningReads > 0 { try await peer.call("session.list") }
-            // Between two reads none runs. When the daemon has noticed that the program is gone, nothing of it is held.
+            // Between two reads none runs. Once the daemon has noticed that the program is gone, it holds nothing of
+            // it.
             while await daemon.control.memory.borrowed > 0 { try await peer.call("session.list") }
             #expect(await daemon.control.runningReads == 0)
         }
@@ -168,7 +169,7 @@ struct HostileProgramTests {
             }
             #expect(answers.count == 200)
             #expect(answers.allSatisfy { $0["result"]?["accepted"] == .bool(true) })
-            // Some commits also take what is delivered out again.
+            // Some commits also remove what has been delivered.
             #expect(await daemon.store.statistics().commits - before < 150)
         }
     }
@@ -195,7 +196,7 @@ struct HostileProgramTests {
         try await DaemonUnderTest.run(limits) { daemon in
             let (peer, subscriber) = (try await daemon.watcher(), try await daemon.peer())
             try await subscriber.call("message.subscribe", #"{"session":"main","filter":"in"}"#)
-            // No text, so it is base64: every group of four characters stands for three bytes.
+            // This is not text, so it is base64: each group of four characters stands for three bytes.
             let base64 = String(repeating: "////", count: (16 << 20) / 3)
             try await peer.call(
                 "message.publish", #"{"session":"main","topic":"out","payloadBase64":"\#(base64)","wait":"delivered"}"#)

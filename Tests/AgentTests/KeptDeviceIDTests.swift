@@ -21,7 +21,7 @@ struct KeptDeviceIDTests {
             #expect(next != first)
             #expect(DeviceID.kept(in: folder) == next)
         }
-        // Where nothing can be written there is one all the same.
+        // There is a device id even where nothing can be written.
         #expect(DeviceID.kept(in: "\(folder)/nowhere") != nil)
     }
 }

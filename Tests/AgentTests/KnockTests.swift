@@ -10,7 +10,7 @@ import Testing
 
 @testable import Agent
 
-/// Bare looks at endpoints, with real connections.
+/// Knocks on endpoints, with real connections.
 @Suite(.timeLimit(.minutes(10)))
 struct KnockTests {
     @Test func `a server that is back is noticed while the session waits, and its connection is used`() async throws {

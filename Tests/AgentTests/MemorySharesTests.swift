@@ -10,7 +10,7 @@ struct MemorySharesTests {
         return shares
     }
 
-    /// Takes one byte after the other until there is no room.
+    /// Takes byte after byte until there is no room.
     private static func fill(_ shares: inout MemoryShares<Int, String>, _ member: Int) {
         while shares.take(1, for: member) {}
     }

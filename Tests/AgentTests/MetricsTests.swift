@@ -176,7 +176,7 @@ struct DaemonMetricsTests {
             await #expect(throws: ControlPeer.CallFailure(code: "invalid-parameters")) {
                 try await peer.call("daemon.logLevel", #"{"level":"debgu"}"#)
             }
-            // The level is that of the process; another test's daemon may set it.
+            // The level belongs to the process, so another test's daemon may set it.
             let level = try await peer.call("daemon.logLevel")["level"]?.text ?? ""
             #expect(Logger.Level(rawValue: level) != nil)
         }

@@ -7,7 +7,7 @@ import Testing
 
 /// The dashboard and the alert rules in Examples/Monitoring.
 struct MonitoringExampleTests {
-    /// What a query may name: every sample of every family that a daemon has.
+    /// Returns what a query may name: every sample of every family that a daemon has.
     private static func samples(_ text: String) -> Set<String> {
         var samples: Set<String> = []
         for line in text.split(separator: "\n") where line.hasPrefix("# TYPE ") {

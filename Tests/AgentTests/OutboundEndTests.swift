@@ -6,7 +6,7 @@ import Testing
 
 @testable import Agent
 
-/// A server that ends the connection for one message, at every connection again.
+/// A server that ends the connection because of one message, again at every connection.
 @Suite(.timeLimit(.minutes(10)))
 struct OutboundEndTests {
     enum End: CaseIterable, Sendable {
@@ -52,7 +52,7 @@ struct OutboundEndTests {
         }
     }
 
-    /// More than the socket and the server take at once, so that a part of it is written when the reset comes.
+    /// More than the socket and the server take at once, so that a part of it is written when the reset arrives.
     @Test(arguments: [1, 2])
     func `so is one in the middle of which the server resets the connection`(qos: Int) async throws {
         let limits = "[mqtt]\nmaximum-packet-size = \"9MiB\"\n[outbox]\nmax-bytes = \"64MiB\""

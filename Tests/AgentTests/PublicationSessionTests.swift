@@ -11,12 +11,12 @@ import Testing
 
 @testable import Agent
 
-/// The publications of a session of a whole daemon, against a server in the same process.
+/// The publications of a session of a whole daemon, with a server in the same process.
 @Suite(.timeLimit(.minutes(10)))
 struct PublicationSessionTests {
     static let main = #"{"session":"main"}"#
 
-    /// The next message from the client on a topic: its payload.
+    /// Returns the payload of the next message from the client on a topic.
     private func published(_ server: LoopbackServer, _ topic: String) async throws -> String {
         try await server.packet { packet in
             guard case .publish(let publish) = packet, publish.topic == topic, publish.retain else { return nil }
@@ -29,14 +29,14 @@ struct PublicationSessionTests {
             "publication.put", #"{"session":"main","topic":"\#(topic)","payload":"\#(payload)"}"#)
     }
 
-    /// `topic state` of all.
+    /// Returns `topic state` for every publication.
     private func list(_ peer: ControlPeer) async throws -> [String] {
         let result = try await peer.call("publication.list", Self.main)
         guard case .array(let publications)? = result["publications"] else { return [] }
         return publications.map { "\($0["topic"]?.text ?? "") \($0["state"]?.text ?? "")" }
     }
 
-    /// Waits until the list is this.
+    /// Waits until the list is as wanted.
     private func expect(_ peer: ControlPeer, _ wanted: [String]) async throws {
         var found: [String] = []
         for _ in 0..<2000 {
@@ -185,13 +185,13 @@ struct PublicationSessionTests {
                 if answer["error"]?["data"]?["code"] == "publications-full" { refused += 1 }
             }
             #expect(refused == 5)
-            // What was refused or removed is not counted for ever.
+            // What was refused or removed does not count forever.
             try await peer.call("publication.remove", #"{"session":"main","topic":"t/1"}"#)
             try await peer.call("publication.put", #"{"session":"main","topic":"t/new","payload":"x"}"#)
         }
     }
 
-    /// Runs lives of a daemon on one state directory, each with a session file of its own.
+    /// Runs several lives of a daemon on one state directory, each with its own session file.
     private func lives(
         _ lives: [(file: String, body: (DaemonUnderTest, ControlPeer) async throws -> Void)],
         bootIDs: [String] = []
@@ -228,7 +228,7 @@ struct PublicationSessionTests {
                 { daemon, peer in
                     #expect(try await published(daemon.server, "a") == "1", "nothing was cleared in between")
                     try await expect(peer, ["a published"])
-                    // As if it was killed after a removal that the server does not know of.
+                    // As if the daemon was killed after a removal that the server does not know of.
                     guard let main = SessionName("main") else { return }
                     try await daemon.store.commit([(session: main, changes: [.removePublication("a")])])
                 }
@@ -257,7 +257,7 @@ struct PublicationSessionTests {
             try await put(peer, "a")
             #expect(try await published(daemon.server, "a") == "1")
             try await expect(peer, ["a published"])
-            // A change of the file is no leave.
+            // A change of the file is not leaving.
             try await daemon.writeSession("[heartbeat]\ninterval = \"77s\"")
             try await peer.call("daemon.reload")
             #expect(try await published(daemon.server, "a") == "1")

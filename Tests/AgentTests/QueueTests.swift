@@ -105,7 +105,7 @@ struct QueueTests {
     @Test func `has long topics on as many pages as it takes`() async throws {
         try await DaemonUnderTest.run(autoconnect: false) { daemon in
             let peer = try await daemon.watcher("disconnected")
-            // Any character may take six in JSON.
+            // Any character may take six bytes in JSON.
             let topic = String(repeating: "x", count: 60_000)
             for _ in 0..<3 { try await peer.call("message.publish", Self.publish("x", topic: topic)) }
             var after = 0

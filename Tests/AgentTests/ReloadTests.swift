@@ -15,7 +15,7 @@ struct ReloadTests {
         return names.compactMap(\.text)
     }
 
-    /// The sessions that have errors, one for each error.
+    /// Returns the sessions that have errors, once per error.
     private static func problems(_ result: JSONValue) -> [String] {
         guard case .array(let errors)? = result["errors"] else { return [] }
         return errors.compactMap { $0["session"]?.text }
@@ -162,7 +162,7 @@ struct ReloadTests {
             let status = try await peer.call("session.status", #"{"session":"main"}"#)
             #expect(status["state"] == "connected")
             #expect(status["configurationError"]?.text?.contains("sessions.d/main.toml") == true)
-            // Told once, for one and the same mistake.
+            // Reported once for one and the same mistake.
             let told = daemon.log.lines.filter { $0.message.contains("keeps the previous one") }
             #expect(told.map { $0.fields["HOLDFAST_SESSION"] } == ["main"])
             #expect(await daemon.server.events.all.filter { if case .opened = $0 { true } else { false } }.count == 1)
@@ -244,7 +244,7 @@ struct ReloadTests {
             try await daemon.writeSession(user: "edge-43")
             let reload = try await peer.request("daemon.reload")
             try await peer.state("disconnecting")
-            // It would bring the old session up again while the new one waits for its end.
+            // The call would bring the old session up again while the new one waits for its end.
             let connect = try await peer.request("session.connect", #"{"session":"main"}"#)
             let publish = try await peer.request(
                 "message.publish", #"{"session":"main","topic":"t","payload":"1","wait":"delivered"}"#)
@@ -284,7 +284,7 @@ struct ReloadTests {
 }
 
 extension ControlPeer {
-    /// The answers to several requests, in whatever order they come.
+    /// Returns the answers to several requests, in whatever order they come.
     func answers(to ids: [Int]) async throws -> [Int: JSONValue] {
         var answers: [Int: JSONValue] = [:]
         for id in ids { answers[id] = try await answer(id) }

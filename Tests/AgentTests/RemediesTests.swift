@@ -6,9 +6,9 @@ import Vocabulary
 
 @testable import Agent
 
-/// A hint names what the session's file has, and nothing else.
+/// A hint names only what the session's file has.
 struct RemediesTests {
-    /// What a file may have, and the words that a hint names it with.
+    /// A part that a file may have, and the words with which a hint names it.
     struct Feature: Sendable, CustomTestStringConvertible {
         var testDescription: String
         var words: [String]
@@ -80,7 +80,7 @@ struct RemediesTests {
             !with.contains { $0.contains("token-helper") || $0.contains("abc") }, "a command line may hold a secret")
     }
 
-    /// The codes that blame the login, each for every way to log in.
+    /// The codes that blame the login, for every way to log in.
     @Test(
         arguments: [Reason.Code.credentialRejected, .credentialExpired, .notAuthorized],
         [

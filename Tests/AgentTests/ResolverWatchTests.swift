@@ -8,7 +8,7 @@ import Testing
 
 /// Real files, watched by the kernel.
 @Suite(.timeLimit(.minutes(10))) struct ResolverWatchTests {
-    /// Changes the file in several ways, and expects as many news as `change` says, after which one more must come.
+    /// Makes a change and then one that must be reported, and returns how many reports there were.
     private func news(
         of path: String, _ change: () throws -> Void, end: () throws -> Void
     ) async throws -> Int {

@@ -10,7 +10,7 @@ import Testing
 
 @testable import Agent
 
-/// Sessions that are up on demand, and the host's sleep, in a whole daemon.
+/// Sessions that are connected on demand, and the host's sleep, in a whole daemon.
 @Suite(.timeLimit(.minutes(10)))
 struct RestTests {
     private static let onDemand = "on-demand = true\nidle-timeout = \"1s\""

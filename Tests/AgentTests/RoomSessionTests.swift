@@ -9,7 +9,7 @@ import Testing
 
 @testable import Agent
 
-/// A session of a whole daemon in a room, against a server in the same process.
+/// A session of a whole daemon in a room, with a server in the same process.
 @Suite(.timeLimit(.minutes(10)))
 struct RoomSessionTests {
     static let own = "holdfast/rooms/plant/presence/edge-42/device"
@@ -26,7 +26,7 @@ struct RoomSessionTests {
         return String(decoding: message.bytes, as: UTF8.self)
     }
 
-    /// Runs a session in the room plant, connected and with its own presence echoed, as a server would.
+    /// Runs a session in the room `plant`, connected and with its own presence echoed, as a server would.
     private func inRoom(
         _ extra: String = "", prepare: (LoopbackServer) async throws -> Void = { _ in },
         _ body: (DaemonUnderTest, ControlPeer) async throws -> Void
@@ -145,7 +145,8 @@ struct RoomSessionTests {
         #expect(topics == ["holdfast/rooms/old/presence/edge-42/device"])
         guard let main = SessionName("main") else { return }
         try await inRoom { daemon, peer in
-            // As if it was killed: the store knows the subscription to the old room, and the file names another one.
+            // As if the daemon was killed: the store knows the subscription to the old room, and the file names another
+            // room.
             try await daemon.store.commit([(session: main, changes: [.mqtt(.rememberSubscription(filter))])])
             try await daemon.writeSession("room = \"new\"")
             try await peer.call("daemon.reload")
@@ -193,7 +194,7 @@ struct RoomSessionTests {
             let cleared = try await daemon.server.message()
             #expect(cleared.topic == Self.own)
             #expect(cleared.payload.readableBytes == 0)
-            // A will can only be changed by CONNECT.
+            // A will can be changed only by CONNECT.
             #expect(try await daemon.server.connect().will?.topic == joined.topic)
             let back = try await peer.state("connected")
             #expect(back["reason"]?["code"] == "switch-room")

@@ -8,11 +8,11 @@ import Testing
 
 @testable import Agent
 
-/// Enhanced authentication of a whole daemon.
+/// Enhanced authentication, with a whole daemon.
 @Suite(.timeLimit(.minutes(10))) struct SCRAMSessionTests {
-    /// The thousands of rounds of a proof are each looked at by the thread sanitizer.
+    /// The thread sanitizer checks each of the thousands of rounds of a proof.
     private static let patience = Sanitizer.inUse == .thread ? "1min" : "10s"
-    /// Of a password, in seconds; longer than it takes to connect with it.
+    /// How long a password is valid, in seconds; longer than connecting with it takes.
     private static let life = Sanitizer.inUse == .thread ? 30 : 3
 
     private static func configuration(_ scratch: CredentialScratch) throws -> String {
@@ -79,7 +79,7 @@ import Testing
         }
     }
 
-    /// In real time, with a real helper; the rest of it is among the scenarios.
+    /// In real time, with a real helper; the rest of it is tested in scenarios.
     @Test func `a password that ends is renewed on the same connection`() async throws {
         try await Self.run(#"{"token": "pencil", "expiresIn": \#(Self.life)}"#) { daemon, scratch in
             let (peer, _) = try await Self.connect(daemon, "connected")
@@ -97,7 +97,7 @@ import Testing
             let status = try await peer.call("session.status", #"{"session":"main"}"#)
             #expect(status["state"] == "connected")
             #expect(status["counters"]?["connects"] == 1)
-            // What is in force now is what the next connection uses.
+            // The next connection uses the password that is valid now.
             await daemon.server.drop()
             try await peer.state("reconnecting")
             try await peer.state("connected")

@@ -9,7 +9,7 @@ import Testing
 
 @testable import Agent
 
-/// What a server says when it refuses or ends a connection, and what a whole daemon makes of it.
+/// What a server says when it refuses or ends a connection, and how a whole daemon reacts.
 @Suite(.timeLimit(.minutes(10)))
 struct ServerReasonTests {
     // MARK: Reason codes

@@ -8,9 +8,9 @@ import Testing
 
 @testable import Agent
 
-/// A session with a credential that changes, against a server that looks at it.
+/// A session with a credential that changes, with a server that checks it.
 @Suite(.timeLimit(.minutes(10))) struct SessionDriverCredentialTests {
-    /// A session whose helper prints the file `output` of the directory, and counts its runs in `runs`.
+    /// Configures a helper that prints the file `output` of the directory, and counts its runs in `runs`.
     private static func password(_ scratch: CredentialScratch) throws -> String {
         let helper = try scratch.helper("echo run >> $here/runs; cat $here/output")
         return "password = \"exec:\(helper.joined(separator: " "))\""
@@ -28,7 +28,7 @@ import Testing
             try await peer.call("session.connect", #"{"session":"main"}"#)
             #expect(try await daemon.server.connect().password == ByteBuffer(string: "first"))
             try await peer.state("connected")
-            // Replaced at once: the helper may run at any moment.
+            // Replaced in one step, since the helper may run at any moment.
             rename(try scratch.write("new", #"{"token": "second", "expiresIn": 3600}"#), "\(scratch.path)/output")
             #expect(try await daemon.server.connect().password == ByteBuffer(string: "second"))
             let reconnecting = try await peer.state("reconnecting")
@@ -80,7 +80,7 @@ import Testing
                     Issue.record("there is no snapshot")
                     return
                 }
-                // Nobody is told of a failure whose cause was gone before the daemon was there.
+                // A failure whose cause was gone before the daemon started is not reported.
                 #expect(sessions.first?["state"] != "failed")
                 _ = try await daemon.watcher("connected")
             }
@@ -92,13 +92,14 @@ import Testing
         let scratch: CredentialScratch
         let path: String
 
-        /// Puts another one in its place, which the server takes.
+        /// Replaces the password by one that the server accepts.
         func replace() throws {
             rename(try scratch.write("new", "right"), path)
         }
     }
 
-    /// The daemon has failed for good with the file's password, and has ended; from then on the server takes everybody.
+    /// Runs a test after the daemon has failed for good with the file's password and has ended. From then on the server
+    /// accepts everybody.
     private func withRejectedFile(
         _ body: (RejectedFile, TemporaryDirectory, LoopbackServer, MultiThreadedEventLoopGroup) async throws -> Void
     ) async throws {

@@ -11,7 +11,7 @@ import Testing
 
 @testable import Agent
 
-/// A session of a whole daemon against a server in the same process.
+/// A session of a whole daemon, with a server in the same process.
 @Suite(.timeLimit(.minutes(10)))
 struct SessionDriverTests {
     @Test func `a configured session connects by itself`() async throws {
@@ -113,7 +113,7 @@ struct SessionDriverTests {
         then second: (DaemonUnderTest) async throws -> Void
     ) async throws {
         try await DaemonUnderTest.run { daemon in
-            // The outer daemon only provides the server; these two have a directory of their own.
+            // The outer daemon only provides the server; these two have their own directory.
             let directory = try TemporaryDirectory()
             defer { directory.remove() }
             let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
@@ -146,7 +146,7 @@ struct SessionDriverTests {
             await daemon.server.set { $0.answersMessages = false }
             try await peer.call("message.publish", #"{"session":"main","topic":"t","payload":"x"}"#)
             _ = try await daemon.server.message()
-            // Still on the way down: a daemon that is killed now must not connect again.
+            // Still disconnecting: a daemon that is killed now must not connect again.
             #expect(try await peer.call("session.disconnect", #"{"session":"main"}"#)["state"] == "disconnecting")
             let name = try #require(SessionName("main"))
             #expect(try await daemon.store.session(name).verdict?.reasonCode == "user-disconnect")

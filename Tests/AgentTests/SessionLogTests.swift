@@ -10,8 +10,8 @@ import Transport
 
 @testable import Agent
 
-/// The noise budget: one line when lost, one when back, summaries after 1, 5, 15 and every 60 minutes, nothing while
-/// connected.
+/// The noise budget: one line when the session is lost, one when it is back, summaries after 1, 5, 15 and every 60
+/// minutes, nothing while connected.
 struct SessionLogTests {
     private let recorded = RecordingLog()
     private var log: SessionLog

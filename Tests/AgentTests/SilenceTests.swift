@@ -13,7 +13,7 @@ import Vocabulary
 
 @testable import Agent
 
-/// What servers do that must not be missed, and what they say that must be told as it is.
+/// What servers do that must not go unnoticed, and what they say that must be reported as it is.
 @Suite(.timeLimit(.minutes(10)))
 struct SilenceTests {
     private func status(_ peer: ControlPeer) async throws -> JSONValue {
@@ -31,8 +31,8 @@ struct SilenceTests {
 
     // MARK: What is said last
 
-    /// The server says 0x8E, and closes with bytes in its socket that it has not read, so that TCP resets the connection; the
-    /// client happens to write just then. In all: the reset is there before the client has read what came before it.
+    /// The server says 0x8E and closes while its socket has unread bytes, so that TCP resets the connection; the client
+    /// happens to write at that moment. As a result, the reset arrives before the client has read what came before it.
     @Test func `what the server said before it closed is read, in 100 of 100 ends`() async throws {
         try await DaemonUnderTest.run { daemon in
             let peer = try await daemon.watcher()
@@ -57,7 +57,7 @@ struct SilenceTests {
 
     // MARK: Floods
 
-    /// Everything that others wait for is behind the flood if it is worked on in one go.
+    /// Everything that others wait for is delayed by the flood if it is processed in one go.
     @Test func `a server that floods and closes is read to its end, and others have their turns`() async throws {
         try await DaemonUnderTest.run { daemon in
             let peer = try await daemon.watcher()
@@ -74,7 +74,7 @@ struct SilenceTests {
             }.get()
             #expect(turns == 1, "the rest waits")
             #expect(longest <= 256)
-            // The control socket is answered meanwhile: the state is still what it was.
+            // The control socket is answered meanwhile: the state has not changed yet.
             let status = try await status(peer)
             #expect(status["state"] == "connected")
             let lost = try await peer.state("reconnecting")

@@ -10,7 +10,7 @@ import Testing
 
 @testable import Agent
 
-/// The host's sleep and its clock, in a whole daemon: dbus-daemon is real, logind and the clocks are not.
+/// The host's sleep and its clock, with a whole daemon: dbus-daemon is real, logind and the clocks are not.
 @Suite(.enabled(if: MessageBus.isAvailable, "there is no dbus-daemon"), .serialized, .timeLimit(.minutes(10)))
 struct SleepWatchTests {
     /// Clocks that a test moves.

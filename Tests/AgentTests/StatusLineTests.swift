@@ -3,7 +3,7 @@ import Testing
 
 @testable import Agent
 
-/// The wordings are those of the manual of the service.
+/// The wording is that of the service's manual.
 struct StatusLineTests {
     private static let since = RFC3339(milliseconds: 1_000_000)
 

@@ -3,9 +3,9 @@ import Vocabulary
 
 @testable import ControlAPI
 
-/// What is read the short way must be what the general way reads, and the other way round for the lines that are meant.
+/// The fast way must read the same as the general way, and must read all the lines that it is meant for.
 struct PublishLineTests {
-    /// The request as every other one is read; `nil` when it is no valid `message.publish` with an id.
+    /// Returns the request as the general way reads it; `nil` when it is not a valid `message.publish` with an id.
     private func general(_ line: [UInt8]) -> PublishLine? {
         guard case .single(.request(let id, MessagePublishMethod.name, let parameters)) = RequestLine(parsing: line),
             let decoded = try? ParameterDecoder.decode(MessagePublishMethod.Parameters.self, from: parameters)
@@ -95,7 +95,7 @@ struct PublishLineTests {
         #expect(general(line) != nil)
     }
 
-    /// Text is passed over eight bytes at a time.
+    /// Text is skipped eight bytes at a time.
     @Test(arguments: 0..<17) func `no byte is overlooked, wherever it is`(place: Int) throws {
         let line = Self.line(#""session":"main","topic":"t","payload":"""#)
         let before = Array(line.utf8.dropLast(3))

@@ -2,7 +2,7 @@ import ControlAPI
 import Testing
 
 struct ReceivedMessageLineTests {
-    /// As the encoder writes it.
+    /// Returns the line as the encoder writes it.
     private static func encoded(_ message: some ControlNotification) -> [UInt8]? { OutgoingLine.notification(message) }
 
     private static let payloads: [[UInt8]] = [

@@ -2,7 +2,7 @@ import Testing
 
 @testable import ControlAPI
 
-/// The shapes of holdfast-rpc(7), as literal JSON texts: read, and written again as the same JSON value.
+/// The formats of holdfast-rpc(7) as literal JSON texts, which are read and written again as the same JSON value.
 struct RoundTripTests {
     private static let status = """
         { "session": "main", "state": "connected", "since": "2026-11-20T09:12:44.120Z",

@@ -13,8 +13,8 @@ extension EndToEnd.Addresses {
     private static let name = "server.test"
     private static let endpoint = "mqtt://\(name):1883"
 
-    /// A session that makes only the first attempt on its own, and does not knock: whatever it does later, a change of
-    /// the network caused it.
+    /// Writes a session that makes only the first attempt on its own, and does not knock: whatever it does later, a
+    /// change of the network caused it.
     private func idleSession(_ daemon: DaemonProcess) throws {
         try daemon.writeSession(
             "main",

@@ -96,7 +96,7 @@ struct EndingTests {
     private func ending(_ arguments: [String]) -> Ending? {
         do {
             var command = try HoldfastControl.parseAsRoot(arguments)
-            // The parser's own commands (help) are the ones that run at once.
+            // Only the parser's own commands (help) run at once.
             if !(command is any AsyncParsableCommand) { try command.run() }
             return nil
         } catch {

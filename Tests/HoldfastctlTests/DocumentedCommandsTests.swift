@@ -4,7 +4,7 @@ import Testing
 
 @testable import holdfastctl
 
-/// Every `holdfastctl …` of the documentation, read by the parser of the program.
+/// Every `holdfastctl …` in the documentation, read by the program's own parser.
 struct DocumentedCommandsTests {
     private static let root = URL(fileURLWithPath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
         .deletingLastPathComponent()
@@ -13,7 +13,7 @@ struct DocumentedCommandsTests {
         try String(contentsOf: root.appendingPathComponent(file), encoding: .utf8)
     }
 
-    /// Pages and what else people read.
+    /// The pages, and other files that people read.
     private static let files: [String] = {
         let folders = ["Documentation", "man", "systemd", "Examples/Monitoring", "Examples/Container", "etc/holdfast"]
         let inFolders = folders.flatMap { folder in
@@ -25,7 +25,7 @@ struct DocumentedCommandsTests {
         return ["README.md"] + inFolders
     }()
 
-    /// The words of the first command of a line of the shell: up to what ends it.
+    /// Returns the words of the first command of a shell line, up to what ends it.
     private static func words(_ line: Substring) -> [String] {
         var words: [String] = []
         var word: String?
@@ -53,7 +53,7 @@ struct DocumentedCommandsTests {
             .replacing("\\(aq", with: "'")
     }
 
-    /// Lines that people are to type, and commands that a sentence only names.
+    /// Returns the lines that people are to type, and the commands that a sentence only names.
     private static func commands(of file: String) throws -> (typed: [[String]], named: [[String]]) {
         var typed: [[String]] = []
         var named: [[String]] = []

@@ -3,7 +3,7 @@ import Testing
 
 @testable import holdfastctl
 
-/// Whatever is printed, a terminal does nothing but show it.
+/// Whatever is printed, a terminal only shows it.
 struct TerminalTests {
     @Test func `only our own colours and line breaks get through`() {
         #expect(Terminal.shown("\u{1B}[32m●\u{1B}[0m main is connected") == "\u{1B}[32m●\u{1B}[0m main is connected\n")
@@ -30,7 +30,7 @@ struct TerminalTests {
             ("short", 10, 2, ["short"]),
             ("one two three four", 9, 2, ["one two", "  three", "  four"]),
             ("  Name  a value that is long", 16, 8, ["  Name  a value", "        that is", "        long"]),
-            // No room for the indent.
+            // There is no room for the indentation.
             ("  Name  a value", 12, 8, ["  Name  a", "  value"]),
             ("a mqtts://broker.example:8883 b", 10, 2, ["a", "  mqtts://broker.example:8883", "  b"]),
             ("\u{1B}[32m●\u{1B}[0m one two", 6, 2, ["\u{1B}[32m●\u{1B}[0m one", "  two"]),

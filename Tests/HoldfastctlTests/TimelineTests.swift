@@ -37,7 +37,7 @@ private func timeline(
 }
 
 struct TimelineTests {
-    /// Condition and end in minutes of each span.
+    /// Returns the condition and the end in minutes of each span.
     private func spans(_ row: Timeline.Row?) -> [String] {
         (row?.spans ?? []).map { "\($0.condition) to \(($0.end - minute(0)) / 60_000)" }
     }
@@ -47,7 +47,7 @@ struct TimelineTests {
             // Nothing happened in this hour.
             ([], [entry(-90, .connecting, .connected)], ["connected to 60"]),
             ([], [entry(-90, .disconnected, .failed)], ["down to 60"]),
-            // Nothing is kept, but the session says since when it is as it is.
+            // No entries are kept, but the status says since when the present state has lasted.
             ([], [], ["unknown to 20", "connected to 60"]),
             // Lost, without a network, then with one, then back.
             (
@@ -135,7 +135,7 @@ struct TimelineTests {
                     entry(20, .disconnected, .connecting), entry(21, .connecting, .connected),
                 ], 0
             ),
-            // A reconnect that was asked for is an outage when the daemon calls it one, or when it is not over.
+            // A reconnect that was asked for is an outage if the daemon calls it one, or if it is not over.
             ([entry(10, .connected, .reconnecting, "user-reconnect"), entry(10.1, .reconnecting, .connected)], 0),
             ([entry(10, .connected, .reconnecting, "user-reconnect"), entry(12, .reconnecting, .connected)], 0),
             ([entry(10, .connected, .reconnecting, "user-reconnect")], 1),

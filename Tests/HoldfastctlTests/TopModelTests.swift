@@ -51,7 +51,7 @@ struct TopModelTests {
         #expect(model.press(.enter) == .history("b"))
         #expect(model.press(.letter("x")) == nil)
         #expect(model.press(.letter("q")) == .quit)
-        // A selected session that is gone leaves the first one.
+        // When the selected session is gone, the first one is selected.
         model.take([Self.status("a")], at: Self.time(1))
         #expect(model.press(.letter("h")) == .history("a"))
     }
@@ -61,7 +61,7 @@ struct TopModelTests {
         model.take([Self.status("a", published: 10)], at: Self.time(0))
         model.take([Self.status("a", published: 15)], at: Self.time(2))
         #expect(Self.lines(model)[3].contains("  2.5    0 "))
-        // News in between leaves it alone.
+        // A status in between does not change the rates.
         model.take([Self.status("a", published: 1000)], at: Self.time(2.1))
         #expect(Self.lines(model)[3].contains("  2.5    0 "))
         model.take([Self.status("a", published: 3)], at: Self.time(4))

@@ -1,4 +1,5 @@
-/// `check.run`: tries a connection of its own to each endpoint of a session, step by step, without touching the live one.
+/// `check.run`: tries a connection of its own to each endpoint of a session, step by step, and leaves the session's
+/// connection alone.
 ///
 /// Steps up to TCP need the role `observe`. Further steps need `control`, because they use the session's credential.
 /// Only root and the daemon's own user may try a configuration of their own, because it can name any file and command

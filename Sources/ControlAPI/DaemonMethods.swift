@@ -261,7 +261,8 @@ public enum DaemonMetricsMethod: ControlMethod {
     }
 }
 
-/// `daemon.logLevel`: how much the daemon writes to the journal, until it is restarted or reads its configuration again.
+/// `daemon.logLevel`: how much the daemon writes to the journal, until it is restarted or reads its configuration
+/// again.
 public enum DaemonLogLevelMethod: ControlMethod {
     public static let name = "daemon.logLevel"
     public static let role: Role? = .control

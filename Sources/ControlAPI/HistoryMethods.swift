@@ -53,9 +53,9 @@ public enum SessionHistoryMethod: ControlMethod {
 
 /// One change of a session's state.
 ///
-/// Every run of the daemon begins with an entry from `disconnected` and ends with one to `disconnected`, with the
-/// reason `shutdown`. If the daemon was killed, the next one adds that last entry, with the time of the last sign of
-/// life.
+/// For each session, every run of the daemon begins with an entry from `disconnected` and ends with one to
+/// `disconnected`, with the reason `shutdown`. If the daemon was killed, the next one adds that last entry, with the
+/// time of the last sign of life.
 public struct SessionHistoryEntry: Codable, Hashable, Sendable {
     /// The time by the daemon's clock at that moment. A clock that was set back makes an entry look older than the one
     /// before it.

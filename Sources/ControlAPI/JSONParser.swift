@@ -17,7 +17,8 @@ extension JSONValue {
     /// Stricter than the standard demands: an object that names a member twice is refused, and so is a number that is
     /// out of the range of a `Double`. Nesting is bounded by ``maximumDepth``, so no input can exhaust the stack.
     ///
-    /// - Parameter maximumValues: how many values the text may have: a value takes much more memory than its shortest text.
+    /// - Parameter maximumValues: how many values the text may have. A value takes much more memory than its shortest
+    ///   text.
     public init(parsing bytes: ArraySlice<UInt8>, maximumValues: Int = .max) throws(JSONParseError) {
         // One check for the whole text: any part of it that is cut out at ASCII characters is valid too.
         guard Self.isUTF8(bytes) else {

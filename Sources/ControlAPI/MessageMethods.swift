@@ -102,7 +102,7 @@ public enum MessagePublishMethod: ControlMethod {
         public var accepted: Bool
         /// Whether the server has acknowledged the message.
         public var delivered: Bool
-        /// The reason code of the server's acknowledgement; `nil` before it.
+        /// The reason code of the server's acknowledgement; `nil` until there is one.
         public var reasonCode: Int?
 
         public init(id: Int64, accepted: Bool, delivered: Bool, reasonCode: Int?) {

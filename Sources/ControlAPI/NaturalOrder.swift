@@ -1,4 +1,4 @@
-/// The order of names in which people count: gw-2 comes before gw-10.
+/// The order in which people sort numbered names: gw-2 comes before gw-10.
 public enum NaturalOrder {
     public static func precedes(_ first: String, _ second: String) -> Bool {
         var (left, right) = (Substring(first), Substring(second))

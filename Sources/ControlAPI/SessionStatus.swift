@@ -231,7 +231,7 @@ public struct SessionStatus: Codable, Hashable, Sendable {
         public var bytes: Int64
         /// Messages that are not acknowledged to the server, because there is no room for them.
         public var withheld: Int
-        /// Messages that were dropped since the session was started: the oldest of a consumer that is full, and those of
+        /// Messages that were dropped since the session was started: the oldest ones of a full consumer, and those of
         /// QoS 0 that found no room.
         public var dropped: Int64
         public var consumers: [Consumer]

@@ -29,7 +29,7 @@ public enum ClientError: Error, Hashable, Sendable {
     /// ``HoldfastClient/close()`` was called, or the sequence that a message to acknowledge came from has ended.
     case closed
 
-    /// Whether trying again later can help although nobody changes anything.
+    /// Whether trying again later can help even if nobody changes anything.
     var isPassing: Bool {
         switch self {
         case .notRunning, .notPermitted, .unreachable, .connectionLost, .timeout, .invalidAnswer: true

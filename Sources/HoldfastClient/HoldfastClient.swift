@@ -6,7 +6,7 @@ internal import NIOPosix
     internal import Glibc
 #endif
 
-/// A connection to the daemon's control socket that restores itself.
+/// A connection to the daemon's control socket, which is opened again when it breaks.
 ///
 /// Calls are pipelined: any number may wait for their answers, which arrive in any order. The first call opens the
 /// connection. When the daemon goes away, waiting calls fail with ``ClientError/connectionLost``, watches and live

@@ -74,8 +74,8 @@ struct ServerCase: CustomTestStringConvertible {
 
     var testDescription: String { "\(make.rawValue), \(version)" }
 
-    /// mosquitto and ejabberd, or with HOLDFAST_SERVERS=all every make: those that are installed, or all, so that a missing
-    /// one is a failure.
+    /// mosquitto and ejabberd, or with HOLDFAST_SERVERS=all every make: either those that are installed, or all of
+    /// them, so that a missing one is a failure.
     static let here = (isEveryMakeWanted ? ServerMake.allCases : [.mosquitto, .ejabberd])
         .filter { $0.isInstalled || LabRequirements.isAllRequired }
         .flatMap { make in make.versions.map { ServerCase(make: make, version: $0) } }

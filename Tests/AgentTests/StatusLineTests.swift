@@ -76,7 +76,8 @@ struct StatusLineTests {
         session.storeFailure = "no room"
         #expect(Self.text([session]) == "s: failed (banned); published messages cannot be stored")
         #expect(
-            Self.text([session, session]) == "2 sessions: 2 failed (s: banned, s: banned); published messages cannot be stored")
+            Self.text([session, session])
+                == "2 sessions: 2 failed (s: banned, s: banned); published messages cannot be stored")
     }
 
     @Test func `no session is said`() {

@@ -117,9 +117,11 @@ struct StatusTextTests {
         status.storeFailure = "no room for holdfast.db"
         #expect(
             StatusText.sentence(for: status, now: Self.now)
-                == "main is disconnecting; it sends what is in flight first; messages that are published cannot be stored.")
+                == "main is disconnecting; it sends what is in flight first; messages that are published cannot be stored."
+        )
         let lines = StatusDetails.lines(for: status, times: TimeText(now: Self.now))
-        #expect(lines.contains { $0.contains("Store") && $0.hasSuffix("publishing is refused: no room for holdfast.db") })
+        #expect(
+            lines.contains { $0.contains("Store") && $0.hasSuffix("publishing is refused: no room for holdfast.db") })
     }
 
     @Test(arguments: SessionStatus.State.allCases, [nil] + SessionStatus.Phase.allCases.map(Optional.some))

@@ -61,9 +61,11 @@ struct DamagedStateTests {
             }
             let status = try await peer.call("daemon.status")
             #expect(status["storeFailure"]?.text?.contains("another program has locked") == true)
-            #expect(try await peer.call("session.status", #"{"session":"main"}"#)["state"] == "connected")
+            let session = try await peer.call("session.status", #"{"session":"main"}"#)
+            #expect(session["state"] == "connected")
+            #expect(session["storeFailure"] == status["storeFailure"])
             try other.execute("ROLLBACK")
-            while try await peer.call("daemon.status")["storeFailure"] != nil {}
+            while try await peer.call("daemon.status")["storeFailure"] != .null {}
             #expect(try await peer.call("message.publish", publish)["delivered"] == .bool(true))
         }
     }

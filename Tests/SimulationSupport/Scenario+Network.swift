@@ -35,6 +35,7 @@ extension Scenario {
         if direction == .toServer { wire.toServer.removeFirst() } else { wire.toHost.removeFirst() }
         var item = first
         var breaks = false
+        if direction == .toHost { wire.isCut = false }
         if case .bytes(var bytes) = item {
             let limit = min(uplink.piece ?? .max, uplink.resetAfter[direction] ?? .max)
             breaks = uplink.resetAfter[direction].map { $0 <= bytes.readableBytes } ?? false
@@ -47,6 +48,7 @@ extension Scenario {
                     wire.toServer.insert(.bytes(bytes), at: 0)
                 } else {
                     wire.toHost.insert(.bytes(bytes), at: 0)
+                    wire.isCut = true
                 }
                 arriveLater(on: id, direction)
             }
@@ -240,10 +242,12 @@ extension Scenario {
         put(.bytes(bytes), on: id, toServer: false)
     }
 
-    /// Makes a host's connections bring nothing from now on but a packet that is never finished, one byte a second.
+    /// Makes a host's connections bring nothing from now on but a packet that is never finished, one byte a second. A
+    /// connection that has brought half of a packet is left alone.
     func drip(_ host: Host) {
         for id in wires.keys.sorted() {
-            guard let wire = wires[id], wire.host == host.name, wire.isOpenAtHost, !wire.isKnock, !wire.isDripping
+            guard let wire = wires[id], wire.host == host.name, wire.isOpenAtHost, !wire.isKnock, !wire.isDripping,
+                !wire.isCut, wire.unread.isEmpty
             else {
                 continue
             }

@@ -42,6 +42,8 @@ actor Scenario {
         /// What is on its way, in order for each direction.
         var toServer: [Item] = []
         var toHost: [Item] = []
+        /// Whether the first item on its way to the host is the rest of one that has arrived in part.
+        var isCut = false
         /// When anything last arrived at the host.
         var heardAt: Instant?
         /// The arrivals that the network swallowed: TCP sends again when it works.

@@ -268,7 +268,11 @@ extension Simulation {
             resident.host.here { $0.driver() }?.here { $0.session.rooms.membership?.room }
         }
         // A session that switched to another room than the other one cannot see it there, and can only be slow, too.
-        guard Set(rooms).count < 2 else {
+        // Nor can it see another device where no server keeps retained messages.
+        let keepsPresence = scenario.here { scenario in
+            Scenario.ServerName.allCases.allSatisfy { scenario.broker($0).connackProperties.retainAvailable != false }
+        }
+        guard Set(rooms).count < 2, keepsPresence else {
             displacements = [:]
             return
         }

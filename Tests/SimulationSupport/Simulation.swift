@@ -236,12 +236,10 @@ actor Simulation {
 
     private func noteFailed(_ index: Int, _ reason: SessionStatus.Reason?) {
         residents[index].rest = .failed(reason?.code ?? "")
-        // A time limit may run out at the end of any connection if something else used it up: the search takes only a
-        // few.
-        let isOutOfTime =
-            reason?.code == Reason.Code.retryTimeout.rawValue
-            && residents[index].configuration.reconnect.giveUpAfter != nil && residents[index].watch.otherEnds > 0
-        if let reason, reason.message.contains(ModelBroker.grudgeWords), !isOutOfTime {
+        // The limits of time and attempts may be reached at the end of any connection if ends with another reason used them
+        // up: the search takes only a few.
+        let isUsedUp = reason?.code == Reason.Code.retryTimeout.rawValue && residents[index].watch.otherEnds > 0
+        if let reason, reason.message.contains(ModelBroker.grudgeWords), !isUsedUp {
             note(.heals, "\(residents[index].host.name) failed because of one message: \(reason.message)")
         }
         let code = reason.flatMap { Reason.Code(rawValue: $0.code) }

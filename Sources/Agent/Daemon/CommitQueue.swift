@@ -62,7 +62,7 @@ actor CommitQueue {
     /// Sessions whose changes are left out of the batch under way.
     private var givenUp: Set<SessionName> = []
     /// Callers of ``giveUp(_:)``, until no transaction has changes of their session.
-    private var givingUp: [SessionName: CheckedContinuation<Void, Never>] = [:]
+    private var givingUp: [(session: SessionName, continuation: CheckedContinuation<Void, Never>)] = []
     /// Why not even a transaction without new messages succeeds; `nil` when it does.
     private(set) var failure: StoreError?
     /// Why the last new message was refused; `nil` when it was committed, or what hindered all transactions is over.
@@ -121,7 +121,7 @@ actor CommitQueue {
     func giveUp(_ session: SessionName) async {
         guard isRunning else { return }
         givenUp.insert(session)
-        await withCheckedContinuation { givingUp[session] = $0 }
+        await withCheckedContinuation { givingUp.append((session, $0)) }
     }
 
     /// Must not be called while a transaction runs.
@@ -131,9 +131,9 @@ actor CommitQueue {
     }
 
     private func dropWaiting() {
-        drop(Set(givingUp.keys), from: &waiting)
-        for continuation in givingUp.values { continuation.resume() }
-        givingUp = [:]
+        drop(Set(givingUp.map(\.session)), from: &waiting)
+        for (_, continuation) in givingUp { continuation.resume() }
+        givingUp = []
     }
 
     private func drop(_ sessions: Set<SessionName>, from entries: inout [Entry]) {

@@ -16,6 +16,8 @@ extension SessionConfiguration {
 
     /// Appends the parts of a value that differ from the default, each with its path.
     private static func collect(_ value: Any, _ standard: Any, at path: String, into lines: inout [String]) {
+        // Reflection is slow, and most parts are what they are by default.
+        if let value = value as? AnyHashable, value == standard as? AnyHashable { return }
         let (mirror, other) = (Mirror(reflecting: value), Mirror(reflecting: standard))
         guard mirror.displayStyle == .struct, mirror.subjectType == other.subjectType, !mirror.children.isEmpty else {
             let text = String(describing: value)

@@ -239,8 +239,10 @@ private struct DaemonStart {
 }
 
 /// Starts the daemon, and stops it when asked to.
-private struct DaemonService: Service {
+private struct DaemonService: Service, CustomStringConvertible {
     var start: DaemonStart
+    /// The service group describes its services when it is made: that would be every session's configuration.
+    var description: String { "holdfastd" }
 
     func run() async throws {
         // SIGHUP is the traditional way to ask for a reload; `holdfastctl reload` shows the result.

@@ -100,8 +100,10 @@ struct Salvage {
         }
     }
 
-    /// - Returns: the key of the last row that was read, and whether nothing went wrong.
-    private func copyRows(
+    /// Copies the rows that the new table takes; any other makes the copy incomplete.
+    ///
+    /// - Returns: the key of the last row that was read, and whether all of them could be read.
+    private mutating func copyRows(
         _ select: String, _ bounds: [Database.Value], _ insert: String, _ columns: Int, key: Int32? = nil
     ) throws(StoreError) -> (last: Int64?, isWhole: Bool) {
         var last: Int64?
@@ -111,8 +113,9 @@ struct Salvage {
                 let values = (0..<columns).map { row.value(Int32($0)) }
                 do throws(StoreError) {
                     try new.run(text: insert, with: values)
+                    if new.changes == 0 { isComplete = false }
                 } catch .inconsistent {
-                    // A row that makes no sense is treated like one that cannot be read.
+                    isComplete = false
                 } catch {
                     failure = error
                     throw error

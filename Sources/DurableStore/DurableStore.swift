@@ -27,7 +27,7 @@ public actor DurableStore {
     /// Changes whenever the numbers of messages in inboxes may start again.
     public private(set) var epoch: String
 
-    let directory: StateDirectory
+    var directory: StateDirectory
     var database: Database?
     /// The row of each session that has one.
     var sessionIDs: [SessionName: Int64] = [:]
@@ -295,7 +295,7 @@ public actor DurableStore {
             database?.close()
             database = nil
         }
-        directory.makeAgain()
+        try directory.makeAgain()
         if unfinished != nil {
             directory.remove(Self.fileName)
         } else {

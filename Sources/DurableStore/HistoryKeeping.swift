@@ -49,7 +49,7 @@ extension DurableStore {
         session: SessionName?, since: Timestamp?, until: Timestamp?, before: Int64?, limit: Int
     ) throws(StoreError) -> HistoryPage {
         var entries: [HistoryEntry] = []
-        var (count, last) = (0, Int64.max)
+        var (count, last) = (0, Int64?.none)
         try opened().query(
             """
             SELECT time, session, from_state, to_state, phase, mode, reason_code, message, server_code, outage, id
@@ -77,8 +77,14 @@ extension DurableStore {
     /// Notes on the disk, without waiting for it, that the daemon is alive: ``OpenReport/lastAlive`` of the next
     /// daemon. Also notices missing or damaged files, even while nothing is written to them.
     public func noteAlive() {
+        do throws(StoreError) {
+            _ = try opened()
+        } catch .closed {
+            return
+        } catch {
+            // The daemon is alive even if the store is not; the next commit tells why.
+        }
         directory.touch()
-        _ = try? opened()
     }
 
     private func insert(_ entry: HistoryEntry, in database: Database) throws(StoreError) {

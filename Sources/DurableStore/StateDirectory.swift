@@ -4,53 +4,69 @@ internal import MQTT
 
 /// The daemon's directory, locked for as long as this lives: one state directory, one daemon.
 ///
-/// The lock is the kernel's (flock(2)), so it ends with the process, however that ends; the file's content only tells
-/// others who holds it.
+/// The locks are the kernel's (flock(2)), so they end with the process, however that ends. The directory itself is
+/// locked, because a file in it can be removed. The file `lock` is locked as well: where the directory is on a network
+/// file system, only that lock holds for other hosts. Its content tells others who has the directory.
 struct StateDirectory: ~Copyable {
     let path: String
     /// When the previous holder of the lock took or touched it; `nil` for the first one.
     let lastTouched: Timestamp?
-    private let lock: Int32
+    private var directory: Lock
+    private var file: Lock
 
-    /// Creates the directory (0700) if it does not exist, and takes its lock.
+    /// Creates the directory (0700) if it does not exist, and locks it.
     init(path: String) throws(StoreError) {
         if mkdir(path, 0o700) != 0, errno != EEXIST {
             throw .unwritable(path: path, cause: systemText(errno))
         }
-        let file = "\(path)/lock"
-        let lastTouched = Self.modified(file)
-        let descriptor = open(file, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0o600)
-        guard descriptor >= 0 else { throw .unwritable(path: file, cause: systemText(errno)) }
-        if flock(descriptor, LOCK_EX | LOCK_NB) != 0 {
-            let code = errno
-            let holder = Self.processID(in: descriptor)
-            close(descriptor)
-            if code == EWOULDBLOCK { throw .locked(directory: path, holder: holder) }
-            throw .unwritable(path: file, cause: systemText(code))
-        }
+        let lastTouched = Self.modified(Self.lockFile(of: path))
+        let directory = try Self.lockDirectory(path)
+        let file = try Self.lockFile(in: path)
         self.path = path
         self.lastTouched = lastTouched
-        lock = descriptor
+        self.directory = directory
+        self.file = file
+    }
+
+    /// Lets another daemon take the directory.
+    func unlock() {
+        file.unlock()
+        directory.unlock()
+    }
+
+    /// Creates the directory and its lock file again if somebody has removed or moved them, and locks what is there now.
+    ///
+    /// - Throws: ``StoreError/locked(directory:holder:)`` when another daemon has taken the directory meanwhile.
+    mutating func makeAgain() throws(StoreError) {
+        mkdir(path, 0o700)
+        if !directory.isNamed(path) {
+            let new = try Self.lockDirectory(path)
+            file = try Self.lockFile(in: path)
+            directory = new
+        } else if !file.isNamed(Self.lockFile(of: path)) {
+            file = try Self.lockFile(in: path)
+        }
+    }
+
+    private static func lockFile(of path: String) -> String { "\(path)/lock" }
+
+    private static func lockDirectory(_ path: String) throws(StoreError) -> Lock {
+        guard let lock = try Lock(path, O_RDONLY | O_DIRECTORY) else { throw locked(path) }
+        return lock
+    }
+
+    private static func lockFile(in path: String) throws(StoreError) -> Lock {
+        guard let lock = try Lock(lockFile(of: path), O_RDWR | O_CREAT | O_NOFOLLOW) else { throw locked(path) }
         // The process id only informs a second daemon: a full disk must not keep the first one from starting.
         let text = Array("\(getpid())\n".utf8)
-        if ftruncate(descriptor, 0) == 0 { _ = pwrite(descriptor, text, text.count, 0) }
-    }
-
-    deinit {
-        unlock()
-        close(lock)
-    }
-
-    /// Lets another daemon take the directory. Closing alone would not: a child between fork and exec has the
-    /// descriptor too.
-    func unlock() {
-        flock(lock, LOCK_UN)
+        if ftruncate(lock.descriptor, 0) == 0 { _ = pwrite(lock.descriptor, text, text.count, 0) }
+        return lock
     }
 
     /// The bytes that ordinary users may still take on the file system, and its total size.
     var space: (available: UInt64, total: UInt64)? {
         var status = statvfs()
-        guard fstatvfs(lock, &status) == 0 else { return nil }
+        guard fstatvfs(file.descriptor, &status) == 0 else { return nil }
         return (UInt64(status.f_bavail) * UInt64(status.f_frsize), UInt64(status.f_blocks) * UInt64(status.f_frsize))
     }
 
@@ -66,8 +82,9 @@ struct StateDirectory: ~Copyable {
     }
 
     /// Marks the lock as held by a living process. That fails on a full or read-only disk, which does not matter.
-    func touch() {
-        _ = futimens(lock, nil)
+    mutating func touch() {
+        try? makeAgain()
+        _ = futimens(file.descriptor, nil)
     }
 
     private static func modified(_ path: String) -> Timestamp? {
@@ -81,9 +98,6 @@ struct StateDirectory: ~Copyable {
     func contains(_ name: String) -> Bool {
         access("\(path)/\(name)", F_OK) == 0
     }
-
-    /// Creates the directory again if somebody has removed it.
-    func makeAgain() { mkdir(path, 0o700) }
 
     /// Creates an empty file that only the daemon's user may read, unless it exists; SQLite gives its log the same
     /// mode.
@@ -146,11 +160,55 @@ struct StateDirectory: ~Copyable {
         for suffix in ["", "-wal", "-shm"] { unlink("\(path)/\(name)\(suffix)") }
     }
 
-    private static func processID(in descriptor: Int32) -> Int32? {
+    private static func locked(_ path: String) -> StoreError {
+        .locked(directory: path, holder: processID(in: lockFile(of: path)))
+    }
+
+    /// - Returns: `nil` if somebody has removed the file.
+    private static func processID(in file: String) -> Int32? {
+        let descriptor = open(file, O_RDONLY | O_CLOEXEC | O_NOFOLLOW)
+        guard descriptor >= 0 else { return nil }
+        defer { close(descriptor) }
         var buffer = [UInt8](repeating: 0, count: 16)
         let count = pread(descriptor, &buffer, buffer.count, 0)
         guard count > 0 else { return nil }
         return Int32(String(decoding: buffer[..<count].prefix { $0 != 10 }, as: UTF8.self))
+    }
+}
+
+/// A file or directory that is locked for as long as this lives.
+private struct Lock: ~Copyable {
+    let descriptor: Int32
+
+    /// - Returns: `nil` if another process has the lock.
+    init?(_ path: String, _ flags: Int32) throws(StoreError) {
+        let descriptor = open(path, flags | O_CLOEXEC, 0o600)
+        guard descriptor >= 0 else { throw .unwritable(path: path, cause: systemText(errno)) }
+        guard flock(descriptor, LOCK_EX | LOCK_NB) != 0 else {
+            self.descriptor = descriptor
+            return
+        }
+        let code = errno
+        close(descriptor)
+        if code == EWOULDBLOCK { return nil }
+        throw .unwritable(path: path, cause: systemText(code))
+    }
+
+    deinit {
+        unlock()
+        close(descriptor)
+    }
+
+    /// Lets another process take the lock. Closing alone would not: a child between fork and exec has the descriptor too.
+    func unlock() {
+        flock(descriptor, LOCK_UN)
+    }
+
+    /// Whether this is what has the name now.
+    func isNamed(_ path: String) -> Bool {
+        var (mine, present) = (stat(), stat())
+        guard fstat(descriptor, &mine) == 0, stat(path, &present) == 0 else { return false }
+        return mine.st_dev == present.st_dev && mine.st_ino == present.st_ino
     }
 }
 

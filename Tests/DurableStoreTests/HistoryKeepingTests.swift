@@ -61,7 +61,10 @@ struct `The history` {
         #expect(try await store.history(since: all[7].time, limit: 10) == Array(all[7...]))
         #expect(try await store.history(until: all[3].time, limit: 2) == Array(all[1...2]))
         #expect(try await store.history(since: all[2].time, until: all[4].time, limit: 10) == Array(all[2...3]))
-        #expect(try await store.history(limit: 0) == [])
+        for limit in [0, -1] {
+            let page = try await store.historyPage(session: nil, since: nil, until: nil, before: nil, limit: limit)
+            #expect(page.entries == [] && page.next == nil)
+        }
     }
 
     @Test func `keeps the newest entries of all sessions together`() async throws {

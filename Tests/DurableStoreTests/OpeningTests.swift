@@ -47,6 +47,17 @@ import Testing
         withExtendedLifetime(first) {}
     }
 
+    @Test func `a second time at once fails even if somebody removed the lock file`() async throws {
+        let first = try openStore(directory)
+        unlink("\(directory.path)/lock")
+        #expect(throws: StoreError.locked(directory: directory.path, holder: nil)) { try openStore(directory) }
+        // The file comes back, for those who want to know the process.
+        await first.noteAlive()
+        #expect(throws: StoreError.locked(directory: directory.path, holder: getpid())) { try openStore(directory) }
+        try await first.close()
+        _ = try openStore(directory)
+    }
+
     @Test func `the lock is free again when the store is released`() throws {
         do { _ = try openStore(directory) }
         _ = try openStore(directory)
@@ -64,7 +75,7 @@ import Testing
             try openStore("\(directory.path)/file")
         } throws: { error in
             guard case .unwritable(let path, let cause) = error as? StoreError else { return false }
-            return path.hasSuffix("/file/lock") && cause == "Not a directory"
+            return path.hasSuffix("/file") && cause == "Not a directory"
         }
         #expect {
             try openStore("\(directory.path)/missing/state")
@@ -137,6 +148,41 @@ import Testing
         #expect(try await store.queue(main).count == moved.messages)
     }
 
+    /// Rows that can be read and that no table takes, as damage within a page makes them.
+    static let refusals = ["payload = NULL", "payload = 'a text'", "size = 'no number'"]
+
+    @Test(arguments: refusals)
+    func `a row that makes no sense counts as lost`(refusal: String) async throws {
+        let first = try openStore(directory)
+        try await first.commit([(main, [.setEstablished(true)] + (1...10).map { .insert(message($0)) })])
+        try await first.close()
+        let copy = try directory.copyAsItIs()
+        do {
+            // With the checks of the table off, as the damage does not ask for them.
+            let database = try Database(path: "\(copy.path)/holdfast.db")
+            var sql = ""
+            try database.query("SELECT sql FROM sqlite_schema WHERE name = 'message'") { row throws(StoreError) in
+                sql = row.text(0)
+                return false
+            }
+            func declare(_ sql: String) throws {
+                try database.execute("PRAGMA writable_schema = ON")
+                try database.run("UPDATE sqlite_schema SET sql = ? WHERE name = 'message'", .text(sql))
+                try database.execute("PRAGMA writable_schema = RESET")
+            }
+            try declare(sql.replacing("NOT NULL", with: "").replacing("STRICT", with: ""))
+            try database.execute("UPDATE message SET \(refusal) WHERE key & 0xFFFF = 5")
+            try declare(sql)
+            database.close()
+        }
+        let store = try openStore(copy)
+        let moved = try #require(store.openReport.movedAside)
+        #expect(!moved.isComplete)
+        #expect(moved.messages == 9)
+        #expect(try await store.queue(main).map(\.sequence.rawValue) == [1, 2, 3, 4, 6, 7, 8, 9, 10])
+        #expect(try await !store.mqtt(main).established)
+    }
+
     static let removals: [Removal] = [
         .init("everything is removed") { directory in
             for name in directory.names where name != "lock" { unlink("\(directory.path)/\(name)") }
@@ -193,6 +239,30 @@ import Testing
         try #require(rename(directory.path, away) == 0)
         try await store.commit(main, .insert(message(21)))
         #expect(try await openStore(try directory.copyAsItIs()).queue(main).count == 21)
+        #expect(throws: StoreError.locked(directory: directory.path, holder: getpid())) { try openStore(directory) }
+        for name in ["holdfast.db", "holdfast.db-wal", "holdfast.db-shm", "holdfast.spare", "lock"] {
+            unlink("\(away)/\(name)")
+        }
+        rmdir(away)
+    }
+
+    @Test func `a directory that another daemon made in the meantime stays with that one`() async throws {
+        let store = try openStore(directory)
+        try await store.commit([(main, (1...20).map { .insert(message($0)) })])
+        let away = directory.path + "-away"
+        try #require(rename(directory.path, away) == 0)
+        do {
+            let other = try openStore(directory.path)
+            try await other.commit(main, .insert(message(1)))
+            await #expect(throws: StoreError.locked(directory: directory.path, holder: getpid())) {
+                try await store.commit(main, .insert(message(21)))
+            }
+            #expect(try await other.queue(main).count == 1)
+            try await other.close()
+        }
+        // Whose files are set aside now, as any others would be that were put in the place of the present ones.
+        try await store.commit(main, .insert(message(21)))
+        #expect(try await store.queue(main).count == 21)
         for name in ["holdfast.db", "holdfast.db-wal", "holdfast.db-shm", "holdfast.spare", "lock"] {
             unlink("\(away)/\(name)")
         }

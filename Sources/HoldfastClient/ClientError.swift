@@ -26,8 +26,14 @@ public enum ClientError: Error, Hashable, Sendable {
     case invalidAnswer(String)
     /// Another program has taken over the durable consumer of this name, or the consumer was ended.
     case consumerEnded(String)
-    /// ``HoldfastClient/close()`` was called, or the sequence that a message to acknowledge came from has ended.
+    /// ``HoldfastClient/close()`` was called, or the sequence that a message to acknowledge came from is no longer
+    /// iterated.
     case closed
+
+    /// Whether the daemon has no such subscription on this connection.
+    var isUnknownSubscription: Bool {
+        if case .refused(let error) = self { error.known == .unknownSubscription } else { false }
+    }
 
     /// Whether trying again later can help even if nobody changes anything.
     var isPassing: Bool {

@@ -19,17 +19,22 @@ public struct DurableSubscription: AsyncSequence, Sendable {
         /// The epoch in which the message's id is valid.
         let epoch: String?
         let feed: FeedID
+        /// The error that the sequence ended with; `nil` while it lasts, and if it ended without one.
+        let failure: NIOLoopBoundBox<ClientError?>
         let client: HoldfastClient
 
         /// Acknowledges the message, so that the daemon does not send it again.
         ///
         /// - Returns: ``DurableSubscription/Acknowledgement/committed`` once the acknowledgement is committed to disk.
         ///   While the daemon is away, or is back but has not sent the message again yet,
-        ///   ``DurableSubscription/Acknowledgement/pending`` at once.
-        /// - Throws: when the daemon refuses, or ``ClientError/closed`` when the sequence has ended.
+        ///   ``DurableSubscription/Acknowledgement/pending`` at once. If the daemon's store was replaced meanwhile,
+        ///   ``DurableSubscription/Acknowledgement/outdated``.
+        /// - Throws: when the daemon refuses. When the sequence has ended, its error
+        ///   (``ClientError/consumerEnded(_:)`` after a take-over), or ``ClientError/closed`` if it ended without one: the
+        ///   next program that has the consumer receives the message again, unless it was acknowledged before.
         @discardableResult
         public func ack() async throws(ClientError) -> Acknowledgement {
-            try await client.acknowledge(message.id, epoch, of: feed)
+            try await client.acknowledge(self)
         }
     }
 
@@ -38,8 +43,11 @@ public struct DurableSubscription: AsyncSequence, Sendable {
         /// The acknowledgement is committed to disk: the daemon does not send the message again.
         case committed
         /// The daemon is told when it sends the message again. If this client ends before that, the next one receives
-        /// the message.
+        /// the message; if the daemon's store was replaced, this one receives it again.
         case pending
+        /// The daemon's store was replaced since the message came. The message, if it could still be read, comes again
+        /// as another element, with another id.
+        case outdated
     }
 
     /// How many messages the daemon has dropped since a program was last told, because the consumer was full.
@@ -60,7 +68,9 @@ struct ConsumerFeed {
     var parameters: MessageSubscribeMethod.Parameters
     /// The daemon's id for it on this connection.
     var id: SubscriptionID?
-    var continuation: AsyncThrowingStream<DurableSubscription.Element, any Error>.Continuation
+    let continuation: AsyncThrowingStream<DurableSubscription.Element, any Error>.Continuation
+    /// Shared with the messages, which may outlive the sequence.
+    let failure: NIOLoopBoundBox<ClientError?>
     /// The messages that the program has or will get, by id. Each stays until the daemon confirms its acknowledgement,
     /// so that it is not passed on again.
     var messages: [Int64: GivenMessage] = [:]
@@ -68,6 +78,11 @@ struct ConsumerFeed {
     var hasEarlier = false
     /// The epoch that the ids belong to.
     var epoch: String?
+
+    func end(_ error: ClientError?) {
+        failure.value = error
+        continuation.finish(throwing: error)
+    }
 
     mutating func detach() {
         id = nil
@@ -117,7 +132,7 @@ extension HoldfastClient {
         }
         consumers[id] = ConsumerFeed(
             parameters: .init(session: session, filter: filter, qos: qos, consumer: consumer),
-            continuation: continuation)
+            continuation: continuation, failure: NIOLoopBoundBox(nil, eventLoop: eventLoop))
         let answer = await withCheckedContinuation { requestConsumer(id, continuation: $0) }
         let result = try Self.decode(MessageSubscribeMethod.Result.self, from: try answer.get())
         return DurableSubscription(missed: result.missed ?? 0, stream: stream, client: self)
@@ -146,7 +161,7 @@ extension HoldfastClient {
             switch refusal(error, isFirst: isFirst) {
             case .left: break
             case .askedAgain: askAgain { $0.requestConsumer(id, continuation: nil) }
-            case .ended: consumers.removeValue(forKey: id)?.continuation.finish(throwing: error)
+            case .ended: consumers.removeValue(forKey: id)?.end(error)
             }
         }
     }
@@ -168,7 +183,8 @@ extension HoldfastClient {
         guard let consumer = consumers[feed] else { return }
         switch before {
         case nil:
-            consumer.continuation.yield(.init(message: message, epoch: consumer.epoch, feed: feed, client: self))
+            consumer.continuation.yield(
+                .init(message: message, epoch: consumer.epoch, feed: feed, failure: consumer.failure, client: self))
         case .some(let earlier) where earlier.isAcknowledged:
             // The program acknowledged this message before. It does not know that the daemon was away, and need not
             // acknowledge it twice.
@@ -180,13 +196,13 @@ extension HoldfastClient {
         }
     }
 
-    func acknowledge(_ id: Int64, _ epoch: String?, of feed: FeedID) async throws(ClientError)
-        -> DurableSubscription.Acknowledgement
-    {
-        guard let consumer = consumers[feed] else { throw .closed }
-        // The acknowledgement is confirmed already, or the daemon's store was replaced: it has no message of this epoch
-        // and id.
-        guard consumer.epoch == epoch, let message = consumer.messages[id] else { return .committed }
+    func acknowledge(
+        _ element: DurableSubscription.Element
+    ) async throws(ClientError) -> DurableSubscription.Acknowledgement {
+        let (id, feed) = (element.message.id, element.feed)
+        guard let consumer = consumers[feed] else { throw element.failure.value ?? .closed }
+        guard consumer.epoch == element.epoch else { return .outdated }
+        guard let message = consumer.messages[id] else { return .committed }
         consumers[feed]?.messages[id]?.isAcknowledged = true
         guard let subscription = consumer.id, message.isGivenHere else { return .pending }
         let number = nextID()
@@ -197,9 +213,8 @@ extension HoldfastClient {
         case .success:
             acknowledgementAnswered(feed, id, answer)
             return .committed
-        case .failure(let error) where error.isPassing:
-            return .pending
-        case .failure(.refused(let error)) where error.known == .unknownSubscription:
+        case .failure(let error) where error.isPassing || error.isUnknownSubscription:
+            guard consumers[feed] != nil else { throw element.failure.value ?? .closed }
             return .pending
         case .failure(let error):
             consumers[feed]?.messages[id]?.isAcknowledged = false
@@ -215,12 +230,11 @@ extension HoldfastClient {
     /// taken back: two programs that did so would take it from each other without end.
     func consumerEnded(_ event: SessionEvent) {
         guard let feed = consumers.first(where: { $0.value.id?.rawValue == event.watch.rawValue })?.key else { return }
-        consumers.removeValue(forKey: feed)?.continuation.finish(
-            throwing: ClientError.consumerEnded(event.consumer ?? ""))
+        consumers.removeValue(forKey: feed)?.end(.consumerEnded(event.consumer ?? ""))
     }
 
     func endConsumers(_ error: ClientError?) {
-        for consumer in consumers.values { consumer.continuation.finish(throwing: error) }
+        for consumer in consumers.values { consumer.end(error) }
         consumers = [:]
     }
 }

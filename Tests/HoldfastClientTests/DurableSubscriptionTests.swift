@@ -13,13 +13,13 @@ struct DurableSubscriptionTests {
     }
 
     /// Answers the request for the consumer.
-    private static func subscribe(_ peer: inout LineServer.Peer) async throws {
+    private static func subscribe(_ peer: inout LineServer.Peer, epoch: String = "e") async throws {
         let (id, method, _) = try await peer.request()
         #expect(method == "message.subscribe")
         try await peer.answer(
             id,
             MessageSubscribeMethod.Result(
-                subscription: SubscriptionID(rawValue: "s1"), grantedQoS: .exactlyOnce, epoch: "e"))
+                subscription: SubscriptionID(rawValue: "s1"), grantedQoS: .exactlyOnce, epoch: epoch))
     }
 
     private static func acknowledge(_ expected: Int64, _ peer: inout LineServer.Peer) async throws {
@@ -110,6 +110,69 @@ struct DurableSubscriptionTests {
             }
         } _: { _, messages in
             try await #require(try await messages.next()).ack()
+        }
+    }
+
+    /// What the daemon says when another program has taken the consumer.
+    private static let end =
+        #"{"jsonrpc":"2.0","method":"session.event","params":{"watch":"s1","session":"main","sequence":1,"#
+        + #""time":"2026-11-23T00:00:00Z","event":"consumer-ended","consumer":"c"}}"#
+
+    @Test func `an acknowledgement after a take-over fails like the sequence`() async throws {
+        try await serve { accepting in
+            try await accepting.greet { peer in
+                try await Self.subscribe(&peer)
+                for id in Int64(1)...2 { try await peer.write(Self.message(id)) }
+                let (id, method, _) = try await peer.request()
+                #expect(method == "message.ack")
+                try await peer.write(Self.end)
+                try await peer.write(OutgoingLine.failure(id, .unknownSubscription(SubscriptionID(rawValue: "s1"))))
+                try await peer.end()
+            }
+        } _: { _, messages in
+            let first = try #require(try await messages.next())
+            let second = try #require(try await messages.next())
+            await #expect(throws: ClientError.consumerEnded("c")) { try await first.ack() }
+            await #expect(throws: ClientError.consumerEnded("c")) { try await second.ack() }
+            await #expect(throws: ClientError.consumerEnded("c")) { try await messages.next() }
+        }
+    }
+
+    @Test func `an acknowledgement after the client was closed says that`() async throws {
+        try await serve { accepting in
+            try await accepting.greet { peer in
+                try await Self.subscribe(&peer)
+                try await peer.write(Self.message(1))
+                try await peer.end()
+            }
+        } _: { client, messages in
+            let message = try #require(try await messages.next())
+            await client.close()
+            await #expect(throws: ClientError.closed) { try await message.ack() }
+        }
+    }
+
+    @Test func `a message of a store that was replaced is not called acknowledged`() async throws {
+        try await serve { accepting in
+            try await accepting.greet { peer in
+                try await Self.subscribe(&peer)
+                try await peer.write(Self.message(1))
+                try await Self.proceed(&peer)
+            }
+            try await accepting.greet { peer in
+                try await Self.subscribe(&peer, epoch: "f")
+                // The same message, under the number that it has in the new store.
+                try await peer.write(Self.message(7))
+                try await Self.acknowledge(7, &peer)
+                try await peer.end()
+            }
+        } _: { client, messages in
+            let earlier = try #require(try await messages.next())
+            try await Self.proceed(client)
+            let again = try #require(try await messages.next())
+            #expect(again.message.id == 7)
+            #expect(try await earlier.ack() == .outdated)
+            #expect(try await again.ack() == .committed)
         }
     }
 }

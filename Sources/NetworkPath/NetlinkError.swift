@@ -29,7 +29,7 @@ extension NetlinkError: CustomStringConvertible {
                 + (text.map { " (\($0))" } ?? "")
         case .interrupted: "the kernel's tables kept changing while they were read"
         case .noAnswer: "the kernel did not answer a netlink request"
-        case .notStartable: "the network watcher has been started already"
+        case .notStartable: "the network watcher was stopped, or was started already"
         }
     }
 }

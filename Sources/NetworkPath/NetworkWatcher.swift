@@ -65,8 +65,9 @@ public actor NetworkWatcher {
     /// Opens the sockets and reads the tables. When it returns, everything can be queried.
     ///
     /// The sockets belong to the network namespace of the event loop's thread.
-    /// - Throws: ``NetlinkError/notStartable`` if it was called before, or the error of opening the sockets. Tables
-    ///   that change too fast to be read are not an error: they are read a second later.
+    /// - Throws: ``NetlinkError/notStartable`` if it was called before, or the watcher is stopped, also while it starts;
+    ///   or the error of opening the sockets. Tables that change too fast to be read are not an error: they are read a
+    ///   second later.
     public func start() async throws(NetlinkError) {
         guard state == .idle else { throw .notStartable }
         lookup = try RouteLookup()
@@ -82,11 +83,16 @@ public actor NetworkWatcher {
     }
 
     private func listen() async throws(NetlinkError) {
-        hints = try await HintSource(
+        let opened = try await HintSource(
             receiveBuffer: receiveBuffer, on: eventLoop, now: now,
             .init(
                 hinted: { [weak self] batch in self?.assumeIsolated { $0.hinted(batch) } },
                 ended: { [weak self] in self?.assumeIsolated { $0.listenAgain() } }))
+        guard state == .running else {
+            opened.close()
+            throw .notStartable
+        }
+        hints = opened
     }
 
     /// Replaces the socket that lost messages with a new one. Whatever the messages were, the paths are looked at

@@ -119,6 +119,19 @@ struct NetworkLab: Sendable {
         return (watcher, Changes(iterator: stream.makeAsyncIterator()), paths)
     }
 
+    /// Starts a watcher, and stops it as soon as it waits for something.
+    func startAndStop() async throws -> Task<Void, any Error> {
+        let loop = group.next()
+        let watcher = NetworkWatcher(eventLoop: loop, pathChanged: { _ in })
+        return try await loop.submit {
+            watcher.assumeIsolated { watcher in
+                let starting = Task { try await watcher.start() }
+                Task { watcher.stop() }
+                return starting
+            }
+        }.get()
+    }
+
     /// The changes that a watcher reports, one after the other; the test's time limit ends a wait in vain.
     struct Changes {
         var iterator: AsyncStream<PathChange>.Iterator
@@ -195,9 +208,8 @@ struct NetworkLab: Sendable {
         }.get()
     }
 
-    /// Sends something to every netlink socket in the host's namespace, as one program to another.
-    /// - Returns: the `errno` of each; 0 where it was taken.
-    func sendToNetlinkSockets() async throws -> [Int32] {
+    /// The netlink sockets in the host's namespace that are not the kernel's own, by their ports.
+    func netlinkPorts() async throws -> [UInt32] {
         try await group.next().submit {
             let file = open("/proc/thread-self/net/netlink", O_RDONLY | O_CLOEXEC)
             defer { close(file) }
@@ -206,9 +218,16 @@ struct NetworkLab: Sendable {
             // sk Eth Pid Groups …; the kernel's own have 0 for the port.
             let rows = String(decoding: bytes.prefix(max(0, count)), as: UTF8.self).split(separator: "\n").dropFirst()
             let ports = rows.map { $0.split(separator: " ") }.filter { $0[1] == "0" }.compactMap { UInt32($0[2]) }
-            return ports.filter { $0 != 0 }.map { port in
-                Self.knock([UInt8](repeating: 0, count: 16), atNetlinkPort: port)
-            }
+            return ports.filter { $0 != 0 }
+        }.get()
+    }
+
+    /// Sends something to every netlink socket in the host's namespace, as one program to another.
+    /// - Returns: the `errno` of each; 0 where it was taken.
+    func sendToNetlinkSockets() async throws -> [Int32] {
+        let ports = try await netlinkPorts()
+        return try await group.next().submit {
+            ports.map { Self.knock([UInt8](repeating: 0, count: 16), atNetlinkPort: $0) }
         }.get()
     }
 

@@ -264,6 +264,15 @@ struct NetworkWatcherTests {
         }
     }
 
+    @Test func `a stop while the watcher starts closes every socket`() async throws {
+        try await NetworkLab.run { lab in
+            let starting = try await lab.startAndStop()
+            await #expect(throws: NetlinkError.notStartable) { try await starting.value }
+            let ports = try await lab.netlinkPorts()
+            #expect(ports == [])
+        }
+    }
+
     @Test func `nobody but the kernel can send to the sockets`() async throws {
         try await NetworkLab.run { lab in
             let (watcher, _, _) = try await lab.watcher(targets: Self.targets)

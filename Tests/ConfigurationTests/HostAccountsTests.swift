@@ -1,0 +1,31 @@
+import Glibc
+import Testing
+
+@testable import Configuration
+
+struct HostAccountsTests {
+    @Test func `the names of this host are found, and no others`() {
+        #expect(HostAccounts.uid(ofUser: "root") == 0)
+        #expect(HostAccounts.gid(ofGroup: "root") == 0)
+        #expect(HostAccounts.uid(ofUser: "holdfast-nobody-of-this-name") == nil)
+        #expect(HostAccounts.gid(ofGroup: "holdfast-nobody-of-this-name") == nil)
+    }
+
+    /// The C library reads a file like /etc/group with the same code and the same buffer.
+    @Test(arguments: [10, 100_000])
+    func `a group is found however many members it has`(members: Int) throws {
+        let scratch = try ConfigurationScratch()
+        let users = (0..<members).map { "user\($0)" }.joined(separator: ",")
+        try scratch.write("group", "large:x:4711:\(users)\n")
+        let file = try #require(fopen("\(scratch.path)/group", "r"))
+        defer { fclose(file) }
+        var entry = group()
+        var found: UnsafeMutablePointer<group>?
+        let isFound = HostAccounts.withBuffer { buffer, count in
+            rewind(file)
+            return fgetgrent_r(file, &entry, buffer, count, &found)
+        }
+        #expect(isFound)
+        #expect(entry.gr_gid == 4711)
+    }
+}

@@ -156,6 +156,15 @@ struct DaemonMetricsTests {
         }
     }
 
+    @Test func `a file that cannot be replaced leaves nothing beside it`() async throws {
+        let directory = try TemporaryDirectory()
+        defer { directory.remove() }
+        try directory.makeFolder("metrics.prom")
+        let path = "\(directory.path)/metrics.prom"
+        #expect(await MetricsPublisher.replace(path, with: "a 1\n") == "Is a directory")
+        #expect(access("\(path).new", F_OK) != 0)
+    }
+
     private func ask(_ request: String, at address: SocketAddress, on eventLoop: any EventLoop) async throws -> String {
         let channel = try await ClientBootstrap(group: eventLoop).connect(to: address) { channel in
             channel.eventLoop.makeCompletedFuture {

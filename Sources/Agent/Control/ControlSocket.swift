@@ -33,12 +33,17 @@ enum ControlSocket {
             throw failure
         }
         if let group = HostAccounts.gid(ofGroup: groupName) { _ = chown(path, uid_t.max, group) }
-        guard chmod(path, 0o660) == 0, Glibc.listen(descriptor, 128) == 0 else {
-            let failure = failure("listen", path)
-            close(descriptor)
-            throw failure
+        let failure: Failure
+        if chmod(path, 0o660) != 0 {
+            failure = Self.failure("chmod", path)
+        } else if Glibc.listen(descriptor, 128) != 0 {
+            failure = Self.failure("listen", path)
+        } else {
+            return descriptor
         }
-        return descriptor
+        close(descriptor)
+        unlink(path)
+        throw failure
     }
 
     static func remove(_ path: String) {

@@ -99,7 +99,7 @@ actor MetricsPublisher {
     /// Replaces the file atomically, so that nobody reads half of it.
     ///
     /// - Returns: what went wrong; `nil` if nothing did.
-    @concurrent private static func replace(_ path: String, with text: String) async -> String? {
+    @concurrent static func replace(_ path: String, with text: String) async -> String? {
         let new = "\(path).new"
         let descriptor = open(new, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0o644)
         guard descriptor >= 0 else { return String(cString: strerror(errno)) }
@@ -118,7 +118,10 @@ actor MetricsPublisher {
             rest = rest.dropFirst(written)
         }
         close(descriptor)
-        return rename(new, path) == 0 ? nil : String(cString: strerror(errno))
+        guard rename(new, path) != 0 else { return nil }
+        let failure = String(cString: strerror(errno))
+        unlink(new)
+        return failure
     }
 }
 

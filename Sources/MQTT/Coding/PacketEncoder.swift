@@ -31,7 +31,7 @@ extension Packet {
                 "a PUBLISH has a packet identifier exactly when its QoS is 1 or 2")
         }
         let remaining = remainingLength(version)
-        precondition(remaining <= Self.maximumVariableByteInteger, "a packet has at most 268,435,455 bytes")
+        precondition(remaining <= Self.maximumVariableByteInteger, "a packet has at most 268,435,460 bytes")
         buffer.reserveCapacity(minimumWritableBytes: 5 + remaining)
         buffer.put(byte: kind.rawValue << 4 | flags)
         buffer.put(variable: remaining)

@@ -178,9 +178,9 @@ public struct SessionStatus: Codable, Hashable, Sendable {
 
     /// Which networks a session may use.
     public struct Network: Codable, Hashable, Sendable {
-        /// The names of the interfaces, the preferred first; empty for all.
+        /// The names of the interfaces, as they are listed in the session's file; empty for all.
         public var interfaces: [String]
-        /// The types of network, the preferred first; empty for all.
+        /// The types of network, as they are listed there; empty for all.
         public var types: [String]
         /// `allow`, or `avoid`, which uses metered networks only while there is no other path.
         public var metered: String

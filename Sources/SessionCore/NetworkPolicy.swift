@@ -1,10 +1,12 @@
-/// Which of the host's networks a session may use, and in which order it prefers them: `[network]` in its file.
+/// Which of the host's networks a session may use, and in which order they are tried where the kernel's own choice is
+/// not allowed: `[network]` in its file.
 ///
 /// It only decides. The code that looks for paths asks it for the order.
 public struct NetworkPolicy: Hashable, Sendable {
-    /// The names of the interfaces that may be used, the preferred first; empty for all.
+    /// The names of the interfaces that may be used; empty for all. The order counts only where the kernel's choice is
+    /// not among them.
     public var interfaces: [String] = []
-    /// The kinds of network that may be used, the preferred first; empty for all.
+    /// The kinds of network that may be used; empty for all. The order counts as that of the interfaces does.
     public var types: [NetworkType] = []
     /// How to treat networks that charge by volume.
     public var metered = MeteredUse.allow

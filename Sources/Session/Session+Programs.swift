@@ -15,7 +15,6 @@ extension Session {
         do throws(MQTTClientMachine.PublishError) {
             let sequence = try mqtt.accept(message, key: key, at: time)
             if let key { calls.keys.published(key, as: sequence) }
-            counts.published += 1
             // The use is reported whatever happens to the message, and however soon.
             if settings.notesUses, !machine.isUsed(for: .messages) { tellMachine(.useBegan(.messages)) }
             return sequence

@@ -170,7 +170,10 @@ extension Session {
             }
             renewIfRoomChanged()
         case .accepted(let sequence):
+            counts.published += 1
             endKey(of: sequence)
+            act(.tell(.accepted(sequence)))
+        case .requeued(let sequence):
             act(.tell(.accepted(sequence)))
         case .notAccepted(let sequence):
             endKey(of: sequence)

@@ -300,7 +300,7 @@ private struct ClientMachineDrive {
 
     private mutating func note(_ event: MQTTClientMachine.Event) {
         switch event {
-        case .accepted(let sequence): accepted.insert(sequence)
+        case .accepted(let sequence), .requeued(let sequence): accepted.insert(sequence)
         case .delivered(let sequence, _): ended.insert(sequence)
         case .dropped(let message): ended.insert(message.sequence)
         case .connected: connection?.hasConnack = true

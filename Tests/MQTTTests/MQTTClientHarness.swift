@@ -156,7 +156,7 @@ struct MQTTClientHarness {
         case .settled: "settled"
         case .unanswered(let sentence, _): "unanswered: \(sentence)"
         case .repeated(let count): "repeated \(count)"
-        case .accepted(let sequence): "accepted \(sequence)"
+        case .accepted(let sequence), .requeued(let sequence): "accepted \(sequence)"
         case .notAccepted(let sequence): "not accepted \(sequence)"
         case .delivered(let sequence, let code): "delivered \(sequence) \(hex(code))"
         case .rejected(let message): "rejected \(message.sequence) \(hex(message.code))"

@@ -134,7 +134,7 @@ struct MQTTClientWorld {
 
     mutating func happened(_ event: MQTTClientMachine.Event) {
         switch event {
-        case .accepted(let sequence): accepted.insert(sequence)
+        case .accepted(let sequence), .requeued(let sequence): accepted.insert(sequence)
         case .notAccepted(let sequence): published[sequence] = nil
         case .delivered(let sequence, _): delivered.insert(sequence)
         case .rejected(let message): rejected.insert(message.sequence)

@@ -117,6 +117,23 @@ struct RestartScenarios {
         }
     }
 
+    @Test func `a message that is refused because the disk is full does not count as published`() async throws {
+        try await Scenario.run { scenario in
+            let a = try await scenario.host("A")
+            try await a.until(.connected)
+            try await a.publish("t", "one")
+            a.disk.here { $0.fault = .full }
+            await #expect {
+                try await a.publish("t", "two")
+            } throws: { error in
+                (error as? RPCError)?.data?.code == "store-full"
+            }
+            a.disk.here { $0.fault = nil }
+            try await a.publish("t", "three")
+            #expect(try await a.status().counters.published == 2)
+        }
+    }
+
     @Test func `a room that cannot be remembered is joined, told as an error, and remembered later`() async throws {
         try await Scenario.run { scenario in
             let a = try await scenario.host("A", "room = \"r1\"")

@@ -347,7 +347,7 @@ extension MQTTClientMachine {
         while let acceptance = acceptances.first, acceptance.commit <= number {
             acceptances.removeFirst()
             outbox.durableThrough = acceptance.sequence
-            step.emit(.accepted(acceptance.sequence))
+            step.emit(acceptance.isRetry ? .requeued(acceptance.sequence) : .accepted(acceptance.sequence))
         }
     }
 
@@ -359,7 +359,7 @@ extension MQTTClientMachine {
             acceptances.removeFirst()
             outbox.durableThrough = acceptance.sequence
             if acceptance.isRetry {
-                step.emit(.accepted(acceptance.sequence))
+                step.emit(.requeued(acceptance.sequence))
                 continue
             }
             let id = outbox.forget(acceptance.sequence, size: acceptance.size, packetID: acceptance.packetID)

@@ -132,6 +132,8 @@ extension MQTTClientMachine {
         case settled
         /// The message is durable.
         case accepted(MessageSequence)
+        /// After `retry`: the message is durable under its new sequence.
+        case requeued(MessageSequence)
         /// The store had no room: the message is forgotten, as if never published.
         case notAccepted(MessageSequence)
         /// PUBACK, or PUBCOMP, or flushed for QoS 0. The code is below 0x80.

@@ -10,8 +10,30 @@ struct CommandWords: Equatable {
     let failure: CommandFailure?
 
     init(_ words: [String]) {
-        var general: [String] = []
         var rest = words[...]
+        var general = Self.takeGeneral(from: &rest)
+        guard let command = rest.popFirst(), !command.hasPrefix("-") else {
+            inOrder = words
+            failure = nil
+            return
+        }
+        guard let configuration = Self.configurations[command] else {
+            // Help takes no options.
+            inOrder = [command] + (command == "help" ? [] : general) + rest
+            failure = command == "help" ? nil : Self.unknown(command)
+            return
+        }
+        // The options of a command with subcommands are those of the subcommand.
+        if !configuration.subcommands.isEmpty { general += Self.takeGeneral(from: &rest) }
+        let following = Array(rest)
+        let isPart = following.first.map(configuration.subcommandNames.contains) ?? false
+        inOrder = [command] + following.prefix(isPart ? 1 : 0) + general + following.dropFirst(isPart ? 1 : 0)
+        failure = Self.unknownPart(of: command, configuration, following)
+    }
+
+    /// Removes the options that every command takes from the beginning, and returns them.
+    private static func takeGeneral(from rest: inout ArraySlice<String>) -> [String] {
+        var general: [String] = []
         while let word = rest.first {
             if word == "--json" || word.hasPrefix("--socket=") || word.hasPrefix("--color=") {
                 general.append(word)
@@ -23,33 +45,25 @@ struct CommandWords: Equatable {
             }
             rest.removeFirst()
         }
-        guard let command = rest.first, !command.hasPrefix("-") else {
-            inOrder = words
-            failure = nil
-            return
-        }
-        let following = Array(rest.dropFirst())
-        inOrder = [command] + general + following
-        failure = Self.names.contains(command) ? Self.unknownPart(of: command, following) : Self.unknown(command)
+        return general
     }
 
     /// Whether errors are also written as JSON.
     var wantsJSON: Bool { inOrder.prefix { $0 != "--" }.contains("--json") }
 
-    private static let names: Set<String> = Set(
-        HoldfastControl.configuration.subcommands.compactMap { $0.configuration.commandName } + ["help"])
+    private static let configurations: [String: CommandConfiguration] = Dictionary(
+        HoldfastControl.configuration.subcommands.compactMap { command in
+            command.configuration.commandName.map { ($0, command.configuration) }
+        }, uniquingKeysWith: { first, _ in first })
 
     /// Checks the word that follows a command with subcommands: it must be one of them. If one of them is the default,
     /// the word may also be its argument, unless it is spelled almost like a subcommand and more words follow.
-    private static func unknownPart(of command: String, _ following: [String]) -> CommandFailure? {
-        let all = HoldfastControl.configuration.subcommands
-        guard let configuration = all.first(where: { $0.configuration.commandName == command })?.configuration,
-            !configuration.subcommands.isEmpty, let word = following.first, !word.hasPrefix("-"), word != "help"
+    private static func unknownPart(
+        of command: String, _ configuration: CommandConfiguration, _ following: [String]
+    ) -> CommandFailure? {
+        let parts = configuration.subcommandNames
+        guard !parts.isEmpty, let word = following.first, !word.hasPrefix("-"), word != "help", !parts.contains(word)
         else { return nil }
-        let parts = configuration.subcommands.map { part in
-            part.configuration.commandName ?? "\(part)".lowercased()
-        }
-        guard !parts.contains(word) else { return nil }
         let near = nearest(to: word, among: parts)
         let isArgument = configuration.defaultSubcommand != nil && (near.isEmpty || following.count < 2)
         guard !isArgument else { return nil }
@@ -71,9 +85,15 @@ struct CommandWords: Equatable {
     ]
 
     private static func unknown(_ command: String) -> CommandFailure {
-        let near = known[command].map { [$0] } ?? nearest(to: command, among: Array(names))
+        let near = known[command].map { [$0] } ?? nearest(to: command, among: configurations.keys + ["help"])
         return CommandFailure(
             .usage, "unknown command \"\(command)\"",
             advice: didYouMean(near) ?? "holdfastctl help lists all commands")
+    }
+}
+
+extension CommandConfiguration {
+    fileprivate var subcommandNames: [String] {
+        subcommands.map { $0.configuration.commandName ?? "\($0)".lowercased() }
     }
 }

@@ -65,6 +65,8 @@ struct CompletionCommand: ParsableCommand {
             them; by hand: holdfastctl completion bash >~/.local/share/bash-completion/completions/holdfastctl
             """)
 
+    /// Without effect: an alias may contain them.
+    @OptionGroup var common: CommonOptions
     @Argument(help: "bash, zsh or fish.", completion: .list(["bash", "zsh", "fish"])) var shell: String
 
     func validate() throws {

@@ -101,6 +101,7 @@ struct ConfigCommand: AsyncParsableCommand {
                 The daemon uses the new contents only after "holdfastctl reload". Works without the daemon.
                 """)
 
+        @OptionGroup var common: CommonOptions
         @OptionGroup var place: Place
         @Argument(help: "The session; without it, holdfast.toml.", completion: .sessions) var session: String?
 
@@ -124,9 +125,14 @@ struct ConfigCommand: AsyncParsableCommand {
                     advice: editor == nil ? "choose one: EDITOR=nano holdfastctl config edit" : nil)
             }
             let errors = try ConfigCommand.effective(place).errors.filter { $0.file == path }
-            Terminal.complain(errors.map(ReloadText.problem))
+            if common.json {
+                Terminal().print(json: .object(["file": .string(path), "errors": JSONText.value(errors)]))
+            } else if errors.isEmpty {
+                Terminal().print("\(path) has no errors. Next: holdfastctl reload")
+            } else {
+                Terminal.complain(errors.map(ReloadText.problem))
+            }
             guard errors.isEmpty else { throw CommandFailure(.failed, "") }
-            Terminal().print("\(path) has no errors. Next: holdfastctl reload")
         }
 
         /// An instance of a template is edited in the template, unless it has a file of its own.

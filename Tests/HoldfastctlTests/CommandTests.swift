@@ -118,6 +118,29 @@ struct EndingTests {
         #expect(ending?.output.hasPrefix("holdfastctl: ") == true)
     }
 
+    @Test func `every command takes the common options, before and after its name`() {
+        func check(_ command: any ParsableCommand.Type, _ names: [String]) {
+            let parts = command.configuration.subcommands
+            guard parts.isEmpty else {
+                for part in parts { check(part, names + [part.configuration.commandName ?? "\(part)".lowercased()]) }
+                return
+            }
+            let help = HoldfastControl.helpMessage(for: command)
+            for option in ["--socket", "--json", "--color"] {
+                #expect(help.contains(option), "\(names.joined(separator: " "))")
+            }
+        }
+        for command in HoldfastControl.configuration.subcommands {
+            check(command, [command.configuration.commandName ?? ""])
+        }
+        for words in [
+            ["--json", "--socket", "/s", "config", "edit", "main"], ["config", "edit", "--color", "never"],
+            ["--socket=/s", "completion", "bash"], ["completion", "bash", "--json"],
+        ] {
+            #expect(throws: Never.self) { try HoldfastControl.parseAsRoot(CommandWords(words).inOrder) }
+        }
+    }
+
     @Test(arguments: [["--help"], ["help", "publish"], ["status", "-h"], ["--version"]])
     func `help and version are no mistakes`(_ arguments: [String]) {
         let ending = ending(arguments)
@@ -166,6 +189,10 @@ struct EndingTests {
             (["--socket", "/s", "--json", "wait", "main"], ["wait", "--socket", "/s", "--json", "main"]),
             (["--socket=/s", "list"], ["list", "--socket=/s"]), (["list", "--json"], ["list", "--json"]),
             (["--version"], ["--version"]), ([], []),
+            (["--json", "config", "edit", "main"], ["config", "edit", "--json", "main"]),
+            (["config", "--json", "check"], ["config", "check", "--json"]),
+            (["--json", "queue", "main"], ["queue", "--json", "main"]),
+            (["--socket", "/s", "help", "publish"], ["help", "publish"]),
         ] as [([String], [String])])
     func `what every command takes may stand before the command`(_ words: [String], _ inOrder: [String]) {
         #expect(CommandWords(words).inOrder == inOrder)

@@ -13,6 +13,10 @@ public struct SessionName: Hashable, Sendable {
         self.text = text
     }
 
+    /// A name that no file can have, for a configuration that is checked and is not a session's yet.
+    /// - Parameter number: tells it from others.
+    public init(draft number: Int) { text = "(draft \(number))" }
+
     /// What follows the `@`; `nil` if this is not an instance of a template.
     public var instance: String? {
         text.firstIndex(of: "@").map { String(text[text.index(after: $0)...]) }

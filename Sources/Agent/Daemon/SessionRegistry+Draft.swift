@@ -21,8 +21,7 @@ extension SessionRegistry {
         drafts += 1
         // The name under which the network watcher knows the draft. Not the wanted name, since a session with that name
         // may be added in the meantime.
-        guard let name = SessionName("draft-\(drafts)") else { preconditionFailure("digits are right in a name") }
-        guard entries[name] == nil else { throw .tooManyRequests("there is a session \(name)") }
+        let name = SessionName(draft: drafts)
         _ = surroundings.paths.watch(configuration.hosts, of: name, for: configuration.network)
         defer { surroundings.paths.forget(name) }
         let protocols = ProtocolChoice(configuration.mqtt.version.only)

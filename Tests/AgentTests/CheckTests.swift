@@ -13,12 +13,13 @@ import Vocabulary
 /// check.run: a connection besides the session's own, made step by step.
 struct EndpointCheckTests {
     private func check(
-        _ endpoint: String, until last: CheckStep = .connect, hasProxy: Bool = false,
+        _ endpoint: String, until last: CheckStep = .connect, hasProxy: Bool = false, isBound: Bool = false,
         greeting: Connect? = Connect(clientID: "a-check")
     ) throws -> EndpointCheck {
         EndpointCheck(
-            endpoint: try Endpoint(endpoint), until: last, hasProxy: hasProxy, greeting: greeting, version: .five,
-            maximumPacketSize: 1 << 20, remedies: try remedies(password: greeting?.password != nil), at: at(0))
+            endpoint: try Endpoint(endpoint), until: last, hasProxy: hasProxy, isBound: isBound, greeting: greeting,
+            version: .five, maximumPacketSize: 1 << 20, remedies: try remedies(password: greeting?.password != nil),
+            at: at(0))
     }
 
     private func remedies(password: Bool = false) throws -> Remedies {
@@ -93,6 +94,9 @@ struct EndpointCheckTests {
         #expect(lost.resolved([address], via: nil, at: at(5)) == .finish)
         #expect(lost.steps.last?.step == .route)
         #expect(lost.steps.last?.code == "no-path")
+        var excluded = try check("mqtts://broker.example", isBound: true)
+        #expect(excluded.resolved([address], via: nil, at: at(5)) == .finish)
+        #expect(excluded.steps.last?.code == "network-not-allowed")
 
         var refused = try check("mqtt://broker.example")
         _ = refused.resolved([address], via: "eth0", at: at(5))
@@ -158,6 +162,21 @@ struct CheckRunTests {
             #expect(endpoints.first?.steps.map(\.step) == [.dns, .route, .tcp, .connect])
             #expect(try await daemon.server.connect().clientID == "edge-42-check")
             #expect(try await peer.call("session.status", #"{"session":"main"}"#)["state"] == "disconnected")
+        }
+    }
+
+    @Test func `the draft of a file is checked, whatever the sessions are called`() async throws {
+        let other = "endpoints = [\"mqtt://127.0.0.1:1\"]\nuser = \"a\"\nautoconnect = false\n"
+        try await DaemonUnderTest.run(autoconnect: false, files: ["sessions.d/draft-1.toml": other]) { daemon in
+            let peer = try await daemon.peer()
+            let endpoint = "mqtt://127.0.0.1:\(await daemon.server.port)"
+            let draft = #"endpoints = [\"\#(endpoint)\"]\nuser = \"b\""#
+            for _ in 1...2 {
+                let answer = try await peer.call("check.run", #"{"session":"new","configuration":"\#(draft)"}"#)
+                let result = try ParameterDecoder.decodeLeniently(CheckRunMethod.Result.self, from: answer)
+                #expect(result.session == "new")
+                #expect(result.endpoints.map(\.ok) == [true])
+            }
         }
     }
 

@@ -131,6 +131,30 @@ extension EndToEnd.Addresses {
         }
     }
 
+    @Test func `a name of the host itself needs no network, for the session as for its check`() async throws {
+        try await withLab { lab, daemon in
+            try await lab.host.ip("link set up0 down", "link set up1 down")
+            try lab.host.hosts("127.0.0.1 localhost", "127.0.1.1 \(Self.name)")
+            try idleSession(daemon)
+            try await daemon.start()
+            let events = try await daemon.events()
+            try await events.until("waiting after a refusal") { $0.phase == .waiting && $0.reason?.code == "refused" }
+            let check = try await daemon.ctl("check", "main", "--json")
+            #expect(check.output.contains("via lo") && check.output.contains("refused"), "\(check)")
+        }
+    }
+
+    @Test func `check and session give the same reason when the only way is not allowed`() async throws {
+        try await withLab { lab, daemon in
+            try daemon.session(tables: "[network]\ninterfaces = [\"wlan0\"]")
+            try await daemon.start()
+            let events = try await daemon.events()
+            try await events.until("waiting for the network") { $0.reason?.code == "network-not-allowed" }
+            let check = try await daemon.ctl("check", "main", "--json")
+            #expect(check.output.contains("network-not-allowed"), "\(check)")
+        }
+    }
+
     @Test func `maybe: a default route that moves is worth an early attempt while the name does not resolve`()
         async throws
     {

@@ -11,26 +11,20 @@ struct NetworkView: Sendable {
 
     /// Returns the paths to the hosts that are dialed for a session's endpoints, and has each change reported from now
     /// on. For names, the path is that of the default route, or that to a neighbour, until `resolved` gives their
-    /// addresses.
+    /// addresses. Without any path, a name may still be one of the host itself.
     func watch(_ hosts: [String], of session: SessionName, for policy: NetworkPolicy) -> [Path?] {
         watcher.assumeIsolated { watcher in
             watcher.removeTargets(ofSession: session.description)
             watcher.setPolicy(policy, ofSession: session.description)
             return hosts.enumerated().map { index, host in
-                let literal = IPAddress(host)
-                return watcher.setTarget(
-                    Target(session: session.description, endpoint: index),
-                    addresses: literal.map { [$0] } ?? Self.knownAddresses(ofName: host),
-                    origin: literal == nil ? .name : .literal)
+                let target = Target(session: session.description, endpoint: index)
+                if let literal = IPAddress(host) { return watcher.setTarget(target, addresses: [literal]) }
+                let known = OwnNames.standard(host)
+                if let path = watcher.setTarget(target, addresses: known, origin: .name) { return path }
+                let own = known.isEmpty ? OwnNames.inHostsFile(host) : []
+                return own.isEmpty ? nil : watcher.setTarget(target, addresses: own, origin: .name)
             }
         }
-    }
-
-    /// The addresses of the one name that is the same everywhere (RFC 6761, 6.3) and needs no network.
-    private static func knownAddresses(ofName name: String) -> [IPAddress] {
-        let name = name.lowercased()
-        guard name == "localhost" || name.hasSuffix(".localhost") else { return [] }
-        return ["127.0.0.1", "::1"].compactMap { IPAddress($0) }
     }
 
     func excluded(_ endpoint: EndpointIndex, of session: SessionName) -> Path? {

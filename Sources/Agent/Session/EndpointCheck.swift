@@ -23,6 +23,8 @@ struct EndpointCheck: Sendable {
 
     private let last: CheckStep
     private let hasProxy: Bool
+    /// Whether only some networks may be used.
+    private let isBound: Bool
     /// `nil` if the login cannot be tried.
     private let greeting: Connect?
     private let version: ProtocolVersion
@@ -37,12 +39,13 @@ struct EndpointCheck: Sendable {
     ///   - last: the last step to take.
     ///   - greeting: what the session would send, under another client identifier.
     init(
-        endpoint: Endpoint, until last: CheckStep, hasProxy: Bool, greeting: Connect?, version: ProtocolVersion,
-        maximumPacketSize: Int, remedies: Remedies, at now: Instant
+        endpoint: Endpoint, until last: CheckStep, hasProxy: Bool, isBound: Bool, greeting: Connect?,
+        version: ProtocolVersion, maximumPacketSize: Int, remedies: Remedies, at now: Instant
     ) {
         self.endpoint = endpoint
         self.last = last
         self.hasProxy = hasProxy
+        self.isBound = isBound
         self.greeting = greeting
         self.version = version
         self.remedies = remedies
@@ -57,7 +60,11 @@ struct EndpointCheck: Sendable {
         let list = addresses.compactMap(\.ipAddress)
         guard pass(list.joined(separator: ", "), next: .route, at: now) else { return .finish }
         guard let interface else {
-            return fail(Reason(.noPath, "there is no route to \(list.joined(separator: ", "))"), at: now)
+            let names = list.joined(separator: ", ")
+            return fail(
+                isBound
+                    ? Reason(.networkNotAllowed, "no network that may be used leads to \(names)")
+                    : Reason(.noPath, "there is no route to \(names)"), at: now)
         }
         return pass("via \(interface)", next: .tcp, at: now) ? nil : .finish
     }

@@ -103,6 +103,7 @@ struct EndpointTrial {
             password: password.map { ByteBuffer(bytes: $0) })
         let check = EndpointCheck(
             endpoint: endpoint, until: last, hasProxy: options.proxy != nil,
+            isBound: configuration.network.isBinding,
             greeting: configuration.mqtt.authentication == .scramSHA256 ? nil : greeting, version: version(endpoint),
             maximumPacketSize: configuration.mqtt.maximumPacketSize, remedies: remedies, at: now)
         return await withCheckedContinuation { continuation in

@@ -63,17 +63,19 @@ extension ConfigCommand {
 
         func run() async throws {
             let secret = SecretFile(path: "\(place.configDirectory)/\(name).secret")
-            let text = SessionTemplate(
-                endpoints: endpoint, user: user, clientID: clientID,
-                password: askPassword ? "file:\(secret.path)" : password, ca: ca
-            ).text
+            let text = text(password: askPassword ? "file:\(secret.path)" : password)
             if stdout {
                 Terminal().print(text)
                 return
             }
             let new = NewFile(path: path)
             try new.checkPlace()
-            if askPassword { try secret.write(SecretFile.ask("Password for \(user ?? name): ")) }
+            if askPassword {
+                try secret.checkPlace()
+                // The file does not exist yet, so another reference stands for it.
+                try check(self.text(password: "credential:password"))
+                try secret.write(SecretFile.ask("Password for \(user ?? name): "))
+            }
             do {
                 try await write(new, text)
             } catch {
@@ -82,12 +84,20 @@ extension ConfigCommand {
             }
         }
 
-        private func write(_ new: NewFile, _ text: String) async throws {
+        private func text(password: String?) -> String {
+            SessionTemplate(endpoints: endpoint, user: user, clientID: clientID, password: password, ca: ca).text
+        }
+
+        private func check(_ text: String) throws {
             let errors = DraftConfiguration.errors(of: text, as: name, in: place)
             guard errors.isEmpty else {
                 Terminal.complain(errors.map(ReloadText.problem))
                 throw CommandFailure(.failed, "\(path) is not written", advice: "correct the settings and try again")
             }
+        }
+
+        private func write(_ new: NewFile, _ text: String) async throws {
+            try check(text)
             // Settings that were not given are in the file as examples, which cannot be tried.
             let trial: Trial? = !isComplete || untried || isTemplate ? nil : try await self.trial(of: text)
             try new.write(text)
@@ -220,14 +230,21 @@ private struct SecretFile {
         return line
     }
 
+    /// - Throws: when the file is there already.
+    func checkPlace() throws(CommandFailure) {
+        if access(path, F_OK) == 0 { throw failure(EEXIST) }
+    }
+
+    private func failure(_ code: Int32) -> CommandFailure {
+        CommandFailure(
+            code == EACCES ? .notPermitted : .failed,
+            "\(path) cannot be written: \(String(cString: strerror(code)))",
+            advice: code == EEXIST ? "use it with --password file:\(path), or remove it" : nil)
+    }
+
     func write(_ secret: [UInt8]) throws(CommandFailure) {
         let descriptor = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0o600)
-        guard descriptor >= 0 else {
-            throw CommandFailure(
-                errno == EACCES ? .notPermitted : .failed,
-                "\(path) cannot be written: \(String(cString: strerror(errno)))",
-                advice: errno == EEXIST ? "use it with --password file:\(path), or remove it" : nil)
-        }
+        guard descriptor >= 0 else { throw failure(errno) }
         defer { close(descriptor) }
         // The service reads the file as its own user. Any other daemon runs as the user who writes it.
         if geteuid() == 0, let user = getpwnam("holdfast") {

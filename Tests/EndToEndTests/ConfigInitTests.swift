@@ -143,6 +143,21 @@ extension EndToEnd {
         }
     }
 
+    @Test func `config init refuses what is wrong before it asks for the password`() async throws {
+        try await withLab { lab, daemon in
+            let beginning = try Beginning(lab, daemon)
+            // There is nothing to read: an answer that is not read does not matter.
+            let clear = try await beginning.begin("main", "--ask-password", endpoint: "mqtt://broker.example")
+            #expect(clear.status == 1 && clear.text.contains("insecure"), "\(clear.text)")
+            let kept = "\(daemon.configuration)/main.secret"
+            try "mine".write(toFile: kept, atomically: false, encoding: .utf8)
+            let taken = try await beginning.begin("main", "--ask-password", endpoint: "mqtts://broker.example")
+            #expect(taken.status == 1 && taken.text.contains("--password file:\(kept)"), "\(taken.text)")
+            #expect(try String(contentsOfFile: kept, encoding: .utf8) == "mine")
+            #expect(try beginning.files.isEmpty)
+        }
+    }
+
     @Test func `config init says what it could not try, and leaves nothing on a full disk`() async throws {
         try await withLab { lab, daemon in
             let beginning = try Beginning(lab, daemon)

@@ -10,7 +10,7 @@ import Vocabulary
 
 // Telling watchers, the journal and the history what happened. This takes longer than dialing and must not delay the
 // reconnect, so while an attempt is in a hurry, the session machine's reports are told a moment later, with their
-// original times. Documentation/decisions/0018-to-dial-comes-first.md says what that gains. What happens to messages is
+// original times. Documentation/decisions/0018-dialing-comes-first.md says what that gains. What happens to messages is
 // told at once, after everything that happened before.
 
 /// Reports that are held back, in order, and when to tell them.

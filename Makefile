@@ -92,7 +92,7 @@ soak-kills: ## kill the daemon DAEMON times and the server SERVER times in mid-s
 MINUTES   ?= 60
 SOAK_SEED ?= $(shell od -An -N4 -tu4 /dev/urandom | tr -d ' ')
 
-soak: ## everything that can happen to network, server and daemon, at random, MINUTES long, and count; SOAK_SEED=: the same again
+soak: ## everything that can happen to network, server and daemon, at random, MINUTES long, and count; SOAK_SEED repeats a run
 	scripts/setup build test
 	@$(MAKE) --no-print-directory build
 	$(BUILD_TESTS)
@@ -124,7 +124,7 @@ fuzz: ## feed TARGET with bytes for SECONDS, with libFuzzer and the address sani
 # does not find them; the soak looks at memory.
 SANITIZERS ?= address thread
 
-sanitize: ## every test under the address and the thread sanitizer, each built anew; SANITIZERS=thread: one of them
+sanitize: ## every test under the address and the thread sanitizer, each with a build of its own; SANITIZERS=thread runs one of them
 	scripts/setup build test container
 	for sanitizer in $(SANITIZERS); do \
 	    $(BUILD_TESTS) --scratch-path .build-$$sanitizer -Xswiftc -sanitize=$$sanitizer && \
@@ -162,7 +162,7 @@ mutants: ## make MUTANTS mechanical mistakes in the pure modules, one by one, an
 	$(MUTANTS_SCRATCH)/tool/debug/mutants --count $(MUTANTS) --seed $(MUTANT_SEED) --jobs $(JOBS) \
 	    --scratch $(MUTANTS_SCRATCH) $(ARGUMENTS)
 
-bench-recovery: ## how long after a fault a session is back, beside its peers; as root, 40 minutes; OUTAGES=2 REPEAT=1: two
+bench-recovery: ## how long after a fault a session is back, beside its peers; as root, 40 minutes, or 2 with OUTAGES=2 REPEAT=1
 	scripts/setup build bench
 	@$(MAKE) --no-print-directory build
 	Benchmarks/Recovery/bench-recovery $(RELEASE)
@@ -172,7 +172,7 @@ bench-fairness: ## how long one program's publishes take while 128 connections m
 	@$(MAKE) --no-print-directory build
 	Benchmarks/Fairness/bench-fairness $(RELEASE)
 
-bench-throughput: ## messages per second and what each costs, beside its peers; PARTS='outbound inbound', COUNT, REPEAT: less of it
+bench-throughput: ## messages per second and what each costs, beside its peers; PARTS='outbound inbound', COUNT and REPEAT measure less
 	scripts/setup build bench
 	@$(MAKE) --no-print-directory build
 	Benchmarks/Throughput/bench-throughput $(RELEASE)
@@ -228,8 +228,9 @@ install: ## install the release under DESTDIR; configuration that is there stays
 	install -D -m 644 -t $(DESTDIR)$(mandir)/man5 $(MAN5)
 	install -D -m 644 -t $(DESTDIR)$(mandir)/man7 $(MAN7)
 	install -D -m 644 -t $(DESTDIR)$(mandir)/man8 $(MAN8)
-	install -D -m 644 -t $(DESTDIR)$(docdir) README.md CHANGELOG.md LICENSE
+	install -D -m 644 -t $(DESTDIR)$(docdir) README.md CHANGELOG.md CONTRIBUTING.md LICENSE
 	install -D -m 644 -t $(DESTDIR)$(docdir)/Documentation Documentation/*.md
+	install -D -m 644 -t $(DESTDIR)$(docdir)/Documentation/decisions Documentation/decisions/*.md
 	find Examples -type f | while read -r file; do \
 	    install -D -m 644 "$$file" "$(DESTDIR)$(docdir)/$$file" || exit 1; \
 	done

@@ -26,7 +26,7 @@ class Result:
         self.kept = set()
         # From the fault to the client's end of its connection, by client; without those that did not end it.
         self.detected = {}
-        # From the kernel's news of the route to the first SYN, by client.
+        # From the kernel's announcement of the route to the first SYN, by client.
         self.first_syn = {}
 
 

@@ -98,7 +98,7 @@ def first_syn(results):
     if not lines:
         return ""
     return (
-        "From the kernel's news of the route to the first SYN (the limit: from the healing)\n\n"
+        "From the kernel's announcement of the route to the first SYN (the limit: from the healing)\n\n"
         + rows(["", "times", "median", "shortest", "longest"], lines))
 
 
@@ -145,6 +145,6 @@ def targets(keys, results, by_traffic):
     syns = [
         result.first_syn["holdfast"] for key in local for result in results[key] if "holdfast" in result.first_syn]
     if syns:
-        say("first SYN within 2 ms of the kernel's news, at the median", [duration(median(syns))]
+        say("first SYN within 2 ms of the kernel's announcement, at the median", [duration(median(syns))]
             if median(syns) > 0.002 else [])
-    return "Figures to reach\n\n" + "\n".join(lines) + "\n"
+    return "Targets\n\n" + "\n".join(lines) + "\n"

@@ -132,6 +132,18 @@ import Testing
         #expect(rooms.membership?.room == Self.plant && !rooms.isChanging)
     }
 
+    @Test mutating func `a second switch of rooms is refused until the first is finished`() {
+        enter()
+        _ = rooms.join(Self.hall, for: Self.call, at: Self.time(9))
+        let second = CallID(rawValue: 99)
+        guard case .answer(second, let error?)? = rooms.join(Self.plant, for: second, at: Self.time(9)).first else {
+            Issue.record("the second call is not refused")
+            return
+        }
+        #expect(error.code == RPCError.tooManyRequests("").code)
+        #expect(rooms.isChanging)
+    }
+
     @Test mutating func `a connection that ends while the new room is announced in takes that back`() throws {
         enter()
         let filter = try TopicFilter(Self.hall.presenceFilter)

@@ -236,7 +236,10 @@ package struct Rooms: Sendable {
     /// Joins another room, and leaves the old one when that has succeeded. If the server refuses, the session stays
     /// where it is.
     package mutating func join(_ room: Room, for call: CallID, at time: RFC3339) -> [Action] {
-        precondition(change == nil, "one change at a time")
+        // Two programs may have asked before the first request was handled.
+        guard change == nil else {
+            return [.answer(call, .tooManyRequests("session \(session) is changing its room"))]
+        }
         var joining = membership(in: room, at: time)
         if let mark = membership?.presence.mark { joining.presence.willConnect(as: mark) }
         joining.participants.beginSnapshot()

@@ -343,9 +343,7 @@ public actor DurableStore {
             failedCommits += 1
             throw error
         }
-        if durability == .full {
-            if batch.mustBeFlushed { flushes += 1 }
-        } else if mustFlush {
+        if mustFlush, durability != .full {
             directory.flush(Self.fileName + "-wal")
             flushes += 1
         }
@@ -423,9 +421,14 @@ public actor DurableStore {
     /// - Parameter isFlushed: whether the transaction waits for the disk under ``Durability/full``. One that does not is
     ///   flushed by the next one that does.
     func transaction(
-        in database: Database, isFlushed: Bool, _ body: () throws(StoreError) -> Void
+        in database: Database, isFlushed: @autoclosure () -> Bool, _ body: () throws(StoreError) -> Void
     ) throws(StoreError) {
-        guard durability == .full, !isFlushed else { return try database.transaction(body) }
+        guard durability == .full else { return try database.transaction(body) }
+        guard !isFlushed() else {
+            try database.transaction(body)
+            flushes += 1
+            return
+        }
         try database.execute("PRAGMA synchronous = NORMAL")
         // A pragma on an open connection does not fail, and if it did, the next commit would fail too.
         defer { try? database.execute("PRAGMA synchronous = FULL") }

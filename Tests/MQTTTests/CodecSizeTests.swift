@@ -95,7 +95,7 @@ struct CodecSizeTests {
     }
 
     /// [MQTT-1.5.4-2] [MQTT-2.2.1-2]
-    @Test func `what a peer would refuse or we would trap on is found before encoding`() {
+    @Test func `a packet that a peer would refuse or that cannot be encoded is found before encoding`() {
         #expect(throws: UnencodablePacket.stringContainsNull) {
             let properties = Publish.Properties(userProperties: [UserProperty(name: "a", value: "\0")])
             try Packet.publish(Publish(topic: "a", properties: properties)).checkEncodable()

@@ -59,7 +59,7 @@ import Testing
 
     /// [MQTT-1.5.4-1] [MQTT-1.5.4-2] [MQTT-3.3.2-2] [MQTT-3.3.2-13] [MQTT-3.3.2-14] [MQTT-3.3.2-19] [MQTT-4.5.0-2]
     @Test(arguments: cases, [QoS.atMostOnce, .atLeastOnce, .exactlyOnce])
-    func `such a message is acknowledged and told, nobody gets it, and what is behind it arrives`(
+    func `such a message is acknowledged and reported, not delivered, and the next one arrives`(
         _ flawed: (Flawed, ProtocolVersion), _ qos: QoS
     ) throws {
         let (flawed, version) = flawed

@@ -127,7 +127,7 @@ import Testing
     }
 
     /// [MQTT-2.2.1-6]
-    @Test func `nor does one to a request that was not sent yet`() throws {
+    @Test func `an answer to a request that was not sent yet changes nothing`() throws {
         var client = MQTTClientHarness()
         client.connect()
         client.holdsCommits = true

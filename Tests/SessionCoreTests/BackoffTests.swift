@@ -3,7 +3,7 @@ import Testing
 @testable import SessionCore
 
 @Suite struct BackoffTests {
-    @Test func `without an answer the delays are the table's, exactly, and the last one for ever`() {
+    @Test func `delays without an answer are exactly the table's, and the last one repeats`() {
         var backoff = Backoff(seed: 1)
         let delays = (0..<13).map { _ in backoff.nextDelay(after: .unanswered, policy: .init()) }
         #expect(
@@ -14,7 +14,7 @@ import Testing
     }
 
     @Test(arguments: 1...200)
-    func `after a remote cause the first delay is within spread and later ones within the table's value`(seed: UInt64) {
+    func `the first delay after a remote cause is within spread, later ones within the table's values`(seed: UInt64) {
         var backoff = Backoff(seed: seed)
         let policy = ReconnectPolicy()
         let first = backoff.nextDelay(after: .remote, policy: policy)
@@ -25,7 +25,7 @@ import Testing
         }
     }
 
-    @Test func `the random delays use the whole range, and do not gather at the cap`() {
+    @Test func `random first delays use the whole range and do not cluster`() {
         let policy = ReconnectPolicy()
         let firsts = (UInt64(1)...400).map { seed in
             var backoff = Backoff(seed: seed)
@@ -38,7 +38,7 @@ import Testing
         #expect(Set(firsts).count > 390)
     }
 
-    @Test func `the same seed gives the same delays, another seed others`() {
+    @Test func `the same seed gives the same delays, another seed gives others`() {
         func delays(seed: UInt64) -> [Duration] {
             var backoff = Backoff(seed: seed)
             return (0..<10).map { _ in backoff.nextDelay(after: .remote, policy: .init()) }
@@ -85,7 +85,7 @@ import Testing
     }
 
     @Test(arguments: 1...100)
-    func `a busy server is never asked before its floor, and not by all at once`(seed: UInt64) {
+    func `a busy server is never tried before its floor, and by each session at a different moment`(seed: UInt64) {
         var backoff = Backoff(seed: seed)
         let first = backoff.nextDelay(after: .busy, policy: .init())
         let second = backoff.nextDelay(after: .busy, policy: .init())
@@ -111,7 +111,7 @@ import Testing
         (.serverClosed, .remote), (.serverShutdown, .remote), (.serverError, .remote), (.serverMoved, .remote),
         (.authenticateTimeout, .remote), (.restoreTimeout, .remote), (.serverBusy, .busy), (.rateLimited, .busy),
     ])
-    func `the cause follows from who answered`(code: Reason.Code, cause: Backoff.Cause) {
+    func `the cause depends on who answered`(code: Reason.Code, cause: Backoff.Cause) {
         #expect(NextAttempt(after: code).cause == cause)
     }
 }
@@ -129,7 +129,7 @@ import Testing
         #expect(haste.next(at: second) == second)
     }
 
-    @Test func `the seventh in a minute waits until the first is a minute ago`() {
+    @Test func `the seventh early attempt within a minute waits until the first is a minute old`() {
         var haste = HasteLimiter()
         for number in 0..<6 { haste.hastened(at: Self.start.advanced(by: .seconds(number * 2))) }
         #expect(haste.next(at: Self.start.advanced(by: .seconds(15))) == Self.start.advanced(by: .seconds(60)))

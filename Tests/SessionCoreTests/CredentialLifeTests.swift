@@ -3,7 +3,7 @@ import Testing
 @testable import SessionCore
 
 @Suite struct CredentialLifeTests {
-    /// Connected with a credential that lasts so long from now, and that does not die of silence meanwhile.
+    /// Connected, with a credential that lasts this long, and with a heartbeat too rare to end the connection.
     private static func connected(for lifetime: Duration?) -> SessionUnderTest {
         var heartbeat = HeartbeatPolicy()
         heartbeat.interval = .seconds(1_000_000)
@@ -33,19 +33,19 @@ import Testing
     }
 
     @Test(arguments: [Duration.milliseconds(1), .milliseconds(1100)])
-    func `however short its life, it is not renewed within a second`(lifetime: Duration) {
+    func `a credential is never renewed within its first second, however short its life`(lifetime: Duration) {
         let session = Self.connected(for: lifetime)
         #expect(session.due == .seconds(1))
     }
 
     @Test(arguments: [nil, Duration.zero, .seconds(-5)])
-    func `a credential without an end, or whose end is past, is left to the server`(lifetime: Duration?) {
+    func `a credential that never expires or has already expired is left to the server`(lifetime: Duration?) {
         var session = Self.connected(for: lifetime)
         #expect(session.pass(.seconds(100_000)).isEmpty)
         #expect(session.state == .connected)
     }
 
-    @Test func `a host that sleeps over the end renews when it wakes up`() {
+    @Test func `a host that slept past the expiry renews when it wakes up`() {
         var session = Self.connected(for: .seconds(3600))
         session.skip(.seconds(7200))
         #expect(session.take(.timeReached) == [.renew(1)])
@@ -65,7 +65,7 @@ import Testing
         return session
     }
 
-    @Test func `a credential that ends while the connection is made is renewed a second after that`() {
+    @Test func `a credential that expires during connection setup is renewed a second after it`() {
         var session = Self.connectedTooLate
         #expect(session.state == .connected)
         #expect(session.due == .seconds(1))
@@ -73,17 +73,17 @@ import Testing
         #expect(session.renewCredential(for: .seconds(3600)) == [.abandon(1), .open(2)])
     }
 
-    @Test func `one that would end during the reconnect, too, is not taken to the server by a reconnect`() {
+    @Test func `a new credential that would expire during the reconnect causes none`() {
         var session = Self.connectedTooLate
         session.wake()
         #expect(session.renewCredential(for: .seconds(4)).isEmpty)
         #expect(session.state == .connected)
-        #expect(session.due == .seconds(2), "it ended two seconds ago")
+        #expect(session.due == .seconds(2), "it expired two seconds ago")
         #expect(session.wake() == [.renew(1)])
         #expect(session.renewCredential(for: .seconds(5)) == [.abandon(1), .open(2)])
     }
 
-    @Test func `it can be replaced in place however short it is`() {
+    @Test func `a credential can be replaced in place however short its life is`() {
         var session = Self.connectedTooLate
         session.wake()
         #expect(session.replaceCredential(for: .seconds(3)).isEmpty)
@@ -91,7 +91,7 @@ import Testing
         #expect(session.wake() == [.renew(1)])
     }
 
-    @Test func `what is obtained for another attempt does not count`() {
+    @Test func `a credential obtained for another attempt is ignored`() {
         var session = Self.connected(for: nil)
         session.take(.credentialObtained(Generation(rawValue: 7), expiresAt: session.now.advanced(by: .seconds(10))))
         #expect(session.pass(.seconds(100)).isEmpty)
@@ -100,7 +100,7 @@ import Testing
     // MARK: What a renewal does
 
     @Test
-    func `a credential that the server has taken in place costs no reconnect, and is renewed before its end, too`() {
+    func `a credential replaced in place costs no reconnect, and is renewed before it expires`() {
         var session = Self.connected(for: .seconds(3600))
         session.wake()
         #expect(session.replaceCredential(for: .seconds(7200)).isEmpty)
@@ -112,7 +112,7 @@ import Testing
         #expect(session.pass(.seconds(100_000)).isEmpty)
     }
 
-    @Test func `a replacement that nobody asked for, or of an old connection, changes nothing`() {
+    @Test func `a replacement that was not requested, or is for an old connection, changes nothing`() {
         var session = Self.connected(for: .seconds(3600))
         #expect(session.replaceCredential(for: .seconds(10)).isEmpty)
         #expect(session.due == .seconds(3540))
@@ -122,7 +122,7 @@ import Testing
         #expect(session.due == .seconds(30))
     }
 
-    @Test func `a new credential is taken to the server by a quick reconnect, at once`() {
+    @Test func `a new credential causes a quick reconnect at once`() {
         var session = Self.connected(for: .seconds(3600))
         session.wake()
         #expect(session.renewCredential(for: .seconds(3600)) == [.abandon(1), .open(2)])
@@ -134,7 +134,7 @@ import Testing
         #expect(session.wake() == [.renew(2)])
     }
 
-    @Test func `without a path the reconnect waits for the network`() {
+    @Test func `a reconnect with a new credential waits for the network when there is no path`() {
         var session = Self.connected(for: .seconds(10))
         session.wake()
         session.path(.lost)
@@ -143,7 +143,7 @@ import Testing
         #expect(session.path(.gained) == [.open(2)])
     }
 
-    @Test func `a new credential without an end is the last one`() {
+    @Test func `a new credential that never expires is not renewed`() {
         var session = Self.connected(for: .seconds(10))
         session.wake()
         session.renewCredential(for: nil)
@@ -152,7 +152,7 @@ import Testing
         #expect(session.pass(.seconds(100_000)).isEmpty)
     }
 
-    @Test func `one that ends no later than the old one is none`() {
+    @Test func `a credential that expires no later than the old one causes no reconnect`() {
         var session = Self.connected(for: .seconds(100))
         session.wake()
         #expect(session.renewCredential(for: .seconds(20)).isEmpty)
@@ -162,7 +162,7 @@ import Testing
         #expect(session.renewCredential(for: .seconds(100)) == [.abandon(1), .open(2)])
     }
 
-    @Test func `a renewal that fails is tried again at half of what remains, and after the end ever more slowly`() {
+    @Test func `a failed renewal is retried after half the remaining time, and ever more slowly after expiry`() {
         var session = Self.connected(for: .seconds(100))
         session.wake()
         var waits: [Duration] = []
@@ -175,14 +175,14 @@ import Testing
         let before = [10_000, 5000, 2500, 1250, 1000]
         let after = [1000, 1000, 1750, 3500, 7000, 14_000, 28_000, 56_000, 112_000, 224_000, 300_000, 300_000, 300_000]
         #expect(waits == (before + after).map { .milliseconds($0) })
-        #expect(announced == 0, "it is announced once, before the first renewal")
+        #expect(announced == 0, "the expiry is announced once, before the first renewal")
         #expect(session.state == .connected, "the server decides about a connection whose credential has ended")
     }
 
-    @Test func `the old one with a later end is asked for again, also where that end is near`() {
+    @Test func `an old credential whose expiry moved to a near moment is renewed a second later`() {
         var session = Self.connected(for: .seconds(3))
         session.wake()
-        // The answer took until the end, and the end that it tells is as near.
+        // The answer took until the expiry, and the new expiry is just as near.
         session.skip(.milliseconds(600))
         session.failToRenewCredential()
         session.obtainCredential(for: .milliseconds(300))
@@ -190,14 +190,14 @@ import Testing
         #expect(session.wake() == [.renew(1)])
     }
 
-    @Test func `a renewal that succeeds after the end is taken to the server all the same`() {
+    @Test func `a renewal that succeeds after the expiry still causes a reconnect`() {
         var session = Self.connected(for: .seconds(10))
         session.wake()
         session.pass(.seconds(100))
         #expect(session.renewCredential(for: .seconds(10)) == [.abandon(1), .open(2)])
     }
 
-    @Test func `a connection that is lost during the renewal does not wait for it`() {
+    @Test func `a session that loses its connection during a renewal reconnects without waiting for it`() {
         var session = Self.connected(for: .seconds(10))
         session.wake()
         session.end(.reset)
@@ -207,7 +207,7 @@ import Testing
         #expect(session.wake() == [.open(2)])
     }
 
-    @Test func `nothing is renewed that nobody asked to renew`() {
+    @Test func `the result of a renewal that was not requested is ignored`() {
         var session = Self.connected(for: .seconds(100))
         #expect(session.renewCredential(for: .seconds(1000)).isEmpty)
         #expect(session.failToRenewCredential().isEmpty)
@@ -216,7 +216,7 @@ import Testing
 
     // MARK: The host's clock
 
-    @Test func `when the host's clock is set, the end moves with it`() {
+    @Test func `an expiry moves when the host's clock is set`() {
         var session = Self.connected(for: .seconds(100))
         session.obtainCredential(for: .seconds(50))
         #expect(session.due == .seconds(30))
@@ -232,7 +232,7 @@ import Testing
 
     // MARK: The time of an attempt
 
-    @Test func `fetching the credential has its own time, and resolving the name begins afterwards`() {
+    @Test func `fetching the credential has a timeout of its own, and resolving the name starts afterwards`() {
         var session = SessionUnderTest(.resolving)
         session.take(.credentialAwaited(Generation(rawValue: 1)))
         #expect(session.due == .seconds(15))
@@ -241,7 +241,7 @@ import Testing
         #expect(session.due == .seconds(10))
     }
 
-    @Test func `a credential that does not come is the reason, not the name that was never asked for`() {
+    @Test func `a credential that never arrives is reported as the reason, not the name that was never resolved`() {
         var session = SessionUnderTest(.resolving)
         session.take(.credentialAwaited(Generation(rawValue: 1)))
         session.wake()
@@ -250,7 +250,7 @@ import Testing
     }
 
     @Test(arguments: [Duration.seconds(3600), .seconds(10)])
-    func `a credential that ends during an outage changes nothing for the attempts`(lifetime: Duration) {
+    func `a credential that expires during an outage does not affect the attempts`(lifetime: Duration) {
         var session = Self.connected(for: lifetime)
         session.end(.reset)
         session.wake()
@@ -263,7 +263,7 @@ import Testing
     // MARK: After a rejection
 
     @Test(arguments: [Reason.Code.credentialRejected, .credentialExpired, .notAuthorized])
-    func `a changed file leads a session on that failed because of its credential`(code: Reason.Code) {
+    func `a changed file restarts a session that failed because of its credential`(code: Reason.Code) {
         var session = SessionUnderTest(.authenticating)
         session.end(code)
         #expect(session.take(.credentialChanged) == [.open(2)])

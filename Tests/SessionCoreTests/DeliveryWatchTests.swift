@@ -17,7 +17,7 @@ private func kernel(
         var waited: Int
         var seen: TransportMeasurement
         var verdict: DeliveryWatch.Verdict
-        /// Milliseconds from the look to the next one.
+        /// Milliseconds from this check to the next one.
         var next: Int?
         var why: String
         var testDescription: String { why }
@@ -60,7 +60,7 @@ private func kernel(
     }
 
     @Test(arguments: [(nil, nil, 1000), (10, 5, 1000), (200, 100, 2000), (3000, 1000, 28_000)] as [(Int?, Int?, Int)])
-    func `gets several round trips`(rtt: Int?, variation: Int?, patience: Int) {
+    func `is given several round trips`(rtt: Int?, variation: Int?, patience: Int) {
         #expect(
             DeliveryWatch.patience(
                 roundTrip: rtt.map { .milliseconds($0) }, variation: variation.map { .milliseconds($0) })
@@ -114,7 +114,7 @@ private func kernel(
         #expect(session.state == .connected)
     }
 
-    @Test func `asks for nothing while nothing is expected`() {
+    @Test func `needs no deadline while no answer is outstanding`() {
         var session = SessionUnderTest(.connected)
         #expect(session.due == .seconds(15))
         session.sent()
@@ -123,7 +123,7 @@ private func kernel(
         #expect(session.due == .seconds(15))
     }
 
-    @Test func `is left to the heartbeat where nobody can look`() {
+    @Test func `is left to the heartbeat where the kernel cannot be asked`() {
         var session = SessionUnderTest(.connected)
         session.sent()
         #expect(session.pass(.seconds(15)) == [.heartbeat(1)])
@@ -131,7 +131,7 @@ private func kernel(
         #expect(session.reason == .heartbeatTimeout)
     }
 
-    @Test func `is held when its path is gone, and gets its time anew when that returns`() {
+    @Test func `is held when its path is gone, and gets its full time again when the path returns`() {
         var session = SessionUnderTest(.connected)
         session.sent()
         session.path(.lost)
@@ -145,7 +145,7 @@ private func kernel(
         #expect(session.state == .connected)
     }
 
-    @Test func `gets its grade back with the first sign of life`() {
+    @Test func `is graded again after the first sign of life`() {
         var session = SessionUnderTest(.connected)
         session.take(.measured(session.generation, kernel(unacknowledged: 0, retries: 0)))
         #expect(session.machine.quality == .excellent)

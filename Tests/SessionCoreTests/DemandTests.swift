@@ -2,7 +2,7 @@ import Testing
 
 @testable import SessionCore
 
-/// A session that is up while somebody uses it.
+/// A session that is up only while programs use it.
 @Suite struct DemandTests {
     private static let rest: RestPolicy = {
         var rest = RestPolicy()
@@ -25,7 +25,7 @@ import Testing
         session.skip(session.now.duration(to: end))
     }
 
-    @Test func `it does not connect by itself`() {
+    @Test func `a session on demand does not connect on its own`() {
         var session = Self.session(.disconnected)
         #expect(session.reason == .idle)
         #expect(session.connect(.autoconnect).isEmpty)
@@ -34,7 +34,7 @@ import Testing
     }
 
     @Test(arguments: Use.allCases)
-    func `the first use brings it up`(use: Use) {
+    func `the first use connects the session`(use: Use) {
         var session = Self.session(.disconnected)
         #expect(session.use(use) == [.open(1)])
         #expect(session.state == .connecting)
@@ -42,7 +42,7 @@ import Testing
         #expect(session.reason == .demand)
     }
 
-    @Test func `it goes down gracefully, so long after the last use has ended`() {
+    @Test func `a session goes down gracefully when the idle timeout after the last use has passed`() {
         var session = Self.session(.disconnected)
         session.use(.subscriptions)
         session.succeed()
@@ -64,7 +64,7 @@ import Testing
         #expect(session.use(.messages) == [.open(2)])
     }
 
-    @Test func `a use of a moment counts from that moment on`() {
+    @Test func `a momentary use restarts the idle timeout`() {
         var session = Self.session(.disconnected)
         session.use(.messages)
         session.endUse(.messages)
@@ -78,7 +78,7 @@ import Testing
         #expect(session.state == .disconnecting)
     }
 
-    @Test func `a use while it goes down brings it back at once`() {
+    @Test func `a use while the session goes down brings it back at once`() {
         var session = Self.session(.disconnected)
         session.use(.messages)
         session.endUse(.messages)
@@ -88,7 +88,7 @@ import Testing
         #expect(session.use(.subscriptions) == [.abandon(1), .open(2)])
     }
 
-    @Test func `nobody tries for nobody`() {
+    @Test func `a session without uses stops trying to connect`() {
         var session = SessionUnderTest(rest: Self.rest, paths: [nil])
         session.use(.messages)
         session.endUse(.messages)
@@ -111,14 +111,14 @@ import Testing
         #expect(session.state == .connecting)
     }
 
-    @Test func `an explicit disconnect of an idle session is one`() {
+    @Test func `an explicit disconnect of an idle session counts`() {
         var session = Self.session(.disconnected)
         session.disconnect()
         #expect(session.reportedStateChange)
         #expect(session.use(.messages).isEmpty)
     }
 
-    @Test func `an explicit disconnect while it goes down idle is one, too`() {
+    @Test func `an explicit disconnect while the session goes down idle counts`() {
         var session = Self.session(.connected)
         session.pass(.seconds(14))
         session.heard()
@@ -134,7 +134,7 @@ import Testing
         #expect(session.reason == .userDisconnect)
     }
 
-    @Test func `connect by hand is a use of its moment`() {
+    @Test func `connect by hand is a momentary use`() {
         var session = Self.session(.disconnected)
         session.connect()
         session.succeed()
@@ -152,7 +152,7 @@ import Testing
         #expect(session.state == .failed)
     }
 
-    @Test func `a session that is always up never goes down idle`() {
+    @Test func `a session that is not on demand never goes idle`() {
         var session = SessionUnderTest(.connected)
         session.use(.messages)
         session.endUse(.messages)
@@ -161,7 +161,7 @@ import Testing
     }
 
     @Test(arguments: [KickStrategy.yield, .takeOver])
-    func `one that comes back from idleness yields if that is its strategy`(strategy: KickStrategy) {
+    func `a session that comes back from idle yields if that is its strategy`(strategy: KickStrategy) {
         var session = Self.session(.disconnected)
         session.machine.rivalry.strategy = strategy
         session.machine.rivalry.canLook = true

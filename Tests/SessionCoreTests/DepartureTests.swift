@@ -2,10 +2,10 @@ import Testing
 
 @testable import SessionCore
 
-/// The path moved and the old source address stayed, and leaves the host later: it takes the connection with it that was
-/// made there, and no other.
+/// The path moved while the old source address stayed. When that address leaves the host later, only the connection
+/// that uses it is lost.
 @Suite struct DepartureTests {
-    /// Connected by wifi with generation 1; the path has moved to cellular, and generation 2 has come so far beside it.
+    /// Connected over wifi with generation 1; the path has moved to cellular, where generation 2 is in this phase.
     private static func moved(_ phase: Phase? = nil, isBound: Bool = false) -> SessionUnderTest {
         var session = SessionUnderTest(policy: .exact, isBound: isBound, paths: [.wifi])
         session.connect()
@@ -18,7 +18,7 @@ import Testing
         return session
     }
 
-    /// Connected by cellular with generation 2, and back to wifi is to be waited for.
+    /// Connected over cellular with generation 2; the hand-over back to wifi has to wait.
     private static func paced() -> SessionUnderTest {
         var session = moved()
         session.prepared()
@@ -30,7 +30,7 @@ import Testing
         return session
     }
 
-    /// Nothing happened as far as anybody can see.
+    /// Expects no visible effect.
     private func expectNothing(
         _ session: inout SessionUnderTest, whenLeft path: Path, at endpoint: Int = 0,
         sourceLocation: SourceLocation = #_sourceLocation
@@ -59,7 +59,7 @@ import Testing
         #expect(session.pass(.seconds(10)).isEmpty)
     }
 
-    @Test func `it is reported once, with the path that was left`() {
+    @Test func `a path change is reported once, with the path that was left`() {
         var session = Self.paced()
         session.sourceLeft(of: .cellular)
         let reports = session.actions.filter { if case .report(.pathChanged) = $0 { true } else { false } }
@@ -67,7 +67,7 @@ import Testing
     }
 
     @Test(arguments: [Phase.resolving, .dialing, .securing])
-    func `what is being set up becomes the attempt, however far it has come`(phase: Phase) {
+    func `a connection being set up becomes the attempt, in whatever phase it is`(phase: Phase) {
         var session = Self.moved(phase)
         #expect(session.sourceLeft(of: .wifi) == [.abandon(1), .open(2)])
         #expect(session.phase == phase)
@@ -79,7 +79,7 @@ import Testing
         #expect(session.machine.counters.attempts == 2)
     }
 
-    @Test func `what is ready takes over without waiting for what is in flight`() {
+    @Test func `a ready connection takes over without waiting for messages in flight`() {
         var session = Self.moved()
         session.prepared()
         #expect(session.machine.isSettling)
@@ -96,13 +96,13 @@ import Testing
         #expect(session.sourceLeft(of: .wifi) == [.abandon(1), .open(3)])
     }
 
-    @Test func `a connection that is not probed to its end is closed at once`() {
+    @Test func `a connection that is still being probed is closed at once`() {
         var session = Self.moved(.dialing)
         #expect(session.status.doubt == .probing)
         #expect(session.sourceLeft(of: .wifi) == [.abandon(1), .open(2)])
     }
 
-    @Test func `an address that had moved to another gateway before is the same address`() {
+    @Test func `an address that moved to another gateway is still the same address`() {
         var session = Self.moved()
         session.answerHeartbeat()
         var other = Path.wifi
@@ -132,7 +132,7 @@ import Testing
 
     // MARK: It is not
 
-    @Test func `a session that was handed over is not concerned`() {
+    @Test func `a session that was handed over is not disturbed`() {
         var session = Self.moved()
         session.prepared()
         session.settled()
@@ -145,20 +145,20 @@ import Testing
     }
 
     @Test(arguments: SessionUnderTest.Situation.allCases)
-    func `whatever goes on by the path that there is, it is not disturbed`(situation: SessionUnderTest.Situation) {
+    func `a session on the current path is not disturbed`(situation: SessionUnderTest.Situation) {
         var session = SessionUnderTest(situation)
         guard session.machine.paths[0] != nil else { return }
         expectNothing(&session, whenLeft: .cellular)
     }
 
     @Test(arguments: SessionUnderTest.Situation.attempting)
-    func `an attempt that was made anew on the new path goes on`(situation: SessionUnderTest.Situation) {
+    func `an attempt restarted on the new path goes on`(situation: SessionUnderTest.Situation) {
         var session = SessionUnderTest(situation)
         #expect(session.path(.movedSourceKept) == [.abandon(1), .open(2)])
         expectNothing(&session, whenLeft: .wifi)
     }
 
-    @Test func `a path that moved back to where the connection was made needs no other address`() {
+    @Test func `a path that moved back to the connection's own leaves it undisturbed`() {
         var session = Self.moved()
         session.answerHeartbeat()
         session.path(.movedSourceKept)
@@ -166,7 +166,7 @@ import Testing
         expectNothing(&session, whenLeft: .cellular)
     }
 
-    @Test func `the path of another endpoint is of no concern`() {
+    @Test func `the path of another endpoint does not matter`() {
         var session = SessionUnderTest(.connected, paths: [.cellular, .cellular])
         session.path(.movedSourceKept)
         expectNothing(&session, whenLeft: .cellular, at: 1)
@@ -175,7 +175,7 @@ import Testing
 
     // MARK: Several moves
 
-    @Test func `of two paths that were left only the one of the connection counts`() {
+    @Test func `an address left behind matters only if the connection uses it`() {
         var session = Self.moved()
         session.answerHeartbeat()
         session.skip(.seconds(1))
@@ -186,7 +186,7 @@ import Testing
         #expect(session.sourceLeft(of: .wifi) == [.abandon(1), .open(3)])
     }
 
-    @Test func `an address in between that goes with its path leaves the connection, and the path is followed`() {
+    @Test func `an intermediate address that leaves keeps the connection, and the new path is followed`() {
         var session = Self.moved()
         session.answerHeartbeat()
         session.skip(.seconds(1))
@@ -196,7 +196,7 @@ import Testing
         #expect(session.sourceLeft(of: .wifi) == [.abandon(1), .open(3)])
     }
 
-    @Test func `so does one that went in a moment without any path`() {
+    @Test func `an intermediate address that leaves while there is no path keeps the connection`() {
         var session = Self.moved()
         session.answerHeartbeat()
         session.skip(.seconds(1))

@@ -15,7 +15,7 @@ import Testing
         #expect(session.machine.nextDeadline == nil)
     }
 
-    @Test func `a server that acknowledges nothing and does not close cannot hold a disconnect up`() {
+    @Test func `a server that acknowledges nothing and does not close cannot delay a disconnect`() {
         var session = SessionUnderTest(.connected)
         session.disconnect()
         #expect(session.pass(.seconds(3)) == [.goodbye(1)])
@@ -41,7 +41,7 @@ import Testing
         return session
     }
 
-    @Test func `a goodbye that the server cannot have heard is told, with how long the others may see the session`() {
+    @Test func `a goodbye the server cannot have heard is reported, with how long others may still see the session`() {
         var session = Self.lingering()
         session.end(.reset)
         session.skip(.seconds(89))
@@ -51,7 +51,7 @@ import Testing
     }
 
     @Test(arguments: [false, true])
-    func `a goodbye that is lost on its way is told as well`(isSilent: Bool) {
+    func `a goodbye that is lost on its way is reported as unheard`(isSilent: Bool) {
         var session = Self.lingering()
         session.disconnect()
         if isSilent { session.pass(.seconds(5)) } else { session.end(.reset) }
@@ -59,7 +59,7 @@ import Testing
         #expect(session.reason == .goodbyeUnheard)
     }
 
-    @Test func `when the others cannot see the session any more there is nothing to tell`() {
+    @Test func `a goodbye is not reported as unheard once others cannot see the session any more`() {
         var session = Self.lingering()
         session.end(.reset)
         session.skip(.milliseconds(89_001))
@@ -67,7 +67,7 @@ import Testing
         #expect(session.reason == .userDisconnect)
     }
 
-    @Test func `of a daemon that stops no goodbye is told to be unheard`() {
+    @Test func `a daemon that stops reports no unheard goodbye`() {
         var session = Self.lingering()
         session.end(.reset)
         session.disconnect(.shutdown)

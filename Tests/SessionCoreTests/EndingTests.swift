@@ -2,7 +2,7 @@ import Testing
 
 @testable import SessionCore
 
-/// What an ending asks for beside its reason.
+/// What an ending asks for besides its reason.
 @Suite struct EndingTests {
     private static func ending(
         _ code: Reason.Code = .serverError, _ change: (inout SessionMachine.Ending) -> Void
@@ -32,7 +32,7 @@ import Testing
         }
     }
 
-    @Test func `patience grows with the table`() {
+    @Test func `a slow pace never waits less than its floor`() {
         var session = SessionUnderTest(.connected)
         for _ in 0..<8 {
             _ = Self.end(&session) { $0.pace = .slow }
@@ -43,7 +43,7 @@ import Testing
         #expect(session.retryIn ?? .zero >= .seconds(5))
     }
 
-    @Test func `what was changed is tried at once, and what comes again goes by the table`() {
+    @Test func `a change that helps is tried at once, and a repeated failure follows the table`() {
         var session = SessionUnderTest(.connected)
         #expect(Self.end(&session) { $0.pace = .atOnce } == [.open(2)])
         session.succeed()
@@ -51,7 +51,7 @@ import Testing
         #expect(session.retryIn == .milliseconds(250))
     }
 
-    @Test func `an endpoint that is to be left is left`() {
+    @Test func `an ending that leaves the endpoint makes the next attempt elsewhere`() {
         var session = SessionUnderTest(policy: .exact, paths: [.wifi, .wifi])
         session.connect()
         session.succeed()
@@ -59,7 +59,7 @@ import Testing
         #expect(session.wake() == [.open(2, at: 1)])
     }
 
-    @Test func `a redirection is followed at once, by the same endpoint, whatever the table says`() {
+    @Test func `a redirect is followed at once from the same endpoint, whatever the table says`() {
         var session = SessionUnderTest(policy: .exact, paths: [.wifi, .wifi])
         session.connect()
         session.end(.unreachable)
@@ -72,7 +72,7 @@ import Testing
     }
 
     @Test(arguments: [true, false])
-    func `what may happen once fails the session the second time`(isConnected: Bool) {
+    func `an ending allowed once fails the session the second time`(isConnected: Bool) {
         var session = SessionUnderTest(isConnected ? .connected : .authenticating)
         #expect(Self.end(&session, .protocolError) { $0.failsIfRepeated = true } == [])
         #expect(session.state == (isConnected ? .reconnecting : .connecting))
@@ -83,10 +83,10 @@ import Testing
         #expect(session.reason == .incompatible)
         session.connect()
         _ = Self.end(&session, .protocolError) { $0.failsIfRepeated = true }
-        #expect(session.state == .connecting, "a person's word goes before")
+        #expect(session.state == .connecting, "connect by hand resets the count")
     }
 
-    @Test func `a stable connection between makes it a first time again`() {
+    @Test func `an ending allowed once is allowed again after a stable connection`() {
         var session = SessionUnderTest(.connected)
         for _ in 0..<4 {
             for _ in 0..<3 {

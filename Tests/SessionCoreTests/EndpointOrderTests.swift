@@ -9,7 +9,7 @@ import Testing
         return session
     }
 
-    @Test func `endpoints are tried in order, round and round`() {
+    @Test func `endpoints are tried in order, again and again`() {
         var session = Self.session()
         var asked: [Int] = []
         for _ in 0..<7 {
@@ -30,7 +30,7 @@ import Testing
         #expect(session.wake() == [.open(3, at: 2)])
     }
 
-    @Test func `a certificate that proves nothing is the end when every endpoint has shown one`() {
+    @Test func `invalid certificates fail the session only when every endpoint has shown one`() {
         var session = Self.session()
         session.end(.certificateInvalid)
         #expect(session.reason == .tlsFailed)
@@ -39,7 +39,7 @@ import Testing
         #expect(session.wake() == [.open(3, at: 2)])
         session.end(.refused)
         #expect(session.wake() == [.open(4, at: 0)])
-        // This one is another now.
+        // The first endpoint fails differently this time, so the count starts again.
         session.end(.refused)
         session.wake()
         session.end(.certificateInvalid)
@@ -64,7 +64,7 @@ import Testing
         #expect(session.wake() == [.open(4, at: 1)])
     }
 
-    @Test func `what only has to be told to the server is told to the one in use`() {
+    @Test func `a reconnect for the server's sake goes to the endpoint in use`() {
         var session = Self.session()
         session.end(.unreachable)
         session.wake()
@@ -74,14 +74,14 @@ import Testing
         #expect(session.end(.stateMismatch) == [.open(4, at: 1, discarding: true)])
     }
 
-    @Test func `a credential that cannot be read is no failure of the endpoint`() {
+    @Test func `an unreadable credential does not count as a failure of the endpoint`() {
         var session = Self.session()
         session.end(.credentialUnreadable)
         #expect(session.wake() == [.open(2, at: 0)])
     }
 
     @Test(arguments: [Reason.Code.serverShutdown, .serverBusy])
-    func `after a server that goes away or is busy the next endpoint is asked`(code: Reason.Code) {
+    func `a server that goes away or is busy makes the session try the next endpoint`(code: Reason.Code) {
         var session = Self.session()
         session.succeed()
         session.end(code)
@@ -109,7 +109,7 @@ import Testing
         #expect(session.end(.credentialExpired, mayHaveNewCredential: true) == [.open(3, at: 1)])
     }
 
-    @Test func `a renewed credential is tried at the same endpoint, although an earlier one got a path meanwhile`() {
+    @Test func `a renewed credential is tried at the same endpoint even if an earlier one has a path again`() {
         var session = Self.session([nil, .wifi])
         #expect(session.path(.gained, at: 0).isEmpty)
         #expect(session.end(.credentialExpired, mayHaveNewCredential: true) == [.open(2, at: 1)])
@@ -128,7 +128,7 @@ import Testing
         #expect(session.path(.lost, at: 0) == [.abandon(1), .open(2, at: 2)])
     }
 
-    @Test func `paths that are lost in turns do not make a storm`() {
+    @Test func `paths lost in turns do not cause a storm of attempts`() {
         var session = Self.session([.wifi, .wifi])
         var opened = 0
         for step in 0..<400 {
@@ -167,7 +167,7 @@ import Testing
         #expect(session.path(.gained, at: 1) == [.abandon(1), .open(2, at: 1)])
     }
 
-    @Test func `safety attempts go round the endpoints too`() {
+    @Test func `safety attempts take the endpoints in turn`() {
         var session = SessionUnderTest(policy: .exact, paths: [nil, nil])
         session.connect()
         #expect(session.pass(.seconds(300)) == [.open(1, at: 0)])
@@ -175,7 +175,7 @@ import Testing
         #expect(session.pass(.seconds(300)) == [.open(2, at: 1)])
     }
 
-    @Test func `a path that was lost in the middle is not why there is a connection in the end`() {
+    @Test func `a path lost during the outage does not replace the reason`() {
         var session = SessionUnderTest(paths: [.wifi, .wifi])
         session.connect()
         session.succeed()

@@ -4,7 +4,7 @@ import Testing
 
 /// Make before break: a connection on the new path is set up beside the old one, and takes over.
 @Suite struct HandoverDecisionTests {
-    /// Connected with generation 1 and a round-trip time of 40 ms; the path has moved, and generation 2 is being set up.
+    /// Connected with generation 1 and a round-trip time of 40 ms. The path has moved: generation 2 is being set up.
     private static func moved(
         _ phase: Phase? = nil, policy: ReconnectPolicy = .exact, rest: RestPolicy = .init()
     ) -> SessionUnderTest {
@@ -32,7 +32,7 @@ import Testing
 
     // MARK: The course of it
 
-    @Test func `a new path that takes over begins the table again`() {
+    @Test func `a hand-over to a new path restarts the table`() {
         var session = SessionUnderTest(policy: .exact)
         session.connect()
         session.end(.unreachable)
@@ -54,7 +54,7 @@ import Testing
         #expect(session.retryIn == first)
     }
 
-    @Test func `the old connection is probed, and the next one is set up beside it`() {
+    @Test func `the old connection is probed while the next one is set up beside it`() {
         var session = Self.connected()
         #expect(session.path(.movedSourceKept) == [.heartbeat(1), .prepare(2)])
         #expect(session.state == .connected)
@@ -71,7 +71,7 @@ import Testing
         #expect(!session.reportedStateChange)
     }
 
-    @Test func `when nothing is in flight any more the new connection takes over, and that is all the outage`() {
+    @Test func `the new connection takes over when nothing is in flight, and the outage starts only then`() {
         var session = Self.settling()
         session.skip(.milliseconds(40))
         #expect(session.settled() == [.leave(1), .open(2)])
@@ -93,7 +93,7 @@ import Testing
         #expect(session.machine.successor == nil)
     }
 
-    @Test func `an old connection that finishes nothing does not keep the new one waiting`() {
+    @Test func `an old connection that never settles delays the new one at most a second`() {
         var session = Self.settling()
         session.answerHeartbeat()
         session.pass(.milliseconds(999))
@@ -101,7 +101,7 @@ import Testing
         #expect(session.pass(.milliseconds(1)) == [.leave(1), .open(2)])
     }
 
-    @Test func `an old connection that does not answer its probe is taken over from as well`() {
+    @Test func `an old connection that does not answer its probe is replaced as well`() {
         var session = Self.settling()
         #expect(session.pass(.seconds(1)) == [.abandon(1), .open(2)])
         #expect(session.reason == .probeTimeout)
@@ -109,20 +109,20 @@ import Testing
     }
 
     @Test(arguments: [PathClass.gained, .returned])
-    func `another path that came after a gap is followed as well`(pathClass: PathClass) {
+    func `another path after a gap is followed as well`(pathClass: PathClass) {
         var session = Self.connected()
         session.path(.lost)
         session.take(.pathChanged(EndpointIndex(0), to: .cellular, pathClass))
         #expect(session.orders == [.heartbeat(1), .prepare(2)])
     }
 
-    @Test func `the same path that came after a gap is only probed`() {
+    @Test func `a connection whose path returns after a gap is only probed`() {
         var session = Self.connected()
         session.path(.lost)
         #expect(session.path(.returned) == [.heartbeat(1)])
     }
 
-    @Test func `what only may matter sets up nothing`() {
+    @Test func `a path change that only may matter sets up no new connection`() {
         var session = Self.connected()
         #expect(session.path(.maybe) == [.heartbeat(1)])
         session = Self.moved()
@@ -130,12 +130,12 @@ import Testing
         #expect(session.beside != nil)
     }
 
-    @Test func `the path of another endpoint is of no concern`() {
+    @Test func `the path of another endpoint does not matter`() {
         var session = SessionUnderTest(.connected, paths: [.wifi, .wifi])
         #expect(session.path(.movedSourceKept, at: 1).isEmpty)
     }
 
-    @Test func `the next connection goes to the endpoint that is in use`() {
+    @Test func `the next connection goes to the endpoint in use`() {
         var session = SessionUnderTest(policy: .exact, paths: [.wifi, .wifi])
         session.connect()
         session.end(.unreachable)
@@ -148,7 +148,7 @@ import Testing
 
     // MARK: It cannot be set up
 
-    @Test func `a new path that leads nowhere leaves an old connection that answers as it was`() {
+    @Test func `a new path that leads nowhere does not affect an old connection that answers`() {
         var session = Self.moved(.dialing)
         session.answerHeartbeat()
         #expect(session.preparationFailed().isEmpty)
@@ -158,7 +158,7 @@ import Testing
         #expect(session.due == .seconds(15))
     }
 
-    @Test func `a transport that never ends is given up, and the old connection stays`() {
+    @Test func `a new transport that never finishes is given up, and the old connection stays`() {
         var session = Self.moved(.dialing)
         session.answerHeartbeat()
         for _ in 0..<10 {
@@ -169,7 +169,7 @@ import Testing
         #expect(session.state == .connected)
     }
 
-    @Test func `a new path that leads nowhere and an old connection that does not answer are a reconnect as ever`() {
+    @Test func `a new path that leads nowhere and a dead old connection cause an ordinary reconnect`() {
         var session = Self.moved(.dialing)
         session.preparationFailed()
         #expect(session.pass(.seconds(1)) == [.abandon(1)])
@@ -177,7 +177,7 @@ import Testing
         #expect(session.wake() == [.open(3)])
     }
 
-    @Test func `a transport that is ready and breaks is forgotten, and the old connection goes on`() {
+    @Test func `a ready transport that breaks is dropped, and the old connection goes on`() {
         var session = Self.settling()
         session.preparationFailed()
         #expect(!session.machine.isSettling)
@@ -188,7 +188,7 @@ import Testing
     // MARK: The old connection dies first
 
     @Test(arguments: [Phase.resolving, .dialing, .securing], [Reason.Code.reset, .unreachable])
-    func `what is being set up becomes the attempt`(phase: Phase, code: Reason.Code) {
+    func `a connection being set up becomes the attempt`(phase: Phase, code: Reason.Code) {
         var session = Self.moved(phase)
         #expect(session.end(code) == [.open(2)])
         #expect(session.state == .reconnecting)
@@ -200,19 +200,19 @@ import Testing
         #expect(session.machine.counters.outages == 1)
     }
 
-    @Test func `what is being set up becomes the attempt when the probe is not answered`() {
+    @Test func `a connection being set up becomes the attempt when the probe is not answered`() {
         var session = Self.moved(.securing)
         #expect(session.pass(.seconds(1)) == [.abandon(1), .open(2)])
         #expect(session.reason == .probeTimeout)
     }
 
-    @Test func `what is ready takes over at once`() {
+    @Test func `a ready connection takes over at once`() {
         var session = Self.settling()
         #expect(session.end(.reset) == [.open(2)])
         #expect(session.phase == .authenticating)
     }
 
-    @Test func `what became the attempt and fails is followed by the table`() {
+    @Test func `a connection that became the attempt and fails is retried by the table`() {
         var session = Self.moved(.dialing)
         session.end(.reset)
         #expect(session.end(.dialTimeout).isEmpty)
@@ -220,7 +220,7 @@ import Testing
         #expect(session.wake() == [.open(3)])
     }
 
-    @Test func `what became the attempt and hangs is given up`() {
+    @Test func `a connection that became the attempt and hangs is given up`() {
         var session = Self.moved(.dialing)
         session.end(.reset)
         session.pass(.seconds(20))
@@ -245,7 +245,7 @@ import Testing
     }
 
     @Test(arguments: [Reason.Code.displaced, .banned, .quota])
-    func `a terminal reason ends both`(code: Reason.Code) {
+    func `a terminal reason ends both connections`(code: Reason.Code) {
         for var session in [Self.moved(), Self.moved(.securing), Self.settling()] {
             #expect(session.end(code).isEmpty)
             #expect(session.state == .failed)
@@ -262,7 +262,7 @@ import Testing
         #expect(session.live?.look == .forNewer)
     }
 
-    @Test func `a hand-over that was prepared needs no look, for the session was there all the time`() {
+    @Test func `a prepared hand-over does not look for another device`() {
         var session = Self.settling()
         session.machine.rivalry.canLook = true
         session.machine.rivalry.strategy = .yield
@@ -271,7 +271,7 @@ import Testing
 
     // MARK: Something else comes in between
 
-    @Test func `disconnect drops what is being set up`() {
+    @Test func `disconnect drops the connection being set up`() {
         for var session in [Self.moved(), Self.moved(.securing), Self.settling()] {
             #expect(session.disconnect() == [.flush(1)])
             #expect(session.beside == nil)
@@ -281,26 +281,26 @@ import Testing
         }
     }
 
-    @Test func `disconnect just after the new connection took over ends that`() {
+    @Test func `disconnect just after the new connection took over ends it`() {
         var session = Self.settling()
         session.settled()
         #expect(session.disconnect() == [.abandon(2)])
         #expect(session.state == .disconnected)
     }
 
-    @Test func `reconnect by hand begins anew`() {
+    @Test func `reconnect by hand drops both connections and starts again`() {
         for var session in [Self.moved(), Self.settling()] {
             #expect(session.reconnect(.full) == [.abandon(1), .open(3, discarding: true)])
         }
     }
 
-    @Test func `a host that sleeps drops what is being set up`() {
+    @Test func `a host that goes to sleep drops the connection being set up`() {
         var session = Self.moved()
         #expect(session.hostWillSleep() == [.flush(1)])
         #expect(session.beside == nil)
     }
 
-    @Test func `a session that goes down because nobody uses it does so`() {
+    @Test func `a session that becomes idle goes down during a hand-over`() {
         var rest = RestPolicy()
         rest.idleTimeout = .seconds(17)
         var session = SessionUnderTest(.connected, rest: rest)
@@ -319,7 +319,7 @@ import Testing
             #expect(session.orders == [.heartbeat(1), .prepare(3)])
             #expect(session.beside?.generation == Generation(rawValue: 3))
             #expect(!session.machine.isSettling)
-            // What the first one still does is of no concern.
+            // Late events of the dropped connection are ignored.
             #expect(session.take(.prepared(Generation(rawValue: 2))).isEmpty)
         }
     }
@@ -333,7 +333,7 @@ import Testing
         }
     }
 
-    @Test func `a path that is lost drops what is being set up`() {
+    @Test func `a lost path drops the connection being set up`() {
         for var session in [Self.moved(), Self.settling()] {
             session.path(.lost)
             #expect(session.beside == nil)
@@ -341,7 +341,7 @@ import Testing
         }
     }
 
-    @Test func `a path that moves back because the new address left ends only what is being set up`() {
+    @Test func `a path that moves back because the new address left drops only the connection being set up`() {
         for var session in [Self.moved(), Self.settling()] {
             session.answerHeartbeat()
             #expect(session.path(.movedSourceGone) == [.heartbeat(1)])
@@ -351,7 +351,7 @@ import Testing
         }
     }
 
-    @Test func `a path that moves when the new connection has taken over makes the attempt anew`() {
+    @Test func `a path that moves after the new connection took over restarts the attempt`() {
         var session = Self.settling()
         session.settled()
         session.skip(.seconds(1))
@@ -360,7 +360,7 @@ import Testing
 
     // MARK: Refused after CONNECT
 
-    @Test func `a server that lost the session is told everything again`() {
+    @Test func `a server that lost the session makes the hand-over a full reconnect`() {
         var session = Self.settling()
         session.settled()
         session.establish(resumed: false)
@@ -370,7 +370,7 @@ import Testing
         #expect(session.status.resumed == false)
     }
 
-    @Test func `a new connection that is refused is followed by the table, and the session is never stuck`() {
+    @Test func `a new connection that is refused is retried by the table`() {
         var session = Self.settling()
         session.settled()
         session.end(.serverError)
@@ -378,7 +378,7 @@ import Testing
         #expect(session.wake() == [.open(3)])
     }
 
-    @Test func `an answer to CONNECT that does not come is waited for as ever`() {
+    @Test func `a missing answer to CONNECT times out as usual`() {
         var session = Self.settling()
         session.settled()
         #expect(session.pass(.seconds(10)) == [.abandon(2)])
@@ -387,7 +387,7 @@ import Testing
 
     // MARK: Uplinks that take turns
 
-    @Test func `between two uplinks that take turns the session changes over more and more rarely`() {
+    @Test func `a session between two alternating uplinks is handed over less and less often`() {
         var session = Self.connected()
         var handovers: [Duration] = []
         var attempts: [Duration] = []
@@ -415,7 +415,7 @@ import Testing
         #expect((5...8).contains(handovers.count), "\(handovers)")
     }
 
-    @Test func `a path that stayed where it was is followed at once again`() {
+    @Test func `a move after a stable time is followed at once`() {
         var session = Self.connected()
         for _ in 0..<10 {
             session.path(.movedSourceKept)
@@ -430,7 +430,7 @@ import Testing
         }
     }
 
-    @Test func `a hand-over that has to wait is made when it is time, if the path is still another`() {
+    @Test func `a hand-over that has to wait is made when it is due, if the path still differs`() {
         var session = Self.settling()
         session.settled()
         session.succeed()

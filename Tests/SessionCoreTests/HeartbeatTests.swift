@@ -10,7 +10,7 @@ import Testing
         return session
     }
 
-    @Test func `after the interval without anything read the server is asked`() {
+    @Test func `a heartbeat is sent after an interval in which nothing was read`() {
         var session = Self.connected()
         #expect(session.due == .seconds(15))
         #expect(session.pass(.milliseconds(14_999)).isEmpty)
@@ -18,7 +18,7 @@ import Testing
         #expect(!session.reportedStateChange)
     }
 
-    @Test func `rule 16: a busy sender goes on asking when nothing comes back`() {
+    @Test func `rule 16: a busy sender still sends heartbeats when nothing comes back`() {
         var session = Self.connected()
         for _ in 0..<14 {
             session.pass(.seconds(1))
@@ -28,7 +28,7 @@ import Testing
     }
 
     /// [MQTT-3.1.2-20]
-    @Test func `rule 16: a busy reader asks too, so that the server hears something`() {
+    @Test func `rule 16: a busy reader sends heartbeats too, so that the server hears something`() {
         var session = Self.connected()
         for _ in 0..<14 {
             session.pass(.seconds(1))
@@ -37,7 +37,7 @@ import Testing
         #expect(session.pass(.seconds(1)) == [.heartbeat(1)])
     }
 
-    @Test func `traffic in both directions makes asking unnecessary`() {
+    @Test func `traffic in both directions makes heartbeats unnecessary`() {
         var session = Self.connected()
         for _ in 0..<100 {
             #expect(session.pass(.seconds(14)).isEmpty)
@@ -57,7 +57,7 @@ import Testing
         #expect(session.reason == .heartbeatTimeout)
     }
 
-    @Test func `the answer settles the question, and the next one comes an interval later`() {
+    @Test func `an answered heartbeat is followed by the next one an interval later`() {
         var session = Self.connected()
         session.pass(.seconds(15))
         session.pass(.milliseconds(30))
@@ -67,7 +67,7 @@ import Testing
         #expect(session.machine.liveness?.lastHeard == session.now)
     }
 
-    @Test func `any bytes settle the question, without being taken for its round trip`() {
+    @Test func `any bytes count as an answer, but not as a round trip`() {
         var session = Self.connected()
         session.pass(.seconds(15))
         session.pass(.seconds(4))
@@ -79,7 +79,7 @@ import Testing
 
     /// [MQTT-3.1.2-21] [MQTT-3.2.2-21]
     @Test(arguments: [Duration.seconds(3), .seconds(60)])
-    func `the server's own keep-alive overrides ours`(keepAlive: Duration) {
+    func `the server's keep-alive overrides ours`(keepAlive: Duration) {
         var session = Self.connected(serverKeepAlive: keepAlive)
         #expect(session.due == keepAlive)
         #expect(session.pass(keepAlive) == [.heartbeat(1)])
@@ -87,12 +87,12 @@ import Testing
         #expect(session.pass(.milliseconds(1)) == [.abandon(1)])
     }
 
-    @Test func `a server that turns the keep-alive off is asked by our interval`() {
+    @Test func `a server that turns keep-alive off gets heartbeats at our interval`() {
         let session = Self.connected(serverKeepAlive: .zero)
         #expect(session.due == .seconds(15))
     }
 
-    @Test func `a probe asks at once, with a short deadline, and the status says so`() {
+    @Test func `a probe sends a heartbeat at once, with a short deadline, and the status says so`() {
         var session = Self.connected()
         session.pass(.seconds(5))
         #expect(session.path(.maybe) == [.heartbeat(1)])
@@ -103,7 +103,7 @@ import Testing
         #expect(session.state == .reconnecting)
     }
 
-    @Test func `any bytes settle a probe, and nothing happens`() {
+    @Test func `any bytes end a probe, and the connection goes on`() {
         var session = Self.connected()
         session.path(.maybe)
         session.pass(.seconds(2))
@@ -135,7 +135,7 @@ import Testing
         #expect(session.pass(.milliseconds(1)) == [.abandon(1)])
     }
 
-    @Test func `bytes of an old connection are no sign of life`() {
+    @Test func `bytes of an old connection do not count as a sign of life`() {
         var session = Self.connected()
         session.end(.unreachable)
         session.wake()
@@ -147,7 +147,7 @@ import Testing
         #expect(session.due == .seconds(5))
     }
 
-    @Test func `a host that slept through the interval asks before it judges`() {
+    @Test func `a host that slept through the interval sends a heartbeat before it gives up`() {
         var session = Self.connected()
         session.skip(.seconds(3600))
         #expect(session.take(.timeReached) == [.heartbeat(1)])
@@ -167,7 +167,7 @@ import Testing
 
     // MARK: While restoring
 
-    @Test func `a server that answers, but not for the subscriptions, is heard and waited for`() {
+    @Test func `a server that answers heartbeats but not SUBSCRIBE gets the full time to restore`() {
         var session = SessionUnderTest(.restoring)
         #expect(session.due == .seconds(15))
         #expect(session.wake() == [.heartbeat(1)])
@@ -186,7 +186,7 @@ import Testing
     }
 
     /// [MQTT-3.1.2-20]
-    @Test func `a server with a short keep-alive hears something in time`() {
+    @Test func `a server with a short keep-alive gets a heartbeat in time`() {
         var session = SessionUnderTest(.authenticating)
         session.take(.established(session.generation, resumed: true, serverKeepAlive: .seconds(5)))
         #expect(session.due == .seconds(5))

@@ -7,7 +7,7 @@ private let vpn = Path(
     interface: "tun0", interfaceIndex: 9, type: .vpn, source: "10.8.0.2", gateway: nil, table: 254)
 
 extension SessionUnderTest {
-    /// The kernel's own path is one that must not be used any more, or again, and there is no other.
+    /// The kernel's own path is not allowed (nil: there is none), and there is no other.
     @discardableResult
     fileprivate mutating func exclude(_ path: Path?, at endpoint: Int = 0) -> [Order] {
         take(.pathExcluded(EndpointIndex(endpoint), path))
@@ -65,7 +65,7 @@ extension SessionUnderTest {
         #expect(session.phase == .waitingForNetwork && session.reason == .serverClosed)
     }
 
-    @Test func `says what it waits for whatever became of the connection meanwhile`() {
+    @Test func `says that it waits for an allowed network even if the connection timed out first`() {
         var session = SessionUnderTest(policy: .exact, isBound: true)
         session.connect()
         session.succeed()
@@ -93,7 +93,7 @@ extension SessionUnderTest {
         #expect(session.reason == .pathMoved)
     }
 
-    @Test func `follows its path also from a hold`() {
+    @Test func `follows its path to another interface even while held`() {
         var session = SessionUnderTest(policy: .exact, isBound: true)
         session.connect()
         session.succeed()
@@ -114,7 +114,7 @@ extension SessionUnderTest {
         #expect(session.status.doubt == .probing)
     }
 
-    @Test func `with a free choice is handed over when its path moves to another interface`() {
+    @Test func `is handed over across interfaces when it is not bound`() {
         var session = SessionUnderTest(.connected)
         #expect(session.path(.movedSourceKept) == [.heartbeat(1), .prepare(2, at: 0)])
     }

@@ -54,12 +54,12 @@ private func policy(
         #expect(example.policy.preferred(among: all, own: example.own) == example.preferred)
     }
 
-    @Test func `are all of them without a word in the file`() {
+    @Test func `are all of them by default`() {
         #expect(!NetworkPolicy().isBinding)
         #expect(all.allSatisfy(NetworkPolicy().allows))
     }
 
-    @Test func `may have an own choice that is not known yet`() {
+    @Test func `may include the kernel's own choice before it is listed`() {
         #expect(policy(types: [.vpn]).preferred(among: [], own: tun0) == [tun0])
     }
 }

@@ -25,7 +25,7 @@ import Testing
     }
 
     @Test(arguments: [SessionUnderTest.Situation.disconnected, .failed, .flushing, .sayingGoodbye], PathClass.allCases)
-    func `a session that does not try leaves the network alone`(
+    func `a session that makes no attempts ignores the network`(
         situation: SessionUnderTest.Situation, pathClass: PathClass
     ) {
         var session = SessionUnderTest(situation)
@@ -36,7 +36,7 @@ import Testing
 
     // MARK: Connected
 
-    @Test func `a connection whose source address left is dead, and the attempt is made at once`() {
+    @Test func `a connection whose source address left is dead, and is replaced at once`() {
         var session = SessionUnderTest(.connected)
         #expect(session.path(.movedSourceGone) == [.abandon(1), .open(2)])
         #expect(session.state == .reconnecting)
@@ -88,7 +88,7 @@ import Testing
         #expect(session.machine.counters.outages == 0)
     }
 
-    @Test func `a path that is reported lost again is not held any longer`() {
+    @Test func `a path that is reported lost again does not prolong the hold`() {
         var session = SessionUnderTest(.connected)
         session.path(.lost)
         session.pass(.seconds(4))
@@ -134,14 +134,14 @@ import Testing
         #expect(session.path(pathClass) == [.open(2)])
     }
 
-    @Test func `a perhaps makes one early attempt and leaves the table where it is`() {
+    @Test func `a change that may help makes one early attempt and leaves the table where it is`() {
         var session = SessionUnderTest(.waiting)
         #expect(session.path(.maybe) == [.open(2)])
         session.end(.dnsFailed)
         #expect(session.retryIn == .milliseconds(250))
     }
 
-    @Test func `a perhaps that comes too soon after another makes its attempt a second later`() {
+    @Test func `a change that may help soon after another makes its attempt a second later`() {
         var session = SessionUnderTest(.waiting)
         for _ in 0..<6 {
             session.wake()
@@ -156,7 +156,7 @@ import Testing
         #expect(session.wake().count == 1)
     }
 
-    @Test func `without a path attempts pause, whatever the table says`() {
+    @Test func `attempts pause while there is no path`() {
         var session = SessionUnderTest(.waiting)
         #expect(session.path(.lost).isEmpty)
         #expect(session.phase == .waitingForNetwork)
@@ -165,7 +165,7 @@ import Testing
         #expect(session.due == .seconds(300))
     }
 
-    @Test func `connect without a path waits for the network and consumes nothing`() {
+    @Test func `connect without a path waits for the network and counts no attempt`() {
         var session = SessionUnderTest(policy: .exact, paths: [nil])
         #expect(session.connect().isEmpty)
         #expect(session.state == .connecting)
@@ -177,7 +177,7 @@ import Testing
         #expect(session.reason == .pathGained)
     }
 
-    @Test func `offline there is one safety attempt every five minutes, which consumes nothing of the table`() {
+    @Test func `an offline session makes a safety attempt every five minutes, outside the table`() {
         var session = SessionUnderTest(.waitingForNetwork)
         for generation: UInt64 in 2...12 {
             #expect(session.pass(.milliseconds(299_999)).isEmpty)
@@ -190,14 +190,14 @@ import Testing
         #expect(session.retryIn == .milliseconds(50))
     }
 
-    @Test func `a connection that is lost without a path takes nothing from the table`() {
+    @Test func `a connection lost without a path leaves the table where it is`() {
         var session = SessionUnderTest(.waiting)
         session.path(.movedSourceKept)
         session.succeed()
         session.path(.lost)
         session.end(.reset)
         #expect(session.phase == .waitingForNetwork)
-        // The second that is hastened in this second: it goes by the table, which is still at its start.
+        // The second early attempt within this second follows the table, which is still at its start.
         session.path(.returned)
         #expect(session.retryIn == .milliseconds(50))
     }
@@ -210,7 +210,7 @@ import Testing
     }
 
     @Test(arguments: [PathClass.lost, .maybe])
-    func `nothing that happens offline puts the safety attempt off`(pathClass: PathClass) {
+    func `the safety attempt is not postponed by events while offline`(pathClass: PathClass) {
         var session = SessionUnderTest(.waitingForNetwork)
         for _ in 0..<5 {
             session.pass(.seconds(50))
@@ -251,7 +251,7 @@ import Testing
     }
 
     @Test(arguments: SessionUnderTest.Situation.attempting)
-    func `a perhaps does not disturb an attempt`(situation: SessionUnderTest.Situation) {
+    func `a change that may help does not disturb an attempt`(situation: SessionUnderTest.Situation) {
         var session = SessionUnderTest(situation)
         let (phase, due) = (session.phase, session.due)
         #expect(session.path(.maybe).isEmpty)
@@ -261,7 +261,7 @@ import Testing
 
     // MARK: Too many
 
-    @Test func `a connection whose path moves all the time reconnects at most once a second`() {
+    @Test func `a connection whose path keeps moving reconnects at most once a second`() {
         var session = SessionUnderTest(.connected)
         session.path(.movedSourceGone)
         session.succeed()
@@ -283,7 +283,7 @@ import Testing
         #expect(session.elapsed - before > .milliseconds(500))
     }
 
-    @Test func `an attempt that was brought forward counts as hastened`() {
+    @Test func `an attempt brought forward delays the next early one`() {
         var session = SessionUnderTest(.waiting)
         for _ in 0..<7 {
             session.wake()
@@ -303,7 +303,7 @@ import Testing
     /// How a link flaps, and how often: gone and back, or from one network to another.
     @Test(
         arguments: [[PathClass.lost, .gained], [.movedSourceGone], [.movedSourceKept], [.maybe]], [37, 150, 700, 1100])
-    func `a flapping link neither makes a storm nor postpones attempts for ever`(flap: [PathClass], period: Int) {
+    func `a flapping link neither makes a storm nor postpones attempts forever`(flap: [PathClass], period: Int) {
         var session = SessionUnderTest(.resolving)
         var opened: [Duration] = []
         var openedByEvents: [Duration] = []
@@ -324,7 +324,7 @@ import Testing
         }
         let all = (opened + openedByEvents).sorted()
         for (earlier, later) in zip(all, all.dropFirst()) { #expect(later - earlier <= .seconds(66)) }
-        // Each hastened attempt restarts the table, which has eight attempts in its first ten seconds.
+        // Each early attempt restarts the table, which has eight attempts in its first ten seconds.
         #expect(all.count <= 60 * 8)
     }
 }

@@ -21,7 +21,7 @@ import Testing
         (150, 30, Quality.excellent), (151, 30, .good), (150, 31, .good), (400, 100, .good), (401, 1, .poor),
         (20, 101, .poor),
     ])
-    func `the first measurement decides`(roundTrip: Int, variation: Int, quality: Quality) {
+    func `the first measurement sets the grade`(roundTrip: Int, variation: Int, quality: Quality) {
         var session = Self.connected()
         #expect(session.machine.quality == nil)
         session.take(.measured(session.generation, Self.measurement(roundTrip, variation)))
@@ -46,7 +46,7 @@ import Testing
         measure(20, .excellent)
     }
 
-    @Test func `segments that were sent again since the last look count, the handshake's do not`() {
+    @Test func `segments retransmitted since the last measurement count, the handshake's do not`() {
         var estimator = QualityEstimator()
         func measure(_ retransmissions: Int) -> Quality? {
             estimator.measured(
@@ -58,7 +58,7 @@ import Testing
         #expect(measure(9) == .poor)
     }
 
-    @Test func `a heartbeat that is answered later than usual makes the connection lost, though not dead`() {
+    @Test func `a heartbeat answered later than usual grades the connection lost, but does not end it`() {
         var session = Self.connected()
         session.take(.measured(session.generation, Self.measurement(20)))
         session.pass(.seconds(15))
@@ -74,7 +74,7 @@ import Testing
         #expect(session.machine.quality == .poor)
     }
 
-    @Test func `a lost path makes the connection lost while it is kept`() {
+    @Test func `a held connection is graded lost while its path is lost`() {
         var session = Self.connected()
         session.take(.measured(session.generation, Self.measurement(20)))
         session.path(.lost)
@@ -83,7 +83,7 @@ import Testing
         #expect(session.machine.quality == .lost)
     }
 
-    @Test func `a measurement of another connection is ignored, and nothing is graded when there is none`() {
+    @Test func `a measurement of another connection is ignored, and a lost connection has no grade`() {
         var session = Self.connected()
         session.take(.measured(Generation(rawValue: 99), Self.measurement(20)))
         #expect(session.machine.quality == nil)
@@ -92,7 +92,7 @@ import Testing
         #expect(session.machine.quality == nil)
     }
 
-    @Test func `each change is reported once`() {
+    @Test func `each change of grade is reported once`() {
         var machine = Self.connected().machine
         let now = machine.since
         func reported(_ roundTrip: Int) -> [SessionMachine.Action] {

@@ -38,7 +38,7 @@ private struct RandomWalk {
     private var lostPaths: [Path?]
     /// The paths that each endpoint had before, and whose source address may have stayed.
     private var leftPaths: [Set<Path>]
-    /// Set while the last word of a person or of the server is that nothing shall be tried.
+    /// Set while the last command, or the server's last answer, forbids attempts.
     private var mustRest = true
     private var offlineSince: Instant?
     private var hastened: [Instant] = []
@@ -123,7 +123,7 @@ private struct RandomWalk {
         take(.pathChanged(EndpointIndex(endpoint), from: old, to: new, pathClass))
     }
 
-    /// An address that stayed when its path was left goes as well, which only concerns a connection that is bound to it.
+    /// An address that stayed when its path was left goes as well, which only affects a connection that uses it.
     private mutating func loseSource(of endpoint: Int) {
         let left = leftPaths[endpoint].sorted { $0.interfaceIndex < $1.interfaceIndex }
         guard let path = session.machine.paths[endpoint], !left.isEmpty else { return }
@@ -216,7 +216,7 @@ private struct RandomWalk {
         }
     }
 
-    /// So does what is set up beside it.
+    /// The connection set up beside it goes on as well.
     private mutating func goOnBeside() {
         guard let generation = session.beside?.generation, let old = session.live?.generation else { return }
         take(
@@ -238,7 +238,7 @@ private struct RandomWalk {
         case .connect(let reason) where reason.code == .autoconnect && session.machine.demand.isOnDemand: break
         case .connect, .reconnect: mustRest = false
         case .disconnect(let reason):
-            // The daemon's end is no news for a session that is down, or on its way there.
+            // A session that is down, or going down, does not report that the daemon ends.
             let isDown = [.disconnected, .failed, .disconnecting].contains(before.state)
             if reason.code == .userDisconnect || !isDown { mustRest = true }
         default: break
@@ -248,7 +248,7 @@ private struct RandomWalk {
             check(!mustRest, "something was opened although nothing shall be tried")
             checkPath(input)
             switch input {
-            // What was being set up already is no other attempt.
+            // A connection that was being set up already does not count as another attempt.
             case .pathChanged where session.live != beside: countHaste()
             case .hostWoke where before.state == .connecting || before.state == .reconnecting: countHaste()
             default: break
@@ -301,8 +301,8 @@ private struct RandomWalk {
 
     // MARK: Everything heals
 
-    /// The network is there, the server is well, and a person undoes what is terminal: within the table's largest delay
-    /// the session is connected.
+    /// The network is there, the server is well, and terminal states are undone by hand: the session is connected within
+    /// the table's largest delay.
     mutating func heal() {
         for endpoint in 0..<endpoints where session.machine.paths[endpoint] == nil {
             take(.pathChanged(EndpointIndex(endpoint), to: .wifi, .gained))
@@ -327,7 +327,7 @@ private struct RandomWalk {
             session.skip(max(.zero, session.now.duration(to: deadline)))
             take(.timeReached)
         }
-        // A session that was patient enough may have been about to give up.
+        // A session that has waited this long may have been about to give up.
         if session.state == .failed, session.reason == .retryTimeout { return }
         check(session.state == .connected, "not healed: \(session.status)")
     }

@@ -4,7 +4,7 @@ import Testing
 
 @Suite struct ReasonTests {
     @Test(arguments: Reason.Code.allCases)
-    func `codes are kebab-case and say something to people`(code: Reason.Code) {
+    func `codes are kebab-case and have a sentence for people`(code: Reason.Code) {
         #expect(code.rawValue.allSatisfy { $0.isLowercase || $0 == "-" })
         #expect(!code.rawValue.hasPrefix("-") && !code.rawValue.hasSuffix("-"))
         #expect(!code.sentence.isEmpty && !code.sentence.hasSuffix("."))
@@ -24,7 +24,7 @@ import Testing
         #expect(!Reason.Code.credentialUnreadable.isTerminal)
     }
 
-    @Test func `a duration or an instant beyond every limit stays at the limit`() {
+    @Test func `a duration or an instant beyond a limit stays at the limit`() {
         #expect(Duration.seconds(Int64.max).nanoseconds == .max)
         #expect(Duration.seconds(Int64.min).nanoseconds == .min)
         #expect((Duration.seconds(9_223_372_036) + .milliseconds(999)).nanoseconds == .max)

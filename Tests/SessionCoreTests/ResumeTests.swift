@@ -39,7 +39,7 @@ import Testing
         #expect(session.status.mode == .quick)
     }
 
-    @Test func `full survives a disconnect in between`() {
+    @Test func `full survives a disconnect and connect`() {
         var session = Self.lost()
         session.establish(resumed: false)
         session.disconnect()
@@ -93,7 +93,7 @@ import Testing
         }
     }
 
-    @Test func `discarding stays through failures until a success`() {
+    @Test func `discarding lasts through failures until a success`() {
         var session = SessionUnderTest(.connected)
         session.end(.stateMismatch)
         session.end(.unreachable)
@@ -116,7 +116,7 @@ import Testing
         #expect(session.path(.gained) == [.open(2, discarding: true)])
     }
 
-    @Test func `quick asked for by hand does not take back what the server made necessary`() {
+    @Test func `quick asked for by hand does not undo the full that the server made necessary`() {
         var session = SessionUnderTest(.connected)
         session.end(.stateMismatch)
         #expect(session.reconnect(.quick) == [.abandon(2), .open(3, discarding: true)])

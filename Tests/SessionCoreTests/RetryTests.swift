@@ -60,7 +60,7 @@ import Testing
         #expect(session.retryIn == .milliseconds(50))
     }
 
-    @Test func `connect from a person restarts the table`() {
+    @Test func `connect by hand restarts the table`() {
         var session = SessionUnderTest(.resolving)
         _ = Self.delays(&session, .unreachable, count: 7)
         session.end(.unreachable)
@@ -72,7 +72,7 @@ import Testing
     // MARK: Remote causes
 
     @Test(arguments: 1...50)
-    func `after a remote cause sessions come back spread out, the same for the same seed`(seed: UInt64) {
+    func `sessions come back spread out after a remote cause, the same for the same seed`(seed: UInt64) {
         func run() -> [Duration] {
             var session = SessionUnderTest(seed: seed)
             session.connect()
@@ -151,7 +151,7 @@ import Testing
     }
 
     @Test(arguments: [Reason.Code.serverBusy, .serverError])
-    func `a hint that comes when the path is gone already is honoured too`(code: Reason.Code) {
+    func `a hint that comes after the path is lost is honoured`(code: Reason.Code) {
         var session = SessionUnderTest(.connected)
         session.path(.lost)
         session.end(code, retryAfter: .seconds(30))
@@ -175,7 +175,7 @@ import Testing
         #expect(session.wake() == [.open(2, discarding: true)])
     }
 
-    @Test func `a person overrides the server's hint`() {
+    @Test func `reconnect by hand overrides the server's hint`() {
         var reconnecting = SessionUnderTest(.authenticating)
         reconnecting.end(.serverBusy, retryAfter: .seconds(30))
         #expect(reconnecting.reconnect() == [.open(2)])
@@ -184,7 +184,7 @@ import Testing
         #expect(connecting.connect() == [.open(2)])
     }
 
-    @Test func `once a person has overridden the hint, network events count again`() {
+    @Test func `network events count again once the hint was overridden by hand`() {
         var session = SessionUnderTest(.authenticating)
         session.end(.serverBusy, retryAfter: .seconds(30))
         session.reconnect()
@@ -230,7 +230,7 @@ import Testing
     }
 
     @Test(arguments: SessionUnderTest.Situation.trying)
-    func `a first connect gives up too, whatever goes on`(situation: SessionUnderTest.Situation) {
+    func `a first connect gives up too, whatever it is doing`(situation: SessionUnderTest.Situation) {
         var policy = Self.patient
         policy.giveUpAfter = .milliseconds(20)
         var session = SessionUnderTest(situation, policy: policy)
@@ -277,7 +277,7 @@ import Testing
         #expect(session.events == [.connectionLost(outage: .seconds(10))])
     }
 
-    @Test func `an outage that is reported lost and due at the same time does both`() {
+    @Test func `an attempt due when the outage is reported lost is still made`() {
         var policy = ReconnectPolicy.exact
         policy.lostAfter = .milliseconds(50)
         var session = SessionUnderTest(.connected, policy: policy)

@@ -14,7 +14,7 @@ import Testing
         return session
     }
 
-    /// Lets the time pass with a server that answers, until something else than a heartbeat is ordered.
+    /// Lets the time pass with a server that answers, until the machine orders something other than a heartbeat.
     private static func passToKnock(_ session: inout SessionUnderTest) -> Duration {
         let start = session.now
         for _ in 0..<1000 {
@@ -26,7 +26,7 @@ import Testing
     }
 
     @Test(arguments: UInt64(1)...20)
-    func `the first look is after a minute, and others follow`(seed: UInt64) {
+    func `the first endpoint is checked about every minute`(seed: UInt64) {
         var session = Self.session(seed: seed)
         for answer in [KnockAnswer.silent, .refused, .silent] {
             #expect((Duration.seconds(48)...Duration.seconds(72)).contains(Self.passToKnock(&session)))
@@ -54,7 +54,7 @@ import Testing
     @Test(arguments: [
         Reason.Code.unreachable, .serverBusy, .credentialRejected, .certificateInvalid, .unsupportedVersion, .tlsFailed,
     ])
-    func `a return that fails leads back without more ado`(code: Reason.Code) {
+    func `a return that fails goes back to the second endpoint at once`(code: Reason.Code) {
         var session = Self.session()
         _ = Self.passToKnock(&session)
         session.knocked(.answered)
@@ -65,14 +65,14 @@ import Testing
         #expect(session.status.reason.message.hasPrefix("the first endpoint answered, but could not be returned to"))
     }
 
-    @Test func `a return that times out leads back, too`() {
+    @Test func `a return that times out goes back to the second endpoint`() {
         var session = Self.session()
         _ = Self.passToKnock(&session)
         session.knocked(.answered)
         #expect(session.pass(.seconds(10)) == [.abandon(3), .open(4, at: 1)])
     }
 
-    @Test func `a return that ends in displaced is over`() {
+    @Test func `a return that ends with displaced fails the session`() {
         var session = Self.session()
         _ = Self.passToKnock(&session)
         session.knocked(.answered)
@@ -81,7 +81,7 @@ import Testing
     }
 
     @Test(arguments: UInt64(1)...20)
-    func `the time doubles with each return that fails, up to a quarter of an hour`(seed: UInt64) {
+    func `the interval doubles with each failed return, up to a quarter of an hour`(seed: UInt64) {
         var session = Self.session(seed: seed)
         for minutes in [1, 2, 4, 8, 15, 15] {
             let pause = Self.passToKnock(&session)
@@ -92,7 +92,7 @@ import Testing
         }
     }
 
-    @Test func `a first endpoint that accepts and closes is returned to more and more rarely`() {
+    @Test func `a first endpoint that accepts and then closes is tried less and less often`() {
         var session = Self.session()
         var pauses: [Duration] = []
         for _ in 0..<4 {
@@ -109,7 +109,7 @@ import Testing
         #expect(pauses[3] > .seconds(6 * 60))
     }
 
-    @Test func `a stay that was stable is forgotten to have failed before`() {
+    @Test func `a stable return resets the interval`() {
         var session = Self.session()
         _ = Self.passToKnock(&session)
         session.knocked(.answered)
@@ -128,7 +128,7 @@ import Testing
         #expect(Self.passToKnock(&session) <= .seconds(72))
     }
 
-    @Test func `a connect that somebody asks for forgets the returns that failed before`() {
+    @Test func `connect by hand resets the interval`() {
         var session = Self.session()
         for _ in 0..<3 {
             _ = Self.passToKnock(&session)
@@ -146,7 +146,7 @@ import Testing
         #expect(Self.passToKnock(&session) <= .seconds(72))
     }
 
-    @Test func `messages in flight have a while to be acknowledged`() {
+    @Test func `messages in flight delay the check`() {
         var session = Self.session()
         session.use(.messages)
         session.skip(.seconds(72))
@@ -156,7 +156,7 @@ import Testing
         #expect(session.endUse(.messages) == [.knock(0)])
     }
 
-    @Test func `messages that are in flight for ever do not keep it away`() {
+    @Test func `messages that are never acknowledged do not prevent the check`() {
         var session = Self.session()
         session.use(.messages)
         session.skip(.seconds(72))
@@ -166,7 +166,7 @@ import Testing
         #expect(session.take(.timeReached).contains(.knock(0)))
     }
 
-    @Test func `there is no look without a path`() {
+    @Test func `the first endpoint is not checked without a path`() {
         var session = Self.session()
         session.path(.lost, at: 0)
         for _ in 0..<50 {
@@ -178,13 +178,13 @@ import Testing
         #expect(Self.passToKnock(&session) <= .seconds(72))
     }
 
-    @Test func `a look without an end is over after a while`() {
+    @Test func `a check that gets no answer is given up after a while`() {
         var session = Self.session()
         _ = Self.passToKnock(&session)
         #expect(Self.passToKnock(&session) >= .seconds(48 + 30))
     }
 
-    @Test func `the answer of a look that came too late changes nothing`() {
+    @Test func `an answer that comes too late changes nothing`() {
         var session = Self.session()
         _ = Self.passToKnock(&session)
         session.disconnect()

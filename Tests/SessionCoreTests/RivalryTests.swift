@@ -2,7 +2,7 @@ import Testing
 
 @testable import SessionCore
 
-/// Two devices with one identity: when a session looks before it connects, and when it suspects.
+/// Two devices with one identity: when a session looks for the other one, and when it suspects one.
 @Suite struct RivalryTests {
     private func session(_ strategy: KickStrategy, canLook: Bool = true) -> SessionUnderTest {
         var session = SessionUnderTest()
@@ -17,7 +17,9 @@ import Testing
         (.takeOver, .heartbeatTimeout, nil), (.takeOver, .serverShutdown, nil), (.takeOver, .unreachable, nil),
         (.yield, .serverClosed, .forAny), (.yield, .heartbeatTimeout, .forAny), (.yield, .unreachable, .forAny),
     ])
-    func `a session looks before it reconnects`(strategy: KickStrategy, code: Reason.Code, look: Look?) {
+    func `a session looks for another device before it reconnects`(
+        strategy: KickStrategy, code: Reason.Code, look: Look?
+    ) {
         var session = session(strategy)
         #expect(session.live?.look == nil, "a first connect always takes over")
         session.succeed()
@@ -26,7 +28,7 @@ import Testing
         #expect(session.live?.look == look)
     }
 
-    @Test func `an attempt that the server closes is followed by a look, too`() {
+    @Test func `a session also looks for another device after the server closed an attempt`() {
         var session = session(.takeOver)
         session.succeed()
         session.end(.heartbeatTimeout)
@@ -38,7 +40,7 @@ import Testing
     }
 
     @Test(arguments: KickStrategy.allCases)
-    func `a first connect that was accepted, and thrown out before it was up, looks for another device`(
+    func `a first connect that was accepted and then closed looks for another device`(
         strategy: KickStrategy
     ) {
         var session = session(strategy)
@@ -52,10 +54,10 @@ import Testing
         session.wake()
         #expect(session.live?.look == (strategy == .yield ? .forAny : .forNewer))
         session.reconnect()
-        #expect(session.live?.look == nil, "somebody wants it here")
+        #expect(session.live?.look == nil, "reconnect by hand takes over")
     }
 
-    @Test func `an attempt knows whether a server has accepted what ended last, and closed it without a reason`() {
+    @Test func `an attempt knows whether the server accepted the previous one and closed it without a reason`() {
         var session = session(.takeOver)
         var follows: [Bool?] = []
         func note() { follows.append(session.live?.followsSuddenClose) }
@@ -82,7 +84,7 @@ import Testing
     }
 
     @Test(arguments: KickStrategy.allCases)
-    func `without a room there is nowhere to look`(strategy: KickStrategy) {
+    func `a session without a room does not look for another device`(strategy: KickStrategy) {
         var session = session(strategy, canLook: false)
         session.succeed()
         session.end(.serverClosed)
@@ -91,7 +93,7 @@ import Testing
     }
 
     @Test(arguments: [Reason.Code.displaced, .yielded])
-    func `what the look finds is terminal, and connect takes over again`(code: Reason.Code) {
+    func `a device that the look finds ends the session, and connect takes over again`(code: Reason.Code) {
         var session = session(code == .yielded ? .yield : .takeOver)
         session.succeed()
         session.end(.serverClosed)
@@ -134,13 +136,13 @@ import Testing
         #expect(session.reason == .serverClosed)
     }
 
-    @Test func `a server that is killed and started three times within half a minute is no rival`() throws {
+    @Test func `a server killed and restarted three times within half a minute is not taken for a rival`() throws {
         var session = session(.takeOver)
         for _ in 1...3 {
             session.succeed(resumed: false)
             session.skip(.seconds(5))
             session.end(.serverClosed)
-            #expect(session.reason == .serverClosed, "nobody took anything")
+            #expect(session.reason == .serverClosed, "no other device took the session")
             // Its port refuses connections until it is up again.
             var waited = Duration.zero
             while waited < .seconds(3) {
@@ -150,7 +152,7 @@ import Testing
                 while session.live == nil { session.wake() }
                 if waited < .seconds(3) { session.end(.refused) }
             }
-            #expect(waited < .seconds(8), "it was back for long")
+            #expect(waited < .seconds(8), "it had been back for seconds")
         }
     }
 
@@ -169,7 +171,7 @@ import Testing
         }
     }
 
-    @Test func `a server that gave its code said why`() {
+    @Test func `a close with a server code is never suspicious`() {
         var session = session(.takeOver)
         for _ in 1...5 {
             session.succeed()
@@ -181,8 +183,8 @@ import Testing
         }
     }
 
-    /// Who is on a slow link needs seconds to be up, and to be seen in the room.
-    @Test func `who is thrown out again and again stays away longer and longer`() throws {
+    /// A device on a slow link needs seconds to connect and to be seen in the room.
+    @Test func `a session that is closed again and again waits longer and longer`() throws {
         var session = session(.takeOver)
         func delays(_ count: Int, every interval: Duration) throws -> [Duration] {
             try (0..<count).map { _ in
@@ -190,7 +192,7 @@ import Testing
                 session.skip(interval)
                 session.end(.serverClosed)
                 let delay = try #require(session.retryIn)
-                // Something else may be due before.
+                // Other deadlines may come first.
                 while session.live == nil { session.wake() }
                 return delay
             }
@@ -225,7 +227,7 @@ import Testing
         #expect(Self.patience(of: &rivalry, afterCloseAt: later) == .zero)
     }
 
-    @Test func `a close that the stop of the server explains does not count, and the ones before do`() {
+    @Test func `a close explained by a server stop does not count, and earlier ones still do`() {
         let now = SessionUnderTest.start
         var rivalry = Self.rivalry(closes: 5, at: now)
         rivalry.serverWasDown()
@@ -233,7 +235,7 @@ import Testing
         #expect(Self.patience(of: &rivalry, afterCloseAt: now) == .seconds(4))
     }
 
-    @Test func `an acceptance before somebody asked again is no reason to look`() {
+    @Test func `connect by hand forgets that the server had accepted the session`() {
         var session = session(.takeOver)
         session.establish()
         session.end(.serverClosed)
@@ -245,7 +247,7 @@ import Testing
         #expect(session.live?.look == nil)
     }
 
-    @Test func `connect begins with no suspicion`() {
+    @Test func `connect by hand clears the suspicion`() {
         var session = session(.takeOver)
         for _ in 1...3 {
             session.succeed()
@@ -257,7 +259,7 @@ import Testing
         }
     }
 
-    @Test func `something that only a new connection can tell is told at once`() {
+    @Test func `a change that needs a new connection reconnects at once`() {
         var session = session(.takeOver)
         session.succeed()
         #expect(session.take(.renew(Reason(.switchRoom))) == [.abandon(1), .open(2)])

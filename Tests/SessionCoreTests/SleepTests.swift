@@ -10,7 +10,7 @@ import Testing
         return rest
     }
 
-    @Test func `before sleep the session leaves gracefully, and on waking it connects at once`() {
+    @Test func `a session leaves gracefully before sleep and connects at once on waking`() {
         var session = SessionUnderTest(.connected)
         #expect(session.hostWillSleep() == [.flush(1)])
         #expect(session.state == .disconnecting)
@@ -34,7 +34,7 @@ import Testing
     }
 
     @Test(arguments: SessionUnderTest.Situation.trying)
-    func `before sleep nothing is tried any more`(situation: SessionUnderTest.Situation) {
+    func `a session makes no attempts before sleep`(situation: SessionUnderTest.Situation) {
         var session = SessionUnderTest(situation)
         #expect(session.hostWillSleep().count(where: \.isOpen) == 0)
         #expect(session.state == .disconnected)
@@ -51,7 +51,7 @@ import Testing
         #expect(session.status == before)
     }
 
-    @Test func `a sleep that does not come brings the session back`() {
+    @Test func `a session comes back when the sleep does not happen`() {
         var session = SessionUnderTest(.connected)
         session.hostWillSleep()
         #expect(session.take(.hostWoke(slept: .zero)) == [.abandon(1), .open(2)])
@@ -72,7 +72,7 @@ import Testing
         #expect(session.take(.hostWoke(slept: .seconds(60))).isEmpty)
     }
 
-    @Test func `with keep nothing happens before sleep`() {
+    @Test func `a session with keep does nothing before sleep`() {
         for situation in SessionUnderTest.Situation.allCases {
             var session = SessionUnderTest(situation, rest: Self.rest(.keep))
             let before = session.status
@@ -90,7 +90,7 @@ import Testing
     }
 
     @Test(arguments: [(Duration.seconds(31), true), (.seconds(30), false)])
-    func `with a long interval, half a minute is long`(slept: Duration, probes: Bool) {
+    func `a sleep of over half a minute is long even if the interval is longer`(slept: Duration, probes: Bool) {
         var heartbeat = HeartbeatPolicy()
         heartbeat.interval = .seconds(600)
         var session = SessionUnderTest(policy: .exact, heartbeat: heartbeat, rest: Self.rest(.keep))
@@ -122,20 +122,20 @@ import Testing
     }
 
     @Test(arguments: SessionUnderTest.Situation.attempting)
-    func `an attempt that began before a long sleep begins anew`(situation: SessionUnderTest.Situation) {
+    func `an attempt that began before a long sleep starts again`(situation: SessionUnderTest.Situation) {
         var session = SessionUnderTest(situation, rest: Self.rest(.keep))
         #expect(session.hostSleeps(.seconds(60)) == [.abandon(1), .open(2)])
         #expect(session.state == .connecting)
     }
 
-    @Test func `waking does not help without a network`() {
+    @Test func `waking without a network makes no attempt`() {
         var session = SessionUnderTest(.waitingForNetwork, rest: Self.rest(.keep))
         let before = session.status
         #expect(session.hostSleeps(.seconds(60)).isEmpty)
         #expect(session.status == before)
     }
 
-    @Test func `waking does not override a server that asked for rest`() {
+    @Test func `waking does not override a server's request to wait`() {
         var session = SessionUnderTest(.resolving, rest: Self.rest(.keep))
         session.end(.serverBusy, retryAfter: .seconds(100))
         #expect(session.hostSleeps(.seconds(60)).isEmpty)
@@ -156,7 +156,7 @@ import Testing
     }
 
     @Test(arguments: [Reason.Code.serverBusy, .rateLimited])
-    func `a server that asked to be left alone is left alone by who slept in between, too`(code: Reason.Code) {
+    func `a server's request to wait outlives a sleep`(code: Reason.Code) {
         var session = SessionUnderTest(.resolving)
         session.end(code)
         let due = session.due ?? .zero

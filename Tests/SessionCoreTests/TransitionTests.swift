@@ -98,7 +98,7 @@ import Testing
         #expect(session.actions.last == .report(.stateChanged(from: .connected, lasted: .seconds(4))))
     }
 
-    @Test func `what is the same as before is not reported`() {
+    @Test func `an unchanged phase is not reported`() {
         var session = SessionUnderTest(.dialing)
         session.progress(to: .dialing)
         #expect(session.actions.isEmpty)
@@ -146,7 +146,7 @@ import Testing
         #expect(connected.machine.nextDeadline != nil)
     }
 
-    @Test func `only a person leads a failed session on`() {
+    @Test func `a failed session stays failed until connect by hand`() {
         var session = SessionUnderTest(.failed)
         for pathClass in PathClass.allCases { #expect(session.path(pathClass).isEmpty) }
         for input in lateCompletions(of: 1) + [.timeReached] { #expect(session.take(input).isEmpty) }
@@ -170,7 +170,7 @@ import Testing
         #expect(session.reason == code)
     }
 
-    @Test func `the attempt after a rejection knows what was said, until it has another credential`() {
+    @Test func `an attempt after a rejection keeps its reason until it has another credential`() {
         var session = SessionUnderTest(.authenticating)
         session.end(.credentialRejected, mayHaveNewCredential: true)
         #expect(session.live?.rejection == Reason(.credentialRejected))
@@ -193,7 +193,7 @@ import Testing
         #expect(session.live?.rejection == nil)
     }
 
-    @Test func `a credential that does not come after a rejection is told together with it`() {
+    @Test func `a credential that does not arrive after a rejection is reported together with it`() {
         var session = SessionUnderTest(.authenticating)
         session.end(.notAuthorized, mayHaveNewCredential: true)
         session.take(.credentialAwaited(session.generation))
@@ -243,7 +243,7 @@ import Testing
         (.dialing, .seconds(20), .dialTimeout), (.securing, .seconds(20), .tlsTimeout),
         (.authenticating, .seconds(10), .authenticateTimeout),
     ])
-    func `no phase lasts for ever`(situation: SessionUnderTest.Situation, limit: Duration, code: Reason.Code) {
+    func `every phase has a time limit`(situation: SessionUnderTest.Situation, limit: Duration, code: Reason.Code) {
         var session = SessionUnderTest(situation)
         #expect(session.due == limit)
         #expect(session.pass(limit) == [.abandon(1)])

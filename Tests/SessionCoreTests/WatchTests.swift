@@ -11,7 +11,7 @@ import Testing
         return policy
     }()
 
-    /// Waits for half an hour, because of a failure of that kind; refusals are drawn to wait for less.
+    /// Waits for half an hour, because of this failure; the spread after refusals is off.
     private static func waiting(_ code: Reason.Code, paths: [Path?] = [.wifi], seed: UInt64 = 1) -> SessionUnderTest {
         var policy = policy
         policy.spread = code == .refused ? .zero : policy.spread
@@ -24,7 +24,7 @@ import Testing
     }
 
     @Test(arguments: [Reason.Code.unreachable, .dialTimeout, .refused], UInt64(1)...5)
-    func `an endpoint that was not there is looked at every second, later every 5 and every 15`(
+    func `an endpoint that was unreachable is checked every second, later every 5 and every 15`(
         code: Reason.Code, seed: UInt64
     ) {
         var session = Self.waiting(code, seed: seed)
@@ -41,7 +41,7 @@ import Testing
         }
     }
 
-    /// Since the endpoint failed first, a second after which it failed again.
+    /// The time since the start, when the endpoint failed first.
     private static func elapsed(_ session: SessionUnderTest, _ moment: Instant) -> Duration {
         SessionUnderTest.start.duration(to: moment)
     }
@@ -49,12 +49,12 @@ import Testing
     @Test(arguments: [
         Reason.Code.serverBusy, .serverClosed, .reset, .tlsFailed, .dnsFailed, .authenticateTimeout, .unknown,
     ])
-    func `one that answered is left alone`(code: Reason.Code) {
+    func `an endpoint that answered is not checked`(code: Reason.Code) {
         var session = Self.waiting(code)
         #expect(!session.pass(.seconds(4)).contains(.knock(0)))
     }
 
-    @Test func `the short waits are waited for`() {
+    @Test func `an endpoint is not checked during a short wait`() {
         var session = SessionUnderTest(policy: .init())
         session.connect()
         for _ in 0..<4 {
@@ -77,7 +77,7 @@ import Testing
     }
 
     @Test(arguments: UInt64(1)...50)
-    func `a server that is back is for everybody, so not all come at once`(seed: UInt64) {
+    func `a server that is back after refusals is approached after a random delay`(seed: UInt64) {
         var policy = Self.policy
         policy.delays = [.seconds(1), .seconds(2000), .seconds(2000)]
         var session = SessionUnderTest(policy: policy, seed: seed)
@@ -94,7 +94,7 @@ import Testing
         #expect(session.live?.continuesKnock == true)
     }
 
-    @Test func `a path that healed up to a server that is not there yet makes it one for everybody`() {
+    @Test func `a path that healed to a server that still refuses delays the attempt once the server answers`() {
         var session = Self.waiting(.unreachable)
         session.wake()
         session.knocked(.refused)
@@ -103,7 +103,7 @@ import Testing
         #expect((session.retryIn ?? .seconds(100)) <= .seconds(1))
     }
 
-    @Test func `the connection of a look is of no use when the path moves`() {
+    @Test func `a check's connection is not used after the path moves`() {
         var session = Self.waiting(.unreachable)
         session.wake()
         session.knocked(.refused)
@@ -113,7 +113,7 @@ import Testing
         #expect(session.live?.continuesKnock == false)
     }
 
-    @Test func `an endpoint that answered and sent the session to one that is not there is left alone`() {
+    @Test func `an endpoint that redirected the session to an unreachable one is not checked`() {
         var session = SessionUnderTest(policy: Self.policy)
         session.connect()
         session.end(.refused)
@@ -124,7 +124,7 @@ import Testing
         #expect(!session.pass(.seconds(4)).contains(.knock(0)))
     }
 
-    @Test func `without a path nothing is looked at`() {
+    @Test func `an endpoint without a path is not checked`() {
         var session = Self.waiting(.unreachable, paths: [.wifi, .wifi])
         session.path(.lost, at: 1)
         let orders = session.pass(.seconds(100))
@@ -134,7 +134,7 @@ import Testing
         #expect(session.pass(.seconds(200)).isEmpty)
     }
 
-    @Test func `all endpoints that were not there are looked at, and the one that answers is used`() {
+    @Test func `every unreachable endpoint is checked, and the one that answers is used`() {
         var session = Self.waiting(.unreachable, paths: [.wifi, .wifi, .wifi])
         let orders = session.pass(.seconds(5))
         #expect(orders.contains(.knock(0)))
@@ -143,7 +143,7 @@ import Testing
         #expect(session.knocked(.answered, at: 1) == [.open(3, at: 1)])
     }
 
-    @Test func `an answer does not override a server that asked for rest`() {
+    @Test func `an answer from one endpoint does not override another's request to wait`() {
         var session = SessionUnderTest(policy: Self.policy, paths: [.wifi, .wifi])
         session.connect()
         session.end(.unreachable)
@@ -155,7 +155,7 @@ import Testing
     }
 
     @Test(arguments: [Duration?.none, .seconds(30)])
-    func `the pace is never faster than watch`(watch: Duration?) {
+    func `checks are never more frequent than watch says`(watch: Duration?) {
         var policy = Self.policy
         policy.watch = watch
         var session = SessionUnderTest(policy: policy)
@@ -187,7 +187,7 @@ import Testing
         return policy
     }()
 
-    @Test func `a session gives up after so many failed attempts, and says so`() {
+    @Test func `a session gives up after the configured number of failed attempts, and says so`() {
         var session = SessionUnderTest(.connected, policy: Self.policy)
         session.end(.reset)
         for _ in 0..<2 {
@@ -203,7 +203,7 @@ import Testing
         #expect(session.status.reason.message.hasSuffix(Reason.Code.refused.sentence))
     }
 
-    @Test func `what finds the one thing that the server ends connections for is no failed attempt`() {
+    @Test func `a search that finds what the server closes for does not count as failed attempts`() {
         var session = SessionUnderTest(.connected, policy: Self.policy)
         session.end(.reset)
         for _ in 0..<5 {
@@ -221,7 +221,7 @@ import Testing
         #expect(session.reason == .retryTimeout)
     }
 
-    @Test func `a search that finds nothing is given up like everything else`() {
+    @Test func `a search that finds nothing uses up the attempts`() {
         var session = SessionUnderTest(.connected, policy: Self.policy)
         session.end(.reset)
         for _ in 0..<12 {
@@ -232,14 +232,14 @@ import Testing
         #expect(session.reason == .retryTimeout)
     }
 
-    @Test func `a time-out is a failed attempt`() {
+    @Test func `a timeout counts as a failed attempt`() {
         var session = SessionUnderTest(.resolving, policy: Self.policy)
         session.pass(.seconds(60))
         #expect(session.state == .failed)
         #expect(session.machine.counters.attempts == 3)
     }
 
-    @Test func `attempts are not consumed where nobody knows whether there is a way, until there is one`() {
+    @Test func `attempts on an uncertain path are not counted until the path is gained`() {
         var nearby = Path.wired
         nearby.isToNeighbours = true
         var session = SessionUnderTest(policy: Self.policy, paths: [nearby])
@@ -262,7 +262,7 @@ import Testing
         #expect(session.state == .failed)
     }
 
-    @Test func `attempts without a path are not consumed`() {
+    @Test func `attempts without a path are not counted`() {
         var session = SessionUnderTest(.waitingForNetwork, policy: Self.policy)
         for _ in 0..<10 {
             session.pass(.seconds(300))
@@ -279,7 +279,7 @@ import Testing
         #expect(session.state == .failed)
     }
 
-    @Test func `each outage and each word of a person has the whole budget`() {
+    @Test func `each outage and each manual reconnect starts with all attempts`() {
         var session = SessionUnderTest(.resolving, policy: Self.policy)
         for round in 0..<3 {
             for _ in 0..<2 {

@@ -4,7 +4,7 @@ import Session
 import SessionCore
 import Testing
 
-/// Calls that wait for a turn, for a key or for what a command comes to.
+/// Calls that wait for a turn, for a key or for the outcome of a command.
 struct CallsTests {
     private func call(_ number: Int) -> CallID { CallID(rawValue: number) }
 
@@ -31,7 +31,7 @@ struct CallsTests {
         #expect(keys.answered(MessageSequence(rawValue: 6)) == [])
         #expect(keys.answered(MessageSequence(rawValue: 7)) == [call(1), call(2)])
         #expect(keys.wait(for: key, call(3)) == true)
-        #expect(keys.release(key, turn) == [], "it has ended before")
+        #expect(keys.release(key, turn) == [], "the turn has ended already")
     }
 
     @Test func `a turn with a key that came to nothing ends`() throws {

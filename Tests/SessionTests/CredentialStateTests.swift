@@ -29,7 +29,7 @@ struct CredentialStateTests {
         credentials.given = credential("given")
         #expect(given(for: .attempt(attempt())) == Array("given".utf8))
         credentials.serverRejected(Array("given".utf8))
-        #expect(given(for: .attempt(attempt())) == Array("given".utf8), "another attempt, for another reason")
+        #expect(given(for: .attempt(attempt())) == Array("given".utf8), "this attempt does not follow a rejection")
         #expect(given(for: .attempt(attempt(rejection))) == nil)
         #expect(given(for: .attempt(attempt())) == nil, "the configured one is used from now on")
     }
@@ -54,7 +54,7 @@ struct CredentialStateTests {
         #expect(credentials.mark == FileMark(rawValue: "old"))
         credentials.serverRejected(Array("old".utf8))
         #expect(credentials.obtained(credential("new"), for: attempt(rejection)) == nil)
-        #expect(credentials.obtained(credential("old"), for: attempt(rejection)) == nil, "that was another time")
+        #expect(credentials.obtained(credential("old"), for: attempt(rejection)) == nil, "a rejection counts once")
     }
 
     @Test mutating func `a renewed credential is for the attempt that begins at once`() {

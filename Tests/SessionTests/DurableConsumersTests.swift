@@ -6,7 +6,7 @@ import Testing
 
 @testable import Session
 
-/// What durable consumers are given, and what is read for them.
+/// Which messages durable consumers are given, and which are read from the store.
 @Suite struct DurableConsumersTests {
     @Test func `no more is given than the window holds, and then as much as is free`() throws {
         let name = try #require(ConsumerName("c"))
@@ -16,7 +16,7 @@ import Testing
                 nextInboxSequence: .init(rawValue: Int64(4 * DurableConsumers.windowMessages))))
         let id = SubscriptionID(rawValue: "s1")
         _ = consumers.attach(id, to: name)
-        #expect(consumers.beginLoad() == nil, "nothing before the consumer is durable")
+        #expect(consumers.beginLoad() == nil, "no load before the consumer is durable")
         consumers.ready(name, id)
         let next = consumers.beginLoad()
         let load = try #require(next)
@@ -66,7 +66,7 @@ import Testing
         ).flatMap(\.loaded.given).map(\.id)
     }
 
-    /// A program that has all that there is.
+    /// A program that is up to date.
     private func caughtUp(_ name: ConsumerName) throws -> DurableConsumers {
         var (consumers, load) = try attached(name)
         #expect(try given(messages(1...8), load, &consumers) == Array(1...8))
@@ -81,7 +81,7 @@ import Testing
         consumers.collected(collected(9...10, for: [name]) + collected(11...11, for: [other]))
         #expect(consumers.collectedThrough.rawValue == 11)
         #expect(try givenAhead(&consumers) == [9, 10])
-        #expect(consumers.beginLoad() == nil, "the last message is for somebody else")
+        #expect(consumers.beginLoad() == nil, "the last message is for the other consumer")
         consumers.collected(collected(12...12, for: [name, other]))
         #expect(try givenAhead(&consumers, hasRoom: false) == [])
         consumers.collected(collected(13...13, for: [name]))
@@ -110,7 +110,7 @@ import Testing
         let name = try #require(ConsumerName("c"))
         var consumers = try caughtUp(name)
         let size = DurableConsumers.windowBytes / 4
-        // With its topic, four of them are more than the window has.
+        // With their topics, four messages are larger than the window.
         consumers.collected(collected(9...20, for: [name], size: size))
         #expect(try givenAhead(&consumers) == [9, 10, 11])
         #expect(try givenAhead(&consumers) == [], "the window is full")

@@ -44,7 +44,7 @@ import Testing
         _ = presence.connected(resumed: false, isWillDelayed: false, at: Self.at(0), time: time)
         presence.published(at: Self.at(0))
         presence.connectionClosed()
-        // The will was that of the connection before.
+        // The will is that of the previous connection.
         #expect(presence.connected(resumed: true, isWillDelayed: true, at: Self.at(1), time: time) == true)
         #expect(presence.since == time)
         presence.published(at: Self.at(1))
@@ -65,25 +65,25 @@ import Testing
         tell(time(20))
         tell(time(30))
         #expect(presence.said == [time(0), time(50), time(20), time(30)])
-        // The daemon was started anew.
+        // The daemon was restarted.
         presence = OwnPresence(
             identity: ParticipantsTests.me, session: "main", willDelay: .seconds(90), since: time(40),
             said: presence.said
         )
         #expect(presence.said == [time(0), time(50), time(20), time(30), time(40)])
-        // Attempts that no server accepted have said nothing.
+        // Attempts that no server accepted have published nothing.
         for seconds in 1000...1100 { presence.begin(at: time(Int64(seconds))) }
         #expect(presence.said == [time(0), time(50), time(20), time(30), time(1100)])
         for seconds in (100...200).reversed() { tell(time(Int64(seconds))) }
         #expect(presence.since == time(100))
-        #expect(presence.said == Set((170...200).map { time($0) } + [time(100)]), "it does not grow without end")
+        #expect(presence.said == Set((170...200).map { time($0) } + [time(100)]), "the list has a limit")
     }
 
     @Test(arguments: [true, false])
     func `is published when nothing is known of it`(resumed: Bool) {
         var presence = Self.presence()
         #expect(presence.connected(resumed: resumed, at: Self.at(1), time: RFC3339(milliseconds: 30_000)) == true)
-        // The answer did not come before the connection was lost.
+        // The connection was lost before the answer came.
         presence.connectionClosed()
         #expect(presence.connected(resumed: true, at: Self.at(2), time: RFC3339(milliseconds: 30_000)) == true)
     }
@@ -111,7 +111,7 @@ import Testing
         #expect(membership.received(offline) == .mustCorrect)
         var retained = offline
         retained.retain = true
-        #expect(membership.received(retained) == .changes([]), "what was before we came is corrected anyway")
+        #expect(membership.received(retained) == .changes([]), "a retained message is older than our next presence")
         membership.step = .leaving
         #expect(membership.received(offline) == .changes([]))
     }
@@ -150,7 +150,7 @@ import Testing
         #expect(PresenceMessage(first.bytes, of: ParticipantsTests.me)?.connection == marks[0])
         #expect(presence.isOwn(first))
         presence.willConnect(as: marks[2])
-        #expect(!presence.isOwn(first), "that was said on the connection before")
+        #expect(!presence.isOwn(first), "it was published on the previous connection")
         #expect(presence.wasOwn(first))
         #expect(presence.message(.offline).connection == nil)
     }

@@ -16,7 +16,7 @@ import Testing
             identity: identity, state: state, since: RFC3339(milliseconds: since), session: "main")
     }
 
-    /// Ann and we are there.
+    /// Ann and this session are in the room.
     static var filled: Participants {
         var participants = Participants(own: me)
         participants.beginSnapshot()
@@ -34,7 +34,7 @@ import Testing
         }
         #expect(participants.list.count == Participants.maximumCount)
         #expect(!participants.isComplete)
-        // Those who are in it can still leave.
+        // Listed participants can still leave.
         #expect(participants.received(nil, of: Self.ann, isRetained: false) == .left(Self.ann, .left))
     }
 

@@ -7,7 +7,7 @@ import Testing
 @testable import Session
 @testable import SessionCore
 
-/// Two devices of one user: what is looked at, and what follows from it.
+/// Two devices of one user: what a look finds, and what follows from it.
 @Suite struct PresenceLookTests {
     private static let ownTopic = "holdfast/rooms/plant/presence/edge-42/device"
 
@@ -40,11 +40,11 @@ import Testing
             // A connection that was not seen before, whatever the clock of its host says.
             ("a", 1001, .online, mark("twin", 3), true, true), ("a", 1, .online, mark("twin", 3), true, true),
             ("a", nil, .online, mark("twin", 3), true, true),
-            // One that was.
+            // A connection that was seen before.
             ("a", 1001, .online, mark("twin", 2), false, true),
-            // It went.
+            // A device that went offline.
             ("a", 1001, .offline, mark("twin", 3), false, false),
-            // Another client identifier does not throw this one out; nor does what tells nothing.
+            // Another client identifier does not displace this one, nor does a presence without a mark.
             ("a", 1001, .online, mark("other", 3), false, true), ("a", 1001, .online, nil, false, true),
             // What we published ourselves, on this connection and another.
             ("m", 1000, .online, mark("twin", 1), false, false), ("m", 1000, .online, mark("twin", 9), false, false),
@@ -90,7 +90,7 @@ import Testing
             }
         }
         for since in [6000, 5000, 4000, 1000] as [Int64] { #expect(reasons(since) == [nil, nil], "\(since)") }
-        // Nobody said that here, so it is a twin.
+        // This session never published that, so it is a twin.
         #expect(reasons(4500).map { $0?.code } == [.displaced, .yielded])
         #expect(reasons(4000, session: "other").map { $0?.code } == [.displaced, .yielded])
     }
@@ -120,7 +120,7 @@ import Testing
         let (look, seen) = (look(.attempt(Self.attempt(), .forAny)), [Self.message("m", 1000)])
         let conclusion = look.conclusion(from: seen, own: Self.own)
         #expect(conclusion == .goOn(Self.attempt()))
-        #expect(!look.mustClear(seen, own: Self.own, after: conclusion), "the session is about to say it again")
+        #expect(!look.mustClear(seen, own: Self.own, after: conclusion), "the session is about to publish it again")
     }
 
     @Test func `a session that must not connect takes its own presence away`() {
@@ -133,7 +133,9 @@ import Testing
         }
         #expect(reason.code == .yielded)
         #expect(look.mustClear(seen, own: Self.own, after: conclusion))
-        #expect(!look.mustClear([Self.message("a", 1)], own: Self.own, after: conclusion), "another device's stays")
+        #expect(
+            !look.mustClear([Self.message("a", 1)], own: Self.own, after: conclusion), "another device's presence stays"
+        )
     }
 
     @Test func `after a sudden close it is looked twice, and a taken identity is no yielding`() {
@@ -147,7 +149,7 @@ import Testing
         #expect(second.conclusion(from: [], own: Self.own) == .goOn(attempt))
         let taken = [Self.message("a", 1, connection: Self.mark("twin", 3))]
         guard case .stayAway(_, let reason) = first.conclusion(from: taken, own: Self.own) else {
-            Issue.record("it must not connect")
+            Issue.record("the session must not connect")
             return
         }
         #expect(reason.code == .displaced)
@@ -323,7 +325,7 @@ import Testing
                 Issue.record("\(packets)")
                 continue
             }
-            #expect(look.received(bytes(.connack(Connack())), into: &output) == .unfinished, "it is over")
+            #expect(look.received(bytes(.connack(Connack())), into: &output) == .unfinished, "the look is over")
         }
     }
 }

@@ -4,7 +4,7 @@ import Testing
 
 @testable import Session
 
-/// When the others learn that a session is gone.
+/// When other participants learn that a session is gone.
 @Suite struct PresenceTimingTests {
     @Test(
         arguments: [

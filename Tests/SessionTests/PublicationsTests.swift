@@ -12,7 +12,7 @@ import Testing
         Publication(topic: topic, payload: ByteBuffer(string: payload), qos: qos, since: Timestamp(rawValue: 0))
     }
 
-    /// What is done next, with everything that has to be remembered remembered.
+    /// What is sent next, after everything that must be remembered was.
     mutating func next() -> [String] {
         var said: [String] = []
         while true {
@@ -39,13 +39,13 @@ import Testing
 
     @Test mutating func `nothing is sent before it is remembered, and nothing before the subscriptions`() {
         publications.put(Self.publication("a"))
-        #expect(!publications.isQuiet, "it waits for a server")
+        #expect(!publications.isQuiet, "the publication waits for a server")
         #expect(next() == [])
         publications.connected(isKept: false)
         #expect(next() == [])
         publications.open()
         #expect(publications.next() == .init(remember: ["a"]))
-        #expect(publications.next() == .init(), "it is on its way")
+        #expect(publications.next() == .init(), "the publication is being remembered")
         publications.remembered("a")
         #expect(next() == ["a 1"])
         #expect(!publications.isAnswered)
@@ -103,7 +103,7 @@ import Testing
         publications.remove("a")
         #expect(publications.removing == ["a"])
         #expect(next() == ["a -"])
-        #expect(next() == [], "once on a connection")
+        #expect(next() == [], "a clearing is sent once per connection")
         #expect(answer("a", "-") == .cleared("a"))
         #expect(publications.removing == [])
     }
@@ -142,7 +142,7 @@ import Testing
         #expect(next() == ["a -"])
         publications.put(Self.publication("a", "3"))
         #expect(next() == ["a 3"])
-        #expect(answer("a", "-") == .noted, "it is there again by now")
+        #expect(answer("a", "-") == .noted, "the publication was put again")
         publications.remove("a")
         #expect(next() == ["a -"])
         #expect(answer("a", "3") == .noted)
@@ -161,7 +161,7 @@ import Testing
         #expect(publications["a"]?.state == .pending)
         publications.connectionClosed()
         connect(isKept: true)
-        #expect(next() == ["b 1", "a 1"], "what has to be remembered first comes later")
+        #expect(next() == ["b 1", "a 1"], "a publication that must be remembered first comes later")
     }
 
     @Test mutating func `what is relative follows the session to another room`() {
@@ -186,7 +186,7 @@ import Testing
         connect()
         _ = next()
         #expect(answer("a", "1", .notAuthorized) == .refused("a", .notAuthorized, isNews: true, nothingOn: "a"))
-        #expect(publications.isAnswered, "the session connects all the same")
+        #expect(publications.isAnswered, "a refusal does not keep the session from connecting")
         publications.connectionClosed()
         connect(isKept: true)
         #expect(next() == [])

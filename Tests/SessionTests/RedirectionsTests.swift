@@ -84,7 +84,7 @@ struct RedirectionsTests {
             #expect(Self.verdict(Self.follow(&redirections, "\(host).example")) != .tooMany)
         }
         #expect(Self.follow(&redirections, "e.example") == .tooMany)
-        // What comes next is an ordinary attempt, so it may be redirected again.
+        // The next attempt is an ordinary one, so it may be redirected again.
         #expect(redirections.begin(EndpointIndex(0)) == (try Endpoint("mqtts://a.example")))
         #expect(Self.follow(&redirections, "b.example") != .tooMany)
     }
@@ -117,7 +117,7 @@ struct RedirectionsTests {
             redirections.ended()
         }
         #expect(hosts == ["b.example", "a.example", "b.example", "a.example"])
-        #expect(follows == [true, false, false, false], "the endpoint itself has answered just now, and not later")
+        #expect(follows == [true, false, false, false], "only the first attempt follows a redirect at once")
     }
 
     @Test(arguments: [true, false])
@@ -131,7 +131,7 @@ struct RedirectionsTests {
         }
         #expect(Self.verdict(Self.follow(&redirections, "c.example")) != .tooMany)
         #expect(Self.verdict(Self.follow(&redirections, "d.example")) != .tooMany)
-        #expect(Self.follow(&redirections, "e.example") == .tooMany, "it is a link of the same chain")
+        #expect(Self.follow(&redirections, "e.example") == .tooMany, "it belongs to the same chain")
     }
 
     @Test(arguments: [("A.example.", "a.example"), ("*.Example.com", "*.example.com"), ("192.0.2.1", "192.0.2.1")])

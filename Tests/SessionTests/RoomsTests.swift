@@ -78,14 +78,14 @@ import Testing
         #expect(connect(at: 0).first == .announce(clearing))
         _ = rooms.announced(clearing, .success, by: "a", at: Self.at(1))
         _ = rooms.connectionClosed()
-        #expect(connect(at: 2).contains(.announce(clearing)) == false, "it is cleared once")
+        #expect(connect(at: 2).contains(.announce(clearing)) == false, "the room is cleared once")
     }
 
     @Test mutating func `a short outage is over without waiting for the room, at the server that knows the presence`() {
         enter()
         #expect(rooms.connectionClosed() == [])
         let actions = connect(resumed: true, at: 5)
-        #expect(actions == [online(Self.topic)], "the others' list is known; the mark is new")
+        #expect(actions == [online(Self.topic)], "the participants are known, the mark is new")
         _ = rooms.connectionClosed()
         _ = connect(resumed: true, to: "b", at: 10)
         #expect(rooms.membership?.step == .done)
@@ -98,7 +98,7 @@ import Testing
         #expect(rooms.isChanging)
         #expect(rooms.wants(filter))
         guard case .announce(let joining)? = rooms.subscribed(filter, .success).first else {
-            Issue.record("the new room is not announced in")
+            Issue.record("no presence in the new room")
             return
         }
         #expect(joining.topic == Self.hallTopic)
@@ -125,7 +125,7 @@ import Testing
         let actions = rooms.subscribed(filter, .notAuthorized)
         #expect(actions.contains(.unsubscribe(filter)))
         guard case .answer(Self.call, let error?)? = actions.last else {
-            Issue.record("nobody is answered")
+            Issue.record("the call is not answered")
             return
         }
         #expect(error.message.hasSuffix("it stays in plant"))
@@ -173,7 +173,7 @@ import Testing
 }
 
 extension MQTTClientMachine.InboundMessage {
-    /// What we published comes back.
+    /// The server sends our own presence back.
     fileprivate init(_ announcement: Announcement) {
         self.init(
             topic: announcement.topic, payload: announcement.payload, qos: .atLeastOnce, retain: false,

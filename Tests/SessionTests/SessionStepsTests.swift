@@ -6,7 +6,7 @@ import Testing
 
 @testable import Session
 
-/// What several of a session's values have to do with each other, one line per step.
+/// How a session's parts work together, one line per step.
 struct SessionStepsTests {
     private let me = SessionCredential(secret: Array("me".utf8))
     private let other = SessionCredential(secret: Array("other".utf8))
@@ -70,10 +70,10 @@ struct SessionStepsTests {
         session.session.exchangeActions(&actions)
         let dials = actions.contains { if case .dial = $0 { true } else { false } }
         #expect(dials)
-        #expect(session.session.mqtt.isConnected, "of the old connection")
+        #expect(session.session.mqtt.isConnected, "the old connection is still up")
         _ = session.goOn()
         #expect(!session.session.mqtt.isConnected)
-        #expect(session.take(.connection(old, .closed(Reason(.reset)))) == [], "nobody looks at it")
+        #expect(session.take(.connection(old, .closed(Reason(.reset)))) == [], "its events are ignored")
     }
 
     @Test func `what the server said before it closed comes first`() throws {
@@ -293,7 +293,7 @@ struct SessionStepsTests {
         var session = try looking { $0.take(.closed(Reason(.serverClosed))) }
         var texts = try sees(&session, own(session))
         #expect(texts == ["send DISCONNECT", "leave"])
-        // The second look is for a device that has not said yet that it is there.
+        // The second look is for a device that has not announced itself yet.
         try look(&session, after: [])
         texts = try sees(&session, own(session))
         #expect(texts == ["send DISCONNECT", "leave", "dial a.example"])

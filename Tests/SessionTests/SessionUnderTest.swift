@@ -14,14 +14,14 @@ struct SessionUnderTest {
     private(set) var second: Int64 = 0
     /// The connection that was dialed last.
     private(set) var dialed = DialID(rawValue: 0)
-    /// What was said last on each topic.
+    /// The last message on each topic.
     private(set) var published: [String: ByteBuffer] = [:]
     private var decoder = PacketDecoder(sender: .client, adoptsVersion: true)
 
     static let addresses = ["mqtts://a.example", "mqtts://b.example"]
 
     /// - Parameters:
-    ///   - version: `nil` when it is found out what a server speaks.
+    ///   - version: `nil` to find out which version the server speaks.
     ///   - idleTimeout: of a session on demand.
     init(
         room: String? = nil, version: ProtocolVersion? = .five, redirects: [String] = [], idleTimeout: Duration? = nil,

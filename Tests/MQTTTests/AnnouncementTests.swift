@@ -2,9 +2,9 @@ import MQTT
 import NIOCore
 import Testing
 
-/// What the session itself says: outside of the outbox, within the window.
+/// What the session publishes itself: outside the outbox, within the window.
 @Suite struct AnnouncementTests {
-    @Test func `an announcement is sent at once and its answer is told`() {
+    @Test func `an announcement is sent at once, and its answer is reported`() {
         var client = MQTTClientHarness()
         client.connect()
         client.changes = []
@@ -12,12 +12,12 @@ import Testing
         #expect(client.machine.isAnnouncing)
         #expect(client.server(.puback(answer(1))) == ["announced presence 00"])
         #expect(!client.machine.isAnnouncing)
-        #expect(client.changes.isEmpty, "nothing of it is durable")
+        #expect(client.changes.isEmpty, "an announcement is not stored")
         #expect(client.publishes.map(\.retain) == [true])
         #expect(client.machine.counts == .init())
     }
 
-    @Test func `a refusal is told and quarantines nothing`() {
+    @Test func `a refused announcement is reported and quarantines nothing`() {
         var client = MQTTClientHarness()
         client.connect()
         client.announce("here")
@@ -25,7 +25,8 @@ import Testing
         #expect(client.machine.counts == .init())
     }
 
-    @Test func `an identifier that the server calls in use is not used again, and twice is once too often`() throws {
+    @Test func `an identifier that the server calls in use is not used again, a second one is a state mismatch`() throws
+    {
         var client = MQTTClientHarness()
         client.connect()
         client.announce("here")
@@ -38,7 +39,7 @@ import Testing
     }
 
     /// [MQTT-3.3.4-7]
-    @Test func `it takes room in the window, and goes ahead of messages that wait`() throws {
+    @Test func `an announcement takes room in the window, and goes ahead of waiting messages`() throws {
         var client = MQTTClientHarness()
         client.connect(Connack.Properties(receiveMaximum: 1))
         #expect(try client.publish("a") == ["accepted 1", "PUBLISH a id 1"])
@@ -48,17 +49,17 @@ import Testing
         #expect(client.server(.puback(answer(2))) == ["announced presence 00", "PUBLISH b id 3"])
     }
 
-    @Test func `it dies with its connection`() {
+    @Test func `an announcement is dropped with its connection`() {
         var client = MQTTClientHarness()
         client.connect()
         client.announce("here")
         client.handle(.connectionClosed)
         #expect(!client.machine.isAnnouncing)
         #expect(client.connect(resumed: true) == ["connected resumed", "restored"])
-        #expect(client.server(.puback(answer(1))).isEmpty, "an answer to what is no more")
+        #expect(client.server(.puback(answer(1))).isEmpty, "the answer to a dropped announcement is ignored")
     }
 
-    @Test func `without a connection nothing happens`() {
+    @Test func `an announcement without a connection does nothing`() {
         var client = MQTTClientHarness()
         #expect(client.announce("here").isEmpty)
         #expect(!client.machine.isAnnouncing)
@@ -66,7 +67,7 @@ import Testing
     }
 
     /// [MQTT-3.2.2-11] [MQTT-3.2.2-14]
-    @Test func `a server that cannot take it is not asked`() {
+    @Test func `an announcement that the server cannot take is not sent`() {
         var client = MQTTClientHarness()
         client.connect(Connack.Properties(retainAvailable: false))
         #expect(client.announce("here") == ["announced presence 9A"])
@@ -75,7 +76,7 @@ import Testing
         #expect(client.announce("here") == ["announced presence 9B"])
     }
 
-    @Test func `with QoS 0 nobody answers, and with properties they come along`() {
+    @Test func `an announcement of QoS 0 needs no answer, and properties are sent along`() {
         var client = MQTTClientHarness()
         client.connect()
         #expect(client.announce("here", qos: .atMostOnce) == ["announced presence 00", "PUBLISH here"])
@@ -85,7 +86,7 @@ import Testing
         #expect(client.publishes.map(\.retain) == [true, true])
     }
 
-    @Test func `one of QoS 0 does not overtake the one before it`() {
+    @Test func `an announcement of QoS 0 does not overtake the one before it`() {
         var client = MQTTClientHarness()
         client.connect(Connack.Properties(receiveMaximum: 1))
         client.announce("1")
@@ -96,7 +97,7 @@ import Testing
                 == ["announced presence 00", "announced presence 00", "PUBLISH 2 id 2", "PUBLISH 3"])
     }
 
-    @Test func `one that is larger than the server takes is not sent`() {
+    @Test func `an announcement larger than the server takes is not sent`() {
         var client = MQTTClientHarness()
         client.connect(Connack.Properties(maximumPacketSize: 100))
         #expect(client.announce(String(repeating: "x", count: 100)) == ["announced presence 95"])

@@ -2,7 +2,7 @@ import Testing
 
 @testable import MQTT
 
-/// What waits for its answer on one connection.
+/// The packets that wait for an answer on one connection.
 @Suite struct AnswerWatchTests {
     private static func watch() -> AnswerWatch {
         var watch = AnswerWatch()
@@ -10,7 +10,7 @@ import Testing
         return watch
     }
 
-    @Test func `what has waited longest is known, in whatever order the answers come`() {
+    @Test func `the oldest unanswered packet is known, in whatever order the answers come`() {
         var watch = Self.watch()
         #expect(watch.oldest?.id == id(1))
         watch.answered(id(2))
@@ -22,14 +22,14 @@ import Testing
         #expect(watch.oldest == nil)
     }
 
-    @Test func `of an identifier that is sent again only the last counts`() {
+    @Test func `only the last packet with an identifier counts`() {
         var watch = Self.watch()
         watch.sent(id(1), at: Timestamp(rawValue: 4))
         #expect(watch.oldest?.id == id(2))
         #expect(watch.lastNumber == 4)
     }
 
-    @Test func `nothing is awaited on a connection that is gone`() {
+    @Test func `nothing is awaited after the connection is closed`() {
         var watch = Self.watch()
         watch.connectionClosed()
         #expect(watch.oldest == nil)
@@ -37,7 +37,7 @@ import Testing
         #expect(watch.oldest?.sentAt == Timestamp(rawValue: 9))
     }
 
-    @Test func `a clock that is set makes nothing older`() {
+    @Test func `a clock that is set does not change the age of a packet`() {
         var watch = Self.watch()
         watch.shiftTimes(by: 1000)
         #expect(watch.oldest?.sentAt == Timestamp(rawValue: 1001))

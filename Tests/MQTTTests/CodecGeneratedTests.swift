@@ -4,7 +4,7 @@ import Testing
 
 struct CodecGeneratedTests {
     @Test(arguments: 1...8, [Sender.client, .server])
-    func `what is encoded decodes to the same packet, of the length that was told before`(
+    func `an encoded packet decodes to the same packet and has the length announced`(
         _ seed: UInt64, _ sender: Sender
     ) throws {
         var generator = PacketGenerator(seed: seed)
@@ -15,13 +15,13 @@ struct CodecGeneratedTests {
             #expect(bytes.count == packet.encodedLength)
             let decoded = try decode([bytes], from: sender)
             #expect(decoded == [packet])
-            // Strings compare as text; the bytes have to be the same as well.
+            // Strings compare as text, so the bytes are compared as well.
             #expect(decoded.map { encode($0) } == [bytes])
         }
     }
 
     @Test(arguments: [Sender.client, .server])
-    func `what is generated has every kind of packet that the sender has, often`(_ sender: Sender) {
+    func `the generator often produces every kind of packet of the sender`(_ sender: Sender) {
         var generator = PacketGenerator(seed: 1)
         var counts: [Packet.Kind: Int] = [:]
         for _ in 0..<2000 { counts[generator.packet(from: sender).kind, default: 0] += 1 }
@@ -34,7 +34,7 @@ struct CodecGeneratedTests {
     }
 
     @Test(arguments: 1...8, [Sender.client, .server])
-    func `what MQTT 3.1.1 can say of a packet is encoded and decodes to the same`(
+    func `a packet reduced to MQTT 3.1.1 decodes to the same packet`(
         _ seed: UInt64, _ sender: Sender
     ) throws {
         var generator = PacketGenerator(seed: seed)
@@ -97,7 +97,7 @@ struct CodecGeneratedTests {
         }
     }
 
-    /// Closer to valid than any bytes: a packet with a few bytes changed, removed or added.
+    /// Closer to valid than random bytes: a packet with a few bytes changed, removed or added.
     @Test(arguments: 1...4, [Sender.client, .server])
     func `damaged packets give an error or packets that encode again`(_ seed: UInt64, _ sender: Sender) throws {
         var generator = PacketGenerator(seed: seed)

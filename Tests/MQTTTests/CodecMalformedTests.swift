@@ -2,7 +2,7 @@ import MQTT
 import NIOCore
 import Testing
 
-/// Bytes that are no packet, what the DISCONNECT has to say, and what the message has to name.
+/// Malformed packets, the reason code for each, and what the message has to name.
 struct Malformed: Sendable, CustomTestStringConvertible {
     let name: String
     let sender: Sender
@@ -249,14 +249,14 @@ struct CodecMalformedTests {
                 "30 0B 00 01 61 07 01 01 23 00 01 0B 05"
             ),
         ])
-    func `longer forms and other orders are taken and written in ours`(
+    func `longer forms and other orders are accepted, and written in our form`(
         _ name: String, _ taken: String, _ written: String
     ) throws {
         let packet = try #require(try decode([bytesOf(taken)], from: .server).first)
         #expect(encode(packet) == bytesOf(written))
     }
 
-    @Test func `what came before a malformed packet is handed out, what comes after is not`() throws {
+    @Test func `packets before a malformed one are handed out, those after it are not`() throws {
         var decoder = PacketDecoder()
         decoder.append(ByteBuffer(bytes: bytesOf("D0 00 00 00 D0 00")))
         #expect(try decoder.next() == .pingresp)

@@ -11,7 +11,7 @@ struct CodecSizeTests {
         #expect(error?.message.contains("1001 bytes, over our 1000") == true)
     }
 
-    @Test func `a packet of exactly our maximum is taken`() throws {
+    @Test func `a packet of exactly our maximum is accepted`() throws {
         let packet = Packet.publish(Publish(topic: "a", payload: ByteBuffer(repeating: 7, count: 993)))
         #expect(packet.encodedLength == 1000)
         #expect(try decode([encode(packet)], from: .server, maximumPacketSize: 1000) == [packet])
@@ -41,7 +41,7 @@ struct CodecSizeTests {
         #expect(payload == arrived + 8)
     }
 
-    @Test func `a payload stays what it was when more bytes arrive`() throws {
+    @Test func `a payload is not changed by bytes that arrive later`() throws {
         var decoder = PacketDecoder()
         let one = Packet.publish(Publish(topic: "a", payload: ByteBuffer(string: "first")))
         let two = Packet.publish(Publish(topic: "b", payload: ByteBuffer(string: "second")))
@@ -60,7 +60,7 @@ struct CodecSizeTests {
         (127, "7F"), (128, "80 01"), (16_383, "FF 7F"), (16_384, "80 80 01"), (2_097_151, "FF FF 7F"),
         (2_097_152, "80 80 80 01"),
     ])
-    func `the Remaining Length grows a byte where the standard says`(_ remaining: Int, _ hex: String) throws {
+    func `the Remaining Length grows by a byte where the standard says`(_ remaining: Int, _ hex: String) throws {
         let packet = Packet.publish(
             Publish(topic: "a", payload: ByteBuffer(repeating: 0, count: remaining - 4)))
         let bytes = encode(packet)
@@ -69,7 +69,7 @@ struct CodecSizeTests {
         #expect(try decode([bytes], from: .server) == [packet])
     }
 
-    @Test func `encoding appends`() {
+    @Test func `encoding appends to the buffer`() {
         var buffer = ByteBuffer(bytes: [1])
         Packet.pingreq.encode(into: &buffer)
         Packet.pingresp.encode(into: &buffer)
@@ -95,7 +95,7 @@ struct CodecSizeTests {
     }
 
     /// [MQTT-1.5.4-2] [MQTT-2.2.1-2]
-    @Test func `a packet that a peer would refuse or that cannot be encoded is found before encoding`() {
+    @Test func `a packet that a peer would refuse or that cannot be encoded is refused before encoding`() {
         #expect(throws: UnencodablePacket.stringContainsNull) {
             let properties = Publish.Properties(userProperties: [UserProperty(name: "a", value: "\0")])
             try Packet.publish(Publish(topic: "a", properties: properties)).checkEncodable()

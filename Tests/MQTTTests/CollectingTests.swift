@@ -3,7 +3,7 @@ import Testing
 
 @testable import MQTT
 
-/// Rules 11 to 14 and invariant 3: what a durable consumer wants is in the inbox before it is acknowledged.
+/// Rules 11 to 14 and invariant 3: a message for a durable consumer is stored before it is acknowledged.
 @Suite struct `Messages for durable consumers` {
     private var harness: MQTTClientHarness
     private let name: ConsumerName
@@ -24,13 +24,13 @@ import Testing
         sequences.map { TakenMessage(sequence: .init(rawValue: $0), size: size) }
     }
 
-    @Test mutating func `one of QoS 1 is acknowledged when it is committed, not before`() {
+    @Test mutating func `a QoS 1 message is acknowledged when it is committed, not before`() {
         #expect(harness.server(inbound("a", qos: .atLeastOnce, 1)) == ["received a", "commit"])
         #expect(harness.commitAll() == ["collected 1", "PUBACK 1"])
         #expect(harness.machine.inboxCounts.messages == 1)
     }
 
-    @Test mutating func `one of QoS 2 is committed with its identifier, and once`() {
+    @Test mutating func `a QoS 2 message is committed once, with its identifier`() {
         #expect(harness.server(inbound("a", qos: .exactlyOnce, 1)) == ["commit"])
         guard case .collect(let message, [name], id(1))? = harness.changes.first else {
             Issue.record("not collected: \(harness.changes)")
@@ -45,16 +45,16 @@ import Testing
         #expect(harness.machine.inboxCounts.messages == 1)
     }
 
-    /// Found by the fuzzer, with a full disk: what was not stored was removed.
-    @Test mutating func `one of QoS 2 that is released before it was acknowledged stays what it is`() {
+    /// Found by the fuzzer, with a full disk: a message was removed that was never stored.
+    @Test mutating func `a QoS 2 message released before it was acknowledged is still committed`() {
         harness.server(inbound("a", qos: .exactlyOnce, 1))
         harness.changes = []
-        #expect(harness.server(.pubrel(Acknowledgement(packetID: id(1)))).isEmpty, "it is answered in its turn")
+        #expect(harness.server(.pubrel(Acknowledgement(packetID: id(1)))).isEmpty, "PUBREL is answered in its turn")
         #expect(harness.changes.isEmpty)
         #expect(harness.commitAll() == ["collected 1", "received a", "PUBCOMP 1 92", "PUBREC 1"])
     }
 
-    @Test mutating func `the time of one that is being committed moves along when the clock is set`() throws {
+    @Test mutating func `the time of a message being committed moves when the clock is set`() throws {
         harness.server(inbound("a", qos: .atLeastOnce, 1))
         let before = harness.now
         let first = try #require(harness.heldCommits.first)
@@ -71,20 +71,20 @@ import Testing
         #expect(messages.map(\.consumers) == [[name]])
     }
 
-    @Test mutating func `what no durable consumer needs is acknowledged without a commit`() {
+    @Test mutating func `a message that no durable consumer needs is acknowledged without a commit`() {
         harness.handle(.consumer(name, .matching(nil)))
         #expect(harness.server(inbound("a", qos: .atLeastOnce, 1)) == ["received a", "PUBACK 1"])
         #expect(harness.changes.isEmpty)
     }
 
-    @Test mutating func `what no durable consumer needs waits for its turn`() throws {
+    @Test mutating func `a message that no durable consumer needs is acknowledged in its turn`() throws {
         harness.server(inbound("a", qos: .atLeastOnce, 1))
         harness.handle(.consumer(name, .matching(try TopicFilter("other"))))
         #expect(harness.server(inbound("b", qos: .atLeastOnce, 2)) == ["received b"])
         #expect(harness.commitAll() == ["collected 1", "PUBACK 1", "PUBACK 2"])
     }
 
-    @Test mutating func `a commit has no more messages than other sessions can wait for`() {
+    @Test mutating func `a large commit is split, so that other sessions need not wait`() {
         harness.machine.configuration.inboxMaxMessages = 100
         harness.server(inbound("a", qos: .atLeastOnce, 1))
         let large = String(repeating: "x", count: 1 << 20)
@@ -92,13 +92,13 @@ import Testing
         harness.changes = []
         harness.commitAll()
         let collected = harness.changes.count { if case .collect = $0 { true } else { false } }
-        #expect(collected == 1, "and the rest with the next ones")
+        #expect(collected == 1, "the rest follows with the next commits")
         while !harness.heldCommits.isEmpty { harness.commitAll() }
         #expect(harness.machine.inboxCounts.messages == 4)
         #expect(harness.machine.inboxCounts.withheld == 0)
     }
 
-    @Test mutating func `a message is for the consumers whose subscription the server names`() throws {
+    @Test mutating func `a message goes to the consumers whose subscription the server names`() throws {
         let other = try #require(ConsumerName("other"))
         let wide = try TopicFilter("#")
         harness.handle(.consumer(other, .put(filter: "#", .exactlyOnce, matching: wide)))
@@ -118,10 +118,10 @@ import Testing
         #expect(collected([wide.subscriptionID]) == [[other]])
         #expect(collected([narrow.subscriptionID, wide.subscriptionID]) == [[name, other]])
         #expect(collected([]) == [[name, other]], "the server does not say")
-        #expect(collected([7]) == [[name, other]], "of a subscription that nobody has any more")
+        #expect(collected([7]) == [[name, other]], "of a subscription without a consumer")
     }
 
-    @Test mutating func `a consumer that was made anew has nothing of the one before`() throws {
+    @Test mutating func `a consumer that was removed and created again does not keep its messages`() throws {
         harness.server(inbound("a", qos: .atLeastOnce, 1))
         let commit = try #require(harness.heldCommits.last)
         harness.handle(.consumer(name, .remove))
@@ -131,7 +131,7 @@ import Testing
         #expect(harness.machine.backlog(of: name) == (0, 0))
     }
 
-    @Test mutating func `what arrives during a commit goes with the next one, all together`() {
+    @Test mutating func `messages that arrive during a commit go together with the next one`() {
         harness.machine.configuration.inboxMaxMessages = 100
         harness.server(inbound("a", qos: .atLeastOnce, 1))
         #expect(harness.server(inbound("b", qos: .atLeastOnce, 2)) == ["received b"])
@@ -140,24 +140,24 @@ import Testing
         #expect(harness.commitAll() == ["collected 3", "received c", "PUBACK 2", "PUBREC 3"])
     }
 
-    @Test mutating func `without room acknowledgements are withheld, and come in order when there is`() {
+    @Test mutating func `acknowledgements are withheld without room, and sent in order when there is`() {
         harness.server(inbound("a", qos: .atLeastOnce, 1), inbound("b", qos: .atLeastOnce, 2))
         harness.commitAll()
         #expect(harness.server(inbound("c", qos: .atLeastOnce, 3)) == ["received c", "inbox full"])
         #expect(harness.server(inbound("d", qos: .exactlyOnce, 4)) == [])
         #expect(harness.machine.inboxCounts.withheld == 2)
-        // Its size is that of all the others.
+        // All messages have the same size.
         let size = harness.machine.inboxCounts.bytes / 2
         #expect(
             harness.handle(.consumer(name, .taken(taken(1, 2, size: size))))
                 == ["commit"])
         #expect(harness.commitAll() == ["collected 4", "received d", "PUBACK 3", "PUBREC 4"])
-        // Not told before a quarter is free.
+        // Not reported before a quarter is free.
         #expect(
             harness.handle(.consumer(name, .taken(taken(3, size: size)))) == ["inbox has room", "commit"])
     }
 
-    @Test mutating func `what waits is for those who wanted it when it came`() throws {
+    @Test mutating func `a waiting message goes to the consumers that matched when it arrived`() throws {
         let other = try #require(ConsumerName("other"))
         let wanted = try TopicFilter("in")
         harness.handle(.consumer(other, .put(filter: "else", .exactlyOnce, matching: try TopicFilter("else"))))
@@ -176,22 +176,22 @@ import Testing
         #expect(harness.commitAll().contains("PUBACK 3"))
     }
 
-    @Test mutating func `what waits for somebody who is gone is acknowledged`() throws {
+    @Test mutating func `a waiting message whose consumer is removed is acknowledged`() throws {
         harness.server(inbound("a", qos: .atLeastOnce, 1), inbound("b", qos: .atLeastOnce, 2))
         harness.commitAll()
         harness.server(inbound("c", qos: .atLeastOnce, 3))
         harness.handle(.consumer(name, .remove))
         harness.handle(.consumer(name, .put(filter: "in", .exactlyOnce, matching: try TopicFilter("in"))))
         #expect(harness.commitAll().contains("PUBACK 3"))
-        #expect(harness.machine.inboxCounts.messages == 0, "it was sent for another one of the same name")
+        #expect(harness.machine.inboxCounts.messages == 0, "it was sent for the removed consumer of the same name")
     }
 
-    @Test mutating func `while a commit runs and enough waits for the next, no more is read`() {
+    @Test mutating func `reading pauses while a commit runs and enough waits for the next`() {
         harness.machine.configuration.inboxMaxMessages = 100
         harness.machine.configuration.maximumWaitingBytes = 5
         harness.server(inbound("aaa", qos: .atLeastOnce, 1))
         harness.server(inbound("bbb", qos: .atLeastOnce, 2))
-        #expect(harness.machine.wantsToRead, "as much as there may be")
+        #expect(harness.machine.wantsToRead, "the limit is not exceeded yet")
         harness.server(inbound("ccc", qos: .atLeastOnce, 3))
         #expect(!harness.machine.wantsToRead)
         harness.commitAll()
@@ -199,8 +199,8 @@ import Testing
         #expect(harness.commitAll().contains("PUBACK 3"))
     }
 
-    /// A full inbox may stay full for days, and the connection has to be heard meanwhile.
-    @Test mutating func `what has no room to wait either is left out, and comes again on another connection`() {
+    /// A full inbox may stay full for days, and the connection must be read meanwhile.
+    @Test mutating func `a message without room to wait is left for another connection`() {
         harness.machine.configuration.maximumWaitingBytes = 5
         harness.server(inbound("a", qos: .atLeastOnce, 1), inbound("b", qos: .atLeastOnce, 2))
         harness.commitAll()
@@ -228,7 +228,7 @@ import Testing
         #expect(harness.server(inbound("d", qos: .atLeastOnce, 4, duplicate: true)) == ["received d", "commit"])
     }
 
-    @Test mutating func `the server is not read on while a commit hangs and thousands of answers wait for it`() {
+    @Test mutating func `reading pauses while a commit hangs and thousands of answers wait for it`() {
         harness.server(inbound("a", qos: .atLeastOnce, 1))
         for _ in 0..<16_384 { harness.server(.pubrel(answer(9))) }
         #expect(!harness.machine.wantsToRead)
@@ -236,7 +236,7 @@ import Testing
         #expect(harness.machine.wantsToRead)
     }
 
-    @Test mutating func `what is withheld dies with its connection`() {
+    @Test mutating func `a withheld acknowledgement is dropped with its connection`() {
         harness.server(inbound("a", qos: .atLeastOnce, 1), inbound("b", qos: .atLeastOnce, 2))
         harness.commitAll()
         harness.server(inbound("c", qos: .atLeastOnce, 3))
@@ -246,7 +246,7 @@ import Testing
         #expect(!harness.commitAll().contains("PUBACK 3"))
     }
 
-    @Test mutating func `what was committed for a connection that is gone is not acknowledged on the next`() {
+    @Test mutating func `a message committed after its connection closed is not acknowledged on the next`() {
         harness.server(inbound("a", qos: .atLeastOnce, 1))
         let held = harness.heldCommits
         harness.handle(.connectionClosed)
@@ -269,7 +269,7 @@ import Testing
                     ? ["collected 2", "PUBACK 1"] : ["collected 2", "received a", "PUBREC 1"]))
     }
 
-    @Test mutating func `one of QoS 0 that finds no room is dropped, and told`() {
+    @Test mutating func `a QoS 0 message without room is dropped, and reported`() {
         #expect(harness.server(inbound("a", qos: .atMostOnce)) == ["received a", "commit"])
         harness.commitAll()
         harness.server(inbound("b", qos: .atMostOnce))
@@ -282,7 +282,7 @@ import Testing
         #expect(harness.server(inbound("aaaaaaaaaa", qos: .atLeastOnce, 1)).contains("commit"))
     }
 
-    @Test mutating func `a server that repeats what waits is not collected for twice`() {
+    @Test mutating func `a message that the server repeats while it waits is collected once`() {
         harness.server(inbound("a", qos: .atLeastOnce, 1), inbound("b", qos: .atLeastOnce, 2))
         harness.commitAll()
         for _ in 0..<5 { harness.server(inbound("c", qos: .atLeastOnce, 3)) }
@@ -304,7 +304,7 @@ import Testing
     }
 
     @Test(arguments: ["", "a b", "ä", "a/b", String(repeating: "a", count: 65)])
-    func `a name is short and plain`(text: String) {
+    func `a consumer name that is empty, long or not plain is refused`(text: String) {
         #expect(ConsumerName(text) == nil)
     }
 }

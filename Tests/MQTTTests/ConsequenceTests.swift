@@ -7,7 +7,7 @@ import Testing
 struct ConsequenceTests {
     private typealias Place = Consequence.Place
 
-    /// The table of Documentation/Reason-codes.md, written once more.
+    /// The table of Documentation/Reason-codes.md, written a second time.
     private static let described: [(codes: [UInt8], places: [Consequence.Place], Consequence)] = [
         ([0x80, 0x83], [.connack, .disconnect], .init(.retry, [.slowly])),
         ([0x80, 0x83], [.acknowledgement, .subscription], .init(.operation)),
@@ -40,14 +40,14 @@ struct ConsequenceTests {
         ([0x9E, 0xA1, 0xA2], [.subscription], .init(.operation)),
         ([0x9F], [.connack, .disconnect], .init(.retry, [.doubledFloor])),
         ([0xA0], [.disconnect], .init(.retry, [.renewCredential])),
-        // What later standards may add.
+        // Codes that later standards may add.
         ([0xB0, 0xFF], [.connack, .disconnect], .init(.retry)),
         ([0xB0, 0xFF], [.acknowledgement, .release, .subscription], .init(.operation)),
         ([0x00, 0x10], [.acknowledgement, .release, .subscription], .init(.success)),
     ]
 
     @Test(arguments: described.indices)
-    func `each row means what is described`(index: Int) {
+    func `each row has the described consequence`(index: Int) {
         let (codes, places, consequence) = Self.described[index]
         for code in codes {
             for place in places {
@@ -56,7 +56,7 @@ struct ConsequenceTests {
         }
     }
 
-    @Test func `no cell is there twice, and every measure is somewhere`() {
+    @Test func `no cell occurs twice, and every measure is used`() {
         var cells: Set<String> = []
         for row in Consequence.rows {
             for code in row.codes {
@@ -85,7 +85,7 @@ struct ConsequenceTests {
     ]
 
     @Test(arguments: codes(with: .quarantine, in: .disconnect).filter { !aboutSubscriptions.contains($0) })
-    func `the only message that was unanswered after a resume is quarantined and blocks nothing`(
+    func `the only message unanswered after a resume is quarantined and blocks nothing`(
         code: ReasonCode
     ) throws {
         var client = MQTTClientHarness()
@@ -109,7 +109,7 @@ struct ConsequenceTests {
     }
 
     @Test(arguments: codes(with: .cleanStart, in: .disconnect).filter { $0.rawValue <= 0x82 })
-    func `0x81 and 0x82 in the middle of a connection accuse nobody yet`(code: ReasonCode) throws {
+    func `0x81 and 0x82 in the middle of a connection blame no message yet`(code: ReasonCode) throws {
         var client = MQTTClientHarness()
         client.connect(resumed: false)
         try client.publish("a")
@@ -118,10 +118,12 @@ struct ConsequenceTests {
             client.server(Self.goodbye(code)) == ["disconnected by server \(hex): \(Remedy.isolation)", "close"])
         client.handle(.connectionClosed)
         client.connect(resumed: true)
-        #expect(client.server(Self.goodbye(code)).first == "rejected 1 \(hex)", "alone, and right after the resume")
+        #expect(
+            client.server(Self.goodbye(code)).first == "rejected 1 \(hex)",
+            "the message was alone, right after the resume")
     }
 
-    @Test func `where a message of QoS 0 may be the reason, no other one is blamed`() throws {
+    @Test func `no message is blamed while one of QoS 0 may be the reason`() throws {
         var client = MQTTClientHarness()
         client.connect()
         try client.publish("bad", qos: .atMostOnce)
@@ -133,11 +135,11 @@ struct ConsequenceTests {
             ])
         client.handle(.connectionClosed)
         try client.publish("next", qos: .atMostOnce)
-        #expect(client.connect(resumed: true).last == "PUBLISH good id 1 DUP", "and nothing beside it")
+        #expect(client.connect(resumed: true).last == "PUBLISH good id 1 DUP", "no other message beside it")
         #expect(client.server(.puback(answer(1))) == ["delivered 2 00", "PUBLISH next"])
     }
 
-    @Test func `a message that was answered proves those of QoS 0 before it`() throws {
+    @Test func `an answered message clears those of QoS 0 before it`() throws {
         var client = MQTTClientHarness()
         client.connect()
         try client.publish("fine", qos: .atMostOnce)
@@ -170,7 +172,7 @@ struct ConsequenceTests {
     }
 
     @Test(arguments: [ReasonCode.malformedPacket, .protocolError])
-    func `a session that is ended right after its resume, before any message, begins anew`(code: ReasonCode) {
+    func `a session ended right after its resume, before any message, is discarded`(code: ReasonCode) {
         var client = MQTTClientHarness(durable: MQTTClientHarness.established())
         client.connect(resumed: true)
         let hex = MQTTClientHarness.hex(code)
@@ -180,7 +182,7 @@ struct ConsequenceTests {
         #expect(client.open(force: true) == ["CONNECT clean"])
     }
 
-    @Test func `once something was answered, the resume is not to blame`() throws {
+    @Test func `a resume is not blamed once something was answered`() throws {
         var client = MQTTClientHarness(durable: MQTTClientHarness.established([.inFlight(id(1))], qos: .atLeastOnce))
         client.connect(resumed: true)
         client.server(.puback(answer(1)))
@@ -188,7 +190,7 @@ struct ConsequenceTests {
     }
 
     @Test(arguments: codes(with: .quarantine, in: .disconnect).filter(aboutSubscriptions.contains))
-    func `a filter that the server ends the connection for is found, told as refused, and not asked again`(
+    func `a filter that the server ends the connection for is found, reported as refused, and not asked again`(
         code: ReasonCode
     ) throws {
         var client = MQTTClientHarness()
@@ -211,7 +213,7 @@ struct ConsequenceTests {
         client.handle(.connectionClosed)
         #expect(client.connect(resumed: true) == ["connected resumed", "subscribed b \(hex)", "SUBSCRIBE c"])
         client.server(.suback(Suback(packetID: id(6), reasonCodes: [.grantedQoS1])))
-        #expect(try client.subscribe("b").last == "SUBSCRIBE b", "somebody wants to know again")
+        #expect(try client.subscribe("b").last == "SUBSCRIBE b", "a program asks again")
     }
 
     @Test(arguments: codes(with: .halveWindow, in: .disconnect))
@@ -219,7 +221,7 @@ struct ConsequenceTests {
         var client = MQTTClientHarness { $0.maximumInFlight = 4 }
         for payload in ["a", "b", "c", "d"] { try client.publish(payload) }
         for (round, expected) in [4, 2, 1, 1].enumerated() {
-            // After the third end what is unanswered goes out one by one, when the connection has proven to work.
+            // After the third end, unanswered messages are sent one by one, once the connection has proven to work.
             let words = client.connect(resumed: round > 0) + (round == 3 ? client.server(.pingresp) : [])
             #expect(words.count { $0.hasPrefix("PUBLISH") } == expected)
             client.server(Self.goodbye(code))
@@ -259,7 +261,7 @@ struct ConsequenceTests {
     }
 
     @Test(arguments: [QoS.atLeastOnce, .exactlyOnce])
-    func `0x91 is not used again, and the second time the session begins anew`(qos: QoS) throws {
+    func `an identifier answered with 0x91 is not used again, a second one is a state mismatch`(qos: QoS) throws {
         var client = MQTTClientHarness()
         client.connect()
         try client.publish("a", qos: qos)
@@ -272,7 +274,7 @@ struct ConsequenceTests {
         #expect(client.server(refusal(2)) == ["rejected 2 91", "state mismatch", "DISCONNECT 00", "close"])
     }
 
-    @Test func `a SUBSCRIBE whose identifier is in use is asked again with another one`() throws {
+    @Test func `a SUBSCRIBE whose identifier is in use is sent again with another one`() throws {
         var client = MQTTClientHarness()
         client.connect()
         try client.subscribe("a")
@@ -284,7 +286,7 @@ struct ConsequenceTests {
     }
 
     @Test(arguments: Consequence.rows.indices)
-    func `whatever a row says in acknowledgements, the message ends and the connection stays`(index: Int) throws {
+    func `an acknowledgement with any code of a row ends the message and keeps the connection`(index: Int) throws {
         for code in Consequence.rows[index].codes {
             var client = MQTTClientHarness()
             client.connect()

@@ -3,7 +3,7 @@ import Testing
 
 @testable import MQTT
 
-/// What waits for one durable consumer, counted in runs.
+/// The messages that wait for one durable consumer, counted in runs.
 @Suite struct ConsumerBacklogTests {
     private static let limits = InboxLimits(messages: 640, bytes: 6400)
 
@@ -13,21 +13,21 @@ import Testing
         return backlog
     }
 
-    @Test func `a run has a 64th of the messages that may wait at most`() {
+    @Test func `a run has at most a 64th of the messages that may wait`() {
         var backlog = Self.backlog(11, size: 1)
         #expect(backlog.dropOldest() == InboxRun(through: InboxSequence(rawValue: 10), messages: 10, bytes: 10))
         #expect(backlog.messages == 1)
         #expect(backlog.bytes == 1)
     }
 
-    @Test func `a run has a 64th of the bytes that may wait at most, unless one message has more`() {
+    @Test func `a run has at most a 64th of the bytes that may wait, unless one message has more`() {
         var backlog = Self.backlog(3, size: 50)
         #expect(backlog.dropOldest() == InboxRun(through: InboxSequence(rawValue: 2), messages: 2, bytes: 100))
         backlog = Self.backlog(2, size: 101)
         #expect(backlog.dropOldest() == InboxRun(through: InboxSequence(rawValue: 1), messages: 1, bytes: 101))
     }
 
-    @Test func `what was dropped or never came cannot be removed`() {
+    @Test func `a message that was dropped or never arrived cannot be removed`() {
         var backlog = Self.backlog(11, size: 1)
         backlog.remove(InboxSequence(rawValue: 12), 1)
         #expect(backlog.messages == 11)
@@ -40,7 +40,7 @@ import Testing
         #expect(backlog.dropOldest() == nil)
     }
 
-    @Test func `the size of a message is all that its publisher gave`() {
+    @Test func `the size of a message is that of everything its publisher set`() {
         var properties = Publish.Properties()
         properties.contentType = "text"
         properties.userProperties = [UserProperty(name: "a", value: "bc")]

@@ -3,7 +3,7 @@ import Testing
 
 @testable import MQTT
 
-/// Rule 23: what another publisher can cause, and the server relays, does not end the connection.
+/// Rule 23: errors that another publisher can cause, and the server relays, do not end the connection.
 @Suite struct `Messages with content that cannot be used` {
     /// A PUBLISH with QoS 1 and packet identifier 1 that can be framed, and what is wrong with it.
     struct Flawed: Sendable, CustomTestStringConvertible {
@@ -59,7 +59,7 @@ import Testing
 
     /// [MQTT-1.5.4-1] [MQTT-1.5.4-2] [MQTT-3.3.2-2] [MQTT-3.3.2-13] [MQTT-3.3.2-14] [MQTT-3.3.2-19] [MQTT-4.5.0-2]
     @Test(arguments: cases, [QoS.atMostOnce, .atLeastOnce, .exactlyOnce])
-    func `such a message is acknowledged and reported, not delivered, and the next one arrives`(
+    func `an unusable message is acknowledged and reported, not delivered, and the next one arrives`(
         _ flawed: (Flawed, ProtocolVersion), _ qos: QoS
     ) throws {
         let (flawed, version) = flawed
@@ -82,7 +82,7 @@ import Testing
         case .atLeastOnce: #expect(words.contains("PUBACK 1"))
         case .exactlyOnce:
             #expect(words.contains("PUBREC 1"))
-            #expect(client.changes.contains(.insertInbound(id(1))), "it is not told a second time")
+            #expect(client.changes.contains(.insertInbound(id(1))), "it is not reported a second time")
             #expect(client.server(.pubrel(answer(1))) == ["PUBCOMP 1"])
         }
         #expect(!words.contains { $0.hasPrefix("received") || $0.hasPrefix("violation") || $0 == "close" })
@@ -90,7 +90,7 @@ import Testing
         #expect(client.machine.inboxCounts.messages == 1)
     }
 
-    @Test func `a message with more properties than anybody needs is set aside`() {
+    @Test func `a message with too many properties is set aside`() {
         var client = MQTTClientHarness()
         client.connect()
         func message(_ count: Int, _ id: UInt16) -> Packet {
@@ -111,7 +111,7 @@ import Testing
         #expect(throws: MQTTClientMachine.PublishError.self) { try MQTTClientMachine.checkContent(of: mine) }
     }
 
-    @Test func `one of QoS 2 that comes again is told once`() {
+    @Test func `an unusable QoS 2 message that is sent again is reported once`() {
         var client = MQTTClientHarness()
         client.connect()
         let bytes = ByteBuffer(bytes: Self.flawed[0].bytes(.exactlyOnce, .five))
@@ -121,7 +121,7 @@ import Testing
         #expect(client.handle(.received(bytes)) == ["PUBREC 1"])
     }
 
-    @Test func `it is acknowledged in its turn`() throws {
+    @Test func `an unusable message is acknowledged in its turn`() throws {
         var client = MQTTClientHarness()
         let consumer = try #require(ConsumerName("all"))
         client.handle(.consumer(consumer, .put(filter: "#", .exactlyOnce, matching: try TopicFilter("#"))))
@@ -133,7 +133,7 @@ import Testing
         #expect(client.commitAll() == ["collected 1", "PUBACK 9", "PUBACK 1"])
     }
 
-    /// What the server itself decides, and no publisher can cause.
+    /// Errors of the server itself, which no publisher can cause.
     /// [MQTT-2.2.1-4] [MQTT-3.1.2-26] [MQTT-3.1.2-27] [MQTT-3.3.1-4] [MQTT-3.3.2-8] [MQTT-3.3.2-11]
     @Test(arguments: [
         ("QoS 3", "36 06 00 01 61 00 01 00", "81"),
@@ -143,7 +143,7 @@ import Testing
         ("Topic Alias 0", "30 07 00 01 61 03 23 00 00", "94"),
         ("a Topic Alias, and we allow none", "30 07 00 01 61 03 23 00 01", "94"),
     ])
-    func `what cannot be framed, or is the server's own, ends the connection`(
+    func `an error in framing, or one only the server can make, ends the connection`(
         _ name: String, _ hex: String, _ code: String
     ) {
         var client = MQTTClientHarness()
@@ -156,9 +156,9 @@ import Testing
 
     // MARK: Too large
 
-    /// MQTT 3.1.1 cannot tell a server what is too large.
+    /// With MQTT 3.1.1 a client cannot announce its Maximum Packet Size.
     @Test(arguments: [1, 7, 10_000])
-    func `the payload of a message over the maximum is passed over in little memory`(_ chunk: Int) {
+    func `a payload over the maximum is skipped with little memory`(_ chunk: Int) {
         var client = MQTTClientHarness {
             $0.version = .threeOneOne
             $0.maximumPacketSize = 100
@@ -190,7 +190,7 @@ import Testing
     // MARK: At the door
 
     @Test(arguments: [0x0A, 0x1B, 0x7F, 0x85, 0xFFFE, 0x1FFFF, 0xFDD0] as [UInt32])
-    func `no topic, filter or property with such a character is taken`(_ codePoint: UInt32) throws {
+    func `a topic, filter or property with a forbidden character is refused`(_ codePoint: UInt32) throws {
         let text = "a" + String(Character(try #require(Unicode.Scalar(codePoint))))
         var client = MQTTClientHarness()
         #expect(throws: MQTTClientMachine.PublishError.self) { try client.publish("x", topic: text) }
@@ -206,7 +206,7 @@ import Testing
     }
 
     /// [MQTT-3.3.2-14]
-    @Test func `a response topic that is not valid is not held to be the topic`() {
+    @Test func `an invalid response topic is named as such in the error`() {
         let message = OutboundMessage(topic: "t", properties: .init(responseTopic: "a/#"))
         #expect {
             try MQTTClientMachine.checkContent(of: message)
@@ -219,7 +219,7 @@ import Testing
         }
     }
 
-    @Test func `a payload that is no text is not taken for one`() {
+    @Test func `a payload that is not UTF-8 cannot be published as text`() {
         let message = OutboundMessage(
             topic: "t", payload: ByteBuffer(bytes: [0xFF]), properties: .init(payloadFormat: .utf8))
         #expect(throws: MQTTClientMachine.PublishError.self) { try MQTTClientMachine.checkContent(of: message) }

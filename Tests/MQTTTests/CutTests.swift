@@ -72,7 +72,7 @@ import Testing
 
     /// [MQTT-4.3.2-3] [MQTT-4.3.3-3] [MQTT-4.3.3-5]
     @Test(arguments: Exchange.all(QoS.allCases))
-    func `what the client publishes arrives, with QoS 2 once, wherever the exchange is cut`(_ exchange: Exchange) throws
+    func `a message from the client arrives, with QoS 2 once, wherever the exchange is cut`(_ exchange: Exchange) throws
     {
         try everyCut(exchange) { world in
             for payload in Self.payloads { try world.publish(payload, exchange.qos) }
@@ -90,7 +90,7 @@ import Testing
                 case .atMostOnce: #expect(count <= 1, "\(payload), \(place)")
                 case .atLeastOnce: #expect(count >= 1, "\(payload), \(place)")
                 case .exactlyOnce:
-                    // A server that loses its session loses what it knows of the exchange.
+                    // A server that loses its session forgets the exchange.
                     #expect(countOfSession == 1, "\(payload), \(place)")
                     #expect(count == 1 || !exchange.keepsSession, "\(payload), \(place)")
                 }
@@ -102,7 +102,7 @@ import Testing
     }
 
     @Test(arguments: Exchange.all([.atLeastOnce, .exactlyOnce]))
-    func `what the server publishes arrives, with QoS 2 once, wherever the exchange is cut`(_ exchange: Exchange) throws
+    func `a message from the server arrives, with QoS 2 once, wherever the exchange is cut`(_ exchange: Exchange) throws
     {
         try everyCut(exchange) { world in
             for payload in Self.payloads { world.publishToClient(payload, exchange.qos) }
@@ -120,7 +120,7 @@ import Testing
     }
 
     @Test(arguments: ProtocolVersion.allCases)
-    func `both directions at once, with a second cut on the way back`(_ version: ProtocolVersion) throws {
+    func `messages in both directions survive a second cut during recovery`(_ version: ProtocolVersion) throws {
         var whole = try CutWorld(version)
         func begin(_ world: inout CutWorld) throws {
             for payload in Self.payloads {

@@ -2,10 +2,10 @@ import MQTT
 import NIOCore
 import Support
 
-/// The machine and a server, joined by a link that is cut when so many bytes have passed in one direction.
+/// The machine and a server, joined by a link that is cut after a number of bytes in one direction.
 ///
-/// The disk is at once, and so is the kernel: what a test is about here are the bytes on the way and the packets that one
-/// side has answered and the other has not seen. (The random walks have the slow disks.)
+/// Disk and kernel take no time: the tests are about the bytes on the way and the packets that one side has answered
+/// and the other has not seen. (The random walks have slow disks.)
 struct CutWorld {
     enum Direction: CaseIterable {
         case toServer, toClient
@@ -14,9 +14,9 @@ struct CutWorld {
     /// Where the link is cut.
     struct Cut: CustomStringConvertible {
         var direction: Direction
-        /// So many bytes arrive, and not one more.
+        /// Exactly this many bytes arrive.
         var byte: Int
-        /// Whether the server still works on what has arrived, or dies with it in its hands.
+        /// Whether the server still processes what has arrived, or dies before that.
         var isAnswered = true
 
         var description: String {
@@ -97,7 +97,7 @@ struct CutWorld {
         server.loseSession()
     }
 
-    /// The client is killed and starts anew from what is on its disk.
+    /// The client is killed and restarts from what is on its disk.
     mutating func killClient() throws {
         machine = MQTTClientMachine(configuration: configuration, restoring: store.session)
         answers = []
@@ -149,7 +149,7 @@ struct CutWorld {
             } else if isOpen, takeOutput(), let bytes = next(.toClient) {
                 handle(.received(bytes))
                 if isCut(.toClient) {
-                    // The machine's disk is at once.
+                    // The machine's disk takes no time.
                     while !answers.isEmpty { handle(answers.removeFirst()) }
                     return close()
                 }

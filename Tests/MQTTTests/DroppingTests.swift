@@ -3,7 +3,7 @@ import Testing
 
 @testable import MQTT
 
-/// A person drops messages in every state, also those that a server never answers.
+/// An operator drops messages in every state, even those that a server never answers.
 @Suite struct `Messages that somebody drops` {
     private var client = MQTTClientHarness()
 
@@ -19,20 +19,20 @@ import Testing
         return (discarded, client.describe(actions))
     }
 
-    @Test mutating func `what is queued goes, also when it was let through since somebody looked`() throws {
+    @Test mutating func `a queued message is dropped, even one that was dequeued in the meantime`() throws {
         client.connect(Connack.Properties(receiveMaximum: 1))
         for payload in ["a", "b", "c"] { try client.publish(payload) }
         #expect(drop(2, .queued) == (.dropped, ["discarded 2"]))
         #expect(client.server(.puback(answer(1))) == ["delivered 1 00", "PUBLISH c id 2"])
         #expect(drop(3, .queued) == (.dropped, ["discarded 3"]))
         #expect(client.machine.counts == .init())
-        #expect(drop(1, .inFlight(id(1))) == (.isGone, []), "it was delivered since somebody looked")
+        #expect(drop(1, .inFlight(id(1))) == (.isGone, []), "it was delivered in the meantime")
         #expect(drop(3, .queued) == (.isGone, []))
     }
 
     /// The server counts it for its Receive Maximum, and its answer must not be taken for another message's.
     @Test(arguments: [QoS.atLeastOnce, .exactlyOnce])
-    mutating func `what was sent keeps its place in the window until the server answers it`(
+    mutating func `a sent message that is dropped keeps its place in the window until the server answers`(
         _ qos: QoS
     ) throws {
         client.connect(Connack.Properties(receiveMaximum: 1))
@@ -40,7 +40,7 @@ import Testing
         #expect(drop(1, .inFlight(id(1)), qos: qos) == (.dropped, ["discarded 1"]))
         #expect(client.machine.counts == .init(queued: 1, bytes: 2))
         if qos == .exactlyOnce {
-            #expect(client.server(.pubrec(answer(1))) == ["PUBREL 1"], "the server has it, and may let it go")
+            #expect(client.server(.pubrec(answer(1))) == ["PUBREL 1"], "the server has it and may release it")
             #expect(client.server(.pubcomp(answer(1))) == ["PUBLISH b id 2"])
         } else {
             #expect(client.server(.puback(answer(1))) == ["PUBLISH b id 2"])
@@ -48,14 +48,15 @@ import Testing
         #expect(client.machine.packetIDs.isUsed(id(1)) == (qos == .exactlyOnce))
     }
 
-    @Test mutating func `a server that refuses what was dropped gives its place back`() throws {
+    @Test mutating func `a dropped message that the server refuses frees its place in the window`() throws {
         client.connect(Connack.Properties(receiveMaximum: 1))
         for payload in ["a", "b"] { try client.publish(payload, qos: .exactlyOnce) }
         #expect(drop(1, .inFlight(id(1)), qos: .exactlyOnce).0 == .dropped)
         #expect(client.server(.pubrec(answer(1, .unspecifiedError))) == ["PUBLISH b id 2"])
     }
 
-    @Test mutating func `a server that never answers it is left, and what is behind it goes on the next connection`()
+    @Test
+    mutating func `a dropped message that is never answered ends the connection, and the next one is sent on another`()
         throws
     {
         client.connect(Connack.Properties(receiveMaximum: 1))
@@ -70,7 +71,7 @@ import Testing
         #expect(!client.machine.packetIDs.isUsed(id(1)))
     }
 
-    @Test mutating func `what waits to be sent again is not, and of QoS 2 its identifier is left alone`() throws {
+    @Test mutating func `a dropped message is not sent again, and with QoS 2 its identifier is not reused`() throws {
         client.connect()
         for (payload, qos) in [("a", QoS.exactlyOnce), ("b", .atLeastOnce)] { try client.publish(payload, qos: qos) }
         client.handle(.connectionClosed)
@@ -83,7 +84,7 @@ import Testing
     }
 
     @Test(arguments: [true, false])
-    mutating func `past PUBREC it counts as delivered, and the server is still asked to release it`(
+    mutating func `a message dropped after PUBREC counts as delivered, and PUBREL is still sent`(
         _ isConnected: Bool
     ) throws {
         client.connect()
@@ -101,23 +102,23 @@ import Testing
         #expect(client.connect(resumed: true).filter { $0.hasPrefix("PUB") } == [])
     }
 
-    @Test mutating func `what was dropped is blamed for the end of a connection, and nothing else`() throws {
+    @Test mutating func `no other message is blamed for the end of a connection while a dropped one may be`() throws {
         client.connect()
         for payload in ["a", "b"] { try client.publish(payload) }
         #expect(drop(1, .inFlight(id(1))).0 == .dropped)
         client.server(.disconnect(Disconnect(reasonCode: .packetTooLarge)))
         client.handle(.connectionClosed)
-        #expect(client.machine.counts == .init(inFlight: 1, bytes: 2), "the server may have meant the other one")
+        #expect(client.machine.counts == .init(inFlight: 1, bytes: 2), "the server may have meant the dropped one")
     }
 
-    @Test mutating func `a code for which a session would fail is about what was dropped`() throws {
+    @Test mutating func `a dropped message is still suspected when the connection ends`() throws {
         client.connect()
         try client.publish("a", qos: .exactlyOnce)
         _ = drop(1, .inFlight(id(1)), qos: .exactlyOnce)
         #expect(client.machine.findingIfEnded == .suspected(ends: 1))
     }
 
-    @Test mutating func `a message of QoS 0 that is with the transport is left there`() throws {
+    @Test mutating func `a QoS 0 message that the transport has cannot be dropped`() throws {
         client.connect()
         try client.publish("a", qos: .atMostOnce)
         #expect(drop(1, .queued, qos: .atMostOnce).0 == .isWithTransport)

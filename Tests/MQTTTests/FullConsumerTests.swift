@@ -4,7 +4,7 @@ import Vocabulary
 
 @testable import MQTT
 
-/// A consumer that no program serves fills up, and only it notices.
+/// A consumer without a program fills up, which affects no other consumer.
 @Suite struct `A consumer that is full` {
     private var harness: MQTTClientHarness
     private let abandoned: ConsumerName
@@ -21,7 +21,7 @@ import Vocabulary
         harness.changes = []
     }
 
-    @Test mutating func `loses its oldest messages, which are counted, and the server gets its acknowledgements`() {
+    @Test mutating func `loses its oldest messages, which are counted, while the server gets its acknowledgements`() {
         for number: UInt16 in 1...5 {
             #expect(harness.server(inbound("\(number)", qos: .atLeastOnce, number)).contains("PUBACK \(number)"))
             harness.handle(.consumer(served, .taken([taken(number)])))
@@ -40,7 +40,7 @@ import Vocabulary
         TakenMessage(sequence: .init(rawValue: Int64(sequence)), size: 3)
     }
 
-    @Test mutating func `is told once how many there were`() {
+    @Test mutating func `is told once how many messages it lost`() {
         for number: UInt16 in 1...5 { harness.server(inbound("\(number)", qos: .atLeastOnce, number)) }
         harness.changes = []
         harness.handle(.consumer(abandoned, .toldMissed(2)))
@@ -48,10 +48,10 @@ import Vocabulary
         #expect(harness.changes == [.toldMissed(abandoned, 2)])
     }
 
-    @Test mutating func `loses nothing of the commit that is being made`() {
+    @Test mutating func `loses nothing of the commit under way`() {
         harness.holdsCommits = true
         harness.server(inbound("1", qos: .atLeastOnce, 1))
-        // All of these wait for the first commit, and then come together: at most as many as there is room for.
+        // These wait for the first commit and are then committed together, at most as many as there is room for.
         for number: UInt16 in 2...9 { harness.server(inbound("\(number)", qos: .exactlyOnce, number)) }
         while !harness.heldCommits.isEmpty {
             harness.changes = []
@@ -69,7 +69,7 @@ import Vocabulary
         #expect(harness.machine.missed(by: abandoned) == 6)
     }
 
-    @Test mutating func `takes what was dropped and acknowledged late only once out of its count`() {
+    @Test mutating func `counts a message that was dropped and acknowledged late only once`() {
         for number: UInt16 in 1...5 { harness.server(inbound("\(number)", qos: .atLeastOnce, number)) }
         harness.handle(.consumer(abandoned, .taken([taken(1), taken(3)])))
         #expect(harness.machine.backlog(of: abandoned).messages == 2)
@@ -95,7 +95,7 @@ import Vocabulary
     }
 
     @Test(arguments: UInt64(0)..<20)
-    func `counts what it has, however messages come and go`(seed: UInt64) throws {
+    func `counts its messages correctly, however they come and go`(seed: UInt64) throws {
         var random = SplitMix64(seed: seed)
         var backlog = ConsumerBacklog()
         var model: [(InboxSequence, Int)] = []

@@ -4,7 +4,7 @@ import Testing
 
 @testable import MQTT
 
-/// What a server sends that nobody asked for: what it proves, what it costs, and what it says that speaks another protocol.
+/// Unexpected bytes from a server: what they prove, what they cost, and which other protocol they are.
 @Suite struct IncomingShareTests {
     private func bytes(_ packets: [Packet]) -> ByteBuffer {
         var bytes = ByteBuffer()
@@ -18,7 +18,7 @@ import Testing
         var client = MQTTClientHarness()
         client.connect()
         let start = client.machine.signsOfLife
-        // A PUBLISH of 100 bytes, of which one after the other comes.
+        // A PUBLISH of 100 bytes that arrives byte by byte.
         for byte in [UInt8(0x30), 98] + [UInt8](repeating: 0x20, count: 97) {
             client.handle(.received(ByteBuffer(bytes: [byte])))
         }
@@ -30,7 +30,7 @@ import Testing
         #expect(client.machine.signsOfLife == before + 1)
     }
 
-    @Test func `a large message on a slow link is one, part by part`() {
+    @Test func `the parts of a large message on a slow link are signs of life`() {
         var client = MQTTClientHarness()
         client.connect()
         let start = client.machine.signsOfLife
@@ -45,7 +45,7 @@ import Testing
 
     // MARK: A share at a time
 
-    @Test func `one input works on no more packets than its share, and nothing is lost`() {
+    @Test func `an input is processed up to its share of packets, and nothing is lost`() {
         var client = MQTTClientHarness { $0.packetsPerInput = 10 }
         client.connect()
         let messages = (0..<25).map { Packet.publish(Publish(topic: "\($0)", payload: ByteBuffer())) }
@@ -53,14 +53,14 @@ import Testing
         #expect(client.machine.isBehind)
         #expect(!client.machine.wantsToRead)
         let more = Packet.publish(Publish(topic: "more", payload: ByteBuffer()))
-        #expect(client.handle(.received(bytes([more]))) == [], "it has to wait for its turn")
+        #expect(client.handle(.received(bytes([more]))) == [], "a new packet has to wait for its turn")
         #expect(client.handle(.readOn).count == 10)
         #expect(client.handle(.readOn).count == 6)
         #expect(!client.machine.isBehind)
         #expect(client.machine.wantsToRead)
     }
 
-    @Test func `a message that is given to many is a large part of the share, and other packets are not`() {
+    @Test func `a message for many consumers takes a larger part of the share`() {
         var client = MQTTClientHarness { $0.packetsPerInput = 10 }
         client.connect()
         client.machine.messageWeight = 5
@@ -76,7 +76,7 @@ import Testing
         #expect(!client.machine.isBehind)
     }
 
-    @Test func `what a connection had left unread does not reach the next one`() {
+    @Test func `unprocessed bytes of a connection do not reach the next one`() {
         var client = MQTTClientHarness { $0.packetsPerInput = 1 }
         client.connect()
         let message = Packet.publish(Publish(topic: "t", payload: ByteBuffer()))
@@ -88,7 +88,7 @@ import Testing
         #expect(client.handle(.readOn) == [])
     }
 
-    /// Every packet that a server may send at any time, and what is done about it.
+    /// Every packet that a server may send at any time, and how the client reacts.
     static let floods: [(name: String, packet: [UInt8])] = [
         ("PINGRESP", [0xD0, 0x00]), ("SUBACK", [0x90, 0x04, 0x00, 0x07, 0x00, 0x01]),
         ("UNSUBACK", [0xB0, 0x04, 0x00, 0x07, 0x00, 0x00]), ("PUBACK", [0x40, 0x02, 0x00, 0x07]),
@@ -98,8 +98,8 @@ import Testing
         ("PUBLISH QoS 2", [0x34, 0x06, 0x00, 0x01, 0x74, 0x00, 0x07, 0x00]),
     ]
 
-    /// Eight times as many cost about eight times as much, and not 64 times. What this thread computed is compared, so that a
-    /// slow or busy machine is not blamed.
+    /// Eight times as many cost about eight times as much, and not 64 times. The thread's CPU time is compared, so that
+    /// a slow or busy machine makes no difference.
     @Test(arguments: floods.map(\.name))
     func `the cost of unasked packets is linear`(name: String) throws {
         let packet = try #require(Self.floods.first { $0.name == name }).packet
@@ -131,7 +131,7 @@ import Testing
         ("220 mail.example ESMTP\r\n", .mail), ("* OK IMAP4rev1\r\n", .imap), ("+OK ready\r\n", .pop3),
         ("AMQP\u{0}\u{0}\u{9}\u{1}", .amqp), ("-ERR unknown command\r\n", .redis),
     ])
-    func `a server of another protocol is called by its name, and not answered`(
+    func `a server of another protocol is named, and not answered`(
         greeting: String, other: ForeignProtocol
     ) {
         var client = MQTTClientHarness()
@@ -142,13 +142,13 @@ import Testing
     @Test(
         arguments: [[0x15, 0x03, 0x03, 0x00, 0x02, 0x02, 0x46], [0x15, 0x03, 0x01, 0x00, 0x02, 0x02, 0x0A]] as [[UInt8]]
     )
-    func `a TLS server that is spoken to without TLS is one`(alert: [UInt8]) {
+    func `a TLS server contacted without TLS is recognized`(alert: [UInt8]) {
         var client = MQTTClientHarness()
         client.open()
         #expect(client.handle(.received(ByteBuffer(bytes: alert))) == ["foreign protocol tls", "close"])
     }
 
-    @Test func `a greeting may come in pieces, and an MQTT server is none of them`() {
+    @Test func `a greeting may come in pieces, and an MQTT server is never taken for another`() {
         var client = MQTTClientHarness()
         client.open()
         #expect(client.handle(.received(ByteBuffer(string: "220"))) == [])
@@ -162,7 +162,7 @@ import Testing
 }
 
 extension MQTTClientHarness {
-    /// Without a word of what is done.
+    /// Handles an input without describing the actions.
     fileprivate mutating func run(_ input: MQTTClientMachine.Input) {
         var actions: [MQTTClientMachine.Action] = []
         machine.handle(input, at: now, into: &actions)

@@ -2,13 +2,13 @@ import Testing
 
 @testable import MQTT
 
-/// The host lost its power, and what is stored is older than what the server has.
+/// The host lost power, and the stored state is older than the server's.
 @Suite struct `After lost moments` {
     private func durable(_ suspects: [UInt16]) -> DurableSession {
         DurableSession(established: true, suspectIDs: Set(suspects.map { id($0) }))
     }
 
-    @Test func `the server is asked to finish what it may hold, and nothing new is taken for that`() throws {
+    @Test func `a possible lost exchange is finished with PUBREL, and its identifier is not used meanwhile`() throws {
         var client = MQTTClientHarness(durable: durable([1, 2, 3]))
         let words = client.connect(resumed: true)
         #expect(words.filter { $0.hasPrefix("PUBREL") } == ["PUBREL 1", "PUBREL 2", "PUBREL 3"])
@@ -20,15 +20,15 @@ import Testing
         #expect(client.machine.packetIDs.isUsed(id(3)))
     }
 
-    @Test func `a server that ends the connection for it is not asked again`() {
+    @Test func `a server that ends the connection after such a PUBREL is not asked again`() {
         var client = MQTTClientHarness(durable: durable([1]))
         #expect(client.connect(resumed: true).contains("PUBREL 1"))
         client.handle(.connectionClosed)
         #expect(!client.connect(resumed: true).contains("PUBREL 1"))
-        #expect(client.machine.packetIDs.isUsed(id(1)), "and the identifier is not used")
+        #expect(client.machine.packetIDs.isUsed(id(1)), "the identifier is not used")
     }
 
-    @Test func `a new session at the server has nothing of it`() {
+    @Test func `a new session at the server frees the suspect identifiers`() {
         var client = MQTTClientHarness(durable: durable([1]))
         #expect(!client.connect(resumed: false).contains("PUBREL 1"))
         #expect(!client.machine.packetIDs.isUsed(id(1)))
@@ -37,14 +37,14 @@ import Testing
 
     /// [MQTT-3.1.3-2]
     @Test(arguments: ["me", "somebody"])
-    func `the session of another client identifier is not taken up`(before: String) {
+    func `a session of another client identifier is not resumed`(before: String) {
         var durable = DurableSession(established: true)
         durable.clientID = before
         var client = MQTTClientHarness(durable: durable)
         #expect(client.open() == [before == "me" ? "CONNECT" : "CONNECT clean"])
     }
 
-    @Test func `which client identifier the session has is durable`() {
+    @Test func `the client identifier of the session is durable`() {
         var client = MQTTClientHarness()
         client.connect()
         #expect(client.changes.contains(.setClientID("me")))
@@ -54,7 +54,7 @@ import Testing
         #expect(!client.changes.contains(.setClientID("me")))
     }
 
-    @Test func `a key is committed with its message, and what became of it with its removal`() throws {
+    @Test func `a key is committed with its message, and its outcome with the removal`() throws {
         var client = MQTTClientHarness()
         client.connect()
         client.changes = []
@@ -69,7 +69,7 @@ import Testing
         #expect(client.changes == [.acknowledge(sequence), .concludeKey(sequence, .delivered(.noMatchingSubscribers))])
     }
 
-    @Test func `a key learns its outcome also where the exchange is finished without the server`() throws {
+    @Test func `a key gets its outcome even when the exchange is finished without the server`() throws {
         var client = MQTTClientHarness()
         client.connect()
         let key = try #require(PublishKey("k"))

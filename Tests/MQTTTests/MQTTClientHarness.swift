@@ -80,7 +80,7 @@ struct MQTTClientHarness {
         return describe(actions)
     }
 
-    /// Without what follows from it.
+    /// Without the actions that follow.
     mutating func accept(_ payload: String) throws {
         _ = try machine.accept(OutboundMessage(topic: "t", payload: ByteBuffer(string: payload)), at: now)
     }
@@ -98,7 +98,7 @@ struct MQTTClientHarness {
         return describe(actions)
     }
 
-    /// The disk has done everything.
+    /// Every commit is on the disk.
     @discardableResult
     mutating func commitAll() -> [String] {
         guard let last = heldCommits.popLast() else { return [] }

@@ -69,7 +69,7 @@ import Testing
     }
 
     /// [MQTT-4.13.2-1]
-    @Test func `a refusal is told and the connection closed without a goodbye`() {
+    @Test func `a refusal is reported, and the connection closed without DISCONNECT`() {
         var client = MQTTClientHarness()
         client.open()
         #expect(
@@ -100,7 +100,7 @@ import Testing
 
     /// [MQTT-3.2.0-2]
     @Test(arguments: forbidden)
-    func `a second CONNACK and what only a client may send are violations`(packet: Packet) throws {
+    func `a second CONNACK, or a packet only a client may send, is a violation`(packet: Packet) throws {
         var client = MQTTClientHarness()
         client.connect()
         let words = client.server(packet)
@@ -125,7 +125,7 @@ import Testing
         client.connect()
         #expect(
             client.handle(.received(ByteBuffer(bytes: [0x00, 0x00]))) == ["violation 81", "DISCONNECT 81", "close"])
-        #expect(client.handle(.received(ByteBuffer(bytes: [0xD0, 0x00]))) == [], "what comes behind is ignored")
+        #expect(client.handle(.received(ByteBuffer(bytes: [0xD0, 0x00]))) == [], "later bytes are ignored")
     }
 
     /// [MQTT-3.14.4-1] [MQTT-3.14.4-2]
@@ -143,7 +143,7 @@ import Testing
     }
 
     /// [MQTT-4.13.2-1]
-    @Test func `the server's DISCONNECT is told, and nothing is sent any more`() throws {
+    @Test func `the server's DISCONNECT is reported, and nothing is sent after it`() throws {
         var client = MQTTClientHarness()
         client.connect()
         let words = client.server(
@@ -152,7 +152,7 @@ import Testing
     }
 
     /// [MQTT-3.1.2-20]
-    @Test func `a ping is answered`() {
+    @Test func `a ping is sent as PINGREQ, and its answer is reported`() {
         var client = MQTTClientHarness()
         #expect(client.handle(.ping) == [])
         client.connect()
@@ -215,7 +215,7 @@ import Testing
             client.server(inbound("e", qos: .exactlyOnce, 5)) == ["violation 93", "DISCONNECT 93", "close"])
     }
 
-    /// Seen with a mosquitto 2.0.11 that was killed: what it has restored from disk goes out at once, whatever the window.
+    /// Seen with mosquitto 2.0.11 after a kill: it sends what it restored from disk at once, whatever the window.
     @Test func `a server that exceeded our Receive Maximum may send twice as much on the next connection`() {
         var client = MQTTClientHarness { $0.receiveMaximum = 2 }
         client.connect()
@@ -241,7 +241,7 @@ import Testing
     }
 
     /// [MQTT-3.1.2-26] [MQTT-3.1.2-27] [MQTT-3.3.2-11]
-    @Test func `a topic alias is a violation, for we allow none`() {
+    @Test func `a topic alias from the server is a violation, since we allow none`() {
         var client = MQTTClientHarness()
         client.connect()
         let publish = Publish(topic: "t", properties: Publish.Properties(topicAlias: 1))
@@ -290,7 +290,7 @@ import Testing
         #expect(client.connect() == ["connected session lost", "SUBSCRIBE cut", "SUBSCRIBE kept", "SUBSCRIBE new"])
     }
 
-    @Test func `when an answer to CONNECT was lost, everything wanted is subscribed again`() throws {
+    @Test func `every subscription is sent again when the answer to CONNECT was lost`() throws {
         var client = MQTTClientHarness()
         client.connect()
         try client.subscribe("a")
@@ -301,7 +301,7 @@ import Testing
         #expect(client.connect(resumed: true) == ["connected resumed", "SUBSCRIBE a"])
     }
 
-    @Test func `a CONNECT whose answer was lost may come after the next one, so everything wanted is subscribed again`()
+    @Test func `every subscription is sent again as long as a lost CONNECT may still take effect`()
         throws
     {
         var client = MQTTClientHarness()
@@ -317,7 +317,7 @@ import Testing
         #expect(client.connect(resumed: true) == ["connected resumed", "restored"])
     }
 
-    @Test func `where another server resumes the session, everything wanted is subscribed again`() throws {
+    @Test func `every subscription is sent again when another server resumes the session`() throws {
         var client = MQTTClientHarness()
         client.connect()
         try client.subscribe("a")
@@ -346,7 +346,7 @@ import Testing
     ]
 
     @Test(arguments: unavailable)
-    func `rule 19: what the server does not offer is refused without asking`(
+    func `rule 19: a subscription that the server does not offer is refused without asking`(
         properties: Connack.Properties, filter: String, code: ReasonCode
     ) throws {
         var client = MQTTClientHarness()
@@ -356,7 +356,7 @@ import Testing
         #expect(try client.subscribe(filter) == [refusal])
     }
 
-    @Test func `each filter has an identifier of its own, if the server takes any`() throws {
+    @Test func `each filter has its own subscription identifier, if the server takes any`() throws {
         var client = MQTTClientHarness()
         for filter in ["a/#", "b"] { try client.subscribe(filter) }
         client.connect()
@@ -368,7 +368,7 @@ import Testing
         #expect(client.subscribes.last?.properties.subscriptionID == nil)
     }
 
-    @Test func `many subscriptions go out in packets of a few, and a few packets at a time`() throws {
+    @Test func `many subscriptions are sent a few per packet, and a few packets at a time`() throws {
         var client = MQTTClientHarness {
             $0.filtersPerPacket = 2
             $0.maximumSubscribeRequests = 2
@@ -384,7 +384,7 @@ import Testing
     }
 
     /// [MQTT-3.8.4-6]
-    @Test func `a SUBACK that answers another number of filters is a violation`() throws {
+    @Test func `a SUBACK with the wrong number of codes is a violation`() throws {
         var client = MQTTClientHarness()
         client.connect()
         try client.subscribe("a")

@@ -3,9 +3,9 @@ import NIOCore
 import Support
 import Testing
 
-/// Rules 3, 4, 5, 7, 8, 9, 14, 17, 22 of Documentation/MQTT-rules.md, and what is accepted.
+/// Rules 3, 4, 5, 7, 8, 9, 14, 17, 22 of Documentation/MQTT-rules.md, and how messages are accepted.
 @Suite struct MQTTClientMachineOutboundTests {
-    @Test func `topics that look the same and are not have aliases of their own`() throws {
+    @Test func `topics that look alike but differ in bytes have different aliases`() throws {
         var client = MQTTClientHarness()
         client.connect(Connack.Properties(topicAliasMaximum: 2))
         for topic in ["a/caf\u{E9}", "a/cafe\u{301}", "a/cafe\u{301}"] { try client.publish("x", topic: topic) }
@@ -23,11 +23,11 @@ import Testing
             Issue.record("no insert")
             return
         }
-        #expect(stored.state == .inFlight(id(1)), "on the fast path one commit does it")
+        #expect(stored.state == .inFlight(id(1)), "the fast path needs one commit")
         #expect(client.commitAll() == ["accepted 1", "PUBLISH a id 1"])
     }
 
-    @Test func `messages that are accepted together are one commit, before whatever comes next`() throws {
+    @Test func `messages accepted together are one commit, before anything else`() throws {
         var client = MQTTClientHarness()
         client.connect()
         client.holdsCommits = true
@@ -45,11 +45,11 @@ import Testing
         let sequences = client.changes.map { change in
             if case .insert(let stored) = change { stored.sequence.rawValue } else { Int64(0) }
         }
-        #expect(sequences == [3, 4, 0], "what was accepted comes first")
+        #expect(sequences == [3, 4, 0], "accepted messages come first")
         #expect(client.commitAll() == ["accepted 3", "accepted 4", "PUBLISH c id 3", "PUBLISH d id 4"])
     }
 
-    @Test func `what was accepted is committed when the connection ends before anything followed`() throws {
+    @Test func `accepted messages are committed when the connection ends right afterwards`() throws {
         var client = MQTTClientHarness()
         client.connect()
         client.holdsCommits = true
@@ -108,7 +108,8 @@ import Testing
     }
 
     /// [MQTT-3.2.2-5]
-    @Test func `rule 3: a lost session makes what was in flight new, in front, and what was released delivered`() throws
+    @Test func `rule 3: a lost session requeues messages in flight in front, and counts released ones as delivered`()
+        throws
     {
         var client = MQTTClientHarness()
         client.connect()
@@ -132,7 +133,7 @@ import Testing
     }
 
     /// [MQTT-3.1.2-23] [MQTT-3.3.1-1] [MQTT-4.3.2-3] [MQTT-4.3.3-3] [MQTT-4.3.3-5] [MQTT-4.4.0-1] [MQTT-4.6.0-1]
-    @Test func `rule 4: resume sends again what is unacknowledged, before anything new`() throws {
+    @Test func `rule 4: a resume sends unacknowledged messages again, before new ones`() throws {
         var client = MQTTClientHarness(
             durable: MQTTClientHarness.established([.inFlight(id(7)), .released(id(3)), .inFlight(id(5))]))
         try client.publish("new")
@@ -142,11 +143,12 @@ import Testing
                 "connected resumed", "restored", "PUBREL 3", "PUBLISH 1 id 7 DUP", "PUBLISH 3 id 5 DUP",
                 "PUBLISH new id 6",
             ])
-        #expect(client.handle(.committed(CommitNumber(rawValue: 0))) == [], "and nothing is sent again on a connection")
+        #expect(
+            client.handle(.committed(CommitNumber(rawValue: 0))) == [], "nothing is sent again on the same connection")
     }
 
     /// [MQTT-3.3.1-3]
-    @Test func `a message that was assigned and never sent has no DUP`() throws {
+    @Test func `a message that has an identifier but was never sent has no DUP`() throws {
         var client = MQTTClientHarness()
         client.connect()
         client.holdsCommits = true
@@ -172,7 +174,7 @@ import Testing
     }
 
     /// [MQTT-3.3.4-7] [MQTT-4.9.0-1] [MQTT-4.9.0-2]
-    @Test func `rule 8: the server's Receive Maximum windows also what is sent again`() throws {
+    @Test func `rule 8: the server's Receive Maximum also limits messages sent again`() throws {
         var client = MQTTClientHarness(
             durable: MQTTClientHarness.established(
                 [.inFlight(id(1)), .inFlight(id(2)), .inFlight(id(3))], qos: .atLeastOnce))
@@ -198,7 +200,7 @@ import Testing
     }
 
     /// [MQTT-3.3.1-2] [MQTT-4.3.1-1]
-    @Test func `QoS 0 stays in the store until it is flushed, and is sent again if it was not`() throws {
+    @Test func `a QoS 0 message stays in the store until it is flushed, and is sent again if it was not`() throws {
         var client = MQTTClientHarness()
         client.connect()
         #expect(try client.publish("a", qos: .atMostOnce) == ["accepted 1", "PUBLISH a"])
@@ -231,7 +233,7 @@ import Testing
         #expect(client.machine.counts == .init(inFlight: 1, bytes: 5))
     }
 
-    @Test func `the expiry interval is what is left`() throws {
+    @Test func `the expiry interval sent is the time left`() throws {
         var client = MQTTClientHarness()
         try client.publish("a", expiresIn: 10_000)
         client.now = Timestamp(rawValue: client.now.rawValue + 3500)
@@ -263,7 +265,9 @@ import Testing
 
     /// [MQTT-3.2.2-11] [MQTT-3.2.2-14] [MQTT-3.2.2-15]
     @Test(arguments: limits)
-    func `rule 17: what the server cannot take is refused, or quarantined when it is found later`(limit: Limit) throws {
+    func `rule 17: a message that the server cannot take is refused, or quarantined when found later`(limit: Limit)
+        throws
+    {
         var online = MQTTClientHarness()
         online.connect(resumed: false, limit.properties)
         var actions: [MQTTClientMachine.Action] = []
@@ -299,7 +303,7 @@ import Testing
         #expect(client.machine.counts == .init())
     }
 
-    @Test func `a full outbox refuses, by count and by bytes`() throws {
+    @Test func `a full outbox refuses messages, by count and by bytes`() throws {
         var few = MQTTClientHarness { $0.outboxMaxMessages = 1 }
         try few.publish("a")
         #expect(throws: MQTTClientMachine.PublishError.outboxFull) { try few.publish("b") }
@@ -308,7 +312,7 @@ import Testing
         #expect(throws: MQTTClientMachine.PublishError.outboxFull) { try small.publish("b") }
     }
 
-    @Test func `a store without room forgets the message, and the rest goes on`() throws {
+    @Test func `a message without room in the store is not accepted, and the rest goes on`() throws {
         var client = MQTTClientHarness()
         client.connect()
         client.holdsCommits = true
@@ -320,7 +324,7 @@ import Testing
         #expect(client.machine.counts == .init(inFlight: 1, bytes: 2))
     }
 
-    @Test func `a queued message gets no identifier before its insert is durable, for it may be refused`() throws {
+    @Test func `a queued message gets no identifier before its insert is durable`() throws {
         var client = MQTTClientHarness()
         client.connect(resumed: false, Connack.Properties(receiveMaximum: 1))
         try client.publish("a")
@@ -332,12 +336,12 @@ import Testing
         #expect(client.machine.counts == .init())
     }
 
-    @Test func `what does not fit into the read-ahead is loaded from the store when there is room`() throws {
+    @Test func `messages beyond the read-ahead are loaded from the store when there is room`() throws {
         var client = MQTTClientHarness { $0.readAheadMessages = 2 }
         for payload in ["a", "b", "c", "d"] { try client.publish(payload) }
         #expect(
             client.connect() == ["connected", "restored", "load after 2", "PUBLISH a id 1", "PUBLISH b id 2"])
-        #expect(try client.publish("e") == ["accepted 5"], "not before what is in the store")
+        #expect(try client.publish("e") == ["accepted 5"], "not before the messages in the store")
         let stored = ["c", "d", "e"].enumerated().map { offset, payload in
             StoredMessage(
                 sequence: MessageSequence(rawValue: Int64(3 + offset)),
@@ -347,7 +351,7 @@ import Testing
         #expect(try client.publish("f") == ["accepted 6", "PUBLISH f id 6"])
     }
 
-    @Test func `what a load brings that was under way when the session was lost is not used`() throws {
+    @Test func `a load that was under way when the session was lost is repeated`() throws {
         var client = MQTTClientHarness(
             durable: DurableSession(
                 established: true, nextSequence: MessageSequence(rawValue: 3),
@@ -364,7 +368,7 @@ import Testing
         #expect(client.handle(.loaded(stored)) == ["PUBLISH 1 id 2", "PUBLISH b id 3"])
     }
 
-    @Test func `what was in flight before a start waits until it is known what is before it in the queue`() throws {
+    @Test func `a message in flight before a restart waits until the messages before it are known`() throws {
         var client = MQTTClientHarness(
             durable: DurableSession(
                 established: true, nextSequence: MessageSequence(rawValue: 4),
@@ -403,7 +407,7 @@ import Testing
         #expect(try client.publish("b") == ["accepted 4", "PUBLISH b id 3"], "a freed identifier rests")
     }
 
-    @Test func `unknown acknowledgements do no harm`() throws {
+    @Test func `unknown acknowledgements change nothing`() throws {
         var client = MQTTClientHarness()
         client.connect()
         #expect(client.server(.puback(answer(9))) == [])
@@ -447,7 +451,7 @@ import Testing
         let goodbye = Packet.disconnect(Disconnect(reasonCode: code))
         client.server(goodbye)
         client.handle(.connectionClosed)
-        #expect(client.connect(resumed: true).last == "PUBLISH good id 1 DUP", "now one by one")
+        #expect(client.connect(resumed: true).last == "PUBLISH good id 1 DUP", "messages are now sent one by one")
         #expect(client.server(.puback(answer(1))) == ["delivered 1 00", "PUBLISH bad id 2 DUP"])
         #expect(client.server(goodbye).contains("rejected 2 \(MQTTClientHarness.hex(code))"))
         client.handle(.connectionClosed)

@@ -4,7 +4,7 @@ import Testing
 
 @Suite struct MQTTClientMachinePacketIDTests {
     /// [MQTT-2.2.1-3] [MQTT-4.3.2-1] [MQTT-4.3.3-1]
-    @Test func `all 65,535 identifiers are given out once, in turn, and then none`() {
+    @Test func `all 65,535 identifiers are allocated once, in turn, and then none`() {
         var allocator = PacketIDAllocator()
         for value in 1...UInt16.max { #expect(allocator.allocate()?.rawValue == value) }
         #expect(allocator.allocate() == nil)
@@ -26,7 +26,7 @@ import Testing
         #expect(allocator.allocate() == id(1))
     }
 
-    @Test func `rule 6: identifiers of requests are free when the connection closes, those in flight are not`() throws {
+    @Test func `rule 6: a closed connection frees the identifiers of requests, not those in flight`() throws {
         var client = MQTTClientHarness()
         client.connect()
         try client.subscribe("a")
@@ -37,7 +37,7 @@ import Testing
         #expect(used() == [2])
         client.connect()
         client.server(.suback(Suback(packetID: id(3), reasonCodes: [.success])))
-        #expect(used().isEmpty, "and none after a lost session")
+        #expect(used().isEmpty, "none is used after a lost session")
     }
 
     @Test func `an identifier that the server calls in use is not used again`() throws {
@@ -48,7 +48,7 @@ import Testing
         #expect(client.machine.packetIDs.isUsed(id(1)))
     }
 
-    /// 0002: the server takes what has the same identifier for the same message.
+    /// Decision 0002: the server takes a packet with the same identifier for the same message.
     @Test func `the identifier of a QoS 2 message that the server may hold is not used again in this session`() throws {
         var client = MQTTClientHarness()
         client.connect()
@@ -68,7 +68,7 @@ import Testing
         #expect(restarted.publishes.map(\.packetID) == [id(2)])
         restarted.handle(.connectionClosed)
         restarted.connect()
-        #expect(!restarted.machine.packetIDs.isUsed(id(1)), "the server's new session has none")
+        #expect(!restarted.machine.packetIDs.isUsed(id(1)), "no identifier is used in the server's new session")
         #expect(restarted.changes.contains(.freeRetiredIdentifiers))
     }
 

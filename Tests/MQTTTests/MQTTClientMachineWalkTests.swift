@@ -81,7 +81,7 @@ extension MQTTClientWorld {
         }
         checkTaken()
         if server.outgoingCount != 0 { problems.append("the server waits for \(server.outgoingCount) answers") }
-        // Identifiers of a session that the server lost unnoticed may be left; the server's next use of them clears them.
+        // Identifiers of a session that the server lost unnoticed may be left; they are cleared when used again.
         if server.epoch == 1, !store.inboundIDs.isEmpty {
             problems.append("inbound identifiers left: \(store.inboundIDs)")
         }
@@ -93,7 +93,7 @@ extension MQTTClientWorld {
 
     /// [MQTT-4.1.0-1]
     @Test(arguments: seeds)
-    func `nothing accepted is lost, QoS 2 arrives once, in order, whatever is cut or killed`(seed: UInt64) {
+    func `no accepted message is lost, and QoS 2 arrives once and in order, whatever is cut or killed`(seed: UInt64) {
         walk(MQTTClientWorld(seed: seed), seed)
     }
 
@@ -103,12 +103,12 @@ extension MQTTClientWorld {
     }
 
     @Test(arguments: seeds)
-    func `the same holds when every connection may have the other version`(seed: UInt64) {
+    func `the same holds when the version may change with every connection`(seed: UInt64) {
         walk(MQTTClientWorld(seed: seed, version: nil), seed)
     }
 
     @Test(arguments: seeds)
-    func `the same holds when the server restores what was finished, and has no room for anything else`(seed: UInt64) {
+    func `the same holds when the server restores finished exchanges and has no room for others`(seed: UInt64) {
         walk(MQTTClientWorld(seed: seed, hasGhosts: true), seed)
     }
 
@@ -125,7 +125,7 @@ extension MQTTClientWorld {
     }
 
     @Test(arguments: 1000..<UInt64(1010), [MQTTClientMachine.OverflowBehaviour.refuse, .dropOldest, .dropNew])
-    func `at the limits of the outbox nothing accepted is lost without a word`(
+    func `no accepted message is lost silently at the limits of the outbox`(
         seed: UInt64, whenFull: MQTTClientMachine.OverflowBehaviour
     ) {
         var world = MQTTClientWorld(seed: seed, whenFull: whenFull)

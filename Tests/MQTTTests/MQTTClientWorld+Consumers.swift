@@ -2,7 +2,7 @@ import MQTT
 import NIOCore
 import Support
 
-// Two durable consumers whose filters overlap, and a program of each that takes what is in the store.
+// Two durable consumers whose filters overlap, each with a program that takes messages from the store.
 
 extension MQTTClientWorld {
     static let consumers: [(name: String, filter: String)] = [("all", "in/#"), ("one", "in/1")]
@@ -66,8 +66,8 @@ extension MQTTClientWorld {
         handle(.resumeCollecting)
     }
 
-    /// Everything that the server has sent in its present session came to everybody who wants it: once with QoS 2, and in
-    /// order.
+    /// Everything that the server has sent in its present session reached every consumer that wants it: once with
+    /// QoS 2, and in order.
     mutating func checkTaken() {
         for consumer in Self.consumers {
             guard let name = ConsumerName(consumer.name) else { continue }

@@ -5,7 +5,7 @@ import Vocabulary
 
 /// The machine, a model store and a model server, joined by a network and a disk that a test moves step by step.
 ///
-///     machine ──commit, load──▶ disk (a queue) ──▶ store        killed: the queue is lost, the machine starts anew
+///     machine ──commit, load──▶ disk (a queue) ──▶ store        killed: the queue is lost, the machine restarts
 ///     machine ◀──committed── notices (a queue)
 ///     machine ──send──▶ uplink ──▶ server ──▶ downlink ──▶ machine      cut: both links are lost
 struct MQTTClientWorld {
@@ -29,7 +29,7 @@ struct MQTTClientWorld {
     var downlink = ByteBuffer()
     var isOpen = false
     var wantsClose = false
-    /// The last connection ended so that the session has to begin anew.
+    /// The last connection ended in a way that makes the session start again.
     var mustBeginAnew = false
     /// With it the server restores finished exchanges now and then, and has a limit for them.
     let hasGhosts: Bool
@@ -83,7 +83,7 @@ struct MQTTClientWorld {
         }
         configuration.inboxMaxMessages = Int.random(in: 1...12, using: &random)
         configuration.inboxMaxBytes = Int.random(in: 1...200, using: &random)
-        // What is dropped never comes, and that everything comes is what is checked here.
+        // A dropped message never arrives, and here every message must arrive.
         configuration.inboxWhenFull = .withhold
         self.configuration = configuration
         machine = MQTTClientMachine(configuration: configuration)
@@ -170,7 +170,7 @@ struct MQTTClientWorld {
             published[sequence] = message
             carryOut(actions)
         } catch .outboxFull where configuration.whenFull != .dropNew && configuration.maximumAge != nil {
-            // As it should be.
+            // As it must be.
         } catch .dropped where configuration.whenFull == .dropNew {
         } catch {
             problems.append("publish: \(error)")
@@ -297,7 +297,7 @@ struct MQTTClientWorld {
         machine = MQTTClientMachine(configuration: configuration, restoring: store.session)
         mayResumeCollecting = false
         putConsumers()
-        // What was not durable was never promised.
+        // A message that was not durable was never promised.
         for sequence in published.keys where !accepted.contains(sequence) && sequence >= store.nextSequence {
             published[sequence] = nil
         }
@@ -339,7 +339,7 @@ struct MQTTClientWorld {
     /// The server has ended the connection, and all that it said before has arrived.
     private var serverCloses: Bool { server.wantsClose && downlink.readableBytes == 0 }
 
-    /// A person has the quarantine sent again or dropped, or drops something, when the disk has nothing else to do.
+    /// An operator retries or drops quarantined messages, or drops others, while the disk is idle.
     private mutating func decide() {
         guard disk.isEmpty, notices.isEmpty else { return }
         for stored in store.messages.values.sorted(by: { $0.sequence < $1.sequence }) where chance(20) {

@@ -17,7 +17,7 @@ struct OlderVersionTests {
 
     // MARK: Codec
 
-    @Test func `a server that takes both versions reads on as the CONNECT says`() throws {
+    @Test func `a server decoder for both versions adopts that of the CONNECT`() throws {
         var decoder = PacketDecoder(sender: .client, adoptsVersion: true)
         decoder.append(ByteBuffer(bytes: bytesOf("10 0D 00 04 4D 51 54 54 04 00 00 3C 00 01 61 30 03 00 01 61")))
         #expect(try decoder.next() == .connect(Connect(clientID: "a", keepAlive: 60)))
@@ -25,7 +25,7 @@ struct OlderVersionTests {
         #expect(try decoder.next() == .publish(Publish(topic: "a")))
     }
 
-    @Test func `a refusal in the form of MQTT 3.1.1 is understood by a client that speaks MQTT 5`() throws {
+    @Test func `an MQTT 5 client understands a refusal in the form of MQTT 3.1.1`() throws {
         let refusal = try decode([bytesOf("20 02 00 01")], from: .server)
         #expect(refusal == [.connack(Connack(reasonCode: .unsupportedProtocolVersion))])
     }
@@ -38,11 +38,11 @@ struct OlderVersionTests {
         .suback(Suback(packetID: id(1), reasonCodes: [.notAuthorized])),
         .subscribe(Subscribe(packetID: id(1), subscriptions: [Subscription(filter: "a", noLocal: true)])),
     ])
-    func `what MQTT 3.1.1 cannot say is found before it is encoded`(_ packet: Packet) {
+    func `a packet that MQTT 3.1.1 cannot express is rejected before encoding`(_ packet: Packet) {
         #expect(throws: UnencodablePacket.notInVersion(.threeOneOne)) { try packet.checkEncodable(as: .threeOneOne) }
     }
 
-    @Test func `no more is in flight than a server takes that cannot say how much it takes`() throws {
+    @Test func `the window is 20 for a server that cannot announce its Receive Maximum`() throws {
         var harness = Self.machine()
         harness.open()
         harness.server(.connack(Connack()))
@@ -54,21 +54,21 @@ struct OlderVersionTests {
 
     // MARK: The beginning of a session
 
-    @Test func `a session that never was begins without Clean Session, so that the server keeps it`() {
+    @Test func `a first session starts without Clean Session, so that the server keeps it`() {
         var harness = Self.machine()
         #expect(harness.open() == ["CONNECT"])
         #expect(harness.server(.connack(Connack())) == ["connected", "restored"])
         #expect(harness.changes == [.setEstablished(true), .setClientID(harness.machine.clientID)])
     }
 
-    @Test func `a session that the server has and we have not is discarded first, by a connection of its own`() {
+    @Test func `a session that only the server has is discarded first, by a separate connection`() {
         var harness = Self.machine()
         harness.machine.configuration.will = Will(topic: "w")
         harness.open()
         #expect(
             harness.server(.connack(Connack(sessionPresent: true))) == ["state mismatch", "DISCONNECT 00", "close"])
         harness.handle(.connectionClosed)
-        // As the session asks for after a mismatch.
+        // The session asks for this after a mismatch.
         #expect(harness.open(force: true) == ["CONNECT clean"])
         #expect(harness.server(.connack(Connack())) == ["discarded", "DISCONNECT 00", "close"])
         harness.handle(.connectionClosed)
@@ -100,7 +100,7 @@ struct OlderVersionTests {
         #expect(wills == [nil, Will(topic: "w")])
     }
 
-    @Test func `giving up the server's session sends again what was unanswered, as new messages`() {
+    @Test func `unanswered messages are sent as new ones after the server's session is discarded`() {
         var harness = Self.machine(established: true, [.inFlight(id(4))])
         #expect(harness.open(force: true) == ["CONNECT clean"])
         #expect(harness.changes == [.setEstablished(false)])
@@ -143,7 +143,7 @@ struct OlderVersionTests {
         #expect(harness.server(.pubcomp(answer(4))).contains("delivered 1 00"))
     }
 
-    @Test func `UNSUBACK without codes says that everything is gone, SUBACK has one error`() throws {
+    @Test func `UNSUBACK without codes means success, and SUBACK has one error code`() throws {
         var harness = Self.machine()
         harness.connect()
         #expect(try harness.subscribe("a") == ["SUBSCRIBE a"])
@@ -155,7 +155,7 @@ struct OlderVersionTests {
         #expect(harness.server(.unsuback(Unsuback(packetID: id(3), reasonCodes: []))) == ["unsubscribed b 00"])
     }
 
-    @Test func `a shared subscription is refused, since it would be another filter there`() throws {
+    @Test func `a shared subscription is refused, since it would be an ordinary filter there`() throws {
         var harness = Self.machine()
         harness.connect()
         #expect(try harness.subscribe("$share/g/a") == ["subscribed $share/g/a 9E"])
@@ -172,7 +172,7 @@ struct OlderVersionTests {
         #expect(harness.server(inbound("y", qos: .exactlyOnce, 2)) == ["received y", "PUBREC 2"])
     }
 
-    @Test func `our own window holds`() throws {
+    @Test func `our own window limits the messages in flight`() throws {
         var harness = Self.machine()
         harness.machine.configuration.maximumInFlight = 1
         harness.connect()
@@ -180,7 +180,7 @@ struct OlderVersionTests {
         #expect(try harness.publish("2") == ["accepted 2"])
     }
 
-    @Test func `a server that has no QoS 2 and answers it with PUBACK is understood, and it is told once`() throws {
+    @Test func `a PUBACK for a QoS 2 message is accepted as delivery, and reported once`() throws {
         var harness = Self.machine()
         harness.connect()
         try harness.publish("a", qos: .exactlyOnce)
@@ -193,13 +193,13 @@ struct OlderVersionTests {
         #expect(harness.server(.puback(answer(3))) == ["violation 82", "close"])
     }
 
-    @Test func `a violation closes without DISCONNECT, which would take the will back`() {
+    @Test func `a violation closes without DISCONNECT, which would discard the will`() {
         var harness = Self.machine()
         harness.connect()
         #expect(harness.server(.pingresp, .connack(Connack())) == ["violation 82", "close"])
     }
 
-    @Test func `leaving with the will closes without DISCONNECT, leaving takes it back`() {
+    @Test func `leaving with the will closes without DISCONNECT, leaving without it sends DISCONNECT`() {
         for (code, words) in [
             (ReasonCode.disconnectWithWill, ["close"]), (.normalDisconnection, ["DISCONNECT 00", "close"]),
         ] {
@@ -224,7 +224,7 @@ struct OlderVersionTests {
         }
     }
 
-    @Test func `one that was accepted for MQTT 5 is quarantined and blocks nothing`() throws {
+    @Test func `a message accepted for MQTT 5 is quarantined and blocks nothing`() throws {
         var harness = Self.machine()
         harness.machine.configuration.version = .five
         var actions: [MQTTClientMachine.Action] = []
@@ -237,7 +237,7 @@ struct OlderVersionTests {
         #expect(words.contains("PUBLISH behind id 1"))
     }
 
-    @Test func `the time that is left is not on the wire, and is still kept`() throws {
+    @Test func `the expiry is kept although it is not sent`() throws {
         var harness = Self.machine()
         try harness.publish("late", expiresIn: 1000)
         try harness.publish("in time", expiresIn: 3000)
@@ -248,7 +248,7 @@ struct OlderVersionTests {
         #expect(harness.publishes.first?.properties == Publish.Properties())
     }
 
-    @Test func `a session may go on with the other version`() throws {
+    @Test func `a session may be resumed with the other version`() throws {
         var harness = Self.machine()
         harness.connect()
         try harness.publish("x")

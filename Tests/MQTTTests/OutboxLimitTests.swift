@@ -20,7 +20,7 @@ import Testing
     @Test(arguments: [
         (Behaviour.refuse, MQTTClientMachine.PublishError.outboxFull), (.dropNew, .dropped),
     ])
-    func `a new message is refused, and nothing changes`(
+    func `a new message is refused without any change`(
         behaviour: Behaviour, error: MQTTClientMachine.PublishError
     ) throws {
         var client = Self.client(behaviour)
@@ -33,7 +33,7 @@ import Testing
         #expect(throws: error) { try small.publish("12") }
     }
 
-    @Test func `the oldest message goes when the new one is durable`() throws {
+    @Test func `the oldest message is dropped when the new one is durable`() throws {
         var client = Self.client(.dropOldest)
         for payload in ["a", "b", "c"] { try client.publish(payload) }
         #expect(try client.publish("d") == ["accepted 4", "dropped 1"])
@@ -43,7 +43,7 @@ import Testing
         #expect(client.publishes.map { String(buffer: $0.payload) } == ["b", "c", "d"])
     }
 
-    @Test func `as many of the oldest go as the bytes of the new one need`() throws {
+    @Test func `as many of the oldest messages are dropped as the new one needs bytes`() throws {
         var client = Self.client(.dropOldest, messages: 100, bytes: 20)
         for payload in ["1234", "1234", "1234"] { try client.publish(payload) }
         #expect(try client.publish("1234567890") == ["accepted 4", "dropped 1", "dropped 2"])
@@ -51,11 +51,11 @@ import Testing
         #expect(throws: MQTTClientMachine.PublishError.outboxFull, "larger than the whole outbox") {
             try client.publish(String(repeating: "x", count: 20))
         }
-        #expect(client.machine.counts.bytes == 16, "and nothing was dropped for it in vain")
+        #expect(client.machine.counts.bytes == 16, "nothing was dropped in vain")
     }
 
     @Test(arguments: [QoS.atLeastOnce, .exactlyOnce])
-    func `what is in flight, begun or quarantined is never dropped`(qos: QoS) throws {
+    func `a message in flight, released or quarantined is never dropped`(qos: QoS) throws {
         var client = Self.client(.dropOldest)
         client.connect(Connack.Properties(receiveMaximum: 2))
         try client.publish("refused", qos: qos)
@@ -66,7 +66,7 @@ import Testing
         try client.publish("b", qos: qos)
         #expect(throws: MQTTClientMachine.PublishError.outboxFull) { try client.publish("c", qos: qos) }
         client.handle(.connectionClosed)
-        #expect(throws: MQTTClientMachine.PublishError.outboxFull, "nor without a connection") {
+        #expect(throws: MQTTClientMachine.PublishError.outboxFull, "not without a connection either") {
             try client.publish("c", qos: qos)
         }
         #expect(client.machine.counts.inFlight == 2 && client.machine.counts.quarantined == 1)
@@ -80,11 +80,11 @@ import Testing
         #expect(throws: MQTTClientMachine.PublishError.outboxFull) { try client.publish("c", qos: .atMostOnce) }
     }
 
-    @Test func `a message of which nobody was told yet stays until it is durable`() throws {
+    @Test func `a message not yet accepted is not dropped before it is durable`() throws {
         var client = Self.client(.dropOldest, messages: 2)
         client.holdsCommits = true
         for payload in ["a", "b", "c"] { #expect(try client.publish(payload) == ["commit"]) }
-        #expect(client.machine.counts.queued == 3, "one too many for the moment")
+        #expect(client.machine.counts.queued == 3, "one message over the limit for the moment")
         #expect(client.commitAll() == ["accepted 1", "accepted 2", "accepted 3", "dropped 1", "commit"])
         #expect(client.machine.counts.queued == 2)
     }
@@ -99,7 +99,7 @@ import Testing
         #expect(client.machine.counts.queued == 2)
     }
 
-    @Test func `a disk that hangs does not let the queue grow without end`() throws {
+    @Test func `a disk that hangs does not let the queue grow without limit`() throws {
         var client = MQTTClientHarness {
             $0.whenFull = .dropOldest
             $0.outboxMaxMessages = 2
@@ -110,7 +110,7 @@ import Testing
         #expect(throws: MQTTClientMachine.PublishError.outboxFull) { try client.publish("f") }
     }
 
-    @Test func `after a start the oldest are found in the store`() throws {
+    @Test func `the oldest messages are loaded from the store after a restart`() throws {
         let stored = (1...3).map { number in
             StoredMessage(
                 sequence: MessageSequence(rawValue: number),
@@ -138,16 +138,18 @@ import Testing
             client.connect(resumed: true) == [
                 "connected resumed", "restored", "too old 2", "PUBLISH sent id 1 DUP", "PUBLISH young id 2",
             ])
-        #expect(client.publishes.allSatisfy { $0.properties.messageExpiryInterval == nil }, "the age is our own affair")
+        #expect(
+            client.publishes.allSatisfy { $0.properties.messageExpiryInterval == nil },
+            "the maximum age is not sent to the server")
     }
 
-    @Test func `without a connection the head of the queue is looked at when time has passed`() throws {
+    @Test func `the head of the queue expires without a connection`() throws {
         var client = MQTTClientHarness { $0.maximumAge = 60_000 }
         try client.publish("a")
         try client.publish("b", expiresIn: 5000)
         try client.publish("c", expiresIn: 5000)
         client.now = Timestamp(rawValue: client.now.rawValue + 10_000)
-        #expect(client.handle(.timePassed) == [], "it does not look behind the first one")
+        #expect(client.handle(.timePassed) == [], "only the first message is looked at")
         client.now = Timestamp(rawValue: client.now.rawValue + 50_000)
         #expect(client.handle(.timePassed) == ["too old 1", "expired 2", "expired 3"])
         #expect(client.machine.counts == .init())
@@ -168,7 +170,7 @@ import Testing
     }
 
     @Test(arguments: [Int64(40 * 365 * 86_400_000), -3_600_000])
-    func `a clock that is set makes nothing older or younger`(step: Int64) throws {
+    func `a clock that is set does not change the age of messages`(step: Int64) throws {
         var client = MQTTClientHarness { $0.maximumAge = 60_000 }
         try client.publish("old")
         try client.publish("expires", expiresIn: 60_000)
@@ -183,7 +185,7 @@ import Testing
         #expect(client.handle(.timePassed) == ["too old 1", "expired 2"])
     }
 
-    @Test func `a clock that is set makes no key older, when all else is delivered`() throws {
+    @Test func `a clock that is set moves the times of keys even without messages`() throws {
         var client = MQTTClientHarness(durable: DurableSession(hasKeys: true))
         let range = Timestamp(rawValue: 0)...client.now
         client.handle(.clockStepped(by: 86_400_000, acceptedWithin: range))
@@ -202,10 +204,10 @@ import Testing
         client.server(.puback(answer(1)))
         #expect(client.machine.oldestAcceptance == Timestamp(rawValue: start.rawValue + 1000))
         client.server(.puback(answer(2, .notAuthorized)))
-        #expect(client.machine.oldestAcceptance == nil, "a quarantined one waits for a person")
+        #expect(client.machine.oldestAcceptance == nil, "a quarantined message waits for an operator")
     }
 
-    @Test func `a quarantined message whose time is up is not sent again, and stays until somebody drops it`() throws {
+    @Test func `a quarantined message that has expired cannot be retried, and stays until it is dropped`() throws {
         var client = MQTTClientHarness()
         client.connect()
         try client.publish("a", expiresIn: 60_000)

@@ -3,7 +3,7 @@ import Testing
 
 struct PacketTopicTests {
     @Test(arguments: ["a", "/", "a/b", "a//b", " ", "$SYS/x", "$share/g/a", "a b/é"])
-    func `these are topic names`(_ name: String) throws {
+    func `a valid topic name is accepted`(_ name: String) throws {
         #expect(try TopicName(name).string == name)
     }
 
@@ -11,7 +11,7 @@ struct PacketTopicTests {
     @Test(arguments: [
         ("", InvalidTopic.empty), ("a/+", .wildcardInName), ("#", .wildcardInName), ("a+b", .wildcardInName),
     ])
-    func `these are no topic names`(_ name: String, _ error: InvalidTopic) {
+    func `an invalid topic name is refused`(_ name: String, _ error: InvalidTopic) {
         #expect(throws: error) { try TopicName(name) }
     }
 
@@ -19,7 +19,7 @@ struct PacketTopicTests {
         "a", "#", "+", "/", "a/#", "a/+", "+/a/#", "+/+", "/+", "a//#", "$SYS/#", "$share", "$shared/a/b",
         "$share/g/a", "$share/g/#", "$share/g//", "$share/g/+/b",
     ])
-    func `these are topic filters`(_ filter: String) throws {
+    func `a valid topic filter is accepted`(_ filter: String) throws {
         #expect(try TopicFilter(filter).string == filter)
     }
 
@@ -32,7 +32,7 @@ struct PacketTopicTests {
         ("$share//a", .invalidShare), ("$share/g+/a", .invalidShare), ("$share/#/a", .invalidShare),
         ("$share/g/a#", .misplacedWildcard),
     ])
-    func `these are no topic filters`(_ filter: String, _ error: InvalidTopic) {
+    func `an invalid topic filter is refused`(_ filter: String, _ error: InvalidTopic) {
         #expect(throws: error) { try TopicFilter(filter) }
     }
 
@@ -47,7 +47,7 @@ struct PacketTopicTests {
         #expect(throws: InvalidTopic.containsNull) { try TopicFilter("a\0/#") }
     }
 
-    /// The examples of 4.7.1 and 4.7.2, and what stands next to them.
+    /// The examples of 4.7.1 and 4.7.2, and cases close to them.
     @Test(arguments: [
         ("sport/tennis/player1/#", "sport/tennis/player1"), ("sport/tennis/player1/#", "sport/tennis/player1/ranking"),
         ("sport/tennis/player1/#", "sport/tennis/player1/score/wimbledon"), ("sport/#", "sport"), ("sport/#", "sport/"),
@@ -57,7 +57,7 @@ struct PacketTopicTests {
         ("$SYS/monitor/+", "$SYS/monitor/Clients"), ("a/+", "a/$b"), ("a/#", "a/$b"), ("$share/g/a/+", "a/b"),
         ("$share/g/#", "a"), ("é", "é"),
     ])
-    func `these filters match`(_ filter: String, _ topic: String) throws {
+    func `a filter matches these topics`(_ filter: String, _ topic: String) throws {
         #expect(try TopicFilter(filter).matches(topic: topic))
     }
 
@@ -69,11 +69,11 @@ struct PacketTopicTests {
         ("$share/g/#", "$SYS/a"), ("$share/g/a", "$share/g/a"), ("$share/g/a", "g/a"), ("a", ""), ("#", ""),
         ("\u{E9}", "e\u{301}"),
     ])
-    func `these filters do not match`(_ filter: String, _ topic: String) throws {
+    func `a filter does not match these topics`(_ filter: String, _ topic: String) throws {
         #expect(try !TopicFilter(filter).matches(topic: topic))
     }
 
-    @Test func `a filter tells whether it is shared, and whether it has wildcards`() throws {
+    @Test func `a filter knows whether it is shared, and whether it has wildcards`() throws {
         let shared = try TopicFilter("$share/group/a/#")
         #expect(shared.isShared && shared.hasWildcard)
         let plain = try TopicFilter("$shared/a")
@@ -98,7 +98,7 @@ struct PacketReasonCodeTests {
         #expect(ReasonCode(rawValue: 0x80).isError)
     }
 
-    @Test func `0 is no packet identifier`() {
+    @Test func `0 is not a packet identifier`() {
         #expect(PacketID(rawValue: 0) == nil)
         #expect(identifier(1) < identifier(65_535))
     }

@@ -101,7 +101,7 @@ enum PropertyPlace: CaseIterable {
 
 struct PropertyTests {
     @Test(arguments: PropertyRow.all, PropertyPlace.allCases)
-    func `a property is taken where the standard has it, kept, and refused elsewhere`(
+    func `a property is accepted and kept where the standard allows it, and refused elsewhere`(
         _ row: PropertyRow, _ place: PropertyPlace
     ) throws {
         let bytes = place.packet(with: row.bytes)
@@ -116,7 +116,7 @@ struct PropertyTests {
     }
 
     @Test(arguments: PropertyRow.all, PropertyPlace.allCases)
-    func `a property that is there twice is a protocol error unless it may repeat`(
+    func `a property that occurs twice is a protocol error unless it may repeat`(
         _ row: PropertyRow, _ place: PropertyPlace
     ) throws {
         guard row.places.contains(place) else { return }

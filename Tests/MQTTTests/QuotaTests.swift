@@ -11,14 +11,14 @@ struct QuotaTests {
     }
 
     @Test(arguments: [QoS.atLeastOnce, .exactlyOnce])
-    func `a message that is refused waits until the server has shown that it goes on, and is quarantined then`(
+    func `a refused message is quarantined once the server has shown that the connection goes on`(
         qos: QoS
     ) throws {
         var client = MQTTClientHarness()
         client.connect(Connack.Properties(receiveMaximum: 1))
         try client.publish("a", qos: qos)
         try client.publish("b", qos: qos)
-        #expect(client.server(Self.refusal(1, qos)) == ["PINGREQ"], "nothing follows it meanwhile")
+        #expect(client.server(Self.refusal(1, qos)) == ["PINGREQ"], "no message is sent meanwhile")
         #expect(client.machine.counts == .init(queued: 2, bytes: 4))
         #expect(client.server(.pingresp) == ["rejected 1 97", "PUBLISH b id 2"])
         #expect(client.machine.counts == .init(inFlight: 1, quarantined: 1, bytes: 4))
@@ -27,7 +27,7 @@ struct QuotaTests {
         #expect(client.connect(resumed: true) == ["connected resumed", "restored", "PUBLISH b id 2 DUP"])
     }
 
-    @Test func `a heartbeat that was asked for before proves nothing`() throws {
+    @Test func `the answer to an earlier PINGREQ proves nothing`() throws {
         var client = MQTTClientHarness()
         client.connect()
         try client.publish("a")
@@ -38,7 +38,7 @@ struct QuotaTests {
     }
 
     @Test(arguments: [QoS.atLeastOnce, .exactlyOnce])
-    func `a message that is refused with the connection goes out as a new one, in its place, and fewer at once`(
+    func `a message refused with the connection is sent as a new one, in its place, in a smaller window`(
         qos: QoS
     ) throws {
         var client = MQTTClientHarness()
@@ -56,7 +56,7 @@ struct QuotaTests {
             ])
     }
 
-    @Test func `after a crash in between it is a new message, too`() throws {
+    @Test func `a refused QoS 2 message is durably a new one before the connection ends`() throws {
         var client = MQTTClientHarness()
         client.connect()
         try client.publish("a", qos: .exactlyOnce)
@@ -64,7 +64,7 @@ struct QuotaTests {
         #expect(client.changes.last == .unassign(MessageSequence(rawValue: 1)))
     }
 
-    @Test func `what waits keeps its place among messages of QoS 0`() throws {
+    @Test func `a refused message keeps its place among messages of QoS 0`() throws {
         var client = MQTTClientHarness()
         client.connect(Self.window)
         try client.publish("a")
@@ -86,7 +86,7 @@ struct QuotaTests {
                 topic: "t", payload: ByteBuffer(string: number == 1 ? "a" : "b"), qos: .exactlyOnce))
     }
 
-    /// Refuses the first message of each connection and closes, until the session begins anew.
+    /// Refuses the first message of each connection and closes, until the session is discarded.
     private func stuck(_ client: inout MQTTClientHarness, connections: Int) -> [[Remedy]] {
         var remedies: [[Remedy]] = []
         for _ in 0..<connections {
@@ -102,7 +102,7 @@ struct QuotaTests {
         return remedies
     }
 
-    @Test func `after three resumed connections that took nothing the session begins anew`() throws {
+    @Test func `a session is discarded after three resumed connections that took nothing`() throws {
         var client = MQTTClientHarness()
         client.connect(Self.window)
         client.handle(.connectionClosed)
@@ -113,16 +113,16 @@ struct QuotaTests {
         #expect(client.handle(.loaded(Self.queue)) == ["PUBLISH a id 5", "PUBLISH b id 6"])
         client.server(.pubrec(answer(5)), .pubrec(answer(6)))
         client.server(.pubcomp(answer(5)), .pubcomp(answer(6)))
-        #expect(client.machine.counts == .init(), "and nothing was set aside")
+        #expect(client.machine.counts == .init(), "nothing was quarantined")
     }
 
-    @Test func `a server that takes some of them is asked for fewer, and keeps the session`() throws {
+    @Test func `a server that takes some messages gets a smaller window and keeps the session`() throws {
         var client = MQTTClientHarness()
         client.connect(Self.window)
         for payload in 1...40 { try client.publish("\(payload)") }
         var windows: [[Remedy]] = []
         while client.machine.counts.inFlight > 0 || client.machine.counts.queued > 0, windows.count < 40 {
-            // It has room for two at a time.
+            // The server has room for two at a time.
             let waiting = client.publishes.compactMap(\.packetID)
             client.publishes = []
             client.server(.puback(Acknowledgement(packetID: waiting[0])))
@@ -138,7 +138,7 @@ struct QuotaTests {
         #expect(client.machine.counts == .init())
     }
 
-    @Test func `a window that was too large is tried again after a connection that ended otherwise`() throws {
+    @Test func `a window that was too large is tried again after a connection ended for another reason`() throws {
         var client = MQTTClientHarness()
         client.connect(Self.window)
         for payload in 1...9 { try client.publish("\(payload)") }
@@ -151,7 +151,7 @@ struct QuotaTests {
         }
     }
 
-    @Test func `a server that refuses in a new session, too, has one message at a time set aside`() throws {
+    @Test func `a server that also refuses in a new session has one message quarantined`() throws {
         var client = MQTTClientHarness()
         client.connect(Self.window)
         client.handle(.connectionClosed)
@@ -182,7 +182,7 @@ struct QuotaTests {
         #expect(client.server(.pingresp) == ["announced p 97"])
     }
 
-    @Test func `a DISCONNECT after the refusal says it in words, and leads to the same`() throws {
+    @Test func `a DISCONNECT after the refusal shrinks the window, and its reason says so`() throws {
         var client = MQTTClientHarness()
         client.connect(Self.window)
         try client.publish("a")

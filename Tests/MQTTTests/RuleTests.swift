@@ -21,7 +21,7 @@ import Testing
 /// | 12 | PUBACK means ownership | here |
 /// | 13 | inbound QoS 2 | MQTTClientMachineConnectionTests `rule 13`, and the two below it; CutTests |
 /// | 14 | acknowledgements of dead connections | MQTTClientMachineOutboundTests `rule 14`; here for inbound ones |
-/// | 15 | topic aliases | here; MQTTClientMachineConnectionTests `a topic alias is a violation` |
+/// | 15 | topic aliases | here; MQTTClientMachineConnectionTests `a topic alias from the server` |
 /// | 16 | ping on silence of either side | SessionCoreTests/HeartbeatTests `rule 16` |
 /// | 17 | the server's limits | MQTTClientMachineOutboundTests `rule 17`; here on replay |
 /// | 18 | Assigned Client Identifier | MQTTClientMachineConnectionTests `rule 18` |
@@ -33,7 +33,7 @@ import Testing
 /// | 24 | after DISCONNECT | MQTTClientMachineConnectionTests `rule 24` |
 struct RuleTests {
     /// [MQTT-4.3.3-6]
-    @Test func `rule 5: what was released is never published again, whatever the server answers`() throws {
+    @Test func `rule 5: a released message is never published again, whatever the server answers`() throws {
         var client = MQTTClientHarness()
         client.connect()
         try client.publish("a", qos: .exactlyOnce)
@@ -47,12 +47,12 @@ struct RuleTests {
     }
 
     /// [MQTT-4.3.2-4] [MQTT-4.3.3-8]
-    @Test func `rule 12: what a message leads to is durable before it is acknowledged`() {
+    @Test func `rule 12: the effects of a message are durable before it is acknowledged`() {
         var client = MQTTClientHarness()
         client.connect()
         client.holdsCommits = true
         #expect(client.server(inbound("a", qos: .exactlyOnce, 1)) == ["received a", "commit"])
-        // What comes behind it waits for the same disk.
+        // The next message waits for the same disk.
         #expect(client.server(inbound("b", qos: .atLeastOnce, 2)) == ["received b"])
         #expect(client.commitAll() == ["PUBREC 1", "PUBACK 2"])
     }
@@ -75,7 +75,7 @@ struct RuleTests {
     }
 
     /// [MQTT-3.2.2-17] [MQTT-3.3.2-8] [MQTT-3.3.2-9]
-    @Test func `rule 15: a topic is sent once and its alias from then on, within the server's maximum`() throws {
+    @Test func `rule 15: a topic is sent once, then its alias, within the server's maximum`() throws {
         var client = MQTTClientHarness()
         client.connect(Connack.Properties(topicAliasMaximum: 2))
         for topic in ["first", "second", "third", "first", "third", "second", "t"] {
@@ -86,7 +86,7 @@ struct RuleTests {
     }
 
     /// [MQTT-3.2.2-18] [MQTT-3.3.2-7]
-    @Test func `rule 15: aliases die with the connection, and what is sent again has its topic`() throws {
+    @Test func `rule 15: aliases end with the connection, and a message sent again has its topic`() throws {
         var client = MQTTClientHarness()
         client.connect(Connack.Properties(topicAliasMaximum: 10))
         try client.publish("x", topic: "first")
@@ -110,7 +110,7 @@ struct RuleTests {
 
     // MARK: Rules 17, 19, 22
 
-    @Test func `rule 17: a server that takes less after a resume is not sent what it took before`() throws {
+    @Test func `rule 17: a server that takes less after a resume is not sent more than that`() throws {
         var client = MQTTClientHarness()
         client.connect()
         try client.publish("twice", qos: .exactlyOnce)
@@ -121,7 +121,9 @@ struct RuleTests {
     }
 
     /// [MQTT-3.8.3-4]
-    @Test func `rule 19: SUBSCRIBE has no Subscription Identifier, so no server can lack them`() throws {
+    @Test func `rule 19: a server without Subscription Identifiers is subscribed to, a shared filter without No Local`()
+        throws
+    {
         var client = MQTTClientHarness()
         client.connect(Connack.Properties(subscriptionIDsAvailable: false))
         #expect(try client.subscribe("a") == ["SUBSCRIBE a"])
@@ -145,7 +147,7 @@ struct RuleTests {
 
     // MARK: Request and response (4.10)
 
-    @Test func `what belongs to a request passes both ways`() throws {
+    @Test func `the properties of a request are passed in both directions`() throws {
         let properties = Publish.Properties(
             payloadFormat: .utf8, responseTopic: "answers/me", correlationData: ByteBuffer(string: "42"),
             userProperties: [UserProperty(name: "a", value: "b"), UserProperty(name: "a", value: "c")],

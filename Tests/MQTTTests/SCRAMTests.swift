@@ -23,7 +23,7 @@ struct SHA256Tests {
             "41edece42d63e8d9bf515a9ba6932e1c20cbc9f5a5d134645adb5db1b9737ea3"
         ),
     ])
-    func `hashes as the standard does`(text: String, digest: String) {
+    func `hashes as FIPS 180-4 does`(text: String, digest: String) {
         #expect(hex(SHA256.hash(Array(text.utf8))) == digest)
     }
 
@@ -42,7 +42,7 @@ struct SHA256Tests {
             "60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54"
         ),
     ])
-    func `codes messages as RFC 4231 does`(key: [UInt8], message: String, code: String) {
+    func `authenticates messages as RFC 4231 does`(key: [UInt8], message: String, code: String) {
         #expect(hex(SHA256.HMAC(key: key).code(of: Array(message.utf8))) == code)
     }
 
@@ -55,7 +55,7 @@ struct SHA256Tests {
     }
 
     @Test(arguments: ["Z", "Zg", "Zg=", "Zh==", "Z===", "====", "Zg==Zg==", "Zm9 ", "Zm9v=", "Zg==\n"])
-    func `what is not Base64 is nothing`(text: String) {
+    func `text that is not Base64 is not decoded`(text: String) {
         #expect(Base64.decode(text) == nil)
     }
 }
@@ -83,7 +83,7 @@ struct SCRAMTests {
         try client.verify(Array((Self.serverFinal + ",x=extension").utf8))
     }
 
-    @Test func `what would end a name is escaped, and nonces are not repeated`() {
+    @Test func `a user name is escaped, and nonces are not repeated`() {
         let client = SCRAMClient(username: "a=b,c", nonce: "x")
         #expect(client.clientFirst == Array("n,,n=a=3Db=2Cc,r=x".utf8))
         #expect(SCRAMClient.randomNonce() != SCRAMClient.randomNonce())
@@ -103,7 +103,7 @@ struct SCRAMTests {
     ]
 
     @Test(arguments: wrongChallenges)
-    func `a challenge that is wrong is refused with a sentence`(serverFirst: LongText, sentence: String) {
+    func `an invalid challenge is refused with a sentence`(serverFirst: LongText, sentence: String) {
         var client = Self.client()
         #expect {
             try client.challenge(Array(serverFirst.text.utf8))
@@ -117,7 +117,7 @@ struct SCRAMTests {
         _ = try client.challenge(Array("r=\(nonce),s=Zg==,i=\(iterations)".utf8))
     }
 
-    @Test func `a challenge may be as long and take as long as is allowed, and no longer`() throws {
+    @Test func `a challenge is accepted up to the limits on its nonce and iterations`() throws {
         try Self.challenge(length: 1024)
         #expect(throws: SCRAMClient.Failure.malformed("the server's nonce is too long")) {
             try Self.challenge(length: 1025)
@@ -128,7 +128,7 @@ struct SCRAMTests {
         }
     }
 
-    @Test func `a server that says no at the end is believed`() throws {
+    @Test func `a refusal in the last message is reported`() throws {
         var client = Self.client()
         _ = try client.challenge(Array(Self.serverFirst.utf8))
         _ = client.respond(with: Self.key)
@@ -138,14 +138,14 @@ struct SCRAMTests {
     @Test(arguments: [
         "v=7rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=", "v=6rri", "v=", "", "x",
     ])
-    func `a server that proves nothing is not believed`(serverFinal: String) throws {
+    func `a server without a valid proof is not trusted`(serverFinal: String) throws {
         var client = Self.client()
         _ = try client.challenge(Array(Self.serverFirst.utf8))
         _ = client.respond(with: Self.key)
         #expect(throws: SCRAMClient.Failure.notProven) { try client.verify(Array(serverFinal.utf8)) }
     }
 
-    @Test func `no step can be left out or be repeated`() throws {
+    @Test func `no step can be skipped or repeated`() throws {
         var client = Self.client()
         #expect(client.respond(with: Self.key) == nil)
         #expect(throws: SCRAMClient.Failure.notProven) { try client.verify(Array(Self.serverFinal.utf8)) }
@@ -205,7 +205,7 @@ struct SCRAMTests {
             (serverFinal.replacingFirst("6", "7"), SCRAMClient.method), (serverFinal, nil), (nil, SCRAMClient.method),
             (serverFinal, "OTHER"),
         ] as [(String?, String?)])
-    func `a CONNACK without the right proof is no connection`(data: String?, method: String?) throws {
+    func `a CONNACK without the right proof does not connect`(data: String?, method: String?) throws {
         var (client, _) = Self.opened()
         try client.publish("secret")
         client.server(Self.auth(.continueAuthentication, Self.serverFirst))
@@ -216,7 +216,7 @@ struct SCRAMTests {
         #expect(client.publishes.isEmpty)
     }
 
-    @Test func `a server that leaves out the challenge is not believed`() {
+    @Test func `a server that skips the challenge is not trusted`() {
         var (client, _) = Self.opened()
         #expect(
             client.server(Self.connack(Self.serverFinal))
@@ -229,19 +229,19 @@ struct SCRAMTests {
         auth(.continueAuthentication, serverFirst, method: "OTHER"),
         auth(.continueAuthentication, serverFirst, method: nil),
     ])
-    func `AUTH that is out of turn, or of another method, is a violation`(packet: Packet) {
+    func `an AUTH out of turn, or of another method, is a violation`(packet: Packet) {
         var (client, _) = Self.opened()
         #expect(client.server(packet) == ["violation 82", "DISCONNECT 82", "close"])
     }
 
-    @Test func `a refusal after the proof is told as every refusal`() {
+    @Test func `a refusal after the proof is reported like any other`() {
         var (client, _) = Self.opened()
         client.server(Self.auth(.continueAuthentication, Self.serverFirst))
         client.handle(.keyDerived(Self.key))
         #expect(client.server(.connack(Connack(reasonCode: .notAuthorized))) == ["refused 87", "close"])
     }
 
-    @Test func `a new credential is taken to the server on the same connection, while messages go on`() throws {
+    @Test func `a new credential is sent on the same connection while messages go on`() throws {
         var client = Self.connected()
         #expect(client.handle(.reauthenticate(Self.client())) == ["AUTH 19 n,,n=user,r=\(Self.nonce)"])
         #expect(!client.machine.canReauthenticate)
@@ -251,7 +251,9 @@ struct SCRAMTests {
         #expect(client.handle(.keyDerived(Self.key)) == ["AUTH 18 \(Self.clientFinal)"])
         #expect(client.server(Self.auth(.success, Self.serverFinal)) == ["reauthenticated"])
         #expect(client.machine.canReauthenticate)
-        #expect(client.server(Self.auth(.success, Self.serverFinal)).first == "violation 82", "nobody asked")
+        #expect(
+            client.server(Self.auth(.success, Self.serverFinal)).first == "violation 82",
+            "no authentication was under way")
     }
 
     /// [MQTT-4.12.1-2]

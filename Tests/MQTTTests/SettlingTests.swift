@@ -13,7 +13,7 @@ import Testing
         #expect(client.handle(.disconnect(.normalDisconnection)) == ["DISCONNECT 00", "close"])
     }
 
-    @Test func `what is in flight is finished first, and what comes waits for the next connection`() throws {
+    @Test func `messages in flight are finished first, and new ones wait for the next connection`() throws {
         var client = MQTTClientHarness()
         client.connect()
         try client.publish("a")
@@ -34,16 +34,16 @@ import Testing
             ])
     }
 
-    @Test func `what is let through and waits for the disk is still sent`() throws {
+    @Test func `a message that waits for the disk is still sent`() throws {
         var client = MQTTClientHarness()
         client.connect()
         client.holdsCommits = true
         try client.publish("a")
-        #expect(client.handle(.settle).isEmpty, "the ping proves what is before it")
+        #expect(client.handle(.settle).isEmpty, "the ping has to follow the message")
         #expect(client.commitAll() == ["accepted 1", "PUBLISH a id 1", "PINGREQ"])
     }
 
-    @Test func `acknowledgements that wait for the disk go before the ping`() {
+    @Test func `acknowledgements that wait for the disk are sent before the ping`() {
         var client = MQTTClientHarness()
         client.connect()
         client.holdsCommits = true
@@ -52,7 +52,7 @@ import Testing
         #expect(client.commitAll() == ["PUBREC 7", "PUBACK 8", "PINGREQ"])
     }
 
-    @Test func `the answer to a ping that was sent before proves nothing`() {
+    @Test func `the answer to an earlier ping proves nothing`() {
         var client = MQTTClientHarness()
         client.connect()
         client.handle(.ping)
@@ -61,14 +61,15 @@ import Testing
         #expect(client.server(.pingresp) == ["settled"])
     }
 
-    @Test func `messages of the server that come meanwhile are taken on the next connection, once`() {
+    @Test func `messages that arrive while settling are taken once, on the next connection`() {
         var client = MQTTClientHarness()
         client.connect()
         client.server(inbound("before", qos: .exactlyOnce, 6))
         client.handle(.settle)
         #expect(client.server(inbound("x", qos: .atLeastOnce, 7), inbound("y", qos: .exactlyOnce, 8)).isEmpty)
-        #expect(client.server(.pubrel(answer(6))) == ["PUBCOMP 6"], "what was begun is finished")
-        #expect(client.server(inbound("z", qos: .atMostOnce)) == ["received z"], "this would not come again")
+        #expect(client.server(.pubrel(answer(6))) == ["PUBCOMP 6"], "a started exchange is finished")
+        #expect(
+            client.server(inbound("z", qos: .atMostOnce)) == ["received z"], "a QoS 0 message would not be sent again")
         client.server(.pingresp)
         client.handle(.disconnect(.normalDisconnection))
         client.handle(.connectionClosed)
@@ -77,7 +78,7 @@ import Testing
         #expect(client.server(inbound("y", qos: .exactlyOnce, 8, duplicate: true)) == ["received y", "PUBREC 8"])
     }
 
-    @Test func `a connection that is not left after all goes on with everything, in order`() throws {
+    @Test func `a connection that is kept after all goes on with everything, in order`() throws {
         var client = MQTTClientHarness()
         client.connect()
         client.handle(.settle)
@@ -88,10 +89,10 @@ import Testing
             client.handle(.goOn) == ["received x", "received y", "PUBACK 7", "PUBREC 8", "PUBLISH a id 1"])
         #expect(!client.machine.isSettling)
         client.handle(.settle)
-        #expect(client.server(.pingresp) == [], "that answers the first one")
+        #expect(client.server(.pingresp) == [], "this answers the first ping")
     }
 
-    @Test func `a server that sends more than it may meanwhile is told so`() {
+    @Test func `a server that exceeds our Receive Maximum while settling is told so`() {
         var client = MQTTClientHarness { $0.receiveMaximum = 2 }
         client.connect()
         client.handle(.settle)
@@ -99,7 +100,7 @@ import Testing
         #expect(client.server(inbound("z", qos: .atLeastOnce, 9)) == ["violation 93", "DISCONNECT 93", "close"])
     }
 
-    @Test func `what has to be sent again is sent, for it was begun`() {
+    @Test func `a message that must be sent again is still sent while settling`() {
         var client = MQTTClientHarness(durable: MQTTClientHarness.established([.inFlight(id(1)), .inFlight(id(2))]))
         client.open()
         var properties = Connack.Properties()
@@ -110,7 +111,7 @@ import Testing
         #expect(client.server(.pubcomp(answer(1))).contains { $0.hasPrefix("PUBLISH") })
     }
 
-    @Test func `without a connection nothing is settled`() {
+    @Test func `settling without a connection does nothing`() {
         var client = MQTTClientHarness()
         #expect(client.handle(.settle).isEmpty)
         #expect(!client.machine.isSettling)

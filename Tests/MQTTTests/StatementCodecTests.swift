@@ -36,7 +36,7 @@ import Testing
     /// [MQTT-3.1.2-9] [MQTT-3.1.2-11] [MQTT-3.1.2-12] [MQTT-3.1.2-13] [MQTT-3.1.2-16] [MQTT-3.1.2-17] [MQTT-3.1.2-18]
     /// [MQTT-3.1.2-19] [MQTT-3.1.3-1] [MQTT-3.1.3-3] [MQTT-3.1.3-4] [MQTT-3.1.3-11] [MQTT-3.1.3-12]
     @Test(arguments: [nil, .atMostOnce, .atLeastOnce, .exactlyOnce] as [QoS?], [nil, "", "ü"] as [String?])
-    func `CONNECT has the fields that its flags tell of, in their order, as UTF-8`(willQoS: QoS?, username: String?) {
+    func `CONNECT has the fields that its flags announce, in order, as UTF-8`(willQoS: QoS?, username: String?) {
         for bits in 0..<(willQoS == nil ? 4 : 8) {
             let (isClean, hasPassword, retains) = (bits & 1 != 0, bits & 2 != 0, bits & 4 != 0)
             let will = willQoS.map { Will(topic: "wé", payload: ByteBuffer(bytes: [0xFF]), qos: $0, retain: retains) }
@@ -67,7 +67,7 @@ import Testing
 
     private static let strings: Set<UInt8> = [0x03, 0x08, 0x12, 0x15, 0x1A, 0x1C, 0x1F]
 
-    /// What is no string: a byte that stands alone, one that is cut off, a surrogate, too long a form, beyond Unicode, U+0000.
+    /// Invalid strings: a lone continuation byte, a cut sequence, a surrogate, an overlong form, > U+10FFFF, U+0000.
     private static let wrong = [
         "00 01 FF", "00 02 61 C3", "00 03 ED A0 80", "00 03 ED BF BF", "00 02 C0 AF", "00 04 F4 90 80 80", "00 01 00",
         "00 03 61 00 62",
@@ -75,7 +75,7 @@ import Testing
 
     /// [MQTT-1.5.4-1] [MQTT-1.5.4-2] [MQTT-3.3.2-13] [MQTT-3.3.2-19]
     @Test(arguments: PropertyRow.all.filter { strings.contains($0.id) })
-    func `a property that is no string of UTF-8, or has U+0000, is malformed`(_ row: PropertyRow) {
+    func `a property that is not a UTF-8 string, or has U+0000, is malformed`(_ row: PropertyRow) {
         for place in row.places {
             for value in Self.wrong {
                 let bytes = place.packet(with: [row.id] + bytesOf(value))
@@ -87,7 +87,7 @@ import Testing
 
     /// [MQTT-1.5.7-1]
     @Test(arguments: PropertyPlace.allCases)
-    func `so is a User Property, by its name as by its value`(_ place: PropertyPlace) {
+    func `a User Property whose name or value is not UTF-8, or has U+0000, is malformed`(_ place: PropertyPlace) {
         for value in Self.wrong {
             for pair in ["\(value) 00 01 61", "00 01 61 \(value)"] {
                 let bytes = place.packet(with: bytesOf("26 \(pair)"))
@@ -114,7 +114,7 @@ import Testing
     }
 
     /// [MQTT-1.5.4-2]
-    @Test func `no text of an application with U+0000 is taken`() {
+    @Test func `an application's text with U+0000 is refused`() {
         for properties: Publish.Properties in [
             .init(responseTopic: "a\0"), .init(contentType: "\0"),
             .init(userProperties: [UserProperty(name: "\0", value: "")]),
@@ -141,7 +141,7 @@ import Testing
     @Test(arguments: [
         PropertyPlace.connect, .will, .connack, .publish, .subscribe, .suback, .unsubscribe, .unsuback,
     ])
-    func `where there are no properties their length is written as 0`(_ place: PropertyPlace) throws {
+    func `a packet without properties has a Property Length of 0`(_ place: PropertyPlace) throws {
         let bytes = place.packet(with: [])
         let packet = try #require(try decode([bytes], from: place.sender).first)
         #expect(encode(packet) == bytes)

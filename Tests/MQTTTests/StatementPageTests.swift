@@ -23,7 +23,7 @@ struct StatementTest: Hashable {
         return tests
     }
 
-    /// A test is a comment, `@Test` and what belongs to it, and a function with a name in backticks, without an empty line.
+    /// A test is a comment, `@Test` with its arguments, and a function with a name in backticks, without an empty line.
     private static func named(in text: String, _ file: String) -> [(StatementTest, [String])] {
         var found: [(StatementTest, [String])] = []
         var numbers: [String] = []
@@ -100,7 +100,7 @@ enum StatementPage {
         #expect(alone == Statement.numbers.filter(alone.contains))
     }
 
-    @Test func `every statement of the table has a test, and no test names another one`() throws {
+    @Test func `every statement of the table has a test, and every test names one of the table`() throws {
         let tests = try StatementTest.byNumber()
         let numbers = Set(Statement.all.map(\.number))
         let untested = Statement.all.map(\.number).filter { tests[$0] == nil }
@@ -109,7 +109,7 @@ enum StatementPage {
         #expect(unknown == [], "\(unknown.map { tests[$0] ?? [] })")
     }
 
-    @Test func `the page of the statements is what the table and the tests say`() throws {
+    @Test func `the page of the statements agrees with the table and the tests`() throws {
         let text = StatementPage.text(try StatementTest.byNumber())
         if ProcessInfo.processInfo.environment["HOLDFAST_WRITE_PAGES"] != nil {
             try text.write(to: StatementPage.file, atomically: true, encoding: .utf8)

@@ -18,7 +18,7 @@ import Testing
     }
 
     /// [MQTT-3.1.0-1]
-    @Test func `nothing is sent before CONNECT, and only then what is wanted`() throws {
+    @Test func `CONNECT is sent before anything else`() throws {
         var client = MQTTClientHarness(durable: MQTTClientHarness.established([.inFlight(id(7)), .released(id(3))]))
         try Self.wantEverything(&client)
         #expect(client.sent == [])
@@ -34,7 +34,7 @@ import Testing
         #expect(client.sent.count > 1)
     }
 
-    @Test func `a connection that is left before CONNECT was sent has no DISCONNECT either`() {
+    @Test func `a connection left before CONNECT was sent gets no DISCONNECT`() {
         var client = MQTTClientHarness(durable: MQTTClientHarness.established())
         client.holdsCommits = true
         client.open(force: true)
@@ -68,7 +68,7 @@ import Testing
 
     /// [MQTT-3.1.3-7] [MQTT-3.2.2-16]
     @Test(arguments: [nil, ""] as [String?])
-    func `a server that has no identifier for a client without one is left`(assigned: String?) {
+    func `a server that assigns no identifier to a client without one is left`(assigned: String?) {
         var client = MQTTClientHarness { $0.clientID = "" }
         #expect(
             client.connect(Connack.Properties(assignedClientID: assigned)) == [
@@ -79,7 +79,7 @@ import Testing
 
     /// [MQTT-3.1.2-4] [MQTT-3.2.2-5]
     @Test(arguments: [false, true])
-    func `with the session goes what the server had begun to send`(isForced: Bool) {
+    func `a new session forgets the messages that the server had begun to send`(isForced: Bool) {
         var client = MQTTClientHarness(durable: DurableSession(established: true, inboundIDs: [id(5)]))
         client.open(force: isForced)
         client.server(.connack(Connack()))
@@ -90,7 +90,7 @@ import Testing
     // MARK: Identifiers
 
     /// [MQTT-2.2.1-3] [MQTT-4.3.2-1] [MQTT-4.3.3-1]
-    @Test func `everything that is unanswered has an identifier of its own`() throws {
+    @Test func `every unanswered packet has its own identifier`() throws {
         var client = MQTTClientHarness { $0.maximumSubscribeRequests = 1000 }
         client.connect()
         try client.subscribe("a")
@@ -110,7 +110,7 @@ import Testing
     }
 
     /// [MQTT-2.2.1-6] [MQTT-3.8.4-2] [MQTT-3.10.4-5]
-    @Test func `an answer to a request that was not made changes nothing`() throws {
+    @Test func `an answer to a request that was never made changes nothing`() throws {
         var client = MQTTClientHarness()
         client.connect()
         try client.subscribe("a")
@@ -161,7 +161,7 @@ import Testing
     }
 
     /// [MQTT-3.3.4-6]
-    @Test func `what a message was received with is not sent with it`() throws {
+    @Test func `properties that belong to a received message are not sent on`() throws {
         var client = MQTTClientHarness()
         client.connect(Connack.Properties(topicAliasMaximum: 5))
         var actions: [MQTTClientMachine.Action] = []
@@ -174,7 +174,7 @@ import Testing
 
     /// [MQTT-4.3.2-5]
     @Test(arguments: [false, true])
-    func `after PUBACK its identifier stands for a new message, whatever its DUP`(duplicate: Bool) {
+    func `an identifier stands for a new message after PUBACK, whatever its DUP`(duplicate: Bool) {
         var client = MQTTClientHarness()
         client.connect()
         for payload in ["a", "a", "b"] {
@@ -185,7 +185,7 @@ import Testing
 
     /// [MQTT-4.3.3-12]
     @Test(arguments: [false, true])
-    func `after PUBCOMP its identifier stands for a new message`(duplicate: Bool) {
+    func `an identifier stands for a new message after PUBCOMP`(duplicate: Bool) {
         var client = MQTTClientHarness()
         client.connect()
         for payload in ["a", "a", "b"] {
@@ -210,7 +210,7 @@ import Testing
     }
 
     /// [MQTT-4.5.0-2]
-    @Test func `messages that nobody has asked for are acknowledged`() {
+    @Test func `messages that match no subscription are acknowledged`() {
         var client = MQTTClientHarness()
         client.connect()
         let words = client.server(
@@ -230,7 +230,7 @@ import Testing
     }
 
     /// [MQTT-3.3.4-8] [MQTT-4.9.0-3]
-    @Test func `a full window holds up no request and no sign of life`() throws {
+    @Test func `a full window delays no request and no heartbeat`() throws {
         var client = MQTTClientHarness()
         client.connect(Connack.Properties(receiveMaximum: 1))
         try client.publish("a")
@@ -248,7 +248,7 @@ import Testing
     // MARK: Subscriptions
 
     /// [MQTT-3.8.4-7] [MQTT-3.9.3-1]
-    @Test func `each code of a SUBACK is the answer about the filter in its place`() throws {
+    @Test func `each code of a SUBACK answers the filter in its place`() throws {
         var client = MQTTClientHarness()
         for filter in ["a", "b", "c", "d"] { try client.subscribe(filter, qos: .exactlyOnce) }
         client.connect(Connack.Properties(subscriptionIDsAvailable: false))
@@ -264,7 +264,7 @@ import Testing
     }
 
     /// [MQTT-3.11.3-1]
-    @Test func `each code of an UNSUBACK is the answer about the filter in its place, and there are as many`() throws {
+    @Test func `each code of an UNSUBACK answers the filter in its place, and there are as many`() throws {
         func asked() throws -> MQTTClientHarness {
             var client = MQTTClientHarness()
             for filter in ["a", "b", "c"] { try client.subscribe(filter) }
@@ -306,7 +306,7 @@ import Testing
     }
 
     /// [MQTT-3.8.3-2] [MQTT-3.10.3-2]
-    @Test func `no request is sent when nothing is left to ask for`() throws {
+    @Test func `no request is sent when nothing is left to request`() throws {
         var client = MQTTClientHarness { $0.maximumSubscribeRequests = 1 }
         client.connect(Connack.Properties(maximumPacketSize: 40, sharedSubscriptionAvailable: false))
         try client.subscribe("first")
@@ -321,7 +321,7 @@ import Testing
 
     // MARK: What every packet has
 
-    /// A client that has sent every kind of answer, and the ends of exchanges that the server does not know of.
+    /// A client that has sent every kind of answer, even to exchanges that it does not know.
     private static func answered() throws -> MQTTClientHarness {
         var client = MQTTClientHarness()
         client.connect()
@@ -334,8 +334,7 @@ import Testing
     }
 
     /// [MQTT-3.4.2-1] [MQTT-3.5.2-1] [MQTT-3.6.2-1] [MQTT-3.7.2-1] [MQTT-4.3.3-9]
-    @Test func `acknowledgements have the codes that the standard lists for them, and PUBREC is never an error`() throws
-    {
+    @Test func `acknowledgements have only codes that the standard lists, and PUBREC is never an error`() throws {
         var codes: [Packet.Kind: Set<ReasonCode>] = [:]
         for packet in try Self.answered().sent {
             if let answer = packet.acknowledgement { codes[packet.kind, default: []].insert(answer.reasonCode) }
@@ -369,7 +368,7 @@ import Testing
         #expect(kinds == [.puback, .pubrec, .pubrel, .pubcomp, .disconnect, .auth])
     }
 
-    /// What a client may say in DISCONNECT (table 3-10), and may not leave unsaid.
+    /// The codes that a client may send in DISCONNECT (table 3-10) and must not omit.
     private static let reasonsToLeave: Set<UInt8> = [
         0x00, 0x04, 0x80, 0x81, 0x82, 0x83, 0x90, 0x93, 0x94, 0x95, 0x96, 0x97, 0x98, 0x99,
     ]
@@ -379,7 +378,7 @@ import Testing
         arguments: (Malformed.fixedHeader + Malformed.publish + Malformed.properties + Malformed.others).filter {
             $0.sender == .server
         })
-    func `whatever a server sends, a client that leaves gives a reason that a client may have`(_ malformed: Malformed) {
+    func `a client that leaves after an error gives a reason that a client may send`(_ malformed: Malformed) {
         var client = MQTTClientHarness()
         client.open()
         let bytes = bytesOf(malformed.hex)
@@ -401,7 +400,7 @@ import Testing
 
     /// [MQTT-3.2.2-15]
     @Test(arguments: [5, 6, 7, 8, 10, 16, 17, 20, 25, 30, 40, 64, 100, 128, 200] as [UInt32], [true, false])
-    func `no packet is larger than the server takes, whatever it is about`(limit: UInt32, hasIdentifiers: Bool) throws {
+    func `no packet is larger than the server takes, whatever its kind`(limit: UInt32, hasIdentifiers: Bool) throws {
         let lengths = [1, 2, 5, 10, 15, 20, 24, 25, 26, 40, 64, 100, 150]
         func text(_ length: Int, _ character: Character = "x") -> String { String(repeating: character, count: length) }
         var client = MQTTClientHarness { $0.maximumSubscribeRequests = 1000 }
@@ -447,7 +446,7 @@ import Testing
 
     /// [MQTT-3.2.2-15]
     @Test(arguments: [1, 2, 3, 4] as [UInt32])
-    func `a server that takes no acknowledgement is left without a word that is too long`(limit: UInt32) {
+    func `a server that takes no acknowledgement is left, with DISCONNECT only if that fits`(limit: UInt32) {
         var client = MQTTClientHarness()
         client.open()
         let words = client.server(.connack(Connack(properties: .init(maximumPacketSize: limit))))
@@ -480,7 +479,7 @@ import Testing
     }
 
     /// [MQTT-3.15.2-1] [MQTT-4.12.0-3] [MQTT-4.12.0-5] [MQTT-4.12.1-1]
-    @Test func `every AUTH has the method of CONNECT and its code, also on a connection that is up`() throws {
+    @Test func `every AUTH has the method of CONNECT, and its code, even once connected`() throws {
         let client = try Self.reauthenticated()
         let auths = client.sent.compactMap { if case .auth(let auth) = $0 { auth } else { nil } }
         #expect(auths.map(\.reasonCode) == [.continueAuthentication, .reauthenticate, .continueAuthentication])
@@ -493,7 +492,7 @@ import Testing
     }
 
     /// [MQTT-3.2.2-15]
-    @Test func `a server that takes small packets only is not authenticated to again`() throws {
+    @Test func `authentication is not repeated with a server that takes only small packets`() throws {
         let client = try Self.reauthenticated(.init(maximumPacketSize: 60))
         #expect(!client.machine.canReauthenticate)
         #expect(client.sent.count { $0.kind == .auth } == 1)
@@ -511,7 +510,7 @@ extension MQTTClientHarness {
 }
 
 extension Packet {
-    /// That of a packet which waits for an answer.
+    /// The identifier of a packet that waits for an answer.
     fileprivate var identifier: PacketID? {
         switch self {
         case .publish(let publish): publish.packetID

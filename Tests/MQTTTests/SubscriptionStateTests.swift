@@ -3,7 +3,7 @@ import Testing
 
 @testable import MQTT
 
-/// What the server has made of each filter that is wanted.
+/// What the server answered to each filter that is wanted.
 @Suite struct SubscriptionStateTests {
     private static let minute: Int64 = 60_000
 
@@ -35,7 +35,7 @@ import Testing
         get throws { [.subscriptionChanged(try TopicFilter("a"))] }
     }
 
-    @Test func `a filter is pending until the server has answered, and then what it answered`() throws {
+    @Test func `a filter is pending until the server has answered, then granted as answered`() throws {
         var client = MQTTClientHarness()
         try client.subscribe("a", qos: .exactlyOnce)
         #expect(try state(client) == .pending)
@@ -44,7 +44,7 @@ import Testing
         #expect(try answer(&client, .grantedQoS1) == news)
         #expect(try state(client) == .granted(.atLeastOnce))
         client.handle(.connectionClosed)
-        #expect(try state(client) == .granted(.atLeastOnce), "the server has it, as far as is known")
+        #expect(try state(client) == .granted(.atLeastOnce), "as far as is known the server still has it")
         client.connect(resumed: true)
         #expect(try state(client) == .granted(.atLeastOnce))
         #expect(client.subscribes.count == 1)
@@ -53,7 +53,7 @@ import Testing
         #expect(client.machine.subscriptionStates.isEmpty)
     }
 
-    @Test func `a server that lost the session is asked again, and the same answer is no news`() throws {
+    @Test func `a server that lost the session is asked again, and the same answer is not reported`() throws {
         var client = MQTTClientHarness()
         try client.subscribe("a")
         client.connect()
@@ -68,7 +68,7 @@ import Testing
         #expect(try answer(&client, .success) == news)
     }
 
-    @Test func `a refusal at a reconnect is news, with the server's words and the time`() throws {
+    @Test func `a refusal at a reconnect is reported, with the server's words and the time`() throws {
         var client = MQTTClientHarness()
         try client.subscribe("a")
         client.connect()
@@ -84,7 +84,7 @@ import Testing
                     asksAgainAt: Timestamp(rawValue: client.now.rawValue + 10 * Self.minute)))
     }
 
-    @Test func `what is refused is asked for again at every reconnect`() throws {
+    @Test func `a refused filter is requested again at every reconnect`() throws {
         var client = MQTTClientHarness()
         try client.subscribe("a")
         client.connect()
@@ -104,7 +104,7 @@ import Testing
         #expect(try state(client) == .granted(.atLeastOnce))
     }
 
-    @Test func `what is refused is asked for again every ten minutes while the connection stays`() throws {
+    @Test func `a refused filter is requested again every ten minutes on a connection`() throws {
         var client = MQTTClientHarness()
         try client.subscribe("a")
         client.connect()
@@ -117,7 +117,7 @@ import Testing
             client.handle(.timePassed)
             client.handle(.timePassed)
             #expect(client.subscribes.count == count, "asked once")
-            #expect(try refusal(client) != nil, "it is refused until the server says otherwise")
+            #expect(try refusal(client) != nil, "it stays refused until the server answers")
             if count == 2 { #expect(try answer(&client, .notAuthorized) == []) }
         }
         #expect(try answer(&client, .grantedQoS1) == news)
@@ -143,7 +143,7 @@ import Testing
         #expect(client.subscribes.count == 2)
     }
 
-    @Test func `what the server says it has not is refused without being asked for`() throws {
+    @Test func `a filter that the server says it does not support is refused without asking`() throws {
         var client = MQTTClientHarness()
         try client.subscribe("a/#")
         client.connect(Connack.Properties(wildcardSubscriptionAvailable: false))
@@ -154,7 +154,7 @@ import Testing
         #expect(client.subscribes.count == 1)
     }
 
-    @Test func `a filter that the server ended a connection for is asked for again after an hour, and by a program`()
+    @Test func `a filter that ended a connection is requested again after an hour, or by a program`()
         throws
     {
         var client = MQTTClientHarness()

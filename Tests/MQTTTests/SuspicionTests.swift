@@ -85,7 +85,8 @@ import Testing
     }
 
     @Test(arguments: End.allCases, [QoS.atLeastOnce, .exactlyOnce])
-    func `the message is found and set aside, and all others arrive`(_ end: End, _ qos: QoS) throws {
+    func `a message that ends connections is found and set aside, and all others arrive`(_ end: End, _ qos: QoS) throws
+    {
         for version in end == .byClosing ? [ProtocolVersion.five, .threeOneOne] : [.five] {
             var server = Server(MQTTClientHarness { $0.version = version })
             server.end = end
@@ -130,16 +131,16 @@ import Testing
         #expect(client.server(.puback(Acknowledgement(packetID: good))).contains("delivered 2 00"))
     }
 
-    @Test func `several bad ones in a row are found one after the other`() throws {
+    @Test func `several bad messages in a row are found one after the other`() throws {
         var server = Server(MQTTClientHarness())
         for name in ["bad", "a", "bad", "bad", "b"] { try server.client.publish(name) }
         while server.connection(resumed: server.ends > 0) { try #require(server.ends < 30) }
         #expect(Set(server.arrived) == ["a", "b"])
         #expect(server.client.machine.counts.quarantined == 3)
-        #expect(server.ends == 6, "three, and one for each")
+        #expect(server.ends == 6, "three ends, and one for each bad message")
     }
 
-    @Test func `a message that is answered in the end is not under suspicion any more`() throws {
+    @Test func `a message that is finally answered is no longer suspected`() throws {
         var client = MQTTClientHarness()
         client.connect()
         for round: UInt16 in 1...20 {
@@ -152,7 +153,7 @@ import Testing
         #expect(!client.machine.isIsolating)
     }
 
-    @Test func `ends that say nothing about the server do not count`() throws {
+    @Test func `ends that were not the server's do not count`() throws {
         var client = MQTTClientHarness()
         try client.publish("a")
         for _ in 1...10 {
@@ -167,7 +168,7 @@ import Testing
         ReasonCode.serverBusy, .serverShuttingDown, .keepAliveTimeout, .sessionTakenOver, .administrativeAction,
         .useAnotherServer, .serverMoved, .connectionRateExceeded, .maximumConnectTime,
     ])
-    func `a code that cannot be about a message is not`(_ code: ReasonCode) throws {
+    func `a code that cannot be about a message blames none`(_ code: ReasonCode) throws {
         var client = MQTTClientHarness()
         try client.publish("a")
         for _ in 1...6 {
@@ -180,7 +181,7 @@ import Testing
         #expect(client.machine.findingIfEnded == .suspected(ends: 1))
     }
 
-    @Test func `a server that ends connections before a message is sent has another reason`() throws {
+    @Test func `an end before a message is sent blames none`() throws {
         var client = MQTTClientHarness()
         try client.publish("a")
         for _ in 1...3 {
@@ -196,7 +197,7 @@ import Testing
         #expect(client.machine.counts.quarantined == 0)
     }
 
-    @Test func `past PUBREC the rest of the exchange is finished without the server`() throws {
+    @Test func `an exchange past PUBREC is finished without the server`() throws {
         var client = MQTTClientHarness()
         client.connect()
         try client.publish("a", qos: .exactlyOnce)
@@ -213,7 +214,7 @@ import Testing
         #expect(!client.connectAgain().contains("PUBREL 1"))
     }
 
-    @Test func `an announcement is found as well, and its topic left alone for a while`() throws {
+    @Test func `an announcement that ends connections is found, and its topic left alone for a while`() throws {
         var client = MQTTClientHarness()
         let announcement = Announcement(topic: "presence", payload: ByteBuffer(string: "here"))
         var ends = 0
@@ -278,7 +279,7 @@ import Testing
 
     // MARK: Silence
 
-    @Test func `a PUBLISH without its answer is asked about after the limit, and the connection given up`() throws {
+    @Test func `a PUBLISH unanswered for the limit causes a PINGREQ, and then the end of the connection`() throws {
         var client = MQTTClientHarness { $0.acknowledgeTimeout = 60_000 }
         client.connect()
         try client.publish("a")
@@ -307,7 +308,7 @@ import Testing
         #expect(client.machine.nextDeadline == nil)
     }
 
-    @Test func `a server that does not answer the PINGREQ either is given up as well`() throws {
+    @Test func `a connection whose PINGREQ is not answered either is given up`() throws {
         var client = MQTTClientHarness()
         client.connect()
         try client.publish("a")
@@ -318,7 +319,7 @@ import Testing
         #expect(client.handle(.timePassed).contains("close"))
     }
 
-    @Test func `PUBREL and SUBSCRIBE have their limits, too`() throws {
+    @Test func `PUBREL and SUBSCRIBE have time limits too`() throws {
         var client = MQTTClientHarness { $0.requestTimeout = 30_000 }
         client.connect()
         try client.publish("a", qos: .exactlyOnce)
@@ -329,7 +330,7 @@ import Testing
         #expect(client.machine.nextDeadline?.rawValue == client.now.rawValue + 30_000)
     }
 
-    @Test func `the wall clock that is set makes no answer late`() throws {
+    @Test func `a wall clock that is set makes no answer late`() throws {
         var client = MQTTClientHarness()
         client.connect()
         try client.publish("a")
@@ -366,7 +367,7 @@ import Testing
         #expect(server.client.machine.counts.quarantined == 1)
     }
 
-    @Test func `of a server that answers nothing at all one message is blamed at most`() throws {
+    @Test func `a server that answers nothing at all has at most one message blamed`() throws {
         var client = MQTTClientHarness()
         for name in ["a", "b", "c"] { try client.publish(name) }
         for round in 0..<20 {
@@ -381,7 +382,7 @@ import Testing
         #expect(client.machine.counts.quarantined <= 1)
     }
 
-    @Test func `messages of QoS 2 that are sent again in a new session are told`() throws {
+    @Test func `QoS 2 messages that are sent again in a new session are reported`() throws {
         var client = MQTTClientHarness()
         client.connect()
         try client.publish("a", qos: .exactlyOnce)
@@ -394,7 +395,7 @@ import Testing
 }
 
 extension MQTTClientHarness {
-    /// Everything that was written is with the kernel.
+    /// The kernel has taken everything that was written.
     fileprivate mutating func flush() {
         if let lastFlush { handle(.flushed(lastFlush)) }
     }

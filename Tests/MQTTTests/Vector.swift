@@ -37,7 +37,7 @@ func bytesOf(_ hex: String) -> [UInt8] {
 }
 
 func identifier(_ value: UInt16) -> PacketID {
-    guard let packetID = PacketID(rawValue: value) else { fatalError("0 is no packet identifier") }
+    guard let packetID = PacketID(rawValue: value) else { fatalError("0 is not a packet identifier") }
     return packetID
 }
 

@@ -34,7 +34,7 @@ struct VectorTests {
     }
 
     @Test(arguments: Vector.every)
-    func `what either side may send reads the same from the other one`(_ vector: Vector) throws {
+    func `a packet that either side may send decodes the same from both`(_ vector: Vector) throws {
         let other: Sender = vector.sender == .client ? .server : .client
         switch vector.packet {
         case .publish(let publish) where publish.properties.subscriptionIDs.isEmpty: break

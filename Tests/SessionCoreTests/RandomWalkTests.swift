@@ -301,8 +301,8 @@ private struct RandomWalk {
 
     // MARK: Everything heals
 
-    /// The network is there, the server is well, and terminal states are undone by hand: the session is connected within
-    /// the table's largest delay.
+    /// The network is there, the server is well, and terminal states are undone by hand: the session is connected
+    /// within the table's largest delay.
     mutating func heal() {
         for endpoint in 0..<endpoints where session.machine.paths[endpoint] == nil {
             take(.pathChanged(EndpointIndex(endpoint), to: .wifi, .gained))

@@ -8,7 +8,7 @@ import Testing
 struct CallsTests {
     private func call(_ number: Int) -> CallID { CallID(rawValue: number) }
 
-    @Test func `one call at a time has its turn, in the order in which they came`() {
+    @Test func `calls take turns in the order in which they came`() {
         var turns = Turns()
         #expect(turns.begin(call(1)) == true)
         #expect(turns.begin(call(2)) == false)
@@ -19,7 +19,7 @@ struct CallsTests {
         #expect(turns.begin(call(4)) == true)
     }
 
-    @Test func `who asks with a key that is under way waits until its message is on the disk`() throws {
+    @Test func `a call with a key under way waits until its message is on the disk`() throws {
         var keys = KeysUnderWay()
         let key = try #require(PublishKey("k"))
         let taken = keys.take(key)
@@ -34,7 +34,7 @@ struct CallsTests {
         #expect(keys.release(key, turn) == [], "the turn has ended already")
     }
 
-    @Test func `a turn with a key that came to nothing ends`() throws {
+    @Test func `releasing a key without a message lets the waiting calls try again`() throws {
         var keys = KeysUnderWay()
         let a = try #require(PublishKey("a"))
         let taken = keys.take(a)
@@ -44,7 +44,7 @@ struct CallsTests {
         #expect(keys.take(a) != nil)
     }
 
-    @Test func `commands are answered by a state that leads nowhere else, or by their limit`() {
+    @Test func `commands are answered by a final state or by their time limit`() {
         var waiters = OutcomeWaiters()
         let (soon, late) = (Instant(nanoseconds: 1), Instant(nanoseconds: 2))
         waiters.add(call(1), until: late)

@@ -24,7 +24,7 @@ struct CredentialStateTests {
         credentials.given(for: role, wallClock: wall, at: now)?.secret
     }
 
-    @Test mutating func `what a program gave is used until the server rejects it`() {
+    @Test mutating func `a credential from a program is used until the server rejects it`() {
         #expect(given(for: .attempt(attempt())) == nil)
         credentials.given = credential("given")
         #expect(given(for: .attempt(attempt())) == Array("given".utf8))
@@ -34,13 +34,14 @@ struct CredentialStateTests {
         #expect(given(for: .attempt(attempt())) == nil, "the configured one is used from now on")
     }
 
-    @Test mutating func `what has ended gives way to the configured one, for attempts`() {
+    @Test mutating func `a credential from a program that has expired is replaced by the configured one, for attempts`()
+    {
         credentials.given = credential("given", end: .byBootClock(now))
         #expect(given(for: .successor(attempt())) == Array("given".utf8))
         #expect(given(for: .attempt(attempt())) == nil)
     }
 
-    @Test mutating func `without a configured one there is nothing to give way to`() {
+    @Test mutating func `a credential from a program that has expired is still used if none is configured`() {
         credentials = CredentialState(isConfigured: false)
         #expect(!credentials.exists)
         credentials.given = credential("given", end: .byBootClock(now))

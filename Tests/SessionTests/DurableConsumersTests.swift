@@ -8,7 +8,7 @@ import Testing
 
 /// Which messages durable consumers are given, and which are read from the store.
 @Suite struct DurableConsumersTests {
-    @Test func `no more is given than the window holds, and then as much as is free`() throws {
+    @Test func `a program is given as many messages as its window has room for`() throws {
         let name = try #require(ConsumerName("c"))
         var consumers = DurableConsumers(
             DurableSession(
@@ -74,7 +74,7 @@ import Testing
         return consumers
     }
 
-    @Test func `a program that has all that was there is given what comes without its being read`() throws {
+    @Test func `a program that is up to date is given new messages without reading the store`() throws {
         let name = try #require(ConsumerName("c"))
         let other = try #require(ConsumerName("d"))
         var consumers = try caughtUp(name)
@@ -90,7 +90,7 @@ import Testing
         #expect(taken?.messages.map(\.sequence.rawValue) == Array(1...10) + [12, 13])
     }
 
-    @Test func `what comes while something is read, or before a program has it all, is read in its turn`() throws {
+    @Test func `messages that arrive before a program is up to date are read from the store in turn`() throws {
         let name = try #require(ConsumerName("c"))
         var (consumers, load) = try attached(name)
         consumers.collected(collected(9...9, for: [name]))
@@ -106,7 +106,7 @@ import Testing
         #expect(try givenAhead(&consumers) == [11])
     }
 
-    @Test func `no more is held for a program than there is room for, and the rest is read`() throws {
+    @Test func `messages beyond the room in memory are read from the store`() throws {
         let name = try #require(ConsumerName("c"))
         var consumers = try caughtUp(name)
         let size = DurableConsumers.windowBytes / 4
@@ -119,7 +119,7 @@ import Testing
         #expect(begun?.after.rawValue == 11)
     }
 
-    @Test func `what is held and not given is read again when its times have changed`() throws {
+    @Test func `messages held in memory are read again after their times change`() throws {
         let name = try #require(ConsumerName("c"))
         var consumers = try caughtUp(name)
         consumers.collected(collected(9...10, for: [name]))
@@ -162,7 +162,7 @@ import Testing
         }
     }
 
-    @Test func `what a program may have had already is marked, and so is what the server marked`() throws {
+    @Test func `messages a program may have had, and those the server marked, are given as duplicates`() throws {
         let name = try #require(ConsumerName("c"))
         var consumers = DurableConsumers(
             DurableSession(
@@ -181,7 +181,7 @@ import Testing
         #expect(loaded.given.map(\.duplicate) == [true, true, false, true])
     }
 
-    @Test func `a consumer that is put again wants something else, and keeps its program`() throws {
+    @Test func `a consumer that is put again takes the new filter and keeps its program`() throws {
         let name = try #require(ConsumerName("c"))
         let id = SubscriptionID(rawValue: "s1")
         var consumers = DurableConsumers(DurableSession())
@@ -209,7 +209,7 @@ import Testing
         #expect(loaded.overdue.map(\.sequence.rawValue) == [1, 2])
     }
 
-    @Test func `what was dropped while it was read is not given, and what a program has of it is not waited for`()
+    @Test func `messages dropped while being read are not given, and their acknowledgement is not awaited`()
         throws
     {
         let name = try #require(ConsumerName("c"))
@@ -221,7 +221,7 @@ import Testing
         #expect(taken?.messages.map(\.sequence.rawValue) == [4])
     }
 
-    @Test func `what was being read when the session is started anew is read again`() throws {
+    @Test func `a read that was under way when the session restarts is repeated`() throws {
         let name = try #require(ConsumerName("c"))
         let durable = DurableSession(
             consumers: [.init(name: name, filter: "a", qos: .atLeastOnce)], nextInboxSequence: .init(rawValue: 11))
@@ -234,7 +234,7 @@ import Testing
         #expect(anew.beginLoad() != nil)
     }
 
-    @Test func `a program that has not read enough is passed over, and the next has its turn`() throws {
+    @Test func `a program that is not ready to read is passed over for the next`() throws {
         let names = try ["a", "b"].map { try #require(ConsumerName($0)) }
         var consumers = DurableConsumers(
             DurableSession(

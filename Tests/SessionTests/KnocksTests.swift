@@ -14,7 +14,7 @@ struct KnocksTests {
             continuesKnock: true)
     }
 
-    @Test func `an attempt goes on with a knock that was answered`() {
+    @Test func `an attempt takes over the connection of an answered knock`() {
         var knocks = Knocks()
         #expect(knocks.take(for: attempt, needsLogin: false) == .none)
         knocks.dialed(id(1), at: first, isBehindProxy: false)
@@ -26,14 +26,14 @@ struct KnocksTests {
     }
 
     @Test(arguments: [true, false])
-    func `a proxy that wants a login is only used behind it`(isBehindProxy: Bool) {
+    func `a knock is reused only behind the proxy if the proxy needs a login`(isBehindProxy: Bool) {
         var knocks = Knocks()
         knocks.dialed(id(1), at: first, isBehindProxy: isBehindProxy)
         #expect(knocks.answered(first, on: id(1)) == true)
         #expect(knocks.take(for: attempt, needsLogin: true) == (isBehindProxy ? .with(id(1)) : .without(id(1))))
     }
 
-    @Test func `a knock that ends without an answer is told once`() {
+    @Test func `a knock that ends without an answer is reported once`() {
         var knocks = Knocks()
         knocks.dialed(id(1), at: first, isBehindProxy: false)
         #expect(knocks.closed(first, on: id(2)) == false)

@@ -16,7 +16,7 @@ import Testing
         LiveConsumer(id: SubscriptionID(rawValue: id), filter: try TopicFilter(filter), qos: qos, relative: relative)
     }
 
-    @Test mutating func `a filter is wanted with the highest QoS of those who want it`() throws {
+    @Test mutating func `a filter is subscribed with the highest QoS that a consumer wants`() throws {
         let filter = try TopicFilter("a/#")
         #expect(consumers.qos(of: filter) == nil)
         consumers.add(try Self.consumer("1", "a/#", .atMostOnce))
@@ -27,7 +27,7 @@ import Testing
         #expect(consumers.remove(SubscriptionID(rawValue: "2")) == nil)
     }
 
-    @Test mutating func `the server's answer goes to all who wait for it, once`() throws {
+    @Test mutating func `the server's answer goes once to every waiting call`() throws {
         let filter = try TopicFilter("a")
         let calls = [CallID(rawValue: 1), CallID(rawValue: 2)]
         for call in calls { consumers.await(filter, call) }
@@ -44,7 +44,7 @@ import Testing
         #expect(consumers.connectionEnded() == [])
     }
 
-    @Test mutating func `what is relative goes along to another room`() throws {
+    @Test mutating func `a relative filter follows the session to another room`() throws {
         consumers.add(try Self.consumer("1", "p/old/x", relative: "~/x"))
         consumers.add(try Self.consumer("2", "p/old/x"))
         let moves = consumers.follow(to: Room(prefix: "p", name: "new"))

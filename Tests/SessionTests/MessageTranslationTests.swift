@@ -15,7 +15,7 @@ import Testing
         #expect(MessageProperties(Publish.Properties(properties)) == properties)
     }
 
-    @Test func `what only concerns the protocol is not handed to programs`() {
+    @Test func `properties of the protocol alone are not passed to programs`() {
         let properties = Publish.Properties(payloadFormat: .utf8, messageExpiryInterval: 1, subscriptionIDs: [7])
         #expect(MessageProperties(properties) == nil)
     }

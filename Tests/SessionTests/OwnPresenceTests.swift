@@ -52,7 +52,7 @@ import Testing
         #expect(presence.connected(resumed: true, isWillDelayed: true, at: Self.at(2), time: time) == false)
     }
 
-    @Test func `what was said is remembered, the latest of it`() {
+    @Test func `the latest times of our presence are remembered`() {
         func time(_ seconds: Int64) -> RFC3339 { RFC3339(milliseconds: seconds * 1000) }
         var presence = Self.away
         #expect(presence.said == [time(0)])
@@ -80,7 +80,7 @@ import Testing
     }
 
     @Test(arguments: [true, false])
-    func `is published when nothing is known of it`(resumed: Bool) {
+    func `is published again when the server's answer is not known`(resumed: Bool) {
         var presence = Self.presence()
         #expect(presence.connected(resumed: resumed, at: Self.at(1), time: RFC3339(milliseconds: 30_000)) == true)
         // The connection was lost before the answer came.
@@ -88,7 +88,7 @@ import Testing
         #expect(presence.connected(resumed: true, at: Self.at(2), time: RFC3339(milliseconds: 30_000)) == true)
     }
 
-    @Test func `a first connect is newer than what was before`() {
+    @Test func `a first connect makes the presence newer and publishes it`() {
         var presence = Self.away
         presence.begin(at: RFC3339(milliseconds: 20_000))
         #expect(presence.since == RFC3339(milliseconds: 20_000))
@@ -105,7 +105,7 @@ import Testing
         return (membership, offline)
     }
 
-    @Test func `a late will of ours is corrected, our own leaving is not`() {
+    @Test func `our late will is corrected, and our own leave is not`() {
         let (known, offline) = Self.contradicted()
         var membership = known
         #expect(membership.received(offline) == .mustCorrect)
@@ -116,7 +116,7 @@ import Testing
         #expect(membership.received(offline) == .changes([]))
     }
 
-    @Test func `what contradicts our presence while that is corrected has it corrected once more`() {
+    @Test func `a contradiction during a correction causes one more correction`() {
         let (known, offline) = Self.contradicted()
         var membership = known
         #expect(membership.received(offline) == .mustCorrect)
@@ -127,7 +127,7 @@ import Testing
         #expect(membership.presenceAnswered(isRefused: false, at: Self.at(3)) == false)
     }
 
-    @Test func `our own message ends the retained ones`() {
+    @Test func `our own message marks the end of the retained ones`() {
         var membership = RoomMembership(RoomTopicsTests.room, presence: Self.presence())
         membership.participants.beginSnapshot()
         var own = MQTTClientMachine.InboundMessage(
@@ -140,7 +140,7 @@ import Testing
         #expect(membership.participants.isKnown)
     }
 
-    @Test func `each connection has a mark of its own, and the will has none`() {
+    @Test func `each connection has its own mark, and the will has none`() {
         var presence = Self.presence()
         let marks = [1, 1, 2].map { ConnectionMark(clientID: "c", time: RFC3339(milliseconds: $0), random: 7) }
         #expect(marks[0] == marks[1] && marks[0] != marks[2])
@@ -156,7 +156,7 @@ import Testing
     }
 
     @Test(arguments: ["", "1", "x-1", "1-", "-1", "123456789-1", "1-2-3", "1-" + String(repeating: "a", count: 65)])
-    func `what is no mark is none`(text: String) {
+    func `text of another form is not a mark`(text: String) {
         #expect(ConnectionMark(text) == nil)
     }
 

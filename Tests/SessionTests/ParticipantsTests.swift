@@ -26,7 +26,7 @@ import Testing
         return participants
     }
 
-    @Test func `somebody who invents participants fills a list, and not the memory`() {
+    @Test func `a flood of invented participants fills the list, but not the memory`() {
         var participants = Self.filled
         for number in 0..<(Participants.maximumCount + 100) {
             let identity = Participant.Identity(user: "u\(number)", device: "d")
@@ -38,7 +38,7 @@ import Testing
         #expect(participants.received(nil, of: Self.ann, isRetained: false) == .left(Self.ann, .left))
     }
 
-    @Test func `those who are there at first are in the list and no news`() {
+    @Test func `participants of the first snapshot are listed without being reported`() {
         var participants = Participants(own: Self.me)
         #expect(!participants.isKnown)
         participants.beginSnapshot()
@@ -49,7 +49,7 @@ import Testing
         #expect(participants.list.map(\.identity) == [Self.ann, Self.bob])
     }
 
-    @Test func `who comes and goes afterwards is news, once`() {
+    @Test func `a later join or loss is reported once`() {
         var participants = Self.filled
         #expect(participants.received(Self.message(Self.bob), of: Self.bob, isRetained: false) == .joined(Self.bob))
         #expect(participants.received(Self.message(Self.bob), of: Self.bob, isRetained: false) == nil)
@@ -60,7 +60,7 @@ import Testing
         #expect(participants.list.map(\.identity) == [Self.ann, Self.me])
     }
 
-    @Test func `what a participant says of its connection is in the list, and a change is news, once`() {
+    @Test func `a participant's quality is listed, and each change is reported once`() {
         var participants = Self.filled
         var message = Self.message(Self.ann)
         for (quality, isNews) in [(Quality.good, true), (.good, false), (.poor, true)] {
@@ -77,14 +77,14 @@ import Testing
         #expect(participants.received(nil, of: Self.ann, isRetained: false) == .left(Self.ann, .left))
     }
 
-    @Test func `coming back before the will is no news, but the new time is known`() {
+    @Test func `a return before the will fires is not reported, but its new time is listed`() {
         var participants = Self.filled
         #expect(
             participants.received(Self.message(Self.ann, since: 5000), of: Self.ann, isRetained: false) == nil)
         #expect(participants.list.first?.since == RFC3339(milliseconds: 5000))
     }
 
-    @Test func `we ourselves are in the list and never news`() {
+    @Test func `our own presence is listed but never reported`() {
         var participants = Self.filled
         #expect(participants.list.contains { $0.identity == Self.me })
         #expect(participants.received(nil, of: Self.me, isRetained: false) == nil)
@@ -92,7 +92,7 @@ import Testing
         #expect(participants.received(Self.message(Self.me), of: Self.me, isRetained: false) == nil)
     }
 
-    @Test func `what changed while we were away is news when it is found`() {
+    @Test func `changes while the session was away are reported when found`() {
         var participants = Self.filled
         participants.beginSnapshot()
         #expect(participants.received(Self.message(Self.bob), of: Self.bob, isRetained: true) == .joined(Self.bob))
@@ -101,7 +101,7 @@ import Testing
         #expect(participants.list.map(\.identity) == [Self.bob, Self.me])
     }
 
-    @Test func `an interrupted first snapshot makes nobody news`() {
+    @Test func `an interrupted first snapshot reports no participant`() {
         var participants = Participants(own: Self.me)
         participants.beginSnapshot()
         _ = participants.received(Self.message(Self.ann), of: Self.ann, isRetained: true)
@@ -113,7 +113,7 @@ import Testing
 }
 
 @Suite struct PresenceMessageTests {
-    @Test func `is the JSON of the manual`() {
+    @Test func `is the JSON that the manual shows`() {
         let message = ParticipantsTests.message(ParticipantsTests.ann)
         #expect(
             String(decoding: message.bytes, as: UTF8.self)
@@ -125,11 +125,11 @@ import Testing
     @Test(arguments: [
         "", "online", "{}", "[1]", #"{"state":"busy"}"#, #"{"state":1}"#, "{\"state\":\"online\"", "\u{1}",
     ])
-    func `anything else is no presence`(text: String) {
+    func `does not read anything else`(text: String) {
         #expect(PresenceMessage(Array(text.utf8), of: ParticipantsTests.ann) == nil)
     }
 
-    @Test func `the topic says whose it is, and more members do not matter`() {
+    @Test func `takes the identity from the topic and ignores other members`() {
         let text = #"{"state":"offline","user":"mallory","device":"x","since":"yesterday","mood":"fine"}"#
         let message = PresenceMessage(Array(text.utf8), of: ParticipantsTests.ann)
         #expect(message?.identity == ParticipantsTests.ann)

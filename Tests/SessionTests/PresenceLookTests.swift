@@ -62,14 +62,14 @@ import Testing
         #expect(yielded?.code == (isYielded ? .yielded : nil))
     }
 
-    @Test func `the connections that are remembered as seen are not without end`() {
+    @Test func `only a limited number of seen connections is remembered`() {
         var own = Self.own
         for number in 10...200 { own.noteSeen(Self.message("a", 1, connection: Self.mark("twin", Int64(number)))) }
         #expect(own.isRivalUnseen(Self.message("a", 1, connection: Self.mark("twin", 10))))
         #expect(!own.isRivalUnseen(Self.message("a", 1, connection: Self.mark("twin", 200))))
     }
 
-    @Test func `what this session said before the clock was set back is its own`() {
+    @Test func `presence published before the clock was set back is recognized as our own`() {
         var own = OwnPresence(
             identity: .init(user: "twin", device: "m"), session: "main", willDelay: .seconds(90),
             since: RFC3339(milliseconds: 5000))
@@ -95,7 +95,7 @@ import Testing
         #expect(reasons(4000, session: "other").map { $0?.code } == [.displaced, .yielded])
     }
 
-    @Test func `nobody there is no reason to stay away`() {
+    @Test func `an empty room is no reason to stay away`() {
         #expect(PresenceLook.verdict(.forNewer, seen: [], own: Self.own) == nil)
         #expect(PresenceLook.verdict(.forAny, seen: [Self.message("m", 1000)], own: Self.own) == nil)
     }
@@ -116,14 +116,14 @@ import Testing
             maximumPacketSize: 1 << 20)
     }
 
-    @Test func `an attempt goes on when nobody else is there`() {
+    @Test func `an attempt goes on when no other device is in the room`() {
         let (look, seen) = (look(.attempt(Self.attempt(), .forAny)), [Self.message("m", 1000)])
         let conclusion = look.conclusion(from: seen, own: Self.own)
         #expect(conclusion == .goOn(Self.attempt()))
         #expect(!look.mustClear(seen, own: Self.own, after: conclusion), "the session is about to publish it again")
     }
 
-    @Test func `a session that must not connect takes its own presence away`() {
+    @Test func `a session that must not connect clears its own presence`() {
         let look = look(.attempt(Self.attempt(), .forAny))
         let seen = [Self.message("m", 1000), Self.message("a", 1)]
         let conclusion = look.conclusion(from: seen, own: Self.own)
@@ -138,7 +138,7 @@ import Testing
         )
     }
 
-    @Test func `after a sudden close it is looked twice, and a taken identity is no yielding`() {
+    @Test func `a look after a sudden close is repeated, and a taken identity displaces instead of yielding`() {
         let attempt = Self.attempt(afterSuddenClose: true)
         let first = look(.attempt(attempt, .forAny))
         #expect(first.conclusion(from: [], own: Self.own) == .lookAgain)
@@ -155,14 +155,14 @@ import Testing
         #expect(reason.code == .displaced)
     }
 
-    @Test func `a farewell clears what is the session's own, and no more`() {
+    @Test func `a farewell clears only the session's own presence`() {
         let look = look(.farewell)
         #expect(look.conclusion(from: [], own: Self.own) == .done)
         #expect(look.mustClear([Self.message("m", 1000)], own: Self.own, after: .done))
         #expect(!look.mustClear([Self.message("a", 1)], own: Self.own, after: .done))
     }
 
-    @Test func `a server that does not answer is not waited for`() {
+    @Test func `a server that does not answer is waited for until the deadline only`() {
         var look = look(.farewell)
         look.connection = DialID(rawValue: 1)
         #expect(look.timeReached(at: Self.now) == nil)
@@ -197,7 +197,7 @@ import Testing
         .publish(Publish(topic: topic, payload: ByteBuffer(bytes: Self.message("a", 1).bytes), retain: true))
     }
 
-    @Test func `a server without wildcards is not asked for what has one`() {
+    @Test func `a server without wildcards is not sent a filter with one`() {
         var look = look()
         var output = ByteBuffer()
         var connack = Connack()
@@ -209,7 +209,7 @@ import Testing
     }
 
     /// [MQTT-3.2.2-4]
-    @Test func `a server that claims a session after Clean Start is left`() {
+    @Test func `a server that claims a session after Clean Start makes the look impossible`() {
         var look = look()
         var output = ByteBuffer()
         #expect(
@@ -220,7 +220,7 @@ import Testing
 
     /// [MQTT-3.2.2-15]
     @Test(arguments: UInt32(2)...60)
-    func `nothing is sent that is larger than the server takes`(limit: UInt32) throws {
+    func `no packet is larger than the server takes`(limit: UInt32) throws {
         var look = look()
         var output = ByteBuffer()
         let connack = Connack(properties: Connack.Properties(maximumPacketSize: limit))
@@ -235,7 +235,7 @@ import Testing
     }
 
     /// [MQTT-2.2.1-6] [MQTT-4.5.0-2]
-    @Test func `what nobody asked for ends it, before it would have to be answered`() {
+    @Test func `an unexpected packet ends the look before it would have to be answered`() {
         for packet: Packet in [
             .publish(Publish(topic: "a", qos: .atLeastOnce, packetID: id(1))),
             .suback(Suback(packetID: id(2), reasonCodes: [.success])), .connack(Connack()),
@@ -251,7 +251,7 @@ import Testing
 
     /// [MQTT-3.1.3-4]
     @Test(arguments: [(65_530, true), (65_531, false), (65_535, false)])
-    func `its name is that of the session and more, as long as a string may be`(length: Int, hasRoom: Bool) throws {
+    func `its client identifier extends the session's if the length allows`(length: Int, hasRoom: Bool) throws {
         let name = String(repeating: "n", count: length)
         var look = PresenceLook(
             for: .farewell, room: RoomTopicsTests.room, user: "twin", clientID: name, credentials: MQTTCredentials(),
@@ -267,7 +267,7 @@ import Testing
     }
 
     @Test(arguments: ProtocolVersion.allCases)
-    func `reads the presence of the user, and of nobody else`(_ version: ProtocolVersion) {
+    func `reads the presence of this user only`(_ version: ProtocolVersion) {
         var look = look(version)
         var output = ByteBuffer()
         #expect(look.received(bytes(.connack(Connack()), in: version), into: &output) == .unfinished)
@@ -313,7 +313,7 @@ import Testing
         #expect(connect.cleanStart && connect.will == nil && connect.properties.sessionExpiryInterval == nil)
     }
 
-    @Test func `is impossible when the server refuses or talks nonsense`() {
+    @Test func `is impossible when the server refuses or sends nonsense`() {
         for packets in [
             bytes(.connack(Connack(reasonCode: .notAuthorized))), bytes(.pingresp),
             bytes(.connack(Connack()), .suback(Suback(packetID: id(1), reasonCodes: [.notAuthorized]))),

@@ -7,7 +7,7 @@ import Vocabulary
     private func address(_ host: String = "a") throws -> Endpoint { try Endpoint("mqtt://\(host)") }
 
     @Test(arguments: ProtocolVersion.allCases)
-    func `a version that is configured is the only one`(_ version: ProtocolVersion) throws {
+    func `a configured version is the only one tried`(_ version: ProtocolVersion) throws {
         let address = try address()
         var choice = ProtocolChoice(version)
         #expect(choice.refused(version, at: address) == nil)
@@ -16,7 +16,7 @@ import Vocabulary
         #expect(choice.version(at: address) == version)
     }
 
-    @Test func `5 is refused in words, 3.1.1 works and is remembered, at that address`() throws {
+    @Test func `version 3.1.1 is remembered for an address that refused 5 with a code`() throws {
         var choice = ProtocolChoice(nil)
         let (here, there) = (try address("a"), try address("b"))
         #expect(choice.version(at: here) == .five)
@@ -27,7 +27,7 @@ import Vocabulary
         #expect(choice.version(at: there) == .five)
     }
 
-    @Test func `a close alternates, and hurries from 5 to 3.1.1 only`() throws {
+    @Test func `a close alternates the versions, at once only from 5 to 3.1.1`() throws {
         var choice = ProtocolChoice(nil)
         let address = try address()
         for _ in 0..<3 {
@@ -38,7 +38,7 @@ import Vocabulary
         }
     }
 
-    @Test func `a close may be chance, so 5 has a second chance before 3.1.1 is remembered`() throws {
+    @Test func `version 5 gets a second chance after a close, before 3.1.1 is remembered`() throws {
         var choice = ProtocolChoice(nil)
         let address = try address()
         for isRemembered in [false, true] {
@@ -50,7 +50,7 @@ import Vocabulary
         #expect(choice.version(at: address) == .threeOneOne)
     }
 
-    @Test func `5 that works is remembered, whatever is closed afterwards`() throws {
+    @Test func `version 5 is remembered once it worked, whatever closes afterwards`() throws {
         var choice = ProtocolChoice(nil)
         let address = try address()
         _ = choice.closed(.five, at: address)
@@ -60,7 +60,7 @@ import Vocabulary
         #expect(choice.version(at: address) == .five)
     }
 
-    @Test func `a server that refuses both is not asked again, and one that refuses what it took is asked the other`()
+    @Test func `a refused version gives way to the other, until both are refused`()
         throws
     {
         var choice = ProtocolChoice(nil)

@@ -37,7 +37,7 @@ import Testing
         publications.open()
     }
 
-    @Test mutating func `nothing is sent before it is remembered, and nothing before the subscriptions`() {
+    @Test mutating func `a publication is sent after the subscriptions, and after it is remembered`() {
         publications.put(Self.publication("a"))
         #expect(!publications.isQuiet, "the publication waits for a server")
         #expect(next() == [])
@@ -54,7 +54,7 @@ import Testing
         #expect(publications["a"]?.state == .published)
     }
 
-    @Test func `only what is new needs room on the disk`() {
+    @Test func `only new messages and publications need room on the disk`() {
         let message = OutboundMessage(topic: "t", payload: ByteBuffer())
         let insert = DurableChange.insert(
             StoredMessage(sequence: MessageSequence(rawValue: 1), message: message, state: .queued))
@@ -65,7 +65,9 @@ import Testing
         #expect(!SessionChange.mqtt(.release(MessageSequence(rawValue: 1))).needsRoom)
     }
 
-    @Test(arguments: [true, false]) mutating func `a server that kept everything is sent nothing`(isKept: Bool) {
+    @Test(arguments: [true, false]) mutating func `a publication is not sent again to a server that kept everything`(
+        isKept: Bool
+    ) {
         publications.put(Self.publication("a"))
         connect()
         _ = next()
@@ -75,7 +77,7 @@ import Testing
         #expect(next() == (isKept ? [] : ["a 1"]))
     }
 
-    @Test mutating func `what was not answered is sent again, also to a server that kept everything`() {
+    @Test mutating func `an unanswered publication is sent again even to a server that kept everything`() {
         publications.put(Self.publication("a"))
         connect()
         #expect(next() == ["a 1"])
@@ -84,7 +86,7 @@ import Testing
         #expect(next() == ["a 1"])
     }
 
-    @Test mutating func `with QoS 0 nobody can tell what the server got`() {
+    @Test mutating func `a publication with QoS 0 is sent again on every connection`() {
         publications.put(Self.publication("a", qos: .atMostOnce))
         connect()
         #expect(next() == ["a 1"])
@@ -95,7 +97,7 @@ import Testing
         #expect(next() == ["a 1"])
     }
 
-    @Test mutating func `a removal clears, and is forgotten when the server took it`() {
+    @Test mutating func `a removal clears the topic, and is forgotten once the server took it`() {
         publications.put(Self.publication("a"))
         connect()
         _ = next()
@@ -108,7 +110,7 @@ import Testing
         #expect(publications.removing == [])
     }
 
-    @Test mutating func `a removal without a connection waits, also for another run of the daemon`() {
+    @Test mutating func `a removal waits for a connection, and survives a restart of the daemon`() {
         publications = Publications([], retained: ["a"])
         #expect(publications.removing == ["a"])
         connect(isKept: true)
@@ -120,7 +122,7 @@ import Testing
         #expect(publications.removing == ["a"])
     }
 
-    @Test mutating func `what was never sent needs no clearing`() {
+    @Test mutating func `a publication that was never sent is not cleared`() {
         publications.put(Self.publication("a"))
         publications.remove("a")
         connect()
@@ -149,7 +151,7 @@ import Testing
         #expect(answer("a", "-") == .cleared("a"))
     }
 
-    @Test mutating func `a leave clears everything, and the next connect brings it back`() {
+    @Test mutating func `a leave clears every publication, and the next connect restores them`() {
         publications.put(Self.publication("a"))
         publications.put(Self.publication("b"))
         connect()
@@ -164,7 +166,7 @@ import Testing
         #expect(next() == ["b 1", "a 1"], "a publication that must be remembered first comes later")
     }
 
-    @Test mutating func `what is relative follows the session to another room`() {
+    @Test mutating func `a relative publication follows the session to another room`() {
         publications.put(Self.publication("~/a"))
         publications.put(Self.publication("b"))
         connect()
@@ -181,7 +183,7 @@ import Testing
         #expect(publications.twin(of: "rooms/y/a", resolved: "rooms/y/a")?.topic == "~/a")
     }
 
-    @Test mutating func `a refusal is told once, and tried again when the server has lost everything`() {
+    @Test mutating func `a refusal is reported once, and tried again when the server has lost everything`() {
         publications.put(Self.publication("a"))
         connect()
         _ = next()
@@ -204,7 +206,7 @@ import Testing
         #expect(next() == ["a -"], "the server still has the second one")
     }
 
-    @Test mutating func `what stands for the same topic in a room is published once`() {
+    @Test mutating func `two publications for the same topic are published once`() {
         publications.put(Self.publication("rooms/x/a", "absolute"))
         publications.put(Self.publication("~/a", "relative"))
         publications.enter(Room(prefix: "rooms", name: "x"))
@@ -216,14 +218,14 @@ import Testing
         #expect(next() == ["rooms/x/a relative"])
     }
 
-    @Test mutating func `a thousand of them take no time`() {
+    @Test mutating func `a thousand publications are all answered`() {
         for number in 0..<Publications.maximumCount { publications.put(Self.publication("t/\(number)")) }
         connect()
         for said in next() { _ = (answer(String(said.dropLast(2))), publications.next()) }
         #expect(publications.isAnswered)
     }
 
-    @Test mutating func `the one that the server ends the connection for is found and left out`() {
+    @Test mutating func `a publication that the server ends the connection for is found and left out`() {
         for topic in ["a", "b", "c"] { publications.put(Self.publication(topic)) }
         connect()
         #expect(next() == ["a 1", "b 1", "c 1"])
@@ -249,7 +251,7 @@ import Testing
         #expect(next() == ["d 1", "e 1"], "together again")
     }
 
-    @Test mutating func `one that was unanswered together with messages is not refused before it was alone`() {
+    @Test mutating func `a publication unanswered together with messages is refused only after it was sent alone`() {
         publications.put(Self.publication("a"))
         connect()
         #expect(next() == ["a 1"])
@@ -264,7 +266,7 @@ import Testing
             publications.serverEnded(.packetTooLarge, isAlone: true) == .refused("a", .packetTooLarge, isNews: true))
     }
 
-    @Test mutating func `one that is never alone is refused the third time`() {
+    @Test mutating func `a publication that is never alone is refused the third time`() {
         publications.put(Self.publication("a"))
         for round in 1...3 {
             connect()
@@ -275,7 +277,7 @@ import Testing
         }
     }
 
-    @Test mutating func `presence and other announcements are none of these`() {
+    @Test mutating func `the answer to another announcement is ignored`() {
         connect()
         #expect(answer("presence") == nil)
     }

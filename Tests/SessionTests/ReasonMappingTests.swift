@@ -20,19 +20,19 @@ struct ReasonMappingTests {
     ]
 
     @Test(arguments: UInt8.min...UInt8.max)
-    func `every code of a server is a reason`(code: UInt8) {
+    func `every code of a server maps to a reason`(code: UInt8) {
         let reason = Reason(.init(code: ReasonCode(rawValue: code)))
         #expect(reason.code == Self.codes[code] ?? .unknown)
         #expect(reason.serverCode == code)
     }
 
-    @Test func `only what trying again cannot change is terminal`() {
+    @Test func `only codes that retrying cannot change are terminal`() {
         let terminal = (UInt8.min...UInt8.max).filter { Reason(.init(code: .init(rawValue: $0))).isTerminal }
         #expect(terminal == [0x84, 0x85, 0x86, 0x87, 0x8A, 0x8C, 0x8E, 0x98, 0x9A, 0x9B])
     }
 
     @Test(arguments: Consequence.rows.indices)
-    func `a row's class and measures are what the session is told`(index: Int) {
+    func `the session acts on the class and measures of each row`(index: Int) {
         let row = Consequence.rows[index]
         let (verdict, measures) = (row.consequence.class, row.consequence.measures)
         for place in row.places where place == .connack || place == .disconnect {
@@ -58,7 +58,7 @@ struct ReasonMappingTests {
         }
     }
 
-    @Test func `what was found and set aside is no reason to give up, and a distrusted session begins anew`() {
+    @Test func `a quarantined message does not count as a failure, and a distrusted session is discarded`() {
         var server = MQTTClientMachine.ServerReason(code: .protocolError, reasonString: "no such topic")
         #expect(SessionMachine.Ending(server, in: .disconnect).failsIfRepeated)
         server.remedies = [.quarantine, .cleanStart]
@@ -73,7 +73,7 @@ struct ReasonMappingTests {
         #expect(SessionMachine.Ending(server, in: .disconnect).failsIfRepeated)
     }
 
-    @Test func `what the server says for people is in the sentence`() {
+    @Test func `the server's Reason String and reference are in the sentence`() {
         let reason = Reason(.init(code: .serverMoved, reasonString: "gone", serverReference: "b.example:8883"))
         #expect(reason.message == "the server said: server moved (0x9D), “gone”, use b.example:8883")
     }
@@ -93,7 +93,7 @@ struct ReasonMappingTests {
         (.suspected(ends: 2), ", and has left the same message unanswered 2 times", true),
         (.isolated, "; \(Remedy.isolation)", true),
     ])
-    func `a search goes on, and nothing else is made of the end`(
+    func `a continued search changes only the sentence and the pace of the ending`(
         finding: MQTTClientMachine.EndFinding, sentence: String, isAboutMessage: Bool
     ) {
         var before = Self.ending()
@@ -109,7 +109,7 @@ struct ReasonMappingTests {
         #expect(ending.pace == before.pace)
     }
 
-    @Test func `what is found is set aside, and the session goes on at once`() {
+    @Test func `a message that is found is set aside, and the session goes on at once`() {
         let ending = Self.ending().considering(.setAside("a message"))
         #expect(ending.reason.message == Self.ending().reason.message + "; a message is the reason, and is set aside")
         #expect(ending.isAboutMessage)
@@ -118,7 +118,7 @@ struct ReasonMappingTests {
     }
 
     @Test(arguments: [ReasonCode.banned, .badUserNameOrPassword, .notAuthorized, .serverBusy])
-    func `a reason that may be about a message neither ends the session nor asks for a credential`(code: ReasonCode) {
+    func `a reason that may be about a message neither fails the session nor renews its credential`(code: ReasonCode) {
         let reason = Self.ending(code).considering(.isolated).reason
         #expect(!reason.isTerminal)
         #expect(reason.code == (code == .serverBusy ? .serverBusy : .serverError))
@@ -126,7 +126,7 @@ struct ReasonMappingTests {
     }
 
     @Test(arguments: [false, true])
-    func `a close behind refused messages is about them`(isDistrusted: Bool) {
+    func `a close after refused messages is attributed to them`(isDistrusted: Bool) {
         var refusal = MQTTClientMachine.ServerReason(code: .quotaExceeded)
         refusal.remedies = isDistrusted ? [.cleanStart] : [.quarantine]
         let ending = SessionMachine.Ending(closedAfter: refusal)
@@ -140,20 +140,22 @@ struct ReasonMappingTests {
         (.refused("x"), .credentialRejected, false), (.iterations(1), .serverUnauthenticated, false),
         (.notProven, .serverUnauthenticated, false),
     ])
-    func `a proof that fails has its reason`(failure: SCRAMClient.Failure, code: Reason.Code, failsIfRepeated: Bool) {
+    func `a failed proof has a reason of its own`(
+        failure: SCRAMClient.Failure, code: Reason.Code, failsIfRepeated: Bool
+    ) {
         let ending = SessionMachine.Ending(failure)
         #expect(ending.reason == Reason(code, "\(failure)"))
         #expect(ending.failsIfRepeated == failsIfRepeated)
     }
 
-    @Test func `a server with another protocol is named with its address, if that is known`() {
+    @Test func `a server with another protocol is reported with its address, if known`() {
         #expect(
             Reason(ForeignProtocol.http, at: "a:1") == Reason(.wrongProtocol, "at a:1 is \(ForeignProtocol.http.name)"))
         #expect(Reason(ForeignProtocol.http, at: nil).message == "there is \(ForeignProtocol.http.name)")
     }
 
     @Test(arguments: Reason.Code.allCases)
-    func `a connection is given up for a reason of this host, or for one of the server`(code: Reason.Code) {
+    func `a reason of this host is told apart from one of the server`(code: Reason.Code) {
         let network: [Reason.Code] = [.noPath, .pathGained, .pathMoved, .pathReturned, .pathLost]
         #expect(code.isOurOwn == (code.group == .local || network.contains(code)))
         #expect(code.isDisconnectAskedFor == [.userDisconnect, .goodbyeUnheard].contains(code))

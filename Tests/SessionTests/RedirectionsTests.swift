@@ -29,21 +29,20 @@ struct RedirectionsTests {
             ("other.test c.example:1 d.example", "mqtts://c.example:1"), ("a.example:1", "mqtts://a.example:1"),
             ("mqtt://x/ b.example", "mqtts://b.example:8883"),
         ])
-    func `a reference that is allowed leads there, with the endpoint's scheme`(reference: String, target: String) throws
-    {
+    func `an allowed reference is followed with the endpoint's scheme`(reference: String, target: String) throws {
         var redirections = try Self.redirections()
         #expect(Self.follow(&redirections, reference) == .followed(try Endpoint(target)))
         #expect(redirections.begin(EndpointIndex(0)) == (try Endpoint(target)))
     }
 
-    @Test func `an IPv6 address stands in brackets`() throws {
+    @Test func `an IPv6 address must be in brackets`() throws {
         var redirections = try Self.redirections(allowed: ["2001:db8::1"])
         #expect(Self.follow(&redirections, "[2001:DB8::1]:99") == .followed(try Endpoint("mqtts://[2001:db8::1]:99")))
         #expect(Self.follow(&redirections, "2001:db8::1") == .unusable)
     }
 
     @Test(arguments: ["", " ", "b.example/path", "user@b.example", "b.example:0", "b example:x", "ü.example"])
-    func `what cannot be dialed is unusable`(reference: String) throws {
+    func `a reference that cannot be dialed is not followed`(reference: String) throws {
         var redirections = try Self.redirections(allowed: ["*.example"])
         #expect([.unusable, .refused("")].contains(Self.verdict(Self.follow(&redirections, reference))))
     }
@@ -53,7 +52,7 @@ struct RedirectionsTests {
     }
 
     @Test(arguments: ["example", "bexample", "b.example.test", "192.0.2.8", "other.test"])
-    func `another host is refused with a sentence that names it`(reference: String) throws {
+    func `a host that is not allowed is refused with a sentence that names it`(reference: String) throws {
         var redirections = try Self.redirections()
         #expect(
             Self.follow(&redirections, reference)
@@ -62,13 +61,13 @@ struct RedirectionsTests {
         #expect(redirections.begin(EndpointIndex(0)) == (try Endpoint("mqtts://a.example")))
     }
 
-    @Test func `nothing but the servers of the list is allowed by default`() throws {
+    @Test func `only the configured servers are allowed by default`() throws {
         var redirections = try Self.redirections(["mqtts://a.example", "mqtts://b.test"], allowed: [])
         #expect(Self.follow(&redirections, "b.test:7") == .followed(try Endpoint("mqtts://b.test:7")))
         #expect(Self.verdict(Self.follow(&redirections, "c.test")) == .refused(""))
     }
 
-    @Test func `a password does not go unencrypted to another host`() throws {
+    @Test func `a password is not sent unencrypted to another host`() throws {
         var redirections = try Self.redirections(["mqtt://127.0.0.1"], needsEncryption: true)
         #expect(
             Self.follow(&redirections, "b.example")
@@ -78,7 +77,7 @@ struct RedirectionsTests {
         #expect(Self.follow(&redirections, "b.example") == .followed(try Endpoint("mqtt://b.example")))
     }
 
-    @Test func `three hops are followed, and no fourth`() throws {
+    @Test func `three hops are followed, a fourth is not`() throws {
         var redirections = try Self.redirections()
         for host in ["b", "c", "d"] {
             #expect(Self.verdict(Self.follow(&redirections, "\(host).example")) != .tooMany)
@@ -106,7 +105,7 @@ struct RedirectionsTests {
         #expect(redirections.begin(EndpointIndex(0)) == (isRemembered ? other : own))
     }
 
-    @Test func `where the new server cannot be reached the endpoint itself is next, in turns`() throws {
+    @Test func `an unreachable new server alternates with the endpoint itself`() throws {
         var redirections = try Self.redirections()
         _ = Self.follow(&redirections, "b.example", remember: true)
         var hosts: [String] = []
@@ -121,7 +120,7 @@ struct RedirectionsTests {
     }
 
     @Test(arguments: [true, false])
-    func `an attempt that never got to the new server says nothing about it`(isRemembered: Bool) throws {
+    func `an attempt that never reached the new server does not count against it`(isRemembered: Bool) throws {
         var redirections = try Self.redirections()
         _ = Self.follow(&redirections, "b.example", remember: isRemembered)
         redirections.ended()
@@ -135,12 +134,12 @@ struct RedirectionsTests {
     }
 
     @Test(arguments: [("A.example.", "a.example"), ("*.Example.com", "*.example.com"), ("192.0.2.1", "192.0.2.1")])
-    func `a pattern is told in lower case and without the root`(text: String, told: String) {
+    func `a pattern is shown in lower case and without the root`(text: String, told: String) {
         #expect(HostPattern(text)?.text == told)
     }
 
     @Test(arguments: ["*", "*.", "*.192.0.2.1", "a b", "-a", "", "https://a.example", "a.*"])
-    func `this is no pattern`(text: String) {
+    func `malformed text is not a pattern`(text: String) {
         #expect(HostPattern(text) == nil)
     }
 }

@@ -17,18 +17,18 @@ import Testing
     }
 
     @Test(arguments: ["chat", "a/~/b", "~chat", "/~/a", "$share/~/a", "$share/group/a", "$share/", ""])
-    func `every other topic stays as it is, with and without a room`(text: String) throws {
+    func `any other topic stays as it is, with or without a room`(text: String) throws {
         #expect(try Room.resolve(text, in: Self.room) == text)
         #expect(try Room.resolve(text, in: nil) == text)
         #expect(!Room.isRelative(text))
     }
 
     @Test(arguments: ["~", "~/", "$share/group/~/"])
-    func `nothing behind the room is no topic`(text: String) {
+    func `a relative topic without levels after the room is refused`(text: String) {
         #expect(throws: Room.Unresolved.empty) { try Room.resolve(text, in: Self.room) }
     }
 
-    @Test func `presence has a topic of its own for each device`() {
+    @Test func `each device has its own presence topic`() {
         let identity = Participant.Identity(user: "ann", device: "phone")
         #expect(Self.room.presenceTopic(of: identity) == "holdfast/rooms/plant/north/presence/ann/phone")
         #expect(Self.room.participant(ofPresence: Self.room.presenceTopic(of: identity)) == identity)
@@ -40,7 +40,7 @@ import Testing
         "holdfast/rooms/plant/north/presence/ann/", "holdfast/rooms/plant/north/presence//phone",
         "holdfast/rooms/plant/north/chat", "holdfast/rooms/plant/presence/ann/phone", "",
     ])
-    func `nothing else is a presence`(topic: String) {
+    func `other topics are not presence topics`(topic: String) {
         #expect(Self.room.participant(ofPresence: topic) == nil)
     }
 
@@ -48,12 +48,12 @@ import Testing
         ("plant", true), ("plant/north", true), ("plänt", true), ("", false), ("/plant", false), ("plant/", false),
         ("a//b", false), ("a/+/b", false), ("#", false), ("a\0b", false),
     ])
-    func `a room is levels of a topic`(text: String, isValid: Bool) {
+    func `a room name is one or more levels of a topic`(text: String, isValid: Bool) {
         #expect(Room.isValid(text) == isValid)
     }
 
     @Test(arguments: [("ann", true), ("a/b", false), ("+", false), ("", false)])
-    func `a user in a room is one level of a topic`(text: String, isLevel: Bool) {
+    func `a user name is one level of a topic`(text: String, isLevel: Bool) {
         #expect(Room.isLevel(text) == isLevel)
     }
 }

@@ -43,7 +43,7 @@ import Testing
         _ = rooms.membership.map { rooms.received(.init($0.online)) }
     }
 
-    @Test mutating func `presence is announced when the subscriptions are there, and then the session is restored`() {
+    @Test mutating func `presence is announced after the subscriptions, and then the session is restored`() {
         rooms.begin(in: Self.plant, subscribedTo: [], at: Self.time(0))
         rooms.willConnect(as: Self.mark(0), isFirst: true, at: Self.time(0))
         let actions = rooms.connected(
@@ -58,7 +58,7 @@ import Testing
         #expect(!rooms.isAnnouncing)
     }
 
-    @Test mutating func `a refused presence is told, and restores the session all the same`() {
+    @Test mutating func `a refused presence is reported, and the session is still restored`() {
         rooms.begin(in: Self.plant, subscribedTo: [], at: Self.time(0))
         rooms.willConnect(as: Self.mark(0), isFirst: true, at: Self.time(0))
         _ = rooms.connected(to: "a", resumed: false, isWillDelayed: true, at: Self.at(0), time: Self.time(0))
@@ -69,7 +69,7 @@ import Testing
         #expect(answered == [.presenceRefused(.notAuthorized), .tell([]), .restored])
     }
 
-    @Test mutating func `a room that the session was in before a crash is cleared`() throws {
+    @Test mutating func `presence in a room from before a crash is cleared`() throws {
         rooms.begin(
             in: Self.plant,
             subscribedTo: [try TopicFilter(Self.plant.presenceFilter), try TopicFilter(Self.hall.presenceFilter)],
@@ -81,7 +81,7 @@ import Testing
         #expect(connect(at: 2).contains(.announce(clearing)) == false, "the room is cleared once")
     }
 
-    @Test mutating func `a short outage is over without waiting for the room, at the server that knows the presence`() {
+    @Test mutating func `a short outage ends without waiting for the room at a server that knows the presence`() {
         enter()
         #expect(rooms.connectionClosed() == [])
         let actions = connect(resumed: true, at: 5)
@@ -91,7 +91,7 @@ import Testing
         #expect(rooms.membership?.step == .done)
     }
 
-    @Test mutating func `the old room is left when the new one has taken the presence`() throws {
+    @Test mutating func `the old room is left once the new one has accepted the presence`() throws {
         enter()
         let filter = try TopicFilter(Self.hall.presenceFilter)
         #expect(rooms.join(Self.hall, for: Self.call, at: Self.time(9)).last == .subscribe(filter))
@@ -144,7 +144,7 @@ import Testing
         #expect(rooms.isChanging)
     }
 
-    @Test mutating func `a connection that ends while the new room is announced in takes that back`() throws {
+    @Test mutating func `a connection lost while joining a room clears the new room's presence`() throws {
         enter()
         let filter = try TopicFilter(Self.hall.presenceFilter)
         _ = rooms.join(Self.hall, for: Self.call, at: Self.time(9))
@@ -154,7 +154,7 @@ import Testing
         #expect(connect(resumed: true, at: 12).first == .announce(Announcement(topic: Self.hallTopic)))
     }
 
-    @Test mutating func `leaving clears the presence, and without an answer the will says it`() {
+    @Test mutating func `a leave clears the presence`() {
         enter()
         #expect(rooms.leave() == [.announce(Announcement(topic: Self.topic))])
         #expect(rooms.isLeaving)
@@ -162,7 +162,7 @@ import Testing
         #expect(!rooms.isLeaving)
     }
 
-    @Test mutating func `quality is told when it changes, and first when it is poor`() {
+    @Test mutating func `quality is announced when it changes, starting when it is poor`() {
         enter()
         #expect(rooms.qualityChanged(.good, isConnected: true) == [])
         #expect(rooms.qualityChanged(.poor, isConnected: true) == [online(Self.topic)])

@@ -13,7 +13,7 @@ struct SessionHomesTests {
 
     private func port(_ number: Int) throws -> Endpoint { try Endpoint("mqtt://a:\(number)") }
 
-    @Test func `the server that was left has an old copy, until it begins anew`() throws {
+    @Test func `the previous server has a stale copy until it starts a new session`() throws {
         var homes = SessionHomes()
         homes.connected(to: a, resumed: false)
         #expect(homes.isHome(a) && !homes.isStale(a))
@@ -25,20 +25,20 @@ struct SessionHomesTests {
         #expect(homes.isHome(a) && homes.isStale(b) && !homes.isStale(a))
     }
 
-    @Test func `servers that resume the session for one another have no old copies`() throws {
+    @Test func `servers that share the session have no stale copies`() throws {
         var homes = SessionHomes([a.description])
         let isDifferent = homes.connected(to: b, resumed: true)
         #expect(isDifferent && homes.addresses == [b.description])
     }
 
-    @Test func `what is durable comes back, the home first`() throws {
+    @Test func `the stored addresses are restored, the home first`() throws {
         var homes = SessionHomes()
         for address in [a, b, c] { homes.connected(to: address, resumed: false) }
         #expect(homes.addresses == [c, a, b].map(\.description))
         #expect(SessionHomes(homes.addresses) == homes)
     }
 
-    @Test func `the oldest copies are forgotten`() throws {
+    @Test func `the oldest stale copies are forgotten`() throws {
         var homes = SessionHomes()
         for port in 1...SessionHomes.maximumStale + 2 {
             homes.connected(to: try self.port(port), resumed: false)

@@ -29,7 +29,7 @@ struct SessionStepsTests {
         #expect(session.receives(.connack(Connack())) == ["connected"])
     }
 
-    @Test func `a secret that comes too late is not used`() throws {
+    @Test func `a secret that arrives too late is not used`() throws {
         var session = try SessionUnderTest { $0.hasPassword = true }
         #expect(session.take(.connect(Reason(.userConnect))) == ["fetch", "connecting"])
         let late = try role(session)
@@ -38,7 +38,7 @@ struct SessionStepsTests {
         #expect(session.take(.fetched(.login(try role(session)), me)) == ["dial a.example"])
     }
 
-    @Test func `without a secret there is no attempt`() throws {
+    @Test func `an attempt whose secret cannot be read is not dialed`() throws {
         var session = try SessionUnderTest { $0.hasPassword = true }
         _ = session.take(.connect(Reason(.userConnect)))
         #expect(session.take(.notFetched(.login(try role(session)), "no such file")) == [])
@@ -48,7 +48,7 @@ struct SessionStepsTests {
 
     // MARK: Ends
 
-    @Test func `a server that asks to be left alone for half a minute is`() throws {
+    @Test func `a server's request to wait half a minute is honoured`() throws {
         var session = try SessionUnderTest()
         _ = session.take(.connect(Reason(.userConnect)))
         var texts = session.take(.closed(Reason(.serverBusy), retryAfter: .seconds(30)))
@@ -60,7 +60,7 @@ struct SessionStepsTests {
         #expect((30...40).contains(waited))
     }
 
-    @Test func `what takes the link's place is dialed before the protocol hears of the end`() throws {
+    @Test func `a replacement is dialed before the protocol hears of the old connection's end`() throws {
         var session = try SessionUnderTest().connected()
         let old = session.dialed
         session.session.take(.machine(.renew(Reason(.credentialRenewed))))
@@ -76,7 +76,7 @@ struct SessionStepsTests {
         #expect(session.take(.connection(old, .closed(Reason(.reset)))) == [], "its events are ignored")
     }
 
-    @Test func `what the server said before it closed comes first`() throws {
+    @Test func `the server's DISCONNECT before a close is handled first`() throws {
         var session = try SessionUnderTest().connected()
         session.session.take(
             .connection(session.dialed, .received(bytes(.disconnect(Disconnect(reasonCode: .serverBusy))))))
@@ -92,7 +92,7 @@ struct SessionStepsTests {
             (0x88, .connecting, "server-busy"), (0x97, .connecting, "server-busy"), (0x80, .connecting, "server-error"),
             (0x9C, .connecting, "moved"), (0x9F, .connecting, "rate-limited"),
         ] as [(UInt8, SessionState, String)])
-    func `a refusal is told with the server's reason`(code: UInt8, state: SessionState, reason: String) throws {
+    func `a refusal is reported with the server's reason`(code: UInt8, state: SessionState, reason: String) throws {
         var session = try SessionUnderTest()
         _ = session.take(.connect(Reason(.userConnect)))
         _ = session.opens()
@@ -103,7 +103,7 @@ struct SessionStepsTests {
     }
 
     @Test(arguments: [true, false])
-    func `a server that sends garbage is tried again, and the code is ours`(isConnected: Bool) throws {
+    func `a server that sends garbage is tried again, and the reason has no server code`(isConnected: Bool) throws {
         var session = try SessionUnderTest()
         _ = session.take(.connect(Reason(.userConnect)))
         _ = session.opens()
@@ -115,7 +115,7 @@ struct SessionStepsTests {
         #expect(session.opens() == ["send CONNECT"])
     }
 
-    @Test func `a disconnect waits for what was accepted`() throws {
+    @Test func `a disconnect waits for accepted messages`() throws {
         var session = try SessionUnderTest().connected()
         try accept(&session)
         #expect(session.goOn() == ["send PUBLISH t"])
@@ -130,7 +130,9 @@ struct SessionStepsTests {
     // MARK: Other servers, other versions
 
     @Test(arguments: [(ReasonCode.useAnotherServer, "a.example"), (.serverMoved, "c.example")])
-    func `a session goes where CONNACK sends it, and again or not`(code: ReasonCode, next: String) throws {
+    func `a session follows a redirect in CONNACK, for one connection or for good`(code: ReasonCode, next: String)
+        throws
+    {
         var session = try SessionUnderTest(redirects: ["c.example"])
         _ = session.take(.connect(Reason(.userConnect)))
         _ = session.opens()
@@ -141,7 +143,7 @@ struct SessionStepsTests {
         #expect(try waitForDial(&session, after: session.take(.closed(Reason(.reset)))) == "dial \(next)")
     }
 
-    @Test func `a session goes where DISCONNECT sends it`() throws {
+    @Test func `a session follows a redirect in DISCONNECT`() throws {
         var session = try SessionUnderTest(redirects: ["c.example"]).connected()
         let end = Disconnect(
             reasonCode: .useAnotherServer, properties: .init(serverReference: "c.example"))
@@ -149,7 +151,7 @@ struct SessionStepsTests {
         #expect(session.session.machine.reason.code == .serverMoved)
     }
 
-    @Test func `a redirection that is not allowed fails the session, and says what to do`() throws {
+    @Test func `a redirect that is not allowed fails the session and names the setting`() throws {
         var session = try SessionUnderTest()
         _ = session.take(.connect(Reason(.userConnect)))
         _ = session.opens()
@@ -161,7 +163,7 @@ struct SessionStepsTests {
                 == "the server sends the session to c.example:8883, which redirects of [mqtt] does not allow")
     }
 
-    @Test func `servers that send a session round and round are left alone for a while`() throws {
+    @Test func `servers that redirect in a circle are left alone for a while`() throws {
         var session = try SessionUnderTest(redirects: ["c.example", "d.example"])
         _ = session.take(.connect(Reason(.userConnect)))
         for next in ["c.example", "d.example", "c.example"] {
@@ -178,7 +180,7 @@ struct SessionStepsTests {
         .connack(Connack(reasonCode: code, properties: .init(serverReference: reference)))
     }
 
-    @Test func `with auto the other version is tried at once, and is known from then on`() throws {
+    @Test func `auto tries the other version at once, and remembers it`() throws {
         var session = try SessionUnderTest(version: nil)
         _ = session.take(.connect(Reason(.userConnect)))
         _ = session.opens()
@@ -193,7 +195,7 @@ struct SessionStepsTests {
         #expect(session.session.mqtt.version == .threeOneOne)
     }
 
-    @Test func `with auto a server that closes without a word is tried with the other version at once`() throws {
+    @Test func `auto tries the other version at once when the server closes without a reason`() throws {
         var session = try SessionUnderTest(version: nil)
         _ = session.take(.connect(Reason(.userConnect)))
         _ = session.opens()
@@ -217,7 +219,7 @@ struct SessionStepsTests {
 
     // MARK: On demand
 
-    @Test func `a subscription brings a session on demand up, and its end takes it down`() throws {
+    @Test func `a subscription connects a session on demand, and its end disconnects it`() throws {
         var session = try SessionUnderTest(idleTimeout: .seconds(1))
         #expect(session.wait(100) == [])
         let consumer = LiveConsumer(
@@ -232,7 +234,7 @@ struct SessionStepsTests {
         #expect(session.session.machine.reason.code == .idle)
     }
 
-    @Test func `no use ends an explicit disconnect of an idle session`() throws {
+    @Test func `an explicit disconnect of an idle session is not ended by a use`() throws {
         var session = try SessionUnderTest(idleTimeout: .seconds(1))
         #expect(session.take(.disconnect(Reason(.userDisconnect))) == [])
         #expect(session.session.verdict?.reasonCode == "user-disconnect")
@@ -250,7 +252,7 @@ struct SessionStepsTests {
 
     // MARK: Rooms
 
-    @Test func `a session is restored when the room has its presence`() throws {
+    @Test func `a session is restored once the room has its presence`() throws {
         var session = try SessionUnderTest(room: "plant")
         #expect(session.take(.connect(Reason(.userConnect))) == ["dial a.example", "connecting"])
         #expect(session.opens() == ["send CONNECT"])
@@ -283,13 +285,14 @@ struct SessionStepsTests {
 
     // MARK: Looks
 
-    @Test func `a close without a reason and a newer device displace the session, and its presence goes`() throws {
+    @Test func `a newer device after a close without a reason displaces the session, which clears its presence`() throws
+    {
         var session = try looking { $0.take(.closed(Reason(.serverClosed))) }
         let texts = try sees(&session, own(session), other(isNewer: true))
         #expect(texts == ["send PUBLISH \(Self.topic), cleared", "send DISCONNECT", "leave", "displaced", "failed"])
     }
 
-    @Test func `a close without a reason and nobody else is an outage like every other`() throws {
+    @Test func `a close without a reason and without another device is an ordinary outage`() throws {
         var session = try looking { $0.take(.closed(Reason(.serverClosed))) }
         var texts = try sees(&session, own(session))
         #expect(texts == ["send DISCONNECT", "leave"])
@@ -300,19 +303,19 @@ struct SessionStepsTests {
         #expect(session.opens() == ["send CONNECT"])
     }
 
-    @Test func `a server that does not let the room be looked into is connected to`() throws {
+    @Test func `a server that refuses the look is connected to`() throws {
         var session = try looking { $0.take(.closed(Reason(.serverClosed))) }
         #expect(session.receives(try suback(.notAuthorized)) == ["abort", "dial a.example"])
         #expect(session.opens() == ["send CONNECT"])
     }
 
-    @Test func `with yield the session stops for an older device, too`() throws {
+    @Test func `a session with yield stops for an older device too`() throws {
         var session = try looking(.yield) { $0.receives(.disconnect(Disconnect(reasonCode: .serverShuttingDown))) }
         #expect(try sees(&session, other()).contains("failed"))
         #expect(session.session.machine.reason.code == .yielded)
     }
 
-    @Test func `with yield a device that took over and has not said so yet is not thrown out again`() throws {
+    @Test func `a session with yield finds a device that announces itself late`() throws {
         var session = try looking(.yield) { $0.take(.closed(Reason(.serverClosed))) }
         let texts = try sees(&session)
         #expect(texts == ["send DISCONNECT", "leave"])
@@ -321,7 +324,7 @@ struct SessionStepsTests {
         #expect(session.session.machine.reason.code == .yielded)
     }
 
-    @Test func `with yield one look is enough when the server has given its reason`() throws {
+    @Test func `a session with yield looks only once when the server gave a reason`() throws {
         var session = try looking(.yield) { $0.receives(.disconnect(Disconnect(reasonCode: .serverShuttingDown))) }
         let texts = try sees(&session)
         #expect(texts == ["send DISCONNECT", "leave", "dial b.example"])
@@ -329,7 +332,7 @@ struct SessionStepsTests {
     }
 
     @Test(arguments: [true, false])
-    func `a session that is told to be displaced takes its own presence away, and no other's`(isOwn: Bool) throws {
+    func `a session that the server reports as taken over clears only its own presence`(isOwn: Bool) throws {
         var session = try looking { $0.receives(.disconnect(Disconnect(reasonCode: .sessionTakenOver))) }
         #expect(session.session.machine.reason.code == .displaced)
         let texts = try sees(&session, isOwn ? own(session) : other(device: "here"))
@@ -374,7 +377,7 @@ struct SessionStepsTests {
 
     // MARK: Credentials
 
-    @Test func `a token is taken to the server at once, and nothing is fetched for it`() throws {
+    @Test func `a new token reconnects at once, without fetching anything`() throws {
         var session = try SessionUnderTest { $0.hasPassword = true }
         _ = session.take(.connect(Reason(.userConnect)))
         _ = session.take(.fetched(.login(try role(session)), me))
@@ -385,7 +388,7 @@ struct SessionStepsTests {
         #expect(session.opens() == ["send CONNECT other"])
     }
 
-    @Test func `a rejected credential is fetched once more, and another one is sent, and rejected once`() throws {
+    @Test func `a rejected credential is fetched once more, and a different one is sent once`() throws {
         var session = try SessionUnderTest { $0.hasPassword = true }
         _ = session.take(.connect(Reason(.userConnect)))
         _ = session.take(.fetched(.login(try role(session)), me))
@@ -396,7 +399,7 @@ struct SessionStepsTests {
         #expect(session.receives(.connack(Connack(reasonCode: .notAuthorized))) == ["close", "failed"])
     }
 
-    @Test func `a rejected credential is fetched once more, and the same one ends the session`() throws {
+    @Test func `a rejected credential is fetched once more, and the same one fails the session`() throws {
         var session = try SessionUnderTest { $0.hasPassword = true }
         _ = session.take(.connect(Reason(.userConnect)))
         _ = session.take(.fetched(.login(try role(session)), me))
@@ -406,7 +409,7 @@ struct SessionStepsTests {
         #expect(session.session.verdict?.reasonCode == "credential-rejected")
     }
 
-    @Test func `a credential that has ended gives its name to the rejection`() throws {
+    @Test func `an expired credential that is rejected is reported as expired`() throws {
         var session = try SessionUnderTest { $0.hasPassword = true }
         _ = session.take(.connect(Reason(.userConnect)))
         let ended = SessionCredential(secret: me.secret, end: .byBootClock(Instant(nanoseconds: 0)))
@@ -418,7 +421,7 @@ struct SessionStepsTests {
 
     // MARK: Knocks and successors
 
-    @Test func `an attempt goes on with the connection of a knock`() throws {
+    @Test func `an attempt goes on with the connection of an answered knock`() throws {
         var session = try SessionUnderTest()
         _ = session.take(.connect(Reason(.userConnect)))
         var texts = session.take(.closed(Reason(.refused)))

@@ -7,8 +7,8 @@ import Vocabulary
 
 @testable import Session
 
-/// A session's value with a server that is made of packets, in virtual time and without an event loop. Each step answers
-/// what the driver would have to do, as short texts; commits are durable at once, and nothing is said of them.
+/// A session's value with a server made of packets, in virtual time and without an event loop. Each step returns what
+/// the driver would have to do, as short texts; commits are durable at once and are not listed.
 struct SessionUnderTest {
     var session: Session
     private(set) var second: Int64 = 0

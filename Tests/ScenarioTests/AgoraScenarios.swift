@@ -8,7 +8,7 @@ import Testing
 @testable import SimulationSupport
 
 /// What Agora's documentation says of "Connection status management": `onConnectionLost` after 10 seconds while the SDK
-/// goes on, `FAILED` after 20 minutes, a reason with every change of state, and what the others see.
+/// goes on, `FAILED` after 20 minutes, a reason with every change of state, and what other participants see.
 @Suite("Agora", .timeLimit(.minutes(10)))
 struct AgoraScenarios {
     static let channel = """
@@ -65,7 +65,7 @@ struct AgoraScenarios {
         }
     }
 
-    /// A server's word to a client that is connected, and what Agora calls it.
+    /// A server's reason for ending a connection, and Agora's name for it.
     struct Ending: CustomTestStringConvertible {
         var agora: String
         var code: ReasonCode?

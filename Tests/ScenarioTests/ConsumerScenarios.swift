@@ -30,7 +30,7 @@ struct ConsumerScenarios {
         }
     }
 
-    @Test func `what comes while no program is attached is given to the next one, in order`() async throws {
+    @Test func `messages that arrive without a program are given to the next one, in order`() async throws {
         try await Self.together { scenario, a, b, first in
             try await Self.publish("1", "2", by: a)
             await scenario.sleep(.seconds(1))
@@ -50,7 +50,7 @@ struct ConsumerScenarios {
     }
 
     /// The model's server sends one copy for each subscription, as mosquitto and EMQX do.
-    @Test func `a message comes once to each consumer, although their filters overlap`() async throws {
+    @Test func `a message reaches each consumer once, even if their filters overlap`() async throws {
         try await Self.together { scenario, a, b, first in
             let urgent = try await b.consume("urgent", "orders/1")
             let all = try await b.consume("all", "+/1")
@@ -60,7 +60,7 @@ struct ConsumerScenarios {
             #expect(await b.takeGiven() == ["x", "x", "x"])
             #expect(try await b.status().inbox.messages == 3)
             for subscription in [first, urgent, all] { try await b.detach(subscription) }
-            // What the server has queued with an identifier of before is for the same consumers after a restart.
+            // Messages queued with a subscription identifier from before the restart go to the same consumers.
             await b.kill()
             try await Self.publish("y", by: a)
             await scenario.sleep(.seconds(1))
@@ -71,8 +71,7 @@ struct ConsumerScenarios {
         }
     }
 
-    @Test func `a daemon that is killed gives again what was not acknowledged, and what the server kept`() async throws
-    {
+    @Test func `a killed daemon gives unacknowledged messages again, and those the server kept`() async throws {
         try await Self.together { scenario, a, b, first in
             try await Self.publish("1", "2", by: a)
             await scenario.sleep(.seconds(1))
@@ -91,7 +90,7 @@ struct ConsumerScenarios {
         }
     }
 
-    @Test func `a full inbox withholds acknowledgements until the program has taken something`() async throws {
+    @Test func `a full inbox withholds acknowledgements until the program takes a message`() async throws {
         try await Self.together("\n[inbox]\nmax-messages = 3\nwhen-full = \"withhold\"\n") {
             scenario, a, b, first in
             try await b.detach(first)
@@ -100,7 +99,7 @@ struct ConsumerScenarios {
             let full = try await b.status().inbox
             #expect(full.messages == 3)
             #expect(full.withheld == 5)
-            // What is withheld dies with the connection, and the server sends it again.
+            // Withheld messages are dropped with the connection, and the server sends them again.
             await scenario.cut(b)
             try await b.until(.reconnecting)
             await scenario.mend(b)
@@ -136,7 +135,7 @@ struct ConsumerScenarios {
         }
     }
 
-    @Test func `a second program takes the consumer over, and the first is told`() async throws {
+    @Test func `a second program takes over the consumer, and the first is told`() async throws {
         try await Self.together { scenario, a, b, first in
             try await Self.publish("1", by: a)
             await scenario.sleep(.seconds(1))
@@ -150,7 +149,7 @@ struct ConsumerScenarios {
         }
     }
 
-    @Test func `a consumer of a room goes with the session to another room`() async throws {
+    @Test func `a consumer in a room follows the session to another room`() async throws {
         try await Self.together { scenario, a, b, _ in
             try await b.consume("room", "~/chat")
             try await b.switchRoom(to: "r2")
@@ -170,7 +169,7 @@ struct ConsumerScenarios {
         }
     }
 
-    @Test func `a consumer that is ended collects nothing any more`() async throws {
+    @Test func `a consumer that was ended collects nothing`() async throws {
         try await Self.together { scenario, a, b, _ in
             try await b.endConsumer("billing")
             try await Self.publish("1", by: a)

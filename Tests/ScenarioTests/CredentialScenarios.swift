@@ -8,7 +8,7 @@ import Testing
 @testable import Agent
 @testable import SimulationSupport
 
-/// Tokens that end, and helpers that do not do what they should, in the middle of everything else.
+/// Tokens that expire and helpers that misbehave, during everything else.
 @Suite("Credentials", .timeLimit(.minutes(10)))
 struct CredentialScenarios {
     static let session = """
@@ -32,7 +32,7 @@ struct CredentialScenarios {
         }
     }
 
-    @Test func `a token that expires during an outage is fetched anew for the attempt`() async throws {
+    @Test func `a token that expires during an outage is fetched again for the attempt`() async throws {
         try await Self.connected(lifetime: .seconds(600)) { scenario, a, service in
             await scenario.sleep(.seconds(300))
             await scenario.cut(a)
@@ -46,8 +46,7 @@ struct CredentialScenarios {
         }
     }
 
-    @Test func `a token is renewed before its end, and taken to the server without a gap in the session`() async throws
-    {
+    @Test func `a token is renewed before it expires, and the session is resumed with it`() async throws {
         try await Self.connected(lifetime: .seconds(600)) { scenario, a, service in
             await service.set("second", lifetime: .seconds(3600))
             scenario.with { broker, _ in broker.password = "second" }
@@ -62,7 +61,7 @@ struct CredentialScenarios {
         }
     }
 
-    @Test func `behind a proxy with a password, too, the token that was judged new is the one that is sent`()
+    @Test func `a renewed token is the one sent even behind a proxy with a password`()
         async throws
     {
         try await Scenario.run { scenario in
@@ -86,7 +85,7 @@ struct CredentialScenarios {
         }
     }
 
-    @Test func `a helper that fails does not end the session: it is asked again, ever more slowly`() async throws {
+    @Test func `a helper that fails does not end the session, and is asked again`() async throws {
         try await Self.connected(lifetime: .seconds(600)) { scenario, a, service in
             await service.fail("the token service is down")
             try await a.until(.credentialExpiring)
@@ -100,7 +99,7 @@ struct CredentialScenarios {
         }
     }
 
-    @Test func `a helper that fails until the token has ended is asked again after that`() async throws {
+    @Test func `a helper that fails until the token has expired is asked again afterwards`() async throws {
         try await Self.connected(lifetime: .seconds(600)) { scenario, a, service in
             await service.fail("the token service is down")
             await scenario.sleep(.seconds(3600))
@@ -114,7 +113,7 @@ struct CredentialScenarios {
         }
     }
 
-    @Test func `a helper that was asked too early, and answered the old token with a new end, is asked again`()
+    @Test func `a helper that answers the old token with a new expiry is asked again`()
         async throws
     {
         try await Self.connected(lifetime: .seconds(3)) { scenario, a, service in
@@ -128,7 +127,7 @@ struct CredentialScenarios {
         }
     }
 
-    @Test func `a token that ends while the connection is made is renewed when it is up`() async throws {
+    @Test func `a token that expires during connection setup is renewed once connected`() async throws {
         try await Scenario.run { scenario in
             let service = TokenService(scenario.loop)
             await service.set("first", lifetime: .seconds(3))
@@ -146,7 +145,7 @@ struct CredentialScenarios {
     }
 
     @Test(arguments: ["it ended with 1: no network", "what it printed is no token: expected a string"])
-    func `a helper that fails or prints nonsense is asked again at the next attempt, and the reason says why`(
+    func `a helper that fails or prints nonsense is asked again at the next attempt, and is the reason`(
         _ sentence: String
     ) async throws {
         try await Self.connected { scenario, a, service in
@@ -164,7 +163,7 @@ struct CredentialScenarios {
         }
     }
 
-    @Test func `a helper that hangs is given up, and does not keep the session from trying again`() async throws {
+    @Test func `a helper that hangs is given up, and the session tries again`() async throws {
         try await Self.connected { scenario, a, service in
             await service.hang(true)
             await scenario.move(a)
@@ -176,21 +175,21 @@ struct CredentialScenarios {
         }
     }
 
-    @Test func `a rejection renews once; the same token again is terminal`() async throws {
+    @Test func `a rejected token is renewed once, and the same token again is terminal`() async throws {
         try await Self.connected { scenario, a, service in
             scenario.with { broker, _ in broker.password = "second" }
             await scenario.move(a)
             let failed = try await a.until(.failed)
             #expect(failed.reason?.code == "credential-rejected")
             #expect(failed.reason?.terminal == true)
-            // For the attempt, and once more when it was rejected.
+            // At the start, for the attempt, and once more after the rejection.
             #expect(await service.asked == 3)
             await scenario.sleep(.seconds(3600))
             #expect(await service.asked == 3)
         }
     }
 
-    @Test func `a connection that the server has ended is not told as connected while the helper is asked`()
+    @Test func `a session whose connection the server ended is not reported connected while the helper is asked`()
         async throws
     {
         try await Self.connected { scenario, a, service in
@@ -223,17 +222,17 @@ struct CredentialScenarios {
             let dials = scenario.dials["A"]?.count
             await service.hang(false)
             let failed = try await a.until(.failed)
-            #expect(failed.reason?.code == "credential-rejected", "the rejected one is not shown to the server again")
+            #expect(failed.reason?.code == "credential-rejected", "the rejected token is not sent to the server again")
             #expect(scenario.dials["A"]?.count == dials)
             #expect(await a.told(.stateChanged).allSatisfy { $0.reason?.code != "authenticate-timeout" })
         }
     }
 
-    @Test func `a rejection with a new token at hand is no failure`() async throws {
+    @Test func `a rejection is not terminal when a new token is available`() async throws {
         try await Self.connected { scenario, a, service in
             scenario.with { broker, _ in broker.password = "second" }
             await scenario.move(a)
-            // The token changes between its fetching and the rejection.
+            // The token changes after it was fetched and before it is rejected.
             await scenario.sleep(.milliseconds(15))
             await service.set("second")
             try await a.until(.connected, within: .seconds(5))
@@ -241,9 +240,9 @@ struct CredentialScenarios {
         }
     }
 
-    @Test func `a token that has ended is called so, and a new one begins the session again`() async throws {
+    @Test func `a rejected token that has expired is reported as expired, and a new one works again`() async throws {
         try await Self.connected(lifetime: .seconds(600)) { scenario, a, service in
-            // The helper goes on answering with the old one.
+            // The helper still answers with the old token.
             await service.set("first", lifetime: .zero)
             await scenario.sleep(.seconds(700))
             #expect(try await a.status().state == .connected)
@@ -279,7 +278,7 @@ struct CredentialScenarios {
         }
     }
 
-    @Test func `a password that ends is renewed on the same connection`() async throws {
+    @Test func `a password that expires is renewed on the same connection`() async throws {
         try await Self.proven(lifetime: .seconds(600)) { scenario, a, service in
             scenario.with { broker, _ in broker.scramPassword = "second" }
             await service.set("second", lifetime: .seconds(7200))
@@ -289,7 +288,7 @@ struct CredentialScenarios {
             #expect(status.state == .connected)
             #expect(status.counters.connects == 1)
             #expect(await service.asked == 2)
-            // What is in force now is what the next connection uses.
+            // The next connection uses the new password.
             scenario.reset(a)
             try await a.until(.reconnecting)
             try await a.until(.connected)
@@ -297,7 +296,7 @@ struct CredentialScenarios {
         }
     }
 
-    @Test func `where the server does not answer, the new password is taken there by a reconnect`() async throws {
+    @Test func `a new password causes a reconnect when the server does not answer the renewal`() async throws {
         try await Self.proven(lifetime: .seconds(600)) { scenario, a, service in
             scenario.with { broker, _ in (broker.scramPassword, broker.answersAuth) = ("second", false) }
             await service.set("second", lifetime: .seconds(7200))

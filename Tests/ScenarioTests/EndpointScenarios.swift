@@ -11,7 +11,8 @@ import Testing
 /// Lists of endpoints, and servers that come and go.
 @Suite("Endpoints", .timeLimit(.minutes(10)))
 struct EndpointScenarios {
-    @Test func `a session returns to its first server when that answers again, and loses nothing`() async throws {
+    @Test func `a session returns to its first server when that answers again, and delivers its messages`() async throws
+    {
         try await Scenario.run { scenario in
             scenario.stop(.one)
             let a = try await scenario.host("A", endpoints: [.one, .two])
@@ -29,12 +30,12 @@ struct EndpointScenarios {
             let status = try await a.status()
             #expect(status.state == .connected)
             #expect(status.outbox.queued == 0)
-            #expect(scenario.knocks["A"]?.count == 1, "at home nothing is looked for")
+            #expect(scenario.knocks["A"]?.count == 1, "no checks while connected to the first server")
         }
     }
 
     @Test(arguments: ["", "username = \"u\"\npassword = \"file:/p\"\n"])
-    func `through a proxy, too, and not because the proxy answers`(_ login: String) async throws {
+    func `a session behind a proxy returns when the first server answers, not the proxy`(_ login: String) async throws {
         try await Scenario.run { scenario in
             scenario.stop(.one)
             let a = try await scenario.host(
@@ -43,7 +44,7 @@ struct EndpointScenarios {
             try await a.until(.connected)
             #expect(try await a.status().endpoint == Scenario.ServerName.two.endpoint)
             await scenario.sleep(.seconds(3600))
-            #expect(try await a.status().counters.outages == 0, "the first server is not there")
+            #expect(try await a.status().counters.outages == 0, "the first server is down")
             scenario.start(.one)
             #expect(try await a.until(.reconnecting).reason?.code == "returning")
             try await a.until(.connected, within: .seconds(1))
@@ -51,7 +52,7 @@ struct EndpointScenarios {
         }
     }
 
-    @Test func `while a server is away for long, it is looked for, and it is back within a quarter of a minute`()
+    @Test func `a server that is back after a long outage is found within 20 seconds`()
         async throws
     {
         try await Scenario.run { scenario in
@@ -69,7 +70,7 @@ struct EndpointScenarios {
         }
     }
 
-    @Test func `a path that heals without a word of the kernel is noticed`() async throws {
+    @Test func `a path that heals without a kernel message is noticed`() async throws {
         try await Scenario.run { scenario in
             let a = try await scenario.host("A")
             try await a.until(.connected)
@@ -85,7 +86,7 @@ struct EndpointScenarios {
     }
 
     @Test(arguments: [ReasonCode.useAnotherServer, .serverMoved])
-    func `a server sends the session to another one, and it goes there at once`(_ code: ReasonCode) async throws {
+    func `a session that the server redirects goes there at once`(_ code: ReasonCode) async throws {
         try await Scenario.run { scenario in
             let file = """
                 [mqtt]
@@ -105,7 +106,7 @@ struct EndpointScenarios {
             try await a.until(.connected)
             #expect(try await a.status().endpoint == Scenario.ServerName.two.endpoint)
             #expect(moved.duration(to: scenario.now) < .milliseconds(100))
-            // For now, or for good.
+            // For one connection, or for good.
             await scenario.move(a)
             try await a.until(.connected)
             let home = code == .serverMoved ? Scenario.ServerName.two : .one
@@ -113,7 +114,7 @@ struct EndpointScenarios {
         }
     }
 
-    @Test func `a server that is not on the list is not followed: that needs a person`() async throws {
+    @Test func `a redirect to a server that is not on the list fails the session`() async throws {
         try await Scenario.run { scenario in
             let a = try await scenario.host("A")
             try await a.until(.connected)
@@ -128,8 +129,7 @@ struct EndpointScenarios {
         }
     }
 
-    @Test func `a server that shuts down is left for the next one at once, and nothing accepted is lost`() async throws
-    {
+    @Test func `a server that shuts down is left for the next at once, and no accepted message is lost`() async throws {
         try await Scenario.run { scenario in
             let a = try await scenario.host("A", endpoints: [.one, .two])
             try await a.until(.connected)
@@ -146,7 +146,7 @@ struct EndpointScenarios {
         }
     }
 
-    @Test func `a server that still has an old session is told to forget it`() async throws {
+    @Test func `a server that still has an old session has it replaced on return`() async throws {
         try await Scenario.run { scenario in
             let a = try await scenario.host("A", "room = \"r\"", endpoints: [.one, .two])
             try await a.until(.connected)
@@ -169,7 +169,7 @@ struct EndpointScenarios {
     }
 
     @Test(arguments: [true, false])
-    func `it is told so by a daemon that was started anew as well`(isKilledBefore: Bool) async throws {
+    func `an old session at a server is replaced even after the daemon restarted`(isKilledBefore: Bool) async throws {
         try await Scenario.run { scenario in
             let a = try await scenario.host("A", endpoints: [.one, .two])
             try await a.until(.connected)
@@ -198,7 +198,7 @@ struct EndpointScenarios {
         }
     }
 
-    @Test func `a path that moved is noticed just when the connection opens`() async throws {
+    @Test func `a path found to have moved when the connection opens causes no protocol violation`() async throws {
         try await Scenario.run { scenario in
             let a = try await scenario.host("A")
             try await a.until(.connected)

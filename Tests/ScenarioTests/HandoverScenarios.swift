@@ -18,7 +18,7 @@ struct HandoverScenarios {
     /// Milliseconds after the move, at which something else happens.
     static let moments = [0, 8, 11, 18, 23, 28, 33, 40]
 
-    @Test func `nothing is lost or doubled wherever in a stream the path moves, and the outage is a round trip`()
+    @Test func `no message is lost or doubled wherever in a stream the path moves, and the outage is a round trip`()
         async throws
     {
         try await Scenario.run { scenario in
@@ -41,7 +41,7 @@ struct HandoverScenarios {
                 #expect(reason?.code == "path-moved")
                 let status = try await stream.host.status()
                 #expect(status.path?.source == scenario.path(of: "A")?.source)
-                // The path has to stay where it is for a while, for the next move to be followed at once.
+                // The path must stay where it is for a while before the next move is followed at once.
                 await scenario.sleep(.seconds(40))
             }
             try await stream.checkOnceAndInOrder(scenario)
@@ -50,7 +50,7 @@ struct HandoverScenarios {
     }
 
     @Test(arguments: [(5, 50), (50, 5), (50, 50), (200, 5)] as [(Int64, Int64)])
-    func `nothing is lost or doubled whichever path is the faster one`(old: Int64, new: Int64) async throws {
+    func `no message is lost or doubled whichever path is faster`(old: Int64, new: Int64) async throws {
         try await Scenario.run { scenario in
             var stream = try await Stream(scenario)
             await scenario.shift(stream.host, latency: .milliseconds(old))
@@ -68,7 +68,7 @@ struct HandoverScenarios {
     }
 
     @Test(arguments: [Scenario.Dialing.refused, .hangs])
-    func `a path that leads nowhere changes nothing as long as the old connection works`(
+    func `a path that leads nowhere changes nothing while the old connection works`(
         _ dialing: Scenario.Dialing
     ) async throws {
         try await Scenario.run { scenario in
@@ -80,7 +80,7 @@ struct HandoverScenarios {
             await scenario.sleep(.seconds(60))
             try await stream.run(scenario, 40)
             await scenario.sleep(.seconds(1))
-            #expect(scenario.dials["A"]?.count == dials + 1, "it is tried once")
+            #expect(scenario.dials["A"]?.count == dials + 1, "the new path is tried once")
             #expect(await stream.host.told(.stateChanged, .reconnectStarted).isEmpty)
             let status = try await stream.host.status()
             #expect(status.counters.outages == 0 && status.doubt == nil)
@@ -88,7 +88,7 @@ struct HandoverScenarios {
         }
     }
 
-    @Test func `a path that leads nowhere and strands the old connection is a reconnect as ever`() async throws {
+    @Test func `a path that leads nowhere and strands the old connection causes an ordinary reconnect`() async throws {
         try await Scenario.run { scenario in
             var stream = try await Stream(scenario)
             await scenario.shift(stream.host, strands: true, .hangs)
@@ -116,7 +116,7 @@ struct HandoverScenarios {
     }
 
     @Test(arguments: moments)
-    func `an old connection that breaks meanwhile is taken over from at once`(moment: Int) async throws {
+    func `an old connection that breaks during a hand-over is replaced at once`(moment: Int) async throws {
         try await Scenario.run { scenario in
             var stream = try await Stream(scenario)
             await stream.host.forget()
@@ -128,9 +128,9 @@ struct HandoverScenarios {
             try await stream.run(scenario, 40)
             await scenario.sleep(.seconds(3))
             if !wasLeft {
-                #expect(scenario.dials["A"]?.count == dials + 1, "what was being set up is used")
+                #expect(scenario.dials["A"]?.count == dials + 1, "the connection being set up is used")
                 let outage = await stream.host.told(.reconnectCompleted).first?.outage
-                #expect((outage ?? 1) <= 0.0205, "what is left of the dial, and CONNECT")
+                #expect((outage ?? 1) <= 0.0205, "the rest of the dial, and CONNECT")
             }
             #expect(try await stream.host.status().state == .connected)
             try await stream.checkNothingLost(scenario)
@@ -138,7 +138,7 @@ struct HandoverScenarios {
     }
 
     @Test(arguments: [ReasonCode.serverUnavailable, .unspecifiedError])
-    func `a new connection that is refused is followed by the table, and nothing is lost`(_ code: ReasonCode)
+    func `a new connection that is refused is retried by the table, and no message is lost`(_ code: ReasonCode)
         async throws
     {
         try await Scenario.run { scenario in
@@ -156,7 +156,9 @@ struct HandoverScenarios {
     }
 
     @Test(arguments: moments)
-    func `another device that takes the session over meanwhile has it`(moment: Int) async throws {
+    func `a take-over during a hand-over displaces the session unless the old connection was left`(moment: Int)
+        async throws
+    {
         try await Scenario.run { scenario in
             var stream = try await Stream(scenario)
             await stream.host.forget()
@@ -167,7 +169,7 @@ struct HandoverScenarios {
             await scenario.sleep(.seconds(300))
             let status = try await stream.host.status()
             let connects = scenario.broker().connects.count
-            // What is sent then comes to a connection that is left already; and the newest one wins.
+            // In between, DISCONNECT arrives on a connection that was left already, and the newest one wins.
             if !(24...34).contains(moment) {
                 #expect(status.state == .failed)
                 #expect(status.reason?.code == "displaced")
@@ -182,10 +184,10 @@ struct HandoverScenarios {
         }
     }
 
-    @Test func `the word of the server that our own new connection took over is not for us`() async throws {
+    @Test func `a take-over by our own new connection does not displace the session`() async throws {
         try await Scenario.run { scenario in
             var stream = try await Stream(scenario)
-            // The old path takes so long that the new connection is there before the goodbye on the old one.
+            // The old path is so slow that the new connection is up before DISCONNECT arrives on the old one.
             await scenario.shift(stream.host, latency: .milliseconds(400))
             await scenario.sleep(.seconds(40))
             for _ in 1...4 {
@@ -202,7 +204,7 @@ struct HandoverScenarios {
     }
 
     @Test(arguments: moments)
-    func `disconnect wins from every point, and what was accepted goes out with the next connect`(moment: Int)
+    func `disconnect wins at every point, and accepted messages are sent after the next connect`(moment: Int)
         async throws
     {
         try await Scenario.run { scenario in
@@ -222,7 +224,7 @@ struct HandoverScenarios {
     }
 
     @Test(arguments: moments)
-    func `a second move in the middle is followed, and nothing is lost or doubled`(moment: Int) async throws {
+    func `a second move during a hand-over is followed, and no message is lost`(moment: Int) async throws {
         try await Scenario.run { scenario in
             var stream = try await Stream(scenario)
             await scenario.shift(stream.host)
@@ -244,7 +246,7 @@ struct HandoverScenarios {
     }
 
     @Test(arguments: moments)
-    func `a path that moves back in the middle is as good`(moment: Int) async throws {
+    func `a path that moves back during a hand-over loses no message`(moment: Int) async throws {
         try await Scenario.run { scenario in
             var stream = try await Stream(scenario)
             await scenario.shift(stream.host)
@@ -253,7 +255,7 @@ struct HandoverScenarios {
             try await stream.run(scenario, 40)
             await scenario.sleep(.seconds(30))
             #expect(try await stream.host.status().state == .connected)
-            #expect(try await stream.host.status().outbox.queued == 0, "what was held back goes on")
+            #expect(try await stream.host.status().outbox.queued == 0, "held back messages are sent")
             if (26...40).contains(moment) {
                 try await stream.checkNothingLost(scenario)
             } else {
@@ -263,7 +265,7 @@ struct HandoverScenarios {
     }
 
     @Test(arguments: moments, [true, false])
-    func `a daemon that ends in the middle loses nothing`(moment: Int, isKilled: Bool) async throws {
+    func `a daemon that ends during a hand-over loses no message`(moment: Int, isKilled: Bool) async throws {
         try await Scenario.run { scenario in
             var stream = try await Stream(scenario)
             await scenario.shift(stream.host)
@@ -277,7 +279,7 @@ struct HandoverScenarios {
     }
 
     @Test(arguments: moments)
-    func `an old address that leaves meanwhile is as good as a connection that breaks`(moment: Int) async throws {
+    func `an old address that leaves during a hand-over costs at most the rest of the dial`(moment: Int) async throws {
         try await Scenario.run { scenario in
             var stream = try await Stream(scenario)
             await stream.host.forget()
@@ -287,23 +289,23 @@ struct HandoverScenarios {
             await scenario.dropOldAddress(of: stream.host)
             try await stream.run(scenario, 40)
             await scenario.sleep(.seconds(3))
-            #expect(scenario.dials["A"]?.count == dials + 1, "what was being set up is used")
+            #expect(scenario.dials["A"]?.count == dials + 1, "the connection being set up is used")
             let outages = await stream.host.told(.reconnectCompleted)
             #expect(outages.count == 1)
-            #expect((outages.first?.outage ?? 1) <= 0.0205, "what is left of the dial, and CONNECT")
+            #expect((outages.first?.outage ?? 1) <= 0.0205, "the rest of the dial, and CONNECT")
             let told = await stream.host.told(.pathChanged).map(\.change)
             #expect(told == ["moved-source-kept", "moved-source-gone"].dropLast(moment < 30 ? 0 : 1))
             try await stream.checkNothingLost(scenario)
         }
     }
 
-    @Test func `an old address that leaves while the hand-over has to wait costs four round trips`() async throws {
+    @Test func `an old address that leaves while the hand-over waits costs four round trips`() async throws {
         try await Scenario.run { scenario in
             var stream = try await Stream(scenario)
             await scenario.shift(stream.host)
             try await stream.run(scenario, 40)
             await scenario.shift(stream.host)
-            // Five seconds after the first hand-over is the second one made.
+            // The second hand-over is made five seconds after the first.
             try await stream.run(scenario, 500)
             #expect(try await stream.host.status().counters.outages == 1)
             await stream.host.forget()
@@ -321,7 +323,7 @@ struct HandoverScenarios {
         }
     }
 
-    @Test func `an old address that leaves when the session has moved is no news for it`() async throws {
+    @Test func `an old address that leaves after the hand-over does not affect the session`() async throws {
         try await Scenario.run { scenario in
             var stream = try await Stream(scenario)
             await scenario.shift(stream.host)
@@ -337,7 +339,7 @@ struct HandoverScenarios {
         }
     }
 
-    @Test func `between uplinks that take turns every second nothing is lost, and the session changes rarely`()
+    @Test func `uplinks that alternate every second lose no message, and cause few hand-overs`()
         async throws
     {
         try await Scenario.run { scenario in
@@ -353,7 +355,7 @@ struct HandoverScenarios {
         }
     }
 
-    @Test func `others in the room see nothing of it`() async throws {
+    @Test func `other participants do not notice a hand-over`() async throws {
         try await Scenario.run { scenario in
             let a = try await scenario.host("A", "room = \"r\"")
             let b = try await scenario.host("B", "room = \"r\"")
@@ -370,21 +372,21 @@ struct HandoverScenarios {
     }
 }
 
-/// Messages in both directions, one of each kind after the other, and the count of what arrived.
+/// Messages in both directions, one of each kind after the other, and a count of those that arrived.
 struct Stream {
     let host: Host
     private var sent = 0
 
-    /// A host with a session that is connected, and whose consumer hears everything below `in`.
+    /// A host with a connected session, and a consumer of everything below `in`.
     init(_ scenario: isolated Scenario) async throws {
-        // The model server does not look at what we can take.
+        // The model server does not respect our Receive Maximum.
         host = try await scenario.host("A", "mqtt.receive-maximum = 65535")
         try await host.until(.connected)
         try await host.subscribe("in/#", qos: .exactlyOnce)
         await scenario.sleep(.seconds(40))
     }
 
-    /// Sends so many more of each kind.
+    /// Sends this many more of each kind.
     mutating func run(_ scenario: isolated Scenario, _ count: Int, pace: Duration = .milliseconds(2)) async throws {
         for _ in 0..<count {
             sent += 1
@@ -408,7 +410,7 @@ struct Stream {
         #expect(scenario.broker().violations.isEmpty)
     }
 
-    /// With QoS 1 something may come twice.
+    /// With QoS 1 a message may arrive twice.
     func checkNothingLost(_ scenario: isolated Scenario, inbound: Bool = true) async throws {
         await scenario.sleep(.seconds(2))
         let all = Array(1...max(1, sent)).prefix(sent)

@@ -24,7 +24,7 @@ struct LiveKitScenarios {
         }
     }
 
-    @Test func `quick: the session goes on, and nothing is set up again`() async throws {
+    @Test func `quick resumes the session, and nothing is set up again`() async throws {
         try await Self.connected { scenario, a in
             await scenario.cut(a)
             try await a.until(.reconnecting)
@@ -52,7 +52,7 @@ struct LiveKitScenarios {
         }
     }
 
-    @Test func `quick refused: full in the same attempt, and the subscriptions are there again`() async throws {
+    @Test func `quick refused becomes full in the same attempt, and the subscriptions are restored`() async throws {
         try await Self.connected { scenario, a in
             let before = try await a.status().counters
             scenario.with { broker, now in
@@ -73,7 +73,7 @@ struct LiveKitScenarios {
         }
     }
 
-    @Test func `full: what was accepted and not acknowledged is sent again, once each, in order`() async throws {
+    @Test func `full sends messages accepted during the outage once each, in order`() async throws {
         try await Self.connected { scenario, a in
             scenario.stop(keepingState: false)
             try await a.until(.reconnecting)
@@ -90,7 +90,7 @@ struct LiveKitScenarios {
     }
 
     @Test(arguments: [ReconnectMode.quick, .full])
-    func `a reconnect by hand is made at once, in the mode that was asked for`(_ mode: ReconnectMode) async throws {
+    func `a reconnect by hand is made at once, in the requested mode`(_ mode: ReconnectMode) async throws {
         try await Self.connected { scenario, a in
             let asked = scenario.now
             try await a.reconnect(mode)
@@ -103,7 +103,7 @@ struct LiveKitScenarios {
         }
     }
 
-    @Test func `a reconnect by hand while waiting begins the table anew`() async throws {
+    @Test func `a reconnect by hand while waiting is made at once`() async throws {
         try await Self.connected { scenario, a in
             scenario.stop()
             await scenario.sleep(.seconds(300))
@@ -115,14 +115,14 @@ struct LiveKitScenarios {
         }
     }
 
-    /// LeaveRequest.Action, and what a server of MQTT says for it.
+    /// LeaveRequest.Action, and the reason code that an MQTT server has for it.
     @Test(arguments: [
         ("RESUME", ReasonCode.serverShuttingDown, SessionStatus.State.reconnecting, "server-shutdown"),
         ("RESUME", .keepAliveTimeout, .reconnecting, "server-keep-alive-timeout"),
         ("DISCONNECT, PARTICIPANT_REMOVED", .administrativeAction, .failed, "removed-by-administrator"),
         ("DISCONNECT, DUPLICATE_IDENTITY", .sessionTakenOver, .failed, "displaced"),
     ])
-    func `the server orders it, and the reason can be read`(
+    func `a DISCONNECT from the server gives the state and the reason`(
         _ action: String, _ code: ReasonCode, _ state: SessionStatus.State, _ reason: String
     ) async throws {
         try await Self.connected { scenario, a in
@@ -137,7 +137,7 @@ struct LiveKitScenarios {
         }
     }
 
-    @Test func `the server orders a full reconnect: the session is begun anew`() async throws {
+    @Test func `a server that discards the session causes a full reconnect`() async throws {
         try await Self.connected { scenario, a in
             scenario.with { broker, now in
                 broker.disconnect("a", .serverShuttingDown, at: now)
@@ -149,7 +149,7 @@ struct LiveKitScenarios {
         }
     }
 
-    @Test func `ten attempts, and then it is over: attempts without a network are not among them`() async throws {
+    @Test func `ten attempts fail the session, not counting those without a network`() async throws {
         try await Scenario.run { scenario in
             let a = try await scenario.host("A", "preset = \"livekit\"")
             try await a.until(.connected)
@@ -170,7 +170,7 @@ struct LiveKitScenarios {
         }
     }
 
-    @Test func `the delays are those of LiveKit, each with up to a second more`() async throws {
+    @Test func `the delays are those of LiveKit, each plus up to a second`() async throws {
         try await Scenario.run { scenario in
             let a = try await scenario.host("A", "preset = \"livekit\"")
             try await a.until(.connected)

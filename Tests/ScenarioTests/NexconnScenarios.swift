@@ -8,8 +8,8 @@ import Testing
 @testable import Agent
 @testable import SimulationSupport
 
-/// What Nexconn (RongCloud) documents: the table of delays, no attempt without a network, a table that begins anew when the
-/// network changes or the application wakes, and `reconnectKickEnable` with its story of the devices A and B.
+/// What Nexconn (RongCloud) documents: the table of delays, no attempt without a network, a table that restarts when
+/// the network changes or the application wakes, and `reconnectKickEnable` with its story of the devices A and B.
 @Suite("Nexconn", .timeLimit(.minutes(10)))
 struct NexconnScenarios {
     /// Always in use, so that the preset's two minutes in the background do not end it.
@@ -27,7 +27,7 @@ struct NexconnScenarios {
         zip(dials, dials.dropFirst()).map { $0.duration(to: $1) - .milliseconds(10) }
     }
 
-    @Test func `the delays are exactly those of the table, and 64 seconds for ever`() async throws {
+    @Test func `the delays are exactly those of the table, then always 64 seconds`() async throws {
         try await Scenario.run { scenario in
             let a = try await scenario.host("A", Self.always)
             try await a.until(.connected)
@@ -44,7 +44,7 @@ struct NexconnScenarios {
         }
     }
 
-    @Test func `without a network nothing is tried, and nothing is used up`() async throws {
+    @Test func `without a network only safety attempts are made, outside the table`() async throws {
         try await Scenario.run { scenario in
             let a = try await scenario.host("A", Self.always)
             try await a.until(.connected)
@@ -64,7 +64,7 @@ struct NexconnScenarios {
         }
     }
 
-    @Test func `the table begins anew when the network changes`() async throws {
+    @Test func `the table restarts when the network changes`() async throws {
         try await Scenario.run { scenario in
             let a = try await scenario.host("A", Self.always)
             try await a.until(.connected)
@@ -81,7 +81,7 @@ struct NexconnScenarios {
         }
     }
 
-    @Test func `an explicit disconnect ends it, whatever the network does`() async throws {
+    @Test func `an explicit disconnect ends all attempts, whatever the network does`() async throws {
         try await Scenario.run { scenario in
             let a = try await scenario.host("A", Self.always)
             try await a.until(.connected)
@@ -101,7 +101,7 @@ struct NexconnScenarios {
         }
     }
 
-    @Test func `the table begins anew on waking, and the first attempt is made at once`() async throws {
+    @Test func `the table restarts on waking, and the first attempt is made at once`() async throws {
         try await Scenario.run { scenario in
             let a = try await scenario.host("A", Self.always + "\non-suspend = \"keep\"")
             try await a.until(.connected)
@@ -174,7 +174,7 @@ struct NexconnScenarios {
             let back = try await a.until(.connected)
             #expect(back.resumed == true)
             #expect(woke.duration(to: scenario.now) < .milliseconds(100))
-            // The others are told at once that it goes.
+            // Other participants are told at once that it leaves.
             #expect(await b.told(.participantLeft).count == 1)
         }
     }
@@ -230,7 +230,7 @@ struct NexconnScenarios {
         }
     }
 
-    /// A cannot get through, B logs in, A's network heals: the story of Nexconn's documentation.
+    /// A cannot connect, B logs in, A's network heals: the story in Nexconn's documentation.
     private static func ownStory(
         _ strategy: String, silent: Bool, hasPath: Bool,
         _ body: @Sendable (isolated Scenario, _ a: Host, _ b: Host) async throws -> Void
@@ -238,7 +238,7 @@ struct NexconnScenarios {
         try await Scenario.run { scenario in
             scenario.with { broker, _ in broker.takesOverSilently = silent }
             let a = try await scenario.host("A", device(strategy) + "\n[presence]\ntimeout = \"20s\"", user: "u")
-            // Before anything of it arrives anywhere.
+            // Before any packet of it arrives.
             if hasPath { scenario.silence(a) } else { await scenario.cut(a) }
             await scenario.sleep(.seconds(60))
             #expect(try await a.status().state == .connecting)
@@ -277,8 +277,8 @@ struct NexconnScenarios {
         }
     }
 
-    /// The server closes B's connection as soon as it has A's CONNECT, and A needs a while until it is seen in the room.
-    @Test func `reconnectKickEnable false: A that took over is not thrown out before it could say so`() async throws {
+    /// The server closes B's connection as soon as it has A's CONNECT, and A takes a while to be seen in the room.
+    @Test func `reconnectKickEnable false: A that took over is not kicked before B can see it`() async throws {
         try await Scenario.run { scenario in
             scenario.with { broker, _ in broker.takesOverSilently = true }
             let quick = Self.device("take-over") + "\ndelays = [\"50ms\"]\nspread = \"1ms\""
@@ -310,7 +310,7 @@ struct NexconnScenarios {
         }
     }
 
-    @Test func `reconnectKickEnable true: somebody who connects while A tries means it, and takes over`() async throws {
+    @Test func `reconnectKickEnable true: connect by hand while A tries takes over`() async throws {
         try await Scenario.run { scenario in
             let a = try await scenario.host("A", Self.device("yield"), user: "u")
             await scenario.cut(a)
@@ -336,7 +336,7 @@ struct NexconnScenarios {
             #expect(try await a.status().state == .failed)
             #expect(try await b.status().state == .connected)
             #expect(try await b.status().counters.outages == 0)
-            // A person at A may still take over: that is a first connect.
+            // Connect by hand at A may still take over: it counts as a first connect.
             try await a.connect()
             try await a.until(.connected)
             try await b.until(.failed)
@@ -384,7 +384,7 @@ struct NexconnScenarios {
         }
     }
 
-    @Test func `yield with nobody else online: A just reconnects`() async throws {
+    @Test func `yield without another device online: A just reconnects`() async throws {
         try await Scenario.run { scenario in
             let a = try await scenario.host("A", Self.device("yield"), user: "u")
             try await a.until(.connected)
@@ -399,7 +399,7 @@ struct NexconnScenarios {
         }
     }
 
-    @Test func `being kicked outlives the daemon within a boot, and not the boot`() async throws {
+    @Test func `being kicked outlives the daemon, but not a reboot`() async throws {
         try await Scenario.run { scenario in
             let a = try await scenario.host("A", Self.device("take-over"), user: "u")
             try await a.until(.connected)

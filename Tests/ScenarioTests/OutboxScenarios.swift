@@ -8,7 +8,7 @@ import Testing
 @testable import Agent
 @testable import SimulationSupport
 
-/// What becomes of messages that wait for long: age, room, and a person's decision, over outages and restarts.
+/// Messages that wait for a long time: age, room, and decisions by hand, over outages and restarts.
 @Suite("The outbox", .timeLimit(.minutes(10)))
 struct OutboxScenarios {
     /// A publishes, B receives.
@@ -25,7 +25,7 @@ struct OutboxScenarios {
         }
     }
 
-    @Test func `readings of a long outage that are too old are dropped while it lasts, and the others arrive`()
+    @Test func `messages that get too old are dropped during an outage, and the others arrive`()
         async throws
     {
         try await Self.together("max-age = \"1h\"") { scenario, a, b in
@@ -35,7 +35,7 @@ struct OutboxScenarios {
                 try await a.publish("t", "\(hour)")
                 await scenario.sleep(.seconds(3600))
             }
-            // Offline nothing wakes the daemon but one attempt every five minutes, and that is enough.
+            // Offline the daemon wakes only for an attempt every five minutes, which is enough.
             await scenario.sleep(.seconds(600))
             let dropped = await a.told(.messageDropped)
             #expect(dropped.map(\.id) == [1, 2, 3, 4])
@@ -51,7 +51,7 @@ struct OutboxScenarios {
     }
 
     @Test(arguments: [true, false])
-    func `a disconnect waits for what is unacknowledged, but not for long`(isAnswered: Bool) async throws {
+    func `a disconnect waits for unacknowledged messages, but not for long`(isAnswered: Bool) async throws {
         try await Self.together("") { scenario, a, b in
             scenario.with { broker, _ in broker.holdsAnswers = true }
             try await a.publish("t", "x")
@@ -66,7 +66,7 @@ struct OutboxScenarios {
         }
     }
 
-    @Test func `the age goes on while the daemon is down`() async throws {
+    @Test func `the age of messages grows while the daemon is down`() async throws {
         try await Self.together("max-age = \"1h\"") { scenario, a, b in
             await scenario.cut(a)
             try await a.until(.reconnecting)
@@ -90,7 +90,7 @@ struct OutboxScenarios {
         }
     }
 
-    @Test func `a small outbox keeps the newest, also when the daemon is killed in between`() async throws {
+    @Test func `a small outbox keeps the newest messages, even if the daemon is killed`() async throws {
         try await Self.together("max-messages = 3\nwhen-full = \"drop-oldest\"") { scenario, a, b in
             await scenario.cut(a)
             try await a.until(.reconnecting)
@@ -102,7 +102,7 @@ struct OutboxScenarios {
             try await a.until(.connected)
             await scenario.sleep(.seconds(1))
             #expect(await b.received == ["5", "6", "7"])
-            // What was told and not durable when the daemon was killed is told again.
+            // A drop that was reported but not durable when the daemon was killed is reported again.
             #expect(Set(await a.told(.messageDropped).compactMap(\.id)) == [1, 2, 3, 4])
         }
     }
@@ -122,7 +122,7 @@ struct OutboxScenarios {
         }
     }
 
-    @Test func `a server that makes the session answer and does not read the answers is not read on`() async throws {
+    @Test func `a server that does not read the session's answers is not read from`() async throws {
         try await Scenario.run { scenario in
             let a = try await scenario.host("A")
             try await a.until(.connected)
@@ -134,7 +134,7 @@ struct OutboxScenarios {
             scenario.inject(bytes, to: "A")
             await scenario.sleep(.seconds(1))
             var isReading = scenario.isReading("A")
-            #expect(isReading, "answers that leave the host are nobody's burden")
+            #expect(isReading, "answers that leave the host do not pile up")
             scenario.holdsFlushes = true
             for _ in 1...3 { scenario.inject(bytes, to: "A") }
             await scenario.sleep(.seconds(1))
@@ -149,7 +149,7 @@ struct OutboxScenarios {
         }
     }
 
-    @Test func `what a full inbox left out comes when there is room, on another connection`() async throws {
+    @Test func `messages left out by a full inbox arrive on another connection when there is room`() async throws {
         try await Scenario.run { scenario in
             let a = try await scenario.host("A", "[inbox]\nmax-messages = 8\nwhen-full = \"withhold\"")
             try await a.until(.connected)
@@ -160,7 +160,7 @@ struct OutboxScenarios {
                 scenario.with { broker, _ in broker.publish("t", "\(number) \(large)", qos: .exactlyOnce) }
             }
             await scenario.sleep(.seconds(60))
-            #expect(try await a.status().state == .connected, "however long it is full")
+            #expect(try await a.status().state == .connected, "a full inbox does not end the session")
             let inbox = try await a.status().inbox
             #expect(inbox.withheld > 20)
             var taken: [Int] = []

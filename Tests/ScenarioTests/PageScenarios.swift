@@ -9,8 +9,8 @@ import Testing
 @testable import Configuration
 @testable import SimulationSupport
 
-/// The pages for people who come from another SDK: every reason that they name is brought about, and the daemon must say it
-/// in the state that the page says; every other word that they name must be one.
+/// The pages for people who come from another SDK: every reason that they name is caused here, and the daemon must
+/// report it in the state that the page gives; every other code word on them must be a known one.
 @Suite("Pages", .timeLimit(.minutes(10)))
 struct PageScenarios {
     static let pages =
@@ -51,7 +51,7 @@ struct PageScenarios {
             let words = part.split(separator: "`", omittingEmptySubsequences: false)
             let before = (words.first ?? "").split { !$0.isLetter }.map(String.init)
             let state = before.first.flatMap { SessionStatus.State(rawValue: $0) }
-            // "event" and "RPC error" say that what follows is no reason.
+            // After "event" and "RPC error" the word is not a reason.
             let isOther = before.contains("event") || before.contains("events") || before.contains("RPC")
             return words.indices.filter { $0 % 2 == 1 }.compactMap { index -> Claim? in
                 let word = String(words[index])
@@ -247,7 +247,7 @@ struct PageScenarios {
         },
     ]
 
-    /// Those that need more of a server or of the disk than one step, and the test that brings them about.
+    /// Reasons that need more than one step of a server or of the disk, and the test that causes each.
     static let elsewhere: [String: String] = [
         "state-mismatch": "Tests/ScenarioTests/QuotaScenarios.swift",
         "restore-timeout": "Tests/SessionCoreTests/HeartbeatTests.swift",
@@ -265,9 +265,9 @@ struct PageScenarios {
     ]
 
     @Test(arguments: allClaims)
-    func `a reason that a page names is what the daemon says`(_ claim: Claim) async throws {
+    func `a reason named on a page is the one the daemon reports`(_ claim: Claim) async throws {
         guard let situation = Self.situations[claim.reason] else {
-            let test = try #require(Self.elsewhere[claim.reason], "nothing brings \(claim.reason) about")
+            let test = try #require(Self.elsewhere[claim.reason], "no test causes \(claim.reason)")
             let text = try Self.text(test)
             let code = Reason.Code(rawValue: claim.reason)
             #expect(text.contains(claim.reason) || text.contains(code.map { ".\($0)" } ?? "?"), "\(test)")
@@ -278,13 +278,13 @@ struct PageScenarios {
         switch claim.state {
         case .failed?: #expect(event.state == .failed)
         case .disconnected?: #expect(event.state == .disconnected)
-        // Both go on by themselves; which of them it is depends on whether the session was up before.
+        // Both go on without help; which one it is depends on whether the session was up before.
         case .connecting?, .reconnecting?: #expect(event.state == .connecting || event.state == .reconnecting)
         case .connected?, .disconnecting?, nil: break
         }
     }
 
-    @Test func `each statement of the four SDKs names a test that there is`() throws {
+    @Test func `each statement of the four SDKs names an existing test`() throws {
         let rows = try Self.rows("Documentation/Statements.md").filter { $0.first?.first?.isNumber == true }
         #expect(rows.count >= 135)
         for row in rows {
@@ -295,7 +295,7 @@ struct PageScenarios {
         }
     }
 
-    @Test func `the page of reason codes has each with its group and its sentence`() throws {
+    @Test func `the page of reason codes lists each with its group and its sentence`() throws {
         let rows = try Self.rows("Documentation/Reason-codes.md").map { cells in
             cells.map { $0.last == " " ? String($0.dropLast()) : $0 }
         }
@@ -307,7 +307,7 @@ struct PageScenarios {
     }
 
     @Test(arguments: pages)
-    func `every other word of a page is one`(_ page: String) throws {
+    func `every other code word on a page is a known one`(_ page: String) throws {
         let kinds: [SessionEvent.Kind] = [
             .stateChanged, .phaseChanged, .connectionLost, .reconnectStarted, .reconnectCompleted, .displaced,
             .credentialExpiring, .qualityChanged, .pathChanged, .participantJoined, .participantLeft,

@@ -11,7 +11,7 @@ import Testing
 /// when they are unpublished and when the participant leaves.
 @Suite("Publications", .timeLimit(.minutes(10)))
 struct PublicationScenarios {
-    /// A in a room, publishing, and B who receives what comes there.
+    /// A publishes in a room, and B receives.
     private static func together(
         _ body: @Sendable (isolated Scenario, _ a: Host, _ b: Host) async throws -> Void
     ) async throws {
@@ -28,7 +28,7 @@ struct PublicationScenarios {
         }
     }
 
-    @Test func `a quick reconnect keeps what is published, and nobody is told of it again`() async throws {
+    @Test func `a quick reconnect keeps publications without publishing them again`() async throws {
         try await Self.together { scenario, a, b in
             await scenario.cut(a)
             try await a.until(.reconnecting)
@@ -41,7 +41,7 @@ struct PublicationScenarios {
         }
     }
 
-    @Test func `one that was unanswered together with a message is not refused for it`() async throws {
+    @Test func `a publication unanswered together with a message is not refused`() async throws {
         try await Scenario.run { scenario in
             let a = try await scenario.host("A")
             try await a.until(.connected)
@@ -59,7 +59,7 @@ struct PublicationScenarios {
         }
     }
 
-    @Test func `after a full reconnect it is there before the session is connected`() async throws {
+    @Test func `a full reconnect restores publications before the session is connected`() async throws {
         try await Self.together { scenario, a, b in
             try await a.reconnect(.full)
             try await a.until(.reconnecting)
@@ -70,7 +70,9 @@ struct PublicationScenarios {
         }
     }
 
-    @Test func `what is unpublished during an outage is gone after it, also when the daemon was killed`() async throws {
+    @Test func `a publication removed during an outage is cleared afterwards, even if the daemon was killed`()
+        async throws
+    {
         try await Self.together { scenario, a, b in
             await scenario.cut(a)
             try await a.until(.reconnecting)
@@ -86,7 +88,7 @@ struct PublicationScenarios {
         }
     }
 
-    @Test func `a leave takes it away, the daemon's end does not`() async throws {
+    @Test func `a publication is cleared by a leave, not by the daemon's end`() async throws {
         try await Self.together { scenario, a, b in
             await a.stop()
             #expect(await b.received == ["camera"])
@@ -95,7 +97,7 @@ struct PublicationScenarios {
             try await a.disconnect()
             try await a.until(.disconnected)
             await scenario.sleep(.seconds(1))
-            // Once more after the start, since nobody can tell what the server still had.
+            // Sent again after the start, since it is not known what the server still had.
             #expect(await b.received == ["camera", "camera", ""])
             #expect(try await a.publications() == ["~/track pending"])
             try await a.connect()
@@ -105,7 +107,7 @@ struct PublicationScenarios {
         }
     }
 
-    @Test func `it goes along to another room`() async throws {
+    @Test func `a publication follows the session to another room`() async throws {
         try await Self.together { scenario, a, b in
             try await a.switchRoom(to: "r2")
             await scenario.sleep(.seconds(10))
@@ -118,7 +120,7 @@ struct PublicationScenarios {
         }
     }
 
-    @Test func `what a room makes too long for a topic waits, and harms nobody`() async throws {
+    @Test func `a publication whose topic is too long in a room waits, and the others are published`() async throws {
         try await Scenario.run { scenario in
             let a = try await scenario.host("A")
             try await a.until(.connected)
@@ -134,7 +136,7 @@ struct PublicationScenarios {
         }
     }
 
-    @Test func `a publication wakes a session that is up on demand`() async throws {
+    @Test func `a publication connects a session on demand`() async throws {
         try await Scenario.run { scenario in
             let a = try await scenario.host("A", "on-demand = true")
             try await a.put("track", "camera")

@@ -12,7 +12,7 @@ import Testing
 @Suite("Quota", .timeLimit(.minutes(10)))
 struct QuotaScenarios {
     @Test(arguments: [QoS.atLeastOnce, .exactlyOnce])
-    func `a server whose session is full of old exchanges gets a new one, and every message`(
+    func `a server whose session is full of old exchanges gets a new session, and every message`(
         qos: QoS
     ) async throws {
         try await Scenario.run { scenario in
@@ -43,7 +43,7 @@ struct QuotaScenarios {
         }
     }
 
-    @Test func `in a room, too, where the session's own presence is refused`() async throws {
+    @Test func `a server whose session is full refuses the presence too, until it gets a new session`() async throws {
         try await Scenario.run { scenario in
             let a = try await scenario.host("A", ZEGOScenarios.room)
             try await a.until(.connected)

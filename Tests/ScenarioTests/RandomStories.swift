@@ -10,11 +10,11 @@ import Vocabulary
 @testable import SessionCore
 @testable import SimulationSupport
 
-/// Stories that nobody wrote: everything that can happen to a host, its daemon and its server, in an order drawn from a
-/// seed. When all faults have healed, the session is connected, and nothing that was accepted is missing.
+/// Generated stories: everything that can happen to a host, its daemon and its server, in an order drawn from a
+/// seed. When all faults have healed, the session is connected, and no accepted message is missing.
 @Suite("Random stories", .timeLimit(.minutes(60)))
 struct RandomStories {
-    /// A few in the suite; as many as one likes with HOLDFAST_STORIES, from HOLDFAST_STORY on.
+    /// A few in the suite; HOLDFAST_STORIES sets how many, HOLDFAST_STORY the first one.
     static let seeds: Range<Int> = {
         func number(_ name: String) -> Int? { getenv(name).flatMap { Int(String(cString: $0)) } }
         let first = number("HOLDFAST_STORY") ?? 0
@@ -22,7 +22,7 @@ struct RandomStories {
     }()
 
     @Test(arguments: seeds)
-    func `nothing that was accepted is lost, and everything heals`(seed: Int) async throws {
+    func `no accepted message is lost, and everything heals`(seed: Int) async throws {
         try await Scenario.run { scenario in
             var story = try await RandomStory(seed: UInt64(seed), in: scenario)
             for _ in 1...40 { try await story.step(scenario) }
@@ -175,7 +175,7 @@ struct RandomStory {
         scenario.with { broker, now in broker.disconnect("a", code, at: now) }
     }
 
-    /// Status never lies: who is connected has heard the server lately, or says that there is doubt.
+    /// Status never lies: a connected session has heard the server lately, or reports doubt.
     private func checkStatus(_ scenario: isolated Scenario) async throws {
         let status = try await host.status()
         guard status.state == .connected, status.doubt == nil, let heard = status.lastHeard else { return }
@@ -189,7 +189,7 @@ struct RandomStory {
         if isCut { await toggleNetwork(scenario) }
         scenario.unsilence(host)
         if !isServerUp { toggleServer(scenario) }
-        // What the server said last is still on its way, and may be the end.
+        // The server's last packets are still on their way, and may end the connection.
         await scenario.sleep(.seconds(60))
         try await host.connect()
         // The longest delay of the table, the busy server's floor, and the silence of a heartbeat.

@@ -6,10 +6,10 @@ import Testing
 @testable import Agent
 @testable import SimulationSupport
 
-/// The host's resolver is configured anew: it may matter to sessions, and nobody knows.
+/// The host's resolver configuration changes: whether that matters to a session is not known.
 @Suite("Resolver", .timeLimit(.minutes(10)))
 struct ResolverScenarios {
-    @Test func `a session that waits tries once at once, and then goes on waiting`() async throws {
+    @Test func `a session that waits tries once when the resolver changes, and then goes on waiting`() async throws {
         try await Scenario.run { scenario in
             let a = try await scenario.host("A", "reconnect.watch = \"never\"\nreconnect.spread = \"0s\"")
             try await a.until(.connected)
@@ -24,11 +24,11 @@ struct ResolverScenarios {
             let after = try await a.status()
             #expect(after.counters.attempts == before.counters.attempts + 1)
             #expect(after.phase == .waiting)
-            #expect((after.retryIn ?? 0) > 30, "the table did not start from its beginning")
+            #expect((after.retryIn ?? 0) > 30, "the table does not restart")
         }
     }
 
-    @Test func `a connected session asks for a sign of life and stays`() async throws {
+    @Test func `a connected session is probed when the resolver changes, and stays`() async throws {
         try await Scenario.run { scenario in
             let a = try await scenario.host("A")
             try await a.until(.connected)

@@ -9,7 +9,7 @@ import Testing
 @testable import Agent
 @testable import SimulationSupport
 
-/// What is remembered over a restart of the daemon, and what another configuration makes of it.
+/// What is remembered over a restart of the daemon, and how a changed configuration affects it.
 @Suite("Restarts", .timeLimit(.minutes(10)))
 struct RestartScenarios {
     private static func file(user: String = "a", _ extra: String = "") -> String {
@@ -34,7 +34,7 @@ struct RestartScenarios {
         }
     }
 
-    @Test func `a failure stays over a restart, for a helper's token, too`() async throws {
+    @Test func `a failure outlives a restart, even with a helper's token`() async throws {
         try await Self.failed { scenario, a, service in
             let dials = scenario.dials["A"]
             await service.set("second")
@@ -50,7 +50,7 @@ struct RestartScenarios {
     @Test(arguments: [
         "username = \"other\"", "[tls]\nserver-name = \"one.example\"", "[timeouts]\nauthenticate = \"11s\"",
     ])
-    func `a failure is over when the file was corrected while the daemon did not run`(line: String) async throws {
+    func `a failure ends when the file was corrected while the daemon was down`(line: String) async throws {
         try await Self.failed { scenario, a, service in
             await service.set("second")
             try await a.write("main", Self.file(CredentialScenarios.session + "\nautoconnect = false\n" + line))
@@ -61,11 +61,11 @@ struct RestartScenarios {
             await a.kill()
             await a.forget()
             try await a.start()
-            #expect(try await a.status().state == .disconnected, "there is no verdict any more, and no autoconnect")
+            #expect(try await a.status().state == .disconnected, "the verdict is gone, and autoconnect is off")
         }
     }
 
-    @Test func `a file that says the same in other words changes nothing`() async throws {
+    @Test func `a file with the same settings in another form changes nothing`() async throws {
         try await Self.failed { scenario, a, service in
             let text = """
                 # The same.
@@ -84,7 +84,7 @@ struct RestartScenarios {
         }
     }
 
-    @Test func `an explicit disconnect is not over when the file changes`() async throws {
+    @Test func `an explicit disconnect outlives a change of the file`() async throws {
         try await Scenario.run { scenario in
             let a = try await scenario.host("A")
             try await a.until(.connected)
@@ -97,7 +97,7 @@ struct RestartScenarios {
         }
     }
 
-    @Test func `a disconnect that cannot be remembered is done, told as an error, and remembered later`() async throws {
+    @Test func `a disconnect that cannot be stored is made, reported as an error, and stored later`() async throws {
         try await Scenario.run { scenario in
             let a = try await scenario.host("A")
             try await a.until(.connected)
@@ -134,7 +134,7 @@ struct RestartScenarios {
         }
     }
 
-    @Test func `a room that cannot be remembered is joined, told as an error, and remembered later`() async throws {
+    @Test func `a room that cannot be stored is joined, reported as an error, and stored later`() async throws {
         try await Scenario.run { scenario in
             let a = try await scenario.host("A", "room = \"r1\"")
             try await a.until(.connected)
@@ -164,7 +164,7 @@ struct RestartScenarios {
         }
     }
 
-    @Test func `after a disconnect no secret is kept`() async throws {
+    @Test func `no secret is kept after a disconnect`() async throws {
         try await Scenario.run { scenario in
             let service = TokenService(scenario.loop)
             let a = try await scenario.host("A", CredentialScenarios.session + "\nautoconnect = false")
@@ -201,7 +201,7 @@ struct RestartScenarios {
         }
     }
 
-    @Test func `a session whose state cannot be read in a reload is told, and the others go on`() async throws {
+    @Test func `a session whose state cannot be read in a reload fails, and the others go on`() async throws {
         try await Scenario.run { scenario in
             let names = ["one", "two"]
             let a = try await scenario.host(

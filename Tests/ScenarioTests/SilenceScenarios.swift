@@ -8,7 +8,7 @@ import Testing
 @testable import Agent
 @testable import SimulationSupport
 
-/// What a server leaves out, or takes back, is noticed and told; and what it does not mean is not read into it.
+/// A server's omissions and refusals are noticed and reported, without false conclusions.
 @Suite("Silence", .timeLimit(.minutes(10)))
 struct SilenceScenarios {
     @Test func `a server that only drips bytes is dead after interval and timeout`() async throws {
@@ -25,7 +25,7 @@ struct SilenceScenarios {
         }
     }
 
-    @Test func `while a server drips, the status says since when it was not heard`() async throws {
+    @Test func `the status says when a dripping server was last heard`() async throws {
         try await Scenario.run { scenario in
             let a = try await scenario.host("A")
             try await a.until(.connected)
@@ -36,7 +36,7 @@ struct SilenceScenarios {
         }
     }
 
-    @Test func `a subscription that is refused at a reconnect is told, and asked for again in ten minutes`()
+    @Test func `a subscription refused at a reconnect is reported, and requested again in ten minutes`()
         async throws
     {
         try await Scenario.run { scenario in
@@ -72,7 +72,7 @@ struct SilenceScenarios {
         }
     }
 
-    @Test func `a filter that the server answers for after minutes only is set aside, and the rest goes on`()
+    @Test func `a filter that the server answers only after minutes is set aside, and the rest goes on`()
         async throws
     {
         try await Scenario.run { scenario in
@@ -102,7 +102,8 @@ struct SilenceScenarios {
         }
     }
 
-    @Test func `a server that is killed three times within half a minute, with all it knew, is no rival`() async throws
+    @Test func `a server killed three times within half a minute, with its state, is not taken for a rival`()
+        async throws
     {
         try await Scenario.run { scenario in
             let a = try await scenario.host("A")

@@ -8,13 +8,13 @@ import Testing
 @testable import Session
 @testable import SimulationSupport
 
-/// What the four SDKs promise about what is told: events, outcomes, and words. The table of all their statements, and where
-/// each is kept, is Documentation/Statements.md.
+/// What the four SDKs promise about their reports: events, outcomes, and words. All their statements, and where each is
+/// kept, are in Documentation/Statements.md.
 @Suite("Statements", .timeLimit(.minutes(10)))
 struct StatementScenarios {
     // MARK: Events
 
-    @Test func `states and phases are told apart, and a state says how long the one before lasted`() async throws {
+    @Test func `states and phases are separate events, and a state says how long the one before lasted`() async throws {
         try await Scenario.run { scenario in
             let a = try await scenario.host("A")
             try await a.until(.connected)
@@ -48,7 +48,7 @@ struct StatementScenarios {
         }
     }
 
-    @Test func `a session in a room says in every event which, and a change of rooms is an event`() async throws {
+    @Test func `every event of a session in a room names it, and a change of rooms is an event`() async throws {
         try await Scenario.run { scenario in
             let a = try await scenario.host("A", "room = \"r1\"")
             try await a.until(.connected)
@@ -64,7 +64,7 @@ struct StatementScenarios {
         }
     }
 
-    @Test func `a publication is told when it is published, again after a full reconnect, and when it is removed`()
+    @Test func `a publication is reported when published, again after a full reconnect, and when removed`()
         async throws
     {
         try await Scenario.run { scenario in
@@ -89,7 +89,7 @@ struct StatementScenarios {
         }
     }
 
-    @Test func `the others are told why a participant is gone, and how good its connection is`() async throws {
+    @Test func `participants are told why another one left, and how good its connection is`() async throws {
         try await Scenario.run { scenario in
             let b = try await scenario.host("B", "room = \"r\"")
             try await b.until(.connected)
@@ -114,7 +114,7 @@ struct StatementScenarios {
 
     // MARK: Goodbye
 
-    @Test func `a goodbye that the server cannot have heard is told, and for how long others see the session`()
+    @Test func `a goodbye the server cannot have heard is reported, with how long others see the session`()
         async throws
     {
         try await Scenario.run { scenario in
@@ -143,7 +143,7 @@ struct StatementScenarios {
         }
     }
 
-    @Test func `a goodbye on a silent connection was not heard; one after everybody was told is an ordinary one`()
+    @Test func `a goodbye on a silent connection is reported as unheard, one after the will fired is not`()
         async throws
     {
         try await Scenario.run { scenario in
@@ -172,7 +172,7 @@ struct StatementScenarios {
             let connected = await driver.outcome(within: .seconds(30))
             #expect(connected.outcome == .connected)
             #expect(connected.state == .connected)
-            #expect(await driver.outcome(within: nil).outcome == .connected, "it is already")
+            #expect(await driver.outcome(within: nil).outcome == .connected, "the session is connected already")
             scenario.stop()
             try await a.until(.reconnecting)
             let late = await driver.outcome(within: .seconds(20))
@@ -186,7 +186,7 @@ struct StatementScenarios {
         }
     }
 
-    @Test func `what somebody asked for is no outage, unless it fails`() async throws {
+    @Test func `a requested reconnect is not an outage, unless it fails`() async throws {
         try await Scenario.run { scenario in
             let a = try await scenario.host("A", "room = \"r1\"")
             try await a.until(.connected)
@@ -207,7 +207,7 @@ struct StatementScenarios {
             scenario.withUplink(a) { $0.dialing = .refused }
             try await a.reconnect(.quick)
             await scenario.sleep(.seconds(60))
-            #expect(try await a.status().counters.outages == 2, "it failed, and is an outage now")
+            #expect(try await a.status().counters.outages == 2, "a reconnect that fails becomes an outage")
         }
     }
 
@@ -225,8 +225,7 @@ struct StatementScenarios {
     }
 
     @Test(arguments: [false, true])
-    func `yield: the device that was online is displaced, and the one that comes back yields`(silent: Bool) async throws
-    {
+    func `yield: the device that was online is displaced by a first connect`(silent: Bool) async throws {
         try await Scenario.run { scenario in
             scenario.with { broker, _ in broker.takesOverSilently = silent }
             let a = try await scenario.host("A", NexconnScenarios.device("yield"), user: "u")
@@ -240,7 +239,7 @@ struct StatementScenarios {
 
     // MARK: Tokens
 
-    @Test func `renewToken takes a token to the server at once, and it is used until it is rejected`()
+    @Test func `renewToken sends a token to the server at once, and it is used until it is rejected`()
         async throws
     {
         try await Scenario.run { scenario in
@@ -256,7 +255,7 @@ struct StatementScenarios {
             scenario.with { broker, _ in broker.password = "fresher" }
             scenario.reset(a)
             #expect(try await a.until(.failed).reason?.code == "credential-rejected")
-            // Another one from the program is tried at once.
+            // Another token from the program is tried at once.
             _ = try await driver.renewToken("fresher", expires: nil)
             try await a.until(.connected)
         }
@@ -264,7 +263,7 @@ struct StatementScenarios {
 
     // MARK: Faults
 
-    @Test func `a simulated drop is a real one to everybody who watches`() async throws {
+    @Test func `a simulated drop is reported like a real one`() async throws {
         try await Scenario.run { scenario in
             let a = try await scenario.host("A")
             try await a.until(.connected)
@@ -277,7 +276,7 @@ struct StatementScenarios {
         }
     }
 
-    @Test func `a simulated silence is found by the heartbeat, and loses nothing`() async throws {
+    @Test func `a simulated silence is detected, and loses no message`() async throws {
         try await Scenario.run { scenario in
             let a = try await scenario.host("A")
             try await a.until(.connected)
@@ -310,7 +309,7 @@ struct StatementScenarios {
         }
     }
 
-    @Test func `a simulated loss of the path is waited out, and ends by itself`() async throws {
+    @Test func `a simulated loss of the path is waited out, and ends on its own`() async throws {
         try await Scenario.run { scenario in
             let a = try await scenario.host("A")
             try await a.until(.connected)
@@ -331,7 +330,7 @@ struct StatementScenarios {
 }
 
 extension SessionDriver {
-    /// As if the heartbeats had shown it.
+    /// As if heartbeats had measured it.
     fileprivate func tellQuality(_ quality: Quality) {
         ask { $0.perform($0.rooms.qualityChanged(quality, isConnected: true)) }
         run()

@@ -45,14 +45,14 @@ struct ZEGOScenarios {
     }
 
     @Test(arguments: [SessionReconnectMethod.Mode.quick, .full])
-    func `while A reconnects it still knows who was in the room`(_ mode: SessionReconnectMethod.Mode) async throws {
+    func `A still knows who was in the room while it reconnects`(_ mode: SessionReconnectMethod.Mode) async throws {
         try await Self.together { scenario, a, b in
             scenario.stop()
             try await a.until(.reconnecting)
             #expect(try await a.participants() == ["a", "b"])
             if mode == .full { scenario.with { broker, _ in broker.forget("a") } }
             scenario.start()
-            // At each moment until it is back, and after.
+            // At every moment until it is back, and afterwards.
             repeat {
                 #expect(try await a.participants() == ["a", "b"])
                 await scenario.sleep(.milliseconds(10))
@@ -63,7 +63,7 @@ struct ZEGOScenarios {
 
     @Test func `A is back after the heartbeat timeout: B sees A leave and join again`() async throws {
         try await Self.together { scenario, a, b in
-            // Nothing tells the server that A is gone but the silence, and nothing tells A.
+            // Only the silence tells the server that A is gone, and A that the server is.
             scenario.silence(a)
             let silent = scenario.now
             try await a.until(.reconnecting)
@@ -92,12 +92,12 @@ struct ZEGOScenarios {
             #expect(failed.reason?.code == "retry-timeout")
             #expect(lost.duration(to: scenario.now) == .seconds(1200))
             #expect(await b.told(.participantLeft).map(\.user) == ["a"])
-            // Nothing is tried any more, whatever the network does.
+            // No more attempts are made, whatever the network does.
             let dials = scenario.dials["A"]?.count
             await scenario.mend(a)
             await scenario.sleep(.seconds(3600))
             #expect(scenario.dials["A"]?.count == dials)
-            // Until somebody asks for it.
+            // Until connect by hand.
             try await a.connect()
             try await a.until(.connected)
             try await b.until(.participantJoined)
@@ -221,7 +221,7 @@ struct ZEGOScenarios {
         }
     }
 
-    @Test func `several rooms at one server with one client-id are refused, and the error says what to write`()
+    @Test func `several rooms at one server with one client-id are refused, and the error says what to configure`()
         async throws
     {
         try await Scenario.run { scenario in
@@ -267,21 +267,21 @@ struct ZEGOScenarios {
         }
     }
 
-    @Test func `logout is seen by the others at once`() async throws {
+    @Test func `logout is seen by other participants at once`() async throws {
         try await Self.together { scenario, a, b in
             let asked = scenario.now
             try await a.disconnect()
             #expect(try await b.until(.participantLeft).user == "a")
             #expect(asked.duration(to: scenario.now) < .seconds(1))
             #expect(try await a.until(.disconnected).reason?.code == "user-disconnect")
-            // Nobody is told twice, and nothing of A is left.
+            // No participant is told twice, and nothing of A is left.
             await scenario.sleep(.seconds(300))
             #expect(await b.told(.participantLeft).count == 1)
             #expect(scenario.broker().retained.keys.sorted() == ["holdfast/rooms/r1/presence/b/device-b"])
         }
     }
 
-    @Test func `logout without login is no error and changes nothing`() async throws {
+    @Test func `logout without login is not an error and changes nothing`() async throws {
         try await Scenario.run { scenario in
             let a = try await scenario.host("A", Self.room + "\nautoconnect = false")
             #expect(try await a.disconnect() == .disconnected)

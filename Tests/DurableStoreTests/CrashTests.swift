@@ -6,7 +6,7 @@ import Testing
 @testable import DurableStore
 
 @Suite struct `After kill -9` {
-    @Test func `everything that was committed is there`() async throws {
+    @Test func `every committed change is there`() async throws {
         let directory = try TemporaryDirectory()
         let main = try session()
         let store = try openStore(directory)
@@ -15,9 +15,9 @@ import Testing
         #expect(try await survivor.queue(main) == (1...50).map { message($0) })
     }
 
-    /// The daemon's process writes down what it would have acknowledged, and is killed in the middle of a commit.
+    /// The process notes what it would have acknowledged, and is killed in the middle of a commit.
     @Test(arguments: 1...5)
-    func `of a process in the middle of a stream nothing acknowledged is missing`(round: Int) async throws {
+    func `a process killed in the middle of a stream has lost nothing that it acknowledged`(round: Int) async throws {
         let directory = try TemporaryDirectory()
         let path = directory.path
         await #expect(processExitsWith: .signal(SIGKILL)) { [path = path as String, round = round as Int] in

@@ -37,7 +37,7 @@ final class TemporaryDirectory: Sendable {
         return names.sorted()
     }
 
-    /// What kill -9 leaves: the files as they are at this moment, in a directory of their own.
+    /// The files as kill -9 leaves them at this moment, in a separate directory.
     func copyAsItIs() throws -> TemporaryDirectory {
         let copy = try TemporaryDirectory()
         for name in names where name != "lock" {
@@ -69,7 +69,7 @@ func writeFile(_ path: String, _ bytes: [UInt8]) throws {
 /// A queue of its own for each store, as the daemon gives it a thread of its own.
 final class QueueExecutor: SerialExecutor {
     private let queue = DispatchQueue(label: "store")
-    /// What must be there for as long as the store is.
+    /// Kept for as long as the store.
     private let directory: TemporaryDirectory?
 
     init(keeping directory: TemporaryDirectory? = nil) {
@@ -127,7 +127,7 @@ extension DurableStore {
         try commit(batch.map { (session: $0.session, changes: $0.changes.map { SessionChange.mqtt($0) }) })
     }
 
-    /// The protocol's part of what is durable of a session.
+    /// The protocol's part of a session's durable state.
     func mqtt(_ session: SessionName) throws(StoreError) -> DurableSession { try self.session(session).mqtt }
 
     /// Everything that is queued.

@@ -36,7 +36,7 @@ struct `The history` {
         full.mode = "quick"
         full.serverCode = 0x8B
         full.outage = .milliseconds(41_250)
-        // The clock was set back in between: what happened later still comes later.
+        // The clock was set back in between; the order of recording stays.
         let later = try entry(2, at: full.time.rawValue - 3_600_000)
         do {
             let store = try openStore(directory, durability)
@@ -48,7 +48,7 @@ struct `The history` {
         #expect(try await openStore(copy, durability).history(limit: 10) == [full, later])
     }
 
-    @Test func `is asked by session, by time and by number`() async throws {
+    @Test func `is queried by session, by time and by number`() async throws {
         let store = try openStore(directory)
         let now = DurableStore.now().rawValue
         let all = try (0..<10).map { number in
@@ -76,10 +76,10 @@ struct `The history` {
         #expect(try await store.history(limit: 100).map(\.message) == (6...10).map { "entry \($0)" })
     }
 
-    @Test func `forgets what is too old when it starts, and then now and again`() async throws {
+    @Test func `forgets old entries at the start, and then every few entries`() async throws {
         let now = DurableStore.now().rawValue
         let store = try open(.init(age: 1_000_000, agePrunedEvery: 3))
-        // The first one of a life is a look at all of them.
+        // The first record after the start prunes all of them.
         try await store.record([try entry(1, at: now - 2_000_000)])
         #expect(try await store.history(limit: 9) == [])
         try await store.record([try entry(2, at: now - 2_000_000)])
@@ -89,7 +89,7 @@ struct `The history` {
         #expect(try await store.history(limit: 9).map(\.message) == ["entry 3", "entry 4"])
     }
 
-    @Test func `leaves what commits promise as it is`() async throws {
+    @Test func `does not change the durability of commits`() async throws {
         let store = try openStore(directory, .full)
         try await store.record(entries(1...1))
         #expect(await store.synchronous() == 2)
@@ -97,7 +97,7 @@ struct `The history` {
         await #expect(throws: StoreError.closed) { try await store.record([entry(2)]) }
     }
 
-    @Test func `comes to a store that had none`() async throws {
+    @Test func `is added to a store without one`() async throws {
         let main = try session()
         do {
             let old = try DurableStore(
@@ -113,7 +113,7 @@ struct `The history` {
         #expect(try await store.history(limit: 9).count == 1)
     }
 
-    @Test func `knows when the daemon before gave its last sign of life`() async throws {
+    @Test func `knows the last sign of life of the previous daemon`() async throws {
         let before = DurableStore.now().rawValue
         do {
             let first = try openStore(directory)
@@ -131,7 +131,7 @@ struct `The history` {
 
 @Suite(.enabled(if: SmallDisk.isPossible, "only root can mount a small disk"))
 struct `The history on a disk that is full` {
-    @Test func `is dropped, and takes no message its room`() async throws {
+    @Test func `is dropped, and recorded again when there is room`() async throws {
         let disk = try SmallDisk()
         let store = try openStore(disk.path)
         let entry = HistoryEntry(

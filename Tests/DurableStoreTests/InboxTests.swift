@@ -30,7 +30,7 @@ import Testing
         try await store.collected(main, for: name, after: .init(rawValue: after), maxCount: 100, maxBytes: 1 << 20)
     }
 
-    @Test func `messages wait for each consumer until it has taken them`() async throws {
+    @Test func `keeps each message until every consumer has taken it`() async throws {
         let store = try openStore(directory)
         try await store.commit(
             main, .putConsumer(billing, filter: "t/#", .exactlyOnce), .putConsumer(audit, filter: "~/x", .atMostOnce),
@@ -57,7 +57,7 @@ import Testing
             ])
     }
 
-    @Test func `a sequence is never used again, also when its message is gone`() async throws {
+    @Test func `never uses a sequence again, even after its message is gone`() async throws {
         let store = try openStore(directory)
         try await store.commit(
             main, .putConsumer(billing, filter: "#", .atLeastOnce), .collect(message(9), for: [billing], nil),
@@ -65,7 +65,7 @@ import Testing
         #expect(try await store.mqtt(main).nextInboxSequence.rawValue == 10)
     }
 
-    @Test func `a change of the filter keeps what waits, the end of a consumer does not`() async throws {
+    @Test func `keeps waiting messages when the filter changes, not when the consumer ends`() async throws {
         let store = try openStore(directory)
         try await store.commit(
             main, .putConsumer(billing, filter: "a", .atLeastOnce), .collect(message(1), for: [billing], nil),
@@ -78,7 +78,7 @@ import Testing
         #expect(try await all(store, audit).isEmpty)
     }
 
-    @Test func `at most so many are read, but always one`() async throws {
+    @Test func `reads up to the limits, but always one message`() async throws {
         let store = try openStore(directory)
         try await store.commit(main, .putConsumer(billing, filter: "a", .atLeastOnce))
         for number in 1...5 {
@@ -93,7 +93,7 @@ import Testing
         #expect(try await count(100, 1) == 1)
     }
 
-    @Test func `the numbers of consumers that are gone are used again`() async throws {
+    @Test func `uses the numbers of removed consumers again`() async throws {
         let store = try openStore(directory)
         for number in 0..<40_000 where number % 400 == 0 {
             let names = (0..<3).compactMap { ConsumerName("c\(number + $0)") }
@@ -104,7 +104,7 @@ import Testing
         #expect(try await store.mqtt(main).consumers.isEmpty)
     }
 
-    @Test func `a file of the version before is migrated and keeps its messages`() async throws {
+    @Test func `is added to a file of the previous version`() async throws {
         do {
             let old = try DurableStore(
                 directory: directory.path, durability: .normal, executor: QueueExecutor(),

@@ -24,7 +24,7 @@ import Testing
         try await store.commit(main, .insert(message(1)), .rememberKey(key, sequence(1), at: .init(rawValue: time)))
     }
 
-    @Test func `is remembered with what became of it`() async throws {
+    @Test func `is stored with the state of its message`() async throws {
         let store = try openStore(directory)
         #expect(try await find(store) == nil)
         try await publish(store)
@@ -59,7 +59,7 @@ import Testing
         #expect(try await find(store, at: 0) == nil, "its row is gone")
     }
 
-    @Test func `is not forgotten because another session is used`() async throws {
+    @Test func `is not forgotten because of the time of another session`() async throws {
         let store = try openStore(directory)
         try await publish(store, at: 0)
         let other = try session("other")
@@ -69,7 +69,7 @@ import Testing
     }
 
     @Test(arguments: [40 * 365, -2] as [Int64])
-    func `is not older for a clock that is set`(days: Int64) async throws {
+    func `does not age when the clock is set`(days: Int64) async throws {
         let step = days * 86_400_000
         let store = try openStore(directory)
         try await publish(store, at: 1000)
@@ -80,5 +80,5 @@ import Testing
     }
 
     @Test(arguments: ["", "a b", "ä", "a\u{7}", String(repeating: "a", count: 129)])
-    func `is short and plain`(text: String) { #expect(PublishKey(text) == nil) }
+    func `is refused if empty, long or not plain`(text: String) { #expect(PublishKey(text) == nil) }
 }

@@ -16,7 +16,7 @@ struct ModelSession {
     /// Without the protocol's part.
     var rest = StoredSession()
 
-    /// - Returns: whether the change is one that the store takes.
+    /// - Returns: whether the store accepts the change.
     mutating func apply(_ change: SessionChange) -> Bool {
         guard let change = rest.apply(change) else { return true }
         return apply(change)
@@ -81,7 +81,7 @@ struct ModelSession {
         return true
     }
 
-    /// The store was not closed: what was reserved is passed over, or suspect.
+    /// The store was not closed: reserved sequences are skipped, reserved identifiers are suspect.
     mutating func crashed(_ found: DurableSession) {
         guard found.nextSequence > last else { return }
         last = MessageSequence(rawValue: found.nextSequence.rawValue - 1)
@@ -185,7 +185,7 @@ struct ModelSession {
         }
     }
 
-    /// What goes out or is done is so in ranges, mostly.
+    /// Most messages are sent or finished in ranges.
     private static func next(after change: SessionChange?, _ random: inout SplitMix64) throws -> SessionChange? {
         guard Int.random(in: 0..<4, using: &random) > 0 else { return nil }
         switch change {
@@ -217,7 +217,7 @@ struct ModelSession {
                 qos: try #require(QoS.allCases.randomElement(using: &random)),
                 retain: Bool.random(using: &random),
                 properties: try #require(
-                    `What is stored comes back`.properties.randomElement(using: &random)))
+                    `The stored state`.properties.randomElement(using: &random)))
             message.acceptedAt = Timestamp(rawValue: last.rawValue)
             if Bool.random(using: &random) { message.expiresAt = Timestamp(rawValue: last.rawValue + 1000) }
             return .mqtt(
@@ -248,7 +248,7 @@ struct ModelSession {
                     payload: ByteBuffer(repeating: 7, count: Int.random(in: 1...2000, using: &random)),
                     qos: Bool.random(using: &random) ? .atMostOnce : .atLeastOnce,
                     properties: try #require(
-                        `What is stored comes back`.properties.randomElement(using: &random)),
+                        `The stored state`.properties.randomElement(using: &random)),
                     since: Timestamp(rawValue: last.rawValue)))
         case 41: return .removePublication("p/\(Int.random(in: 0..<5, using: &random))")
         case 42, 43: return .rememberRetained("p/\(Int.random(in: 0..<5, using: &random))")

@@ -15,7 +15,7 @@ import Testing
         main = try session()
     }
 
-    @Test func `makes the directory for the daemon alone`() async throws {
+    @Test func `makes the directory accessible to the daemon only`() async throws {
         let path = "\(directory.path)/state"
         let store = try openStore(path)
         #expect(store.openReport == OpenReport(isNew: true))
@@ -32,14 +32,14 @@ import Testing
         rmdir(path)
     }
 
-    @Test func `again finds what was there`() async throws {
+    @Test func `a second time finds what was stored`() async throws {
         try await openStore(directory).commit(main, .insert(message(1)))
         let store = try openStore(try directory.copyAsItIs())
         #expect(store.openReport == OpenReport(isNew: false))
         #expect(await store.statistics().messages == 1)
     }
 
-    @Test func `a second time at once tells who has it`() throws {
+    @Test func `while it is open names the process that has it`() throws {
         let first = try openStore(directory)
         let expected = StoreError.locked(directory: directory.path, holder: getpid())
         #expect(throws: expected) { try openStore(directory) }
@@ -47,7 +47,7 @@ import Testing
         withExtendedLifetime(first) {}
     }
 
-    @Test func `a second time at once fails even if somebody removed the lock file`() async throws {
+    @Test func `fails while the store is open, even if somebody removed the lock file`() async throws {
         let first = try openStore(directory)
         unlink("\(directory.path)/lock")
         #expect(throws: StoreError.locked(directory: directory.path, holder: nil)) { try openStore(directory) }
@@ -58,18 +58,18 @@ import Testing
         _ = try openStore(directory)
     }
 
-    @Test func `the lock is free again when the store is released`() throws {
+    @Test func `is possible again when the store is released`() throws {
         do { _ = try openStore(directory) }
         _ = try openStore(directory)
     }
 
-    @Test func `a lock file without a lock is no obstacle`() throws {
+    @Test func `ignores a lock file without a lock`() throws {
         try writeFile("\(directory.path)/lock", Array("4711 and much more than a process id\n".utf8))
         _ = try openStore(directory)
         #expect(try readFile("\(directory.path)/lock") == Array("\(getpid())\n".utf8))
     }
 
-    @Test func `fails clearly where no directory can be`() throws {
+    @Test func `fails clearly where no directory can be made`() throws {
         try writeFile("\(directory.path)/file", [])
         #expect {
             try openStore("\(directory.path)/file")
@@ -100,7 +100,7 @@ import Testing
     ]
 
     @Test(arguments: damages)
-    func `a damaged file is moved aside and the daemon goes on`(damage: Damage) async throws {
+    func `moves a damaged file aside and goes on`(damage: Damage) async throws {
         let first = try openStore(directory)
         try await first.commit([(main, [.setEstablished(true)] + (1...200).map { .insert(message($0, bytes: 300)) })])
         try await first.close()
@@ -116,7 +116,7 @@ import Testing
         #expect(!aside.cause.isEmpty)
         #expect(path.hasPrefix("\(copy.path)/holdfast.db.corrupt-"))
         #expect(try readFile(path) == bytes)
-        // What can still be read is there, and nothing is taken for something that it is not.
+        // All readable rows are there, and none is misread.
         let session = try await store.mqtt(main)
         #expect(session.established == aside.isComplete)
         let kept = try await store.queue(main)
@@ -197,7 +197,7 @@ import Testing
     ]
 
     @Test(arguments: removals)
-    func `files that are taken away from a running daemon come back whole`(removal: Removal) async throws {
+    func `files removed under a running daemon are restored in full`(removal: Removal) async throws {
         let store = try openStore(directory)
         let told = AsyncStream.makeStream(of: OpenReport.MovedAside.self)
         await store.whenReplaced { told.continuation.yield($0) }
@@ -216,7 +216,7 @@ import Testing
         let next = try openStore(try directory.copyAsItIs())
         #expect(next.openReport.movedAside == nil)
         #expect(try await next.queue(main).map(\.sequence.rawValue) == Array(1...201))
-        // Nor does it happen again.
+        // It does not happen again either.
         try await store.commit(main, .insert(message(202)))
         try await store.close()
         let last = try openStore(directory)
@@ -224,7 +224,7 @@ import Testing
         #expect(try await last.queue(main).count == 202)
     }
 
-    @Test func `without a commit, files that are gone are noticed by the sign of life`() async throws {
+    @Test func `missing files are noticed by the sign of life when there is no commit`() async throws {
         let store = try openStore(directory)
         try await store.commit([(main, (1...20).map { .insert(message($0)) })])
         for name in directory.names where name != "lock" { unlink("\(directory.path)/\(name)") }
@@ -269,7 +269,7 @@ import Testing
         rmdir(away)
     }
 
-    @Test func `while the directory cannot be made again that is an error, and nothing is lost when it is back`()
+    @Test func `a directory that cannot be made again is an error, and nothing is lost when it is back`()
         async throws
     {
         let parent = try TemporaryDirectory()
@@ -292,14 +292,14 @@ import Testing
         rmdir(path)
     }
 
-    @Test func `an empty file is a new database`() async throws {
+    @Test func `takes an empty file for a new database`() async throws {
         try writeFile("\(directory.path)/holdfast.db", [])
         let store = try openStore(directory)
         #expect(store.openReport.movedAside == nil)
         try await store.commit(main, .insert(message(1)))
     }
 
-    @Test func `a torn log loses its end, not its beginning`() async throws {
+    @Test func `a torn log loses only its end`() async throws {
         let first = try openStore(directory)
         for number: Int64 in 1...20 { try await first.commit(main, .insert(message(number))) }
         let copy = try directory.copyAsItIs()
@@ -321,7 +321,7 @@ import Testing
             directory: path, durability: .normal, executor: QueueExecutor(), migrations: migrations)
     }
 
-    @Test func `an older schema is migrated after a copy was made`() async throws {
+    @Test func `migrates an older schema after making a copy`() async throws {
         let first = try openStore(directory)
         try await first.commit(main, .insert(message(1)))
         let copy = try directory.copyAsItIs()
@@ -336,7 +336,7 @@ import Testing
         #expect(try await openStore(old).queue(main) == [message(1)])
     }
 
-    @Test func `a verdict of version 4 is kept, and says nothing of what it was about`() async throws {
+    @Test func `keeps a verdict of version 4, without the fields that are newer`() async throws {
         do {
             let old = try open(directory.path, Array(Schema.migrations.prefix(4)))
             try await old.commit(main, .setEstablished(true))
@@ -351,7 +351,7 @@ import Testing
         #expect(try await store.session(main).verdict == verdict)
     }
 
-    @Test func `a newer schema is left alone`() async throws {
+    @Test func `leaves a newer schema alone`() async throws {
         do { _ = try open(directory.path, Schema.migrations + [nextVersion]) }
         let before = try readFile("\(directory.path)/holdfast.db")
         let known = Schema.migrations.count
@@ -375,7 +375,7 @@ import Testing
         #expect(try await openStore(copy).queue(main) == [message(1)])
     }
 
-    @Test func `every error has a code and says what to do`() {
+    @Test func `every error has its own code and sentence`() {
         let errors: [StoreError] = [
             .locked(directory: "/d", holder: nil), .unwritable(path: "/d", cause: "c"),
             .newerSchema(path: "/d", found: 2, known: 1), .full(path: "/d", cause: "c"),
@@ -399,7 +399,7 @@ struct Damage: Sendable, CustomTestStringConvertible {
     }
 }
 
-/// What somebody does to the files of a running daemon.
+/// What an operator does to the files of a running daemon.
 struct Removal: Sendable, CustomTestStringConvertible {
     let testDescription: String
     let apply: @Sendable (TemporaryDirectory) -> Void

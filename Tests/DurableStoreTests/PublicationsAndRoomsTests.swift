@@ -22,7 +22,7 @@ import Testing
             since: Timestamp(rawValue: since))
     }
 
-    @Test func `publications come back in the order in which they were put`() async throws {
+    @Test func `publications are restored in the order in which they were put`() async throws {
         let store = try openStore(directory)
         try await store.commit(
             main, .putPublication(publication("~/b", "1")), .putPublication(publication("a", "2")),
@@ -34,7 +34,7 @@ import Testing
         #expect(try await store.session(session("other")).publications.isEmpty)
     }
 
-    @Test func `where the server may hold a message is kept until it is forgotten`() async throws {
+    @Test func `a topic with a retained message is kept until it is forgotten`() async throws {
         let store = try openStore(directory)
         try await store.commit(
             main, .rememberRetained("a"), .rememberRetained("b"), .rememberRetained("a"), .forgetRetained("b"),
@@ -56,12 +56,12 @@ import Testing
         #expect(try await store.session(main).chosenRoom == nil)
     }
 
-    @Test func `a file of the version before them is migrated and keeps its messages`() async throws {
+    @Test func `a file of the version before them is migrated`() async throws {
         do {
             let old = try DurableStore(
                 directory: directory.path, durability: .normal, executor: QueueExecutor(),
                 migrations: Array(Schema.migrations.prefix(2)))
-            // What that version wrote: its session had no publications to read.
+            // As that version wrote it: its session had no publications.
             await old.run("INSERT INTO session (name, established) VALUES ('main', 1)")
             try await old.close()
         }

@@ -5,7 +5,7 @@ import Testing
 
 @testable import DurableStore
 
-/// The host loses its power, and the disk has the moments before only as far as they were flushed.
+/// The host loses power, and the disk has only what was flushed before.
 @Suite struct `What is reserved ahead` {
     let directory: TemporaryDirectory
     let main: SessionName
@@ -22,7 +22,7 @@ import Testing
         return .insert(stored)
     }
 
-    @Test func `numbers and identifiers of lost moments are not used again`() async throws {
+    @Test func `sequences and identifiers of lost moments are not used again`() async throws {
         let store = try openStore(directory)
         try await store.commit(main, try sent(1, 1, .exactlyOnce))
         // The state as it was after the last flush, which the first message of a block brings.
@@ -37,7 +37,7 @@ import Testing
         #expect(!rolledBack.suspectIDs.contains(try id(1)), "it is known to be in flight")
     }
 
-    @Test func `a block that is used up is followed by another one, before it is used`() async throws {
+    @Test func `the next block is reserved before it is used`() async throws {
         let store = try openStore(directory)
         for number in 1...Int64(IdentifierWindow.size + 1) {
             try await store.commit(
@@ -49,13 +49,13 @@ import Testing
         #expect(session.suspectIDs.count == IdentifierWindow.size)
     }
 
-    @Test func `without QoS 2 no identifier is suspect`() async throws {
+    @Test func `no identifier is suspect without QoS 2`() async throws {
         let store = try openStore(directory)
         try await store.commit(main, try sent(1, 1, .atLeastOnce))
         #expect(try await openStore(try directory.copyAsItIs()).mqtt(main).suspectIDs.isEmpty)
     }
 
-    @Test func `after the store was closed nothing is passed over`() async throws {
+    @Test func `no sequence is skipped after the store was closed`() async throws {
         let store = try openStore(directory)
         try await store.commit(main, try sent(1, 1, .exactlyOnce))
         try await store.close()
@@ -64,7 +64,7 @@ import Testing
         #expect(session.suspectIDs.isEmpty)
     }
 
-    @Test func `a window goes round the end of the identifiers`() throws {
+    @Test func `a window wraps around the end of the identifiers`() throws {
         var window = IdentifierWindow()
         #expect(!window.contains(try id(1)))
         #expect(window.reserve(try id(65_500)))

@@ -5,7 +5,7 @@ import Testing
 
 @testable import DurableStore
 
-/// A file system of a mebibyte. Only root can mount one; with HOLDFAST_REQUIRE_ALL=1 that is demanded.
+/// A file system of a mebibyte. Only root can mount one; HOLDFAST_REQUIRE_ALL=1 makes it mandatory.
 final class SmallDisk: Sendable {
     let path: String
     private let directory: TemporaryDirectory
@@ -24,14 +24,14 @@ final class SmallDisk: Sendable {
     }
 
     func makeReadOnly() throws {
-        // A child that another test is just starting holds copies of our files until it runs its program.
+        // A child that another test is starting holds our files open until it runs its program.
         let deadline = ContinuousClock.now + .seconds(180)
         while mount(nil, path, nil, UInt(MS_REMOUNT) | UInt(MS_RDONLY), nil) != 0 {
             try #require(errno == EBUSY && ContinuousClock.now < deadline, "remount: \(systemText(errno))")
         }
     }
 
-    /// Takes all the room that is left.
+    /// Uses up all the room that is left.
     func fill() throws {
         let descriptor = open("\(path)/ballast", O_WRONLY | O_CREAT | O_APPEND, 0o600)
         try #require(descriptor >= 0)
@@ -77,7 +77,7 @@ struct `A disk` {
         return 5000
     }
 
-    @Test func `that is full refuses messages and takes everything else`() async throws {
+    @Test func `that is full refuses messages and accepts everything else`() async throws {
         let store = try open()
         let accepted = try await insertUntilFull(store)
         #expect(accepted > 10)
@@ -91,11 +91,11 @@ struct `A disk` {
         }
         #expect(try await store.mqtt(main).queuedCount == 0)
         #expect(await store.statistics().failedCommits == 1)
-        // What was taken comes back, all but a little, and not only for one message.
+        // Nearly all the room is available again, and not only for one message.
         #expect(try await insertUntilFull(store, from: accepted + 1) > accepted * 9 / 10)
     }
 
-    @Test func `that somebody else fills refuses, and recovers by itself`() async throws {
+    @Test func `that others fill refuses messages, and recovers on its own`() async throws {
         let store = try open()
         try await store.commit(main, .insert(message(1)))
         try disk.fill()
@@ -108,7 +108,7 @@ struct `A disk` {
         #expect(try await store.queue(main) == [message(1), message(2)])
     }
 
-    @Test func `that has no room for a new database keeps the one that somebody has removed`() async throws {
+    @Test func `that has no room for a new database keeps the one that was removed`() async throws {
         let store = try open(reserve: 0)
         try await store.commit([(main, (1...30).map { .insert(message($0, bytes: 3000)) })])
         for name in ["holdfast.db", "holdfast.db-wal", "holdfast.db-shm"] { unlink("\(disk.path)/\(name)") }
@@ -122,9 +122,9 @@ struct `A disk` {
         #expect(try await reopened.queue(main).map(\.sequence.rawValue) == Array(1...31))
     }
 
-    /// Nothing is kept free here, so SQLite itself meets the end of the disk, at every step of a transaction in turn.
+    /// Without a reserve SQLite itself runs out of disk, at every step of a transaction in turn.
     @Test(arguments: [500, 3000, 10_000, 60_000])
-    func `that ends within a transaction loses nothing and applies nothing in part`(bytes: Int) async throws {
+    func `that fills up within a transaction loses nothing and applies nothing in part`(bytes: Int) async throws {
         let store = try open(reserve: 0)
         let accepted = try await insertUntilFull(store, bytes: bytes)
         #expect(accepted > 1)
@@ -152,7 +152,7 @@ struct `A disk` {
         return copy
     }
 
-    @Test func `that is full at the start is told clearly`() throws {
+    @Test func `that is full at the start is reported clearly`() throws {
         try disk.fill()
         #expect {
             _ = try open()
@@ -165,7 +165,8 @@ struct `A disk` {
     }
 
     @Test(arguments: [400, 10_000])
-    func `that has no room for the copy before a migration is told clearly, and gets no fuller`(bytes: Int) async throws
+    func `that has no room for the copy before a migration is reported clearly, and gets no fuller`(bytes: Int)
+        async throws
     {
         let store = try open(reserve: 0)
         let accepted = try await insertUntilFull(store, bytes: bytes)
@@ -193,7 +194,7 @@ struct `A disk` {
         return names.filter { !$0.hasPrefix(".") && !$0.hasSuffix("-wal") && !$0.hasSuffix("-shm") }.sorted()
     }
 
-    @Test func `that is read-only is told clearly`() async throws {
+    @Test func `that is read-only is reported clearly`() async throws {
         do {
             let store = try open()
             try await store.commit(main, .insert(message(1)))

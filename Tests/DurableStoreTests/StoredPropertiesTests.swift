@@ -4,7 +4,7 @@ import Testing
 
 @testable import DurableStore
 
-/// The bytes of the column `properties`: files have them, so they never change.
+/// The bytes of the column `properties`: they are in files, so they never change.
 @Suite struct StoredPropertiesTests {
     /// Version, then tag, length and value.
     private static let contentType: [UInt8] = [1, 9, 0, 0, 0, 1, 0x74]
@@ -13,7 +13,7 @@ import Testing
         StoredProperties.decode(ByteBuffer(bytes: bytes))
     }
 
-    @Test func `the numbers of the tags are those that files have`() throws {
+    @Test func `a tag has the number that files have`() throws {
         let properties = Publish.Properties(
             payloadFormat: .utf8, messageExpiryInterval: 2, topicAlias: 3, responseTopic: "r",
             correlationData: ByteBuffer(bytes: [5]), userProperties: [.init(name: "n", value: "v")],
@@ -35,7 +35,7 @@ import Testing
         #expect(StoredProperties.decode(bytes) == properties)
     }
 
-    @Test func `a property of a later version is left out, and the others are read`() {
+    @Test func `a property of a later version is skipped, and the others are read`() {
         #expect(Self.decoded(Self.contentType + [200, 0, 0, 0, 2, 7, 7]) == Publish.Properties(contentType: "t"))
     }
 
@@ -44,7 +44,7 @@ import Testing
             [], [2], [1, 9], [1, 9, 0, 0, 0, 2, 0x74], [1, 0, 0, 0, 0, 0], [1, 1, 0, 0, 0, 1, 9],
             [1, 6, 0, 0, 0, 1, 0x6E], [1, 7, 0, 0, 0, 1, 0x76], [1, 6, 0, 0, 0, 1, 0x6E, 200, 0, 0, 0, 0],
         ] as [[UInt8]])
-    func `what no version writes is not read`(_ bytes: [UInt8]) {
+    func `a record that no version writes is not read`(_ bytes: [UInt8]) {
         #expect(Self.decoded(bytes) == nil)
     }
 }

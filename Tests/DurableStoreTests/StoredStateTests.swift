@@ -5,7 +5,7 @@ import Session
 import SessionCore
 import Testing
 
-@Suite struct `What is stored comes back` {
+@Suite struct `The stored state` {
     let directory: TemporaryDirectory
     let main: SessionName
 
@@ -50,7 +50,7 @@ import Testing
             subscriptionIDs: [7], contentType: "t"),
     ]
 
-    @Test(arguments: properties) func `every property`(properties: Publish.Properties) async throws {
+    @Test(arguments: properties) func `has every property of a message`(properties: Publish.Properties) async throws {
         var stored = message(1)
         stored.message.properties = properties
         let store = try await afterRestart([[.insert(stored)]])
@@ -58,7 +58,7 @@ import Testing
     }
 
     @Test(arguments: QoS.allCases, [false, true])
-    func `every quality of service, retained or not`(qos: QoS, retain: Bool) async throws {
+    func `has every quality of service, retained or not`(qos: QoS, retain: Bool) async throws {
         var stored = message(1)
         stored.message.qos = qos
         stored.message.retain = retain
@@ -68,13 +68,13 @@ import Testing
     }
 
     @Test(arguments: [0, 1, 4096, 65536, 1 << 20])
-    func `payloads of every size`(bytes: Int) async throws {
+    func `has payloads of every size`(bytes: Int) async throws {
         let stored = message(1, bytes: bytes)
         let store = try await afterRestart([[.insert(stored)]])
         #expect(try await store.queue(main) == [stored])
     }
 
-    @Test func `a payload that is a slice of a larger buffer`() async throws {
+    @Test func `has a payload that was a slice of a larger buffer`() async throws {
         var packet = ByteBuffer(string: "header payload trailer")
         packet.moveReaderIndex(forwardBy: 7)
         let slice = packet.readSlice(length: 7)
@@ -85,7 +85,7 @@ import Testing
         #expect(try await store.queue(main).map { String(buffer: $0.message.payload) } == ["payload"])
     }
 
-    @Test func `messages in every state`() async throws {
+    @Test func `has messages in every state`() async throws {
         let messages = [
             message(1), message(2, .inFlight(try id(1))), message(3, .released(try id(65535))),
             message(4, .quarantined(.packetTooLarge, "1 MiB is too much\nfor it")), message(5),
@@ -104,7 +104,7 @@ import Testing
         #expect(try await store.message(main, sequence(6)) == nil)
     }
 
-    @Test func `the way of a message through its states`() async throws {
+    @Test func `follows a message through its states`() async throws {
         let store = try openStore(directory)
         func state() async throws -> StoredMessage.State? { try await store.message(main, sequence(1))?.state }
         try await store.commit(main, .insert(message(1)))
@@ -122,7 +122,7 @@ import Testing
         #expect(await store.statistics().messages == 0)
     }
 
-    @Test func `a message that is tried again goes to the end of the queue`() async throws {
+    @Test func `puts a retried message at the end of the queue`() async throws {
         let store = try await afterRestart([
             [.insert(message(1)), .insert(message(2)), .quarantine(sequence(1), .payloadFormatInvalid, "no")],
             [.requeue(sequence(1), as: sequence(3), at: .init(rawValue: 7))],
@@ -140,7 +140,7 @@ import Testing
         #expect(await store.statistics().messages == 2)
     }
 
-    @Test func `the outbox is listed by state, page by page, without payloads`() async throws {
+    @Test func `lists the outbox by state, page by page, without payloads`() async throws {
         let messages = [
             message(1), message(2, .inFlight(try id(1))), message(3, .quarantined(.notAuthorized, "no")), message(4),
             message(5, .released(try id(2))),
@@ -160,7 +160,7 @@ import Testing
         #expect(try await store.summaries(try session("other"), limit: 10) == [])
     }
 
-    @Test func `a clock that was set moves the times of what it was asked to, and no other`() async throws {
+    @Test func `moves only the requested times when the clock is set`() async throws {
         var messages = [message(1), message(2), message(3)]
         for index in messages.indices {
             messages[index].message.acceptedAt = Timestamp(rawValue: Int64(index + 1) * 100)
@@ -174,7 +174,7 @@ import Testing
         #expect(try await store.queue(main) == messages)
     }
 
-    @Test func `only a quarantined message is tried again`() async throws {
+    @Test func `retries only a quarantined message`() async throws {
         let store = try openStore(directory)
         try await store.commit(
             main, .insert(message(1, .inFlight(try id(1)))),
@@ -183,7 +183,7 @@ import Testing
         #expect(try await store.message(main, sequence(2)) == nil)
     }
 
-    @Test func `changes of a message that is not there do nothing`() async throws {
+    @Test func `ignores changes of a message that is not there`() async throws {
         let store = try openStore(directory)
         try await store.commit(
             main, .assign(sequence(1), try id(1)), .release(sequence(1)), .unassign(sequence(1)),
@@ -191,7 +191,7 @@ import Testing
         #expect(try await store.mqtt(main) == DurableSession())
     }
 
-    @Test func `identifiers, subscriptions and what the server told us`() async throws {
+    @Test func `has identifiers, subscriptions and the server's settings`() async throws {
         let filters = try ["a/+/c", "a/#", "$share/g/é", "e\u{301}", "\u{E9}"].map { try TopicFilter($0) }
         let store = try await afterRestart([
             [.setEstablished(true), .setAssignedClientID("auto-7")],
@@ -216,7 +216,7 @@ import Testing
         #expect(none.inboundIDs.isEmpty && none.rememberedSubscriptions.isEmpty)
     }
 
-    @Test func `sessions do not see each other`() async throws {
+    @Test func `is separate for each session`() async throws {
         let other = try session("other")
         let store = try openStore(directory)
         try await store.commit([
@@ -230,7 +230,7 @@ import Testing
         #expect(try await !store.mqtt(main).established)
     }
 
-    @Test func `loading stops at count and bytes but always gives one`() async throws {
+    @Test func `loads up to a count and a size, but always one message`() async throws {
         let store = try openStore(directory)
         let size = message(1).message.size
         try await store.commit([(main, (1...10).map { .insert(message($0)) })])
@@ -250,7 +250,7 @@ import Testing
         #expect(try await store.load(try session("nobody"), after: .zero, maxCount: 1, maxBytes: 1) == [])
     }
 
-    @Test func `verdicts are kept, replaced and forgotten`() async throws {
+    @Test func `keeps, replaces and forgets verdicts`() async throws {
         let failed = Verdict(
             state: "failed", reasonCode: "banned", message: "the server refuses us", serverCode: 0x8A,
             bootID: "b1", since: Timestamp(rawValue: 12), configuration: "c0ffee", credential: "1:2 3 4.5 6.7")
@@ -268,7 +268,7 @@ import Testing
         #expect(try await openStore(try directory.copyAsItIs()).session(main).verdict == nil)
     }
 
-    @Test func `a sequence is never used again, even with an empty outbox`() async throws {
+    @Test func `never uses a sequence again, even with an empty outbox`() async throws {
         let store = try await afterRestart([[.insert(message(41)), .remove(sequence(41))], [.setEstablished(true)]])
         #expect(try await store.mqtt(main).nextSequence == sequence(42))
         for used: Int64 in [41, 40, 1, 0] {
@@ -281,7 +281,7 @@ import Testing
         #expect(try await store.mqtt(main).nextSequence == sequence(51))
     }
 
-    @Test func `a batch is applied as a whole or not at all`() async throws {
+    @Test func `applies a batch as a whole or not at all`() async throws {
         let store = try openStore(directory)
         let new = try session("new")
         try await store.commit(main, .insert(message(1)))
@@ -299,7 +299,7 @@ import Testing
         #expect(try await store.queue(new) == [message(1)])
     }
 
-    @Test func `a closed store refuses everything, and has left no log`() async throws {
+    @Test func `is refused by a closed store, which has left no log`() async throws {
         let store = try openStore(directory)
         try await store.commit(main, .insert(message(1)))
         #expect(await store.statistics().logBytes > 0)
@@ -311,7 +311,7 @@ import Testing
     }
 
     @Test(arguments: [DurableStore.Durability.normal, .full])
-    func `large messages stay in the log until it is 16 MiB long`(durability: DurableStore.Durability) async throws {
+    func `has large messages in the log until that is 16 MiB long`(durability: DurableStore.Durability) async throws {
         let store = try openStore(directory, durability)
         for number in 1...10 as ClosedRange<Int64> {
             try await store.commit(main, .insert(message(number, bytes: 1_000_000)))
@@ -325,7 +325,7 @@ import Testing
         #expect(await store.statistics().fileBytes > 20_000_000)
     }
 
-    @Test func `with durability full what a server has acknowledged is not flushed on its own`() async throws {
+    @Test func `is not flushed for an acknowledgement alone with durability full`() async throws {
         let store = try openStore(directory, .full)
         for number in 1...4 as ClosedRange<Int64> { try await store.commit(main, .insert(message(number))) }
         #expect(await store.statistics().flushes == 4)
@@ -337,13 +337,13 @@ import Testing
         #expect(try await store.mqtt(main).queuedCount == 0)
     }
 
-    @Test func `with durability normal a commit waits for the disk when it reserves numbers`() async throws {
+    @Test func `is flushed only when numbers are reserved with durability normal`() async throws {
         let store = try openStore(directory, .normal)
         for number in 1...4 as ClosedRange<Int64> { try await store.commit(main, .insert(message(number))) }
         #expect(await store.statistics().flushes == 1)
     }
 
-    @Test func `statistics tell sizes and commits`() async throws {
+    @Test func `has statistics of sizes and commits`() async throws {
         let store = try openStore(directory, .full)
         try await store.commit(main, .insert(message(1, bytes: 100_000)))
         let statistics = await store.statistics()

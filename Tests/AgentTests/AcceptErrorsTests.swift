@@ -7,7 +7,7 @@ import Testing
 @testable import Agent
 
 @Suite(.timeLimit(.minutes(10))) struct AcceptErrorsTests {
-    @Test func `a kernel that cannot accept is asked again after a while, and that is told once`() async throws {
+    @Test func `a failed accept is retried after a while, and reported once`() async throws {
         let log = RecordingLog()
         let logger = log.logger
         let (accepted, continuation) = AsyncStream.makeStream(of: Void.self)

@@ -18,11 +18,11 @@ struct AccessPolicyTests {
     }
 
     @Test(arguments: [0, 900] as [UInt32])
-    func `root and the daemon's own user may everything`(uid: UInt32) {
+    func `root and the daemon's own user have every role`(uid: UInt32) {
         #expect(Self.roles(Self.peer(uid: uid)) { _ in } == Set(Role.allCases))
     }
 
-    @Test func `who is refused is told who may, and not who might in another configuration`() {
+    @Test func `a refusal names who is permitted by this configuration`() {
         var policy = AccessPolicy(configuration: AccessConfiguration(), ownUID: 900)
         #expect(
             policy.others(with: .message) == ["members of the group holdfast", "members of the group holdfast-admin"])
@@ -38,7 +38,7 @@ struct AccessPolicyTests {
                 == "root, the user kim and members of the group ops may; [access] in holdfast.toml says so")
     }
 
-    @Test func `who is not named has no role`() {
+    @Test func `a user who is not named has no role`() {
         #expect(Self.roles(Self.peer()) { $0.observe = [.uid(1001), .group("root"), .user("root")] } == [])
     }
 
@@ -55,15 +55,15 @@ struct AccessPolicyTests {
         #expect(Self.roles(peer) { $0.message = [principal] } == [.message])
     }
 
-    @Test func `who may control may everything`() {
+    @Test func `a user with control has every role`() {
         #expect(Self.roles(Self.peer()) { $0.control = [.uid(1000)] } == Set(Role.allCases))
     }
 
-    @Test func `a group and a user that do not exist permit nothing`() {
+    @Test func `a group or a user that does not exist permits nothing`() {
         #expect(Self.roles(Self.peer()) { $0.observe = [.group("no-such-group"), .user("no-such-user")] } == [])
     }
 
-    @Test func `the kernel tells who is at the other end`() throws {
+    @Test func `the kernel identifies the process at the other end`() throws {
         var ends: [CInt] = [0, 0]
         try #require(socketpair(AF_UNIX, CInt(SOCK_STREAM.rawValue), 0, &ends) == 0)
         defer { ends.forEach { close($0) } }

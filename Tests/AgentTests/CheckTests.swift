@@ -48,7 +48,7 @@ struct EndpointCheckTests {
         return .received(bytes)
     }
 
-    @Test func `each step has its time, and the login is the last one`() throws {
+    @Test func `each step has a duration, and the login is the last one`() throws {
         var check = try check("mqtts://broker.example")
         #expect(check.take(.resolving, at: at(0)) == nil)
         #expect(check.resolved([address], via: "wlan0", at: at(10)) == nil)
@@ -68,7 +68,7 @@ struct EndpointCheckTests {
         #expect(check.farewell != nil, "the server is told goodbye")
     }
 
-    @Test func `what answers on the port is named, and a connection that is hung up gets a guess`() throws {
+    @Test func `another server on the port is named, and a closed connection gets a hint`() throws {
         func checked(_ endpoint: String, _ events: ConnectionEvent...) throws -> CheckedStep? {
             var check = try check(endpoint)
             _ = check.resolved([address], via: "eth0", at: at(5))
@@ -89,7 +89,7 @@ struct EndpointCheckTests {
         #expect(old?.hint?.contains("clock") == true)
     }
 
-    @Test func `the step that fails is the last one, with what to do`() throws {
+    @Test func `the step that fails is the last one, with a hint`() throws {
         var lost = try check("mqtts://broker.example")
         #expect(lost.resolved([address], via: nil, at: at(5)) == .finish)
         #expect(lost.steps.last?.step == .route)
@@ -124,7 +124,7 @@ struct EndpointCheckTests {
         #expect(wrong.steps.last?.hint?.contains("the password in /etc/holdfast/a.secret") == true)
     }
 
-    @Test func `a web server on the port is told from a broker`() throws {
+    @Test func `a web server on the port is told apart from a broker`() throws {
         var check = try check("mqtt://broker.example")
         _ = check.resolved([address], via: "eth0", at: at(5))
         _ = check.take(.reached(address), at: at(6))
@@ -142,7 +142,7 @@ struct EndpointCheckTests {
         #expect(check.steps.map(\.step) == [.dns, .route, .tcp, .proxy, .webSocket])
     }
 
-    @Test func `it ends where it is told to`() throws {
+    @Test func `a check ends at the step requested`() throws {
         var check = try check("mqtts://broker.example", until: .tcp)
         _ = check.resolved([address], via: "eth0", at: at(5))
         #expect(check.take(.reached(address), at: at(6)) == .finish)
@@ -152,7 +152,7 @@ struct EndpointCheckTests {
 
 @Suite(.timeLimit(.minutes(5)))
 struct CheckRunTests {
-    @Test func `a server that works is checked while the session is down, under a name of its own`() async throws {
+    @Test func `a server is checked while the session is down, with a separate client identifier`() async throws {
         try await DaemonUnderTest.run(autoconnect: false) { daemon in
             let peer = try await daemon.peer()
             let answer = try await peer.call("check.run", #"{"session":"main"}"#)
@@ -180,7 +180,7 @@ struct CheckRunTests {
         }
     }
 
-    @Test func `what the server says is told, and so is a server that is not there`() async throws {
+    @Test func `a refusal by the server is reported, and so is a server that is not there`() async throws {
         // No other test gets this port; any other might be that of a server that was stopped.
         let nobody = "endpoints = [\"mqtt://127.0.0.1:1\"]\nuser = \"a\"\nautoconnect = false\n"
         try await DaemonUnderTest.run(autoconnect: false, files: ["sessions.d/nobody.toml": nobody]) { daemon in
@@ -198,7 +198,7 @@ struct CheckRunTests {
         }
     }
 
-    @Test func `an endpoint that the session does not have is refused with those that it has`() async throws {
+    @Test func `an endpoint that the session does not have is refused`() async throws {
         try await DaemonUnderTest.run(autoconnect: false) { daemon in
             let peer = try await daemon.peer()
             await #expect(throws: ControlPeer.CallFailure(code: "invalid-parameters")) {

@@ -77,7 +77,7 @@ struct CommitQueueTests {
                     message: OutboundMessage(topic: "t", payload: ByteBuffer(string: "\(sequence)")))))
     }
 
-    @Test func `completions come in the order of the calls, and what they say is durable`() async throws {
+    @Test func `completions come in the order of the calls, after the changes are durable`() async throws {
         try await Self.run { bench in
             try await bench.commit((1...200).map { [Self.insert($0)] })
             #expect(await bench.outcomes == (0..<200).map { .done($0, .committed) })
@@ -85,7 +85,7 @@ struct CommitQueueTests {
         }
     }
 
-    @Test func `what comes while a transaction runs goes together in the next one`() async throws {
+    @Test func `changes that arrive during a transaction share the next one`() async throws {
         try await Self.run { bench in
             let before = await bench.store.statistics().commits
             try await bench.commit((1...1000).map { [Self.insert($0)] })
@@ -93,14 +93,14 @@ struct CommitQueueTests {
         }
     }
 
-    @Test func `without changes a completion waits for everything before`() async throws {
+    @Test func `a call without changes completes after everything before it`() async throws {
         try await Self.run { bench in
             try await bench.commit([[Self.insert(1)], [], [Self.insert(2)], []])
             #expect(await bench.outcomes == (0..<4).map { .done($0, .committed) })
         }
     }
 
-    @Test func `of calls that speak for those before them, the last of a transaction completes`() async throws {
+    @Test func `only the last cumulative call of a transaction completes`() async throws {
         try await Self.run { bench in
             try await bench.commit((1...200).map { [Self.insert($0)] }, areCumulative: true)
             #expect(await bench.outcomes == [.done(199, .committed)])
@@ -108,7 +108,7 @@ struct CommitQueueTests {
         }
     }
 
-    @Test func `each refused message completes, also where calls speak for those before them`() async throws {
+    @Test func `each refused message completes, even among cumulative calls`() async throws {
         try await Self.run { bench in
             try await bench.commit([[Self.insert(5)]])
             let changes: [[SessionChange]] = [
@@ -124,7 +124,7 @@ struct CommitQueueTests {
         }
     }
 
-    @Test func `a call that speaks for itself only is not passed by those that speak for others`() async throws {
+    @Test func `a call that is not cumulative is not overtaken by cumulative ones`() async throws {
         try await Self.run { bench in
             let loop = bench.queue.eventLoop
             let done = Arrivals<Int>(eventLoop: loop)
@@ -141,7 +141,7 @@ struct CommitQueueTests {
         }
     }
 
-    @Test func `when messages are refused, everything else is durable and their publishers are told`() async throws {
+    @Test func `a refused message is reported, and everything else is durable`() async throws {
         try await Self.run { bench in
             try await bench.commit([[Self.insert(5)]])
             // A sequence number that is not above the last one makes a message that the store cannot take.
@@ -183,7 +183,7 @@ struct CommitQueueTests {
         }
     }
 
-    @Test func `a change that can never be stored is left out alone, and the queue goes on`() async throws {
+    @Test func `a change that can never be stored is left out, and the queue goes on`() async throws {
         try await Self.run { bench in
             let file = try Database(path: bench.path)
             try file.execute(
@@ -204,7 +204,7 @@ struct CommitQueueTests {
         }
     }
 
-    @Test func `while another program has locked the database messages are refused in time, and then accepted again`()
+    @Test func `a locked database refuses messages in time, and accepts them again afterwards`()
         async throws
     {
         try await Self.run { bench in
@@ -235,7 +235,7 @@ struct CommitQueueTests {
         }
     }
 
-    @Test func `refused messages alone do not end the failure: the lock does`() async throws {
+    @Test func `a failure ends with the lock, not with the refused messages`() async throws {
         try await Self.run { bench in
             let other = try Database(path: bench.path)
             try other.execute("BEGIN IMMEDIATE")
@@ -260,7 +260,7 @@ struct CommitQueueTests {
         }
     }
 
-    @Test func `what is given up is not written later, and the others wait on`() async throws {
+    @Test func `a message given up is not written later, and the others keep waiting`() async throws {
         try await Self.run { bench in
             let guest = try #require(SessionName("guest"))
             let other = try Database(path: bench.path)
@@ -299,7 +299,7 @@ struct CommitQueueTests {
         }
     }
 
-    @Test func `a time of refused messages is told once, and its end once`() async throws {
+    @Test func `a period of refused messages is reported once, and its end once`() async throws {
         try await Self.run { bench in
             try await bench.commit([[Self.insert(5)]])
             for _ in 1...3 { try await bench.commit([[Self.insert(5)]]) }

@@ -6,7 +6,7 @@ import Vocabulary
 @testable import Agent
 
 struct ConnectionOptionsTests {
-    @Test func `the certificate of another server must have its own name`() throws {
+    @Test func `another server's certificate must have that server's name`() throws {
         let listed = try Endpoint("mqtts://a.example")
         var session = SessionConfiguration()
         session.endpoints = [listed]

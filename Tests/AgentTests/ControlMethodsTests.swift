@@ -12,7 +12,7 @@ import Testing
 
 @Suite(.timeLimit(.minutes(10)))
 struct ControlMethodsTests {
-    @Test func `hello tells version, methods and roles`() async throws {
+    @Test func `hello returns version and roles`() async throws {
         try await DaemonUnderTest.run(autoconnect: false) { daemon in
             let hello = try await daemon.peer().call("rpc.hello", #"{"client":"test","protocol":1}"#)
             #expect(hello["version"] == .string(holdfastVersion))
@@ -59,7 +59,7 @@ struct ControlMethodsTests {
         }
     }
 
-    @Test func `a peer that has closed its sending side gets its answers and then the end`() async throws {
+    @Test func `a peer that closed its sending side gets its answers and then the end`() async throws {
         try await DaemonUnderTest.run(autoconnect: false) { daemon in
             let peer = try await daemon.peer()
             try await peer.sendRaw(#"{"jsonrpc":"2.0","id":1,"method":"session.list"}"#)
@@ -69,7 +69,7 @@ struct ControlMethodsTests {
         }
     }
 
-    @Test func `a peer that has closed its sending side may go on watching`() async throws {
+    @Test func `a peer that closed its sending side can go on watching`() async throws {
         try await DaemonUnderTest.run(autoconnect: false) { daemon in
             let (peer, other) = (try await daemon.peer(), try await daemon.peer())
             try await peer.call("session.watch")
@@ -79,12 +79,12 @@ struct ControlMethodsTests {
         }
     }
 
-    @Test(.timeLimit(.minutes(10))) func `a peer that goes leaves nothing behind`() async throws {
+    @Test(.timeLimit(.minutes(10))) func `a peer that disconnects leaves nothing behind`() async throws {
         try await DaemonUnderTest.run { daemon in
             let peer = try await daemon.watcher()
             for number in 1...20 {
                 let gone = try await daemon.peer()
-                // Half of them certainly have their watch; the others may be gone before their call is carried out.
+                // Half of them certainly have their watch; the others may be gone before their call is made.
                 if number.isMultiple(of: 2) { try await gone.call("session.watch") }
                 try await gone.send(#"{"jsonrpc":"2.0","id":1,"method":"session.watch"}"#)
                 try await gone.send(
@@ -98,7 +98,7 @@ struct ControlMethodsTests {
         }
     }
 
-    @Test func `a watch replays what was missed, and says how much is forgotten`() async throws {
+    @Test func `a watch replays missed events, and says how many are forgotten`() async throws {
         try await DaemonUnderTest.run(autoconnect: false) { daemon in
             let peer = try await daemon.watcher("disconnected")
             try await peer.call("session.connect", #"{"session":"main"}"#)
@@ -134,7 +134,7 @@ struct ControlMethodsTests {
         }
     }
 
-    @Test func `what the snapshot of a watch has does not come again as an event`() async throws {
+    @Test func `a change in the snapshot of a watch is not repeated as an event`() async throws {
         try await DaemonUnderTest.run(autoconnect: false) { daemon in
             let peer = try await daemon.peer()
             try await peer.sendRaw(
@@ -153,7 +153,7 @@ struct ControlMethodsTests {
     }
 
     @Test(arguments: [Int64.min, -1, Int64.max])
-    func `a watch since an impossible number is no trap`(since: Int64) async throws {
+    func `a watch since an impossible number is answered`(since: Int64) async throws {
         try await DaemonUnderTest.run(autoconnect: false) { daemon in
             try await daemon.peer().call("session.watch", #"{"since":\#(since)}"#)
         }
@@ -196,7 +196,7 @@ struct ControlMethodsTests {
         return try await ControlPeer.adopt(ends[1], on: daemon.eventLoop)
     }
 
-    @Test func `a watch that is given up is told nothing more, and numbers of another daemon are told apart`()
+    @Test func `a cancelled watch gets no more events, and numbers of another daemon are told apart`()
         async throws
     {
         try await DaemonUnderTest.run { daemon in
@@ -227,7 +227,7 @@ struct ControlMethodsTests {
     }
 
     @Test(arguments: [[], [.observe], [.message], [.observe, .message]] as [Set<Role>])
-    func `a peer without the role is denied, told and logged`(roles: Set<Role>) async throws {
+    func `a peer without the role is denied and logged`(roles: Set<Role>) async throws {
         try await DaemonUnderTest.run(autoconnect: false) { daemon in
             let peer = try await peer(roles, of: daemon)
             for method in ControlMethods.all {
@@ -243,7 +243,7 @@ struct ControlMethodsTests {
         }
     }
 
-    @Test func `who may only look may try TCP, and nothing with the session's credential`() async throws {
+    @Test func `a peer that may only observe can check TCP, and nothing with the credential`() async throws {
         try await DaemonUnderTest.run(autoconnect: false) { daemon in
             let peer = try await peer([.observe], of: daemon)
             let checked = try await peer.call("check.run", #"{"session":"main","until":"tcp"}"#)
@@ -258,7 +258,7 @@ struct ControlMethodsTests {
         }
     }
 
-    @Test func `a configuration that is not written is tried for root, and for nobody else`() async throws {
+    @Test func `an unwritten configuration is checked for root only`() async throws {
         try await DaemonUnderTest.run(autoconnect: false) { daemon in
             let port = await daemon.server.port
             func wanted(_ file: String) -> String {

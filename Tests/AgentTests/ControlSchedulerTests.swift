@@ -49,14 +49,14 @@ struct ControlSchedulerTests {
 
     // MARK: Reading and beginning
 
-    @Test func `a peer is not read on while it has sent enough`() {
+    @Test func `reading a peer pauses while enough of it is buffered`() {
         var socket = Socket([1])
         #expect(socket.buffered(100, hasLine: true, 0) == true)
         #expect(socket.buffered(40 * Self.kib, hasLine: true, 0) == false)
         #expect(socket.buffered(10 * Self.kib, hasLine: true, tookLine: true, 0) == true)
     }
 
-    @Test func `a peer that does not read its answers has nothing begun, and is not read on`() {
+    @Test func `a peer that does not read its answers is not read, and none of its calls begins`() {
         var socket = Socket([1])
         socket.wrote(40 * Self.kib, 0)
         #expect(socket.begin(.message, 0) == false)
@@ -67,7 +67,7 @@ struct ControlSchedulerTests {
         #expect(socket.begin(.message, 0) == true)
     }
 
-    @Test func `answers that wait for the others of their batch count, and keep nothing from beginning`() {
+    @Test func `answers that wait for their batch count as memory, but delay no call`() {
         var socket = Socket([1])
         let id = ConnectionID(rawValue: 0)
         #expect(socket.begin(.look, 0) == true)
@@ -90,7 +90,7 @@ struct ControlSchedulerTests {
         #expect(socket.begin(kind, 0) == true)
     }
 
-    @Test func `what waits for its delivery does not keep back what is accepted`() {
+    @Test func `messages waiting for delivery do not hold back others`() {
         var socket = Socket([1])
         for _ in 0..<1000 {
             #expect(socket.begin(.message, 0) == true)
@@ -102,7 +102,7 @@ struct ControlSchedulerTests {
         #expect(socket.scheduler.uncommitted == 0)
     }
 
-    @Test func `calls that end together give back what each of them held`() {
+    @Test func `calls that end together release the memory of each`() {
         var socket = Socket([1])
         let id = ConnectionID(rawValue: 0)
         for _ in 0..<CallKind.message.limit { #expect(socket.begin(.message, bytes: 100, answer: 50, 0) == true) }
@@ -117,7 +117,7 @@ struct ControlSchedulerTests {
         #expect(socket.scheduler.uncommitted == 0)
     }
 
-    @Test func `messages wait when many bytes are not committed, but one of a connection always goes`() {
+    @Test func `messages wait when many bytes are uncommitted, but each connection may have one`() {
         var socket = Socket([1, 1])
         #expect(socket.begin(.message, bytes: 3 * Self.mib, 0) == true)
         #expect(socket.begin(.message, bytes: 2 * Self.mib, 0) == false)
@@ -129,7 +129,7 @@ struct ControlSchedulerTests {
 
     // MARK: Long lines
 
-    @Test func `a long line has room for all of it before it is read on, and another waits`() {
+    @Test func `a long line reserves its full memory before it is read on, and another waits`() {
         var socket = Socket([1, 1])
         #expect(socket.buffered(40 * Self.kib, hasLine: false, 0) == true)
         #expect(socket.buffered(2 * Self.mib, hasLine: false, 0) == true)
@@ -146,7 +146,7 @@ struct ControlSchedulerTests {
         #expect(socket.buffered(40 * Self.kib, hasLine: false, 1) == true)
     }
 
-    @Test func `while a long line is parsed the next one is read, and no turn is given`() {
+    @Test func `the next line is read while a long one is parsed, and no turn is given`() {
         var socket = Socket([1])
         let line = 900 * Self.kib
         #expect(socket.buffered(0, parsed: line, hasLine: false, tookLine: true, 0) == true)
@@ -159,7 +159,7 @@ struct ControlSchedulerTests {
         #expect(socket.turn() == 0)
     }
 
-    @Test func `there may be no room for the next line while one is parsed`() {
+    @Test func `the next line waits if there is no room while one is parsed`() {
         var socket = Socket([1])
         let line = 20 * Self.mib
         #expect(socket.buffered(0, parsed: line, hasLine: false, tookLine: true, 0) == true)
@@ -175,14 +175,14 @@ struct ControlSchedulerTests {
         #expect(socket.buffered(2 * Self.mib, hasLine: false, 0) == true)
     }
 
-    @Test func `a user who takes all it can leaves a long line to another`() {
+    @Test func `a user that takes all it can leaves room for another's long line`() {
         var socket = Socket([1, 1, 2])
         #expect(socket.buffered(2 * Self.mib, hasLine: false, 0) == true)
         #expect(socket.buffered(40 * Self.kib, hasLine: false, 1) == false)
         #expect(socket.buffered(2 * Self.mib, hasLine: false, 2) == true)
     }
 
-    @Test func `who holds what others wait for and stands still is ended after a while`() throws {
+    @Test func `a connection that holds memory others need and stalls is ended`() throws {
         var socket = Socket([1, 1])
         #expect(socket.buffered(2 * Self.mib, hasLine: false, 0) == true)
         #expect(socket.scheduler.nextDeadline == nil, "nobody waits for it")
@@ -198,7 +198,7 @@ struct ControlSchedulerTests {
         #expect(socket.scheduler.nextDeadline == nil)
     }
 
-    @Test func `who reads a mebibyte in half a minute is not ended`() throws {
+    @Test func `a connection that reads a mebibyte in half a minute is not ended`() throws {
         var socket = Socket([1, 1])
         socket.wrote(23 * Self.mib, 0)
         #expect(socket.buffered(2 * Self.mib, hasLine: false, 1) == false)
@@ -213,7 +213,7 @@ struct ControlSchedulerTests {
         #expect(socket.scheduler.stalled(at: socket.now) == ConnectionID(rawValue: 0))
     }
 
-    @Test func `who reads a byte a second is ended like one that does not read`() throws {
+    @Test func `a connection that reads a byte a second is ended like one that does not read`() throws {
         var socket = Socket([1, 1])
         socket.wrote(23 * Self.mib, 0)
         #expect(socket.buffered(2 * Self.mib, hasLine: false, 1) == false)
@@ -226,7 +226,7 @@ struct ControlSchedulerTests {
         #expect(socket.scheduler.stalled(at: socket.now) == ConnectionID(rawValue: 0))
     }
 
-    @Test func `who reads to the end slowly, while nobody waits for memory, is not ended`() throws {
+    @Test func `a slow reader is not ended while no other connection needs memory`() throws {
         var socket = Socket([1, 1])
         socket.wrote(Self.mib, 0)
         for _ in 0..<16 {
@@ -266,7 +266,7 @@ struct ControlSchedulerTests {
         #expect(socket.read() == 0)
     }
 
-    @Test func `the reads of one that is gone do not stay`() {
+    @Test func `the reads of a closed connection are dropped`() {
         var socket = Socket([1, 1])
         #expect(socket.begin(.read, answer: 1000, 0) == true)
         #expect(socket.begin(.read, answer: 1000, 1) == true)
@@ -297,7 +297,7 @@ struct ControlSchedulerTests {
         for _ in 0..<16 { #expect(connect(0) == nil) }
     }
 
-    @Test func `watches of a user are limited, and free when they end`() {
+    @Test func `watches of a user are limited, and freed when they end`() {
         var socket = Socket([1, 1, 2]) { $0.watchesPerUser = 3 }
         let ids = (0..<3).map { ConnectionID(rawValue: $0) }
         for _ in 0..<2 { #expect(socket.scheduler.addFeed(.watch, of: ids[0]) == nil) }
@@ -370,7 +370,7 @@ struct ControlSchedulerTests {
     }
 
     @Test(arguments: 0..<10 as Range<UInt64>)
-    func `whatever programs do, the memory is bounded, and what is over leaves nothing`(seed: UInt64) {
+    func `memory is bounded whatever programs do, and finished calls release theirs`(seed: UInt64) {
         var random = SplitMix64(seed: seed)
         let users: [UInt32] = [1, 1, 1, 2, 2, 3]
         var socket = Socket(users) { limits in

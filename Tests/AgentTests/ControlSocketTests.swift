@@ -18,7 +18,7 @@ struct ControlSocketTests {
         return status
     }
 
-    @Test func `the socket is made for owner and group only, in a directory of its own`() throws {
+    @Test func `the socket is accessible to owner and group only, in its own directory`() throws {
         try Self.inDirectory { _, path in
             let descriptor = try ControlSocket.listen(at: path)
             defer { close(descriptor) }
@@ -35,7 +35,7 @@ struct ControlSocketTests {
         }
     }
 
-    @Test func `a socket that a crash left is replaced`() throws {
+    @Test func `a socket left by a crash is replaced`() throws {
         try Self.inDirectory { _, path in
             close(try ControlSocket.listen(at: path))
             let descriptor = try ControlSocket.listen(at: path)
@@ -54,7 +54,7 @@ struct ControlSocketTests {
         }
     }
 
-    @Test func `a socket whose daemon is too busy to accept stays with it, and nobody waits`() throws {
+    @Test func `a socket whose daemon is too busy to accept stays with it, without waiting`() throws {
         try Self.inDirectory { _, path in
             let listener = socket(AF_UNIX, CInt(SOCK_STREAM.rawValue), 0)
             defer { close(listener) }
@@ -82,7 +82,7 @@ struct ControlSocketTests {
         }
     }
 
-    @Test func `what is no socket is not touched`() throws {
+    @Test func `a file that is not a socket is not touched`() throws {
         try Self.inDirectory { directory, _ in
             try directory.write("file", "precious")
             let failure = #expect(throws: ControlSocket.Failure.self) {
@@ -94,7 +94,7 @@ struct ControlSocketTests {
     }
 
     @Test(arguments: ["", "/" + String(repeating: "x", count: 200), "/no/such/directory/control.sock"])
-    func `a path that cannot be is refused`(path: String) {
+    func `an impossible path is refused`(path: String) {
         #expect(throws: ControlSocket.Failure.self) { try ControlSocket.listen(at: path) }
     }
 }

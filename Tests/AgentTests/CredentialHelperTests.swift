@@ -9,8 +9,8 @@ import Testing
 @testable import Agent
 
 /// Real helper commands, well-behaved and not.
-@Suite struct CredentialHelperTests {
-    /// Reached only by what hangs: other tests may keep every thread busy for longer than a helper is given.
+@Suite("A credential helper") struct CredentialHelperTests {
+    /// Reached only by a helper that hangs: other tests may keep every thread busy for a long time.
     private static let patience = Duration.seconds(120)
 
     private func failure(_ script: String, timeLimit: Duration = patience) async throws -> String {
@@ -38,7 +38,7 @@ import Testing
         #expect(try await token(script) == "s3cret")
     }
 
-    @Test func `is found behind a reference, like every other secret`() async throws {
+    @Test func `is run for a reference, like any other secret`() async throws {
         let scratch = try CredentialScratch()
         let pool = NIOThreadPool(numberOfThreads: 1)
         pool.start()
@@ -52,24 +52,24 @@ import Testing
         try await pool.shutdownGracefully()
     }
 
-    @Test func `gets its arguments as they are, without a shell`() async throws {
+    @Test func `gets its arguments unchanged, without a shell`() async throws {
         let fetched = try await CredentialHelper.fetch(
             ["/bin/echo", "$HOME", "*", "a  b", ";", "id"], timeLimit: Self.patience)
         #expect(String(decoding: fetched.secret, as: UTF8.self) == "$HOME * a  b ; id")
     }
 
-    @Test func `has nothing to read and none of the daemon's files`() async throws {
+    @Test func `has an empty input and none of the daemon's files`() async throws {
         // Not closed on exec, as when a careless library opens it.
         let descriptor = open("/proc/self/maps", O_RDONLY)
         defer { close(descriptor) }
         #expect(try await token("cat; readlink /proc/$$/fd/* | grep -c maps; true") == "0")
     }
 
-    @Test func `may talk on standard error`() async throws {
+    @Test func `may write to standard error`() async throws {
         #expect(try await token("echo hello >&2; echo s3cret; echo bye >&2") == "s3cret")
     }
 
-    @Test func `may leave something running that keeps its output open`() async throws {
+    @Test func `may leave a process running that keeps its output open`() async throws {
         let scratch = try CredentialScratch()
         let helper = try scratch.helper("sleep 1000 & echo $! > $here/left; echo s3cret")
         let fetched = try await CredentialHelper.fetch(helper, timeLimit: Self.patience)
@@ -87,7 +87,7 @@ import Testing
         while !isSo(), ContinuousClock.now < deadline { try? await Task.sleep(for: .milliseconds(10)) }
     }
 
-    @Test func `that is waited for no longer is killed, with everything that it started`() async throws {
+    @Test func `that is no longer waited for is killed, with everything that it started`() async throws {
         let scratch = try CredentialScratch()
         let helper = try scratch.helper(
             """
@@ -107,7 +107,7 @@ import Testing
         #expect(processes.filter(isRunning).isEmpty)
     }
 
-    @Test func `that hangs is named with the time it had`() async throws {
+    @Test func `that hangs is reported with its time limit`() async throws {
         let text = try await failure("echo s3cret; exec sleep 1000", timeLimit: .milliseconds(100))
         #expect(text == "/bin/sh: it was not finished after 0.1 seconds and was killed")
     }
@@ -141,7 +141,7 @@ import Testing
         ("while :; do echo s3cret; done", "it printed more than 65536 bytes"),
         ("while :; do echo s3cret; done >&2", "it printed more than 65536 bytes"),
     ])
-    func `is told apart by what went wrong, and its output is not repeated`(
+    func `that fails is reported by what went wrong, without its output`(
         script: String, sentence: String
     ) async throws {
         #expect(try await failure(script) == "/bin/sh: \(sentence)")
@@ -175,13 +175,13 @@ import Testing
         (#"{"token": "t", "expiresIn": 1e300}"#, .byBootClock(.init(nanoseconds: 3_155_761_000_000_000_000))),
         (#"{"token": "t", "expires": null}"#, nil), (#"{"token": "t"}"#, nil), ("t", nil),
     ])
-    func `tells when the token ends, if it knows`(output: String, end: CredentialEnd?) throws {
+    func `tells when the token expires, if it knows`(output: String, end: CredentialEnd?) throws {
         let fetched = try CredentialHelper.read(Array(output.utf8), wallClock: Self.wall, bootClock: Self.boot)
         #expect(fetched.secret == Array("t".utf8))
         #expect(fetched.end == end)
     }
 
-    @Test func `a date is converted when it is used, for the host's clock may be set meanwhile`() {
+    @Test func `tells a date that is converted only when used, since the clock may be set`() {
         let end = CredentialEnd.byWallClock(RFC3339(milliseconds: Self.wall.milliseconds + 60_000))
         let later = Self.boot.advanced(by: .seconds(10))
         #expect(end.instant(wallClock: Self.wall, bootClock: Self.boot) == Self.boot.advanced(by: .seconds(60)))

@@ -22,11 +22,11 @@ struct CredentialReadingTests {
     }
 
     @Test(arguments: ["", "\n", "\r\n"])
-    func `an empty file is no secret`(content: String) {
+    func `an empty file is not a secret`(content: String) {
         #expect(throws: Credential.Failure.self) { try Self.read(content) }
     }
 
-    @Test func `a pipe, a device or a directory is no secret, and is not waited for`() throws {
+    @Test func `a pipe, a device or a directory is not a secret, and is not waited for`() throws {
         let directory = try TemporaryDirectory()
         defer { directory.remove() }
         let pipe = "\(directory.path)/pipe"
@@ -36,7 +36,7 @@ struct CredentialReadingTests {
         }
     }
 
-    @Test func `a secret has as many bytes as MQTT can express`() throws {
+    @Test func `a secret has at most as many bytes as MQTT can express`() throws {
         let longest = String(repeating: "x", count: Credential.maximumLength)
         #expect(try Self.read(longest) == longest)
         #expect(try Self.read(longest + "\r\n") == longest)
@@ -44,7 +44,7 @@ struct CredentialReadingTests {
         #expect(throws: Credential.Failure.self) { try Self.read(longest + "xyz") }
     }
 
-    @Test func `a failure names the file and never what is in it`() throws {
+    @Test func `a failure names the file and never its contents`() throws {
         let failure = #expect(throws: Credential.Failure.self) { try Credential.read(.file("/no/such/file")) }
         #expect(failure?.description == "/no/such/file: No such file or directory")
         let long = #expect(throws: Credential.Failure.self) {
@@ -53,7 +53,7 @@ struct CredentialReadingTests {
         #expect(long?.description.contains("secretxx") == false)
     }
 
-    @Test func `a directory is no secret`() {
+    @Test func `a directory is not a secret`() {
         #expect(throws: Credential.Failure.self) { try Credential.read(.file("/")) }
     }
 }

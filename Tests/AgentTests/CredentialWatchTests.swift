@@ -41,7 +41,7 @@ import Testing
         try await change(path, last: FileMark(path)) { chmod(path, 0o600) }
     }
 
-    @Test func `sees a link that leads elsewhere`() async throws {
+    @Test func `sees a link that is changed`() async throws {
         let scratch = try CredentialScratch()
         let path = "\(scratch.path)/token"
         symlink(try scratch.write("old", "old"), path)
@@ -51,14 +51,14 @@ import Testing
         }
     }
 
-    @Test func `sees a change where a link leads`() async throws {
+    @Test func `sees a change of the file that a link leads to`() async throws {
         let (scratch, elsewhere) = (try CredentialScratch(), try CredentialScratch())
         let path = "\(scratch.path)/token"
         symlink(try elsewhere.write("token", "old"), path)
         try await change(path, last: FileMark(path)) { try elsewhere.write("token", "newer") }
     }
 
-    @Test func `sees what changed before it began to look`() async throws {
+    @Test func `sees a change made before it started`() async throws {
         let scratch = try CredentialScratch()
         let path = try scratch.write("token", "old")
         let last = FileMark(path)
@@ -66,7 +66,7 @@ import Testing
         try await change(path, last: last) {}
     }
 
-    @Test func `does not care for other files, nor for one that is empty still`() async throws {
+    @Test func `ignores other files, and one that is still empty`() async throws {
         let scratch = try CredentialScratch()
         let path = try scratch.write("token", "old")
         let last = FileMark(path)
@@ -90,7 +90,7 @@ import Testing
         }
     }
 
-    @Test func `a version of a file is told from the next one, and an empty file is none`() throws {
+    @Test func `a mark differs for each version of a file, and an empty file has none`() throws {
         let scratch = try CredentialScratch()
         let path = try scratch.write("token", "one")
         let first = FileMark(path)

@@ -12,7 +12,7 @@ import Testing
 /// A disk that returns other bits than were written: SQLite finds its pages sound, but their contents make no sense.
 @Suite(.timeLimit(.minutes(10)))
 struct DamagedStateTests {
-    @Test func `a session whose stored state makes no sense is failed and says so, and the others run`() async throws {
+    @Test func `a session with inconsistent stored state fails and says so, and the others run`() async throws {
         try await DaemonUnderTest.run { daemon in
             let directory = try TemporaryDirectory()
             defer { directory.remove() }
@@ -36,7 +36,7 @@ struct DamagedStateTests {
                 await #expect(throws: ControlPeer.CallFailure(code: "wrong-state")) {
                     try await peer.call("session.connect", #"{"session":"other"}"#)
                 }
-                // A person repairs it.
+                // An operator repairs it.
                 try file.execute("UPDATE consumer SET qos = 1")
                 try await peer.request("daemon.reload")
                 try await peer.state("connected", of: "other")
@@ -45,7 +45,7 @@ struct DamagedStateTests {
         }
     }
 
-    @Test func `a database that another program has locked refuses messages in time, says so, and recovers`()
+    @Test func `a database locked by another program refuses messages in time, says so, and recovers`()
         async throws
     {
         try await DaemonUnderTest.run { daemon in
@@ -70,7 +70,7 @@ struct DamagedStateTests {
         }
     }
 
-    @Test func `a database that is damaged while the daemon runs is replaced by one with what can be read`()
+    @Test func `a database damaged while the daemon runs is replaced by one with the readable rows`()
         async throws
     {
         try await DaemonUnderTest.run(autoconnect: false) { daemon in

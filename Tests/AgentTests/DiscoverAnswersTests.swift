@@ -6,7 +6,7 @@ import Testing
 /// The document of rpc.discover, compared with a running daemon.
 @Suite(.timeLimit(.minutes(5)))
 struct DiscoverAnswersTests {
-    @Test func `what the daemon answers is what the document says`() async throws {
+    @Test func `the daemon's answers match the document`() async throws {
         try await DaemonUnderTest.run { daemon in
             let peer = try await daemon.watcher()
             let document = try await peer.call("rpc.discover")
@@ -31,7 +31,7 @@ struct DiscoverAnswersTests {
         }
     }
 
-    @Test func `a parameter is refused when it is missing and the document says that it must be there`() async throws {
+    @Test func `a missing parameter is refused if the document requires it`() async throws {
         try await DaemonUnderTest.run(autoconnect: false) { daemon in
             let peer = try await daemon.peer()
             guard case .array(let methods)? = try await peer.call("rpc.discover")["methods"] else {

@@ -36,7 +36,7 @@ struct DurableConsumerTests {
         }
     }
 
-    @Test func `a program that has a large message still to read is not cut off, and is answered when it has read`()
+    @Test func `a program with a large message still to read is not cut off, and is answered later`()
         async throws
     {
         try await DaemonUnderTest.run("[mqtt]\nmaximum-packet-size = \"2MiB\"\n") { daemon in
@@ -89,7 +89,7 @@ struct DurableConsumerTests {
         }
     }
 
-    @Test func `a window of unacknowledged messages is given, and more when there is room in it`() async throws {
+    @Test func `a window of unacknowledged messages is given, and more when it has room`() async throws {
         try await DaemonUnderTest.run("[mqtt]\nreceive-maximum = 1000") { daemon in
             let peer = try await daemon.watcher()
             let made = try await Self.subscribe(peer)
@@ -110,7 +110,7 @@ struct DurableConsumerTests {
         }
     }
 
-    @Test func `a program is told how many messages its consumer has missed, and others notice nothing`() async throws {
+    @Test func `a program is told how many messages its consumer missed, and others are not affected`() async throws {
         try await DaemonUnderTest.run("[inbox]\nmax-messages = 3") { daemon in
             let peer = try await daemon.watcher()
             let other = try await peer.call(
@@ -167,7 +167,7 @@ struct DurableConsumerTests {
         try await group.shutdownGracefully()
     }
 
-    @Test func `another program takes a consumer over, and the first is told`() async throws {
+    @Test func `another program takes over a consumer, and the first is told`() async throws {
         try await DaemonUnderTest.run { daemon in
             let first = try await daemon.watcher()
             let second = try await daemon.peer()
@@ -185,7 +185,7 @@ struct DurableConsumerTests {
     }
 
     @Test(arguments: [true, false])
-    func `a subscription is left, or its consumer ended`(keep: Bool) async throws {
+    func `an unsubscribe keeps the consumer, or ends it`(keep: Bool) async throws {
         try await DaemonUnderTest.run { daemon in
             let peer = try await daemon.watcher()
             let made = try await Self.subscribe(peer)
@@ -226,7 +226,7 @@ struct DurableConsumerTests {
         }
     }
 
-    @Test func `a filter that the server refuses makes no consumer`() async throws {
+    @Test func `a filter that the server refuses creates no consumer`() async throws {
         try await DaemonUnderTest.run { daemon in
             let peer = try await daemon.watcher()
             await daemon.server.set { $0.refusedFilters = ["a/#": .notAuthorized] }
@@ -258,7 +258,7 @@ struct DurableConsumerTests {
         }
     }
 
-    @Test func `a refusal for a program that another has taken over from ends nothing`() async throws {
+    @Test func `a refusal for a program that was taken over from ends nothing`() async throws {
         try await DaemonUnderTest.run { daemon in
             let (first, second) = (try await daemon.watcher(), try await daemon.peer())
             // Another program wants the filter too, so that its answer still counts.
@@ -282,7 +282,7 @@ struct DurableConsumerTests {
         }
     }
 
-    @Test func `a program that ends before the server answers leaves nobody waiting`() async throws {
+    @Test func `a call whose consumer ends before the server answers is answered`() async throws {
         try await DaemonUnderTest.run { daemon in
             let (peer, other) = (try await daemon.watcher(), try await daemon.peer())
             await daemon.server.set { $0.answersSubscribe = false }
@@ -291,12 +291,12 @@ struct DurableConsumerTests {
             _ = try await daemon.server.packet { if case .subscribe = $0 { true } else { nil } }
             await daemon.server.set { $0.answersSubscribe = true }
             try await other.call("message.unsubscribe", #"{"session":"main","consumer":"billing"}"#)
-            // The connection to the server stays up, and nobody will answer for the filter any more.
+            // The connection stays up, and the server will not answer for the filter any more.
             #expect(try await peer.answer(request)["result"]?["grantedQoS"] == .null)
         }
     }
 
-    @Test func `there is a limit of consumers`() async throws {
+    @Test func `the number of consumers is limited`() async throws {
         try await DaemonUnderTest.run(autoconnect: false) { daemon in
             let peer = try await daemon.watcher("disconnected")
             for number in 0..<DurableConsumers.maximum { _ = try await Self.subscribe(peer, "c\(number)") }
@@ -313,14 +313,14 @@ struct DurableConsumerTests {
         ("message.unsubscribe", #"{"consumer":"billing"}"#, "invalid-parameters"),
         ("message.unsubscribe", "{}", "invalid-parameters"),
     ])
-    func `what cannot be is refused`(method: String, parameters: String, code: String) async throws {
+    func `impossible parameters are refused`(method: String, parameters: String, code: String) async throws {
         try await DaemonUnderTest.run { daemon in
             let peer = try await daemon.peer()
             await #expect(throws: ControlPeer.CallFailure(code: code)) { try await peer.call(method, parameters) }
         }
     }
 
-    @Test func `only what was given can be acknowledged`() async throws {
+    @Test func `only messages that were given can be acknowledged`() async throws {
         try await DaemonUnderTest.run { daemon in
             let peer = try await daemon.watcher()
             let made = try await Self.subscribe(peer)

@@ -30,7 +30,7 @@ struct EventLogTests {
         (EventLog.capacity + 1, 1, EventLog.capacity, 0), (2 * EventLog.capacity + 7, 0, EventLog.capacity, 4103),
         (3, .max, 0, 0), (3, .min, 3, 0),
     ])
-    func `replay has what is kept and counts what is not`(appended: Int, since: Int, kept: Int, forgotten: Int) {
+    func `replay returns the kept events and counts the others`(appended: Int, since: Int, kept: Int, forgotten: Int) {
         let (events, missing) = Self.log(appended).events(since: Int64(since))
         #expect(events.count == kept)
         #expect(missing == Int64(forgotten))

@@ -25,7 +25,7 @@ struct FairTurnsTests {
         #expect(Self.turns(&turns, 8, busy: busy) == [1, 9, 2, 9, 3, 9, 1, 9])
     }
 
-    @Test func `one whose turns cost three times as much has a third of the turns`() {
+    @Test func `a member whose turns cost three times as much gets a third of the turns`() {
         var turns = Turns()
         let busy = [1: "a", 2: "a", 8: "b", 9: "b"]
         let costs = [1: 5632, 2: 1536, 8: 2560, 9: 2560]
@@ -39,7 +39,7 @@ struct FairTurnsTests {
     }
 
     @Test(arguments: [1, 10, 500])
-    func `one that asks for little does not wait for those that ask for much`(hogs: Int) {
+    func `a member that asks for little does not wait for those that ask for much`(hogs: Int) {
         var turns = Turns()
         for hog in 1...hogs { turns.add(hog, of: "a") }
         func serveOther() -> Int? {
@@ -64,7 +64,7 @@ struct FairTurnsTests {
         #expect(between.allSatisfy { $0 <= hogs })
     }
 
-    @Test func `nobody saves up turns by waiting`() {
+    @Test func `a member does not save up turns by waiting`() {
         var turns = Turns()
         turns.add(1, of: "a")
         turns.add(2, of: "a")
@@ -74,7 +74,7 @@ struct FairTurnsTests {
         #expect(order.count { $0 == 2 } <= 11)
     }
 
-    @Test func `connecting again and again gains nothing`() {
+    @Test func `connecting again and again gains no turns`() {
         var turns = Turns()
         for hog in 1...10 { turns.add(hog, of: "a") }
         turns.add(0, of: "a")
@@ -96,7 +96,7 @@ struct FairTurnsTests {
         #expect(longest <= 20)
     }
 
-    @Test func `a member that is gone has no turn`() {
+    @Test func `a member that was removed has no turn`() {
         var turns = Turns()
         turns.add(1, of: "a")
         turns.add(2, of: "a")
@@ -113,7 +113,7 @@ struct FairTurnsTests {
     }
 
     @Test(arguments: 0..<20 as Range<UInt64>)
-    func `nobody is forgotten, and nobody is served who does not wait`(seed: UInt64) {
+    func `every waiting member is served, and no other`(seed: UInt64) {
         var random = SplitMix64(seed: seed)
         var turns = Turns()
         var waiting: [Int: Int] = [:]

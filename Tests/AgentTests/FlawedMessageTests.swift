@@ -10,7 +10,7 @@ import Testing
 @Suite(.timeLimit(.minutes(10)))
 struct FlawedMessageTests {
     @Test(arguments: [ProtocolVersion.five, .threeOneOne])
-    func `a message that cannot be used is told and counted, and what is behind it arrives`(
+    func `an unusable message is reported and counted, and the next one arrives`(
         _ version: ProtocolVersion
     ) async throws {
         try await DaemonUnderTest.run("[mqtt]\nversion = \"\(version)\"\nmaximum-packet-size = \"1KiB\"\n") { daemon in

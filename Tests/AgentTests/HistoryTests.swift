@@ -20,7 +20,7 @@ struct HistoryTests {
         }
     }
 
-    @Test func `every change of a state is told, with the length of the outage`() async throws {
+    @Test func `every change of state is recorded, with the length of the outage`() async throws {
         try await DaemonUnderTest.run { daemon in
             let peer = try await daemon.watcher()
             await daemon.server.drop()
@@ -53,7 +53,7 @@ struct HistoryTests {
         }
     }
 
-    @Test func `the history outlives the daemon, and says when that was not there`() async throws {
+    @Test func `the history outlives the daemon, and says when that was not running`() async throws {
         try await DaemonUnderTest.run { daemon in
             let directory = try TemporaryDirectory()
             defer { directory.remove() }
@@ -84,7 +84,7 @@ struct HistoryTests {
         }
     }
 
-    @Test func `a session that is not there and never was is unknown`() async throws {
+    @Test func `a session that never existed is unknown, one that did has its history`() async throws {
         try await DaemonUnderTest.run { daemon in
             let peer = try await daemon.watcher()
             for name in ["mian", "NOT A NAME"] {
@@ -101,7 +101,7 @@ struct HistoryTests {
         }
     }
 
-    @Test func `a store that fails costs the history, one line of log, and nothing else`() async throws {
+    @Test func `a store that fails costs only the history and one line of log`() async throws {
         let directory = try TemporaryDirectory()
         defer { directory.remove() }
         let group = MultiThreadedEventLoopGroup(numberOfThreads: 2)
@@ -143,7 +143,7 @@ struct HistoryRecorderTests {
         return event
     }
 
-    @Test func `attempts are no entries, but going offline and coming back are`() {
+    @Test func `attempts are not recorded, but going offline and coming back are`() {
         let path = SessionStatus.Path(interface: "eth0", type: "ethernet", source: "10.0.0.2", gateway: nil)
         var recorder = HistoryRecorder()
         func take(_ event: SessionEvent) -> String? {
@@ -160,13 +160,13 @@ struct HistoryRecorderTests {
         #expect(take(change(to: .reconnecting, .dialing, path: path)) == "reconnecting reconnecting -")
     }
 
-    @Test func `a message without end is cut off`() {
+    @Test func `an endless message is cut off`() {
         var recorder = HistoryRecorder()
         let entry = recorder.take(main, change(to: .failed, message: String(repeating: "ü", count: 100_000)))
         #expect(entry?.message.count == HistoryRecorder.maximumMessageLength)
     }
 
-    @Test func `a shutdown is told once`() {
+    @Test func `a shutdown is recorded once`() {
         var recorder = HistoryRecorder()
         _ = recorder.take(main, change(to: .failed))
         #expect(recorder.stopped(at: RFC3339(milliseconds: 9)).map(\.from) == ["failed"])
@@ -179,7 +179,7 @@ struct HistoryRecorderTests {
             ("connected", 50, 80, 100, 80), ("reconnecting", 50, 20, 100, 50), ("connected", 50, 300, 100, 100),
             ("failed", 50, nil, 100, 50), ("connected", 200, 80, 100, 200), ("disconnected", 50, 80, 100, nil),
         ] as [(String, Int64, Int64?, Int64, Int64?)])
-    func `an end that nobody recorded is at the last sign of life`(
+    func `an end that was not recorded is placed at the last sign of life`(
         _ state: String, _ last: Int64, _ alive: Int64?, _ now: Int64, _ expected: Int64?
     ) {
         let entry = HistoryEntry(

@@ -71,7 +71,7 @@ struct HostileProgramTests {
     }
 
     @Test(arguments: Behaviour.allCases)
-    func `whatever a program does, others publish, and the memory of the socket is bounded`(
+    func `other programs publish whatever one does, and the socket's memory is bounded`(
         behaviour: Behaviour
     ) async throws {
         let away = """
@@ -123,7 +123,7 @@ struct HostileProgramTests {
         try await daemon.store.record(entries)
     }
 
-    @Test func `a read that nobody waits for any more is not carried on`() async throws {
+    @Test func `a read whose program is gone is not continued`() async throws {
         try await DaemonUnderTest.run(autoconnect: false) { daemon in
             try await Self.recordHistory(of: daemon)
             let (peer, gone) = (try await daemon.peer(), try await daemon.peer())
@@ -138,7 +138,7 @@ struct HostileProgramTests {
         }
     }
 
-    @Test func `a history of any length is one answer`() async throws {
+    @Test func `a long history is one answer`() async throws {
         try await DaemonUnderTest.run(autoconnect: false) { daemon in
             try await Self.recordHistory(of: daemon)
             let peer = try await daemon.peer()
@@ -155,7 +155,7 @@ struct HostileProgramTests {
         }
     }
 
-    @Test func `messages of a batch share their commits as pipelined lines do`() async throws {
+    @Test func `messages of a batch share commits`() async throws {
         try await DaemonUnderTest.run { daemon in
             let peer = try await daemon.watcher()
             let before = await daemon.store.statistics().commits
@@ -174,7 +174,7 @@ struct HostileProgramTests {
         }
     }
 
-    @Test func `a batch whose answers are too long is told to be sent as single lines`() async throws {
+    @Test func `a batch whose answers are too long gets errors in place of some`() async throws {
         try await DaemonUnderTest.run(autoconnect: false) { daemon in
             try await Self.recordHistory(of: daemon)
             let peer = try await daemon.peer()
@@ -191,7 +191,7 @@ struct HostileProgramTests {
         }
     }
 
-    @Test func `a payload of 16 MiB goes out and comes in`() async throws {
+    @Test func `a payload of 16 MiB is sent and received`() async throws {
         let limits = "[mqtt]\nmaximum-packet-size = \"17MiB\"\n[outbox]\nmax-bytes = \"256MiB\""
         try await DaemonUnderTest.run(limits) { daemon in
             let (peer, subscriber) = (try await daemon.watcher(), try await daemon.peer())
@@ -208,7 +208,7 @@ struct HostileProgramTests {
         }
     }
 
-    @Test func `who waits for a delivery for a time is told that the message is accepted`() async throws {
+    @Test func `a publish that times out waiting for delivery says that the message is accepted`() async throws {
         try await DaemonUnderTest.run(autoconnect: false) { daemon in
             let peer = try await daemon.peer()
             let result = try await peer.call(
@@ -224,7 +224,7 @@ struct HostileProgramTests {
         }
     }
 
-    @Test func `who has more connections than its share is told so`() async throws {
+    @Test func `a connection over the user's share is refused with an error`() async throws {
         try await DaemonUnderTest.run(autoconnect: false) { daemon in
             let limit = ControlScheduler.Limits().connections
             var peers: [ControlPeer] = []

@@ -4,7 +4,7 @@ import Testing
 @testable import Agent
 
 @Suite struct JournalPacerTests {
-    @Test func `the first few of a minute are written, the rest is counted, and told once`() {
+    @Test func `the first lines of a minute are written, the rest are counted and summed up once`() {
         var pacer = JournalPacer()
         let start = Instant(nanoseconds: 1_000_000_000)
         for _ in 0..<JournalPacer.burst { #expect(pacer.take(at: start) == .write) }
@@ -16,7 +16,7 @@ import Testing
         #expect(pacer.take(at: end) == .write)
     }
 
-    @Test func `what is rare is always written`() {
+    @Test func `a rare line is always written`() {
         var pacer = JournalPacer()
         var now = Instant(nanoseconds: 0)
         for _ in 0..<100 {

@@ -6,7 +6,7 @@ import Testing
 
 /// The device id of a host without a machine id, as most containers are.
 struct KeptDeviceIDTests {
-    @Test func `it is random, stays what it is, and is made again when somebody has damaged it`() throws {
+    @Test func `a kept device id is random and stable, and is made again when damaged`() throws {
         let folder = NSTemporaryDirectory() + "holdfast-device-\(UUID())"
         try FileManager.default.createDirectory(atPath: folder, withIntermediateDirectories: true)
         defer { try? FileManager.default.removeItem(atPath: folder) }

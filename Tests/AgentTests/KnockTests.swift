@@ -45,7 +45,7 @@ struct KnockTests {
         try await group.shutdownGracefully()
     }
 
-    @Test func `a session returns to its first endpoint, and leaves it again when that goes`() async throws {
+    @Test func `a session returns to its first endpoint, and leaves it again when that goes away`() async throws {
         let directory = try TemporaryDirectory()
         defer { directory.remove() }
         let group = MultiThreadedEventLoopGroup(numberOfThreads: 2)

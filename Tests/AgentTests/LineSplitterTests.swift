@@ -35,7 +35,7 @@ struct LineSplitterTests {
         }
     }
 
-    @Test func `a line without end is reported once, and skipped to its end`() {
+    @Test func `a line that is too long is reported once, and skipped to its end`() {
         var splitter = LineSplitter(maximumLength: 4)
         var found: [Line] = []
         for _ in 0..<100 {

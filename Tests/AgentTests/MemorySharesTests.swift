@@ -27,7 +27,7 @@ struct MemorySharesTests {
         #expect(shares.hasRoom(40, for: 2), "there is always some left for the next")
     }
 
-    @Test func `the allowance is there whatever the others do`() {
+    @Test func `the allowance is available whatever others do`() {
         var shares = Self.shares(["a", "a", "b"])
         Self.fill(&shares, 0)
         shares.takeAnyway(200, for: 2)
@@ -35,7 +35,7 @@ struct MemorySharesTests {
         #expect(!shares.hasRoom(1, for: 1))
     }
 
-    @Test func `what is given back or left behind is free again`() {
+    @Test func `memory returned or left behind is free again`() {
         var shares = Self.shares(["a", "b"])
         Self.fill(&shares, 0)
         shares.takeAnyway(70, for: 1)
@@ -47,7 +47,7 @@ struct MemorySharesTests {
     }
 
     @Test(arguments: 0..<20 as Range<UInt64>)
-    func `the pool is never exceeded by what is asked for`(seed: UInt64) {
+    func `the pool is never exceeded by requests`(seed: UInt64) {
         var random = SplitMix64(seed: seed)
         var shares = Self.shares(["a", "a", "b", "c", "c", "c"])
         var held = [Int](repeating: 0, count: 6)

@@ -17,7 +17,7 @@ struct MessageTests {
     }
 
     @Test(arguments: [0, 1, 2])
-    func `a message is accepted, and delivered when that is asked for`(qos: Int) async throws {
+    func `a message is accepted, and delivered if the call waits for that`(qos: Int) async throws {
         try await DaemonUnderTest.run { daemon in
             let peer = try await daemon.watcher()
             let accepted = try await peer.call("message.publish", Self.publish(qos: qos))
@@ -32,7 +32,7 @@ struct MessageTests {
         }
     }
 
-    @Test func `while the session is down messages are accepted, and sent later`() async throws {
+    @Test func `messages are accepted while the session is down, and sent later`() async throws {
         try await DaemonUnderTest.run(autoconnect: false) { daemon in
             let peer = try await daemon.watcher("disconnected")
             for number in 0..<5 {
@@ -62,7 +62,7 @@ struct MessageTests {
     }
 
     @Test(arguments: [1, 2])
-    func `a message that the server refuses is told to its publisher and to those who watch`(qos: Int) async throws {
+    func `a message that the server refuses is reported to its publisher and to watchers`(qos: Int) async throws {
         try await DaemonUnderTest.run { daemon in
             let peer = try await daemon.watcher()
             await daemon.server.set { $0.refusedTopics = ["t": .notAuthorized] }
@@ -86,7 +86,7 @@ struct MessageTests {
         (#"{"session":"main","topic":"t","payload":"","qos":3}"#, "invalid-parameters"),
         (#"{"session":"main","topic":"t","payload":"","color":"red"}"#, "invalid-parameters"),
     ])
-    func `a message that cannot be is refused at once`(parameters: String, code: String) async throws {
+    func `an invalid message is refused at once`(parameters: String, code: String) async throws {
         try await DaemonUnderTest.run { daemon in
             let peer = try await daemon.peer()
             await #expect(throws: ControlPeer.CallFailure(code: code)) {
@@ -95,7 +95,7 @@ struct MessageTests {
         }
     }
 
-    @Test func `an expiry beyond all times is no trap`() async throws {
+    @Test func `an expiry beyond all times is limited`() async throws {
         try await DaemonUnderTest.run { daemon in
             let peer = try await daemon.watcher()
             try await peer.call("message.publish", #"{"session":"main","topic":"t","payload":"x","expiry":1e300}"#)
@@ -104,7 +104,7 @@ struct MessageTests {
     }
 
     @Test(arguments: [0, 1, 2])
-    func `a subscription gets what the server sends, until it is ended`(qos: Int) async throws {
+    func `a subscription gets matching messages until it is ended`(qos: Int) async throws {
         try await DaemonUnderTest.run { daemon in
             let peer = try await daemon.watcher()
             let made = try await peer.call("message.subscribe", #"{"session":"main","filter":"a/+","qos":\#(qos)}"#)
@@ -135,7 +135,7 @@ struct MessageTests {
         }
     }
 
-    @Test func `the answer to subscribe comes before its messages, whatever else is answered meanwhile`() async throws {
+    @Test func `the answer to subscribe comes before its messages, whatever else is answered`() async throws {
         try await DaemonUnderTest.run { daemon in
             let peer = try await daemon.watcher()
             await daemon.server.set { $0.answersSubscribe = false }
@@ -155,7 +155,7 @@ struct MessageTests {
         }
     }
 
-    @Test func `a subscription that the server refuses is an error, and gone`() async throws {
+    @Test func `a subscription that the server refuses is an error`() async throws {
         try await DaemonUnderTest.run { daemon in
             let peer = try await daemon.watcher()
             await daemon.server.set { $0.refusedFilters = ["secret": .notAuthorized] }
@@ -198,7 +198,7 @@ struct MessageTests {
         }
     }
 
-    @Test func `what was accepted is answered when the daemon stops`() async throws {
+    @Test func `a call waiting for delivery is answered when the daemon stops`() async throws {
         var peer: ControlPeer?
         var request = 0
         try await DaemonUnderTest.run(autoconnect: false) { daemon in

@@ -77,7 +77,7 @@ struct EventMetricsTests {
         return event
     }
 
-    @Test func `failures are counted by reason, and what was asked for is none`() {
+    @Test func `failures are counted by reason, without requested changes`() {
         var metrics = EventMetrics()
         metrics.take("main", event(.stateChanged, .connecting, phase: .dialing))
         metrics.take("main", event(.stateChanged, .connecting, phase: .waiting))
@@ -103,7 +103,7 @@ struct EventMetricsTests {
 
 @Suite(.timeLimit(.minutes(5)))
 struct DaemonMetricsTests {
-    @Test func `the daemon tells what its sessions and its callers do`() async throws {
+    @Test func `the daemon has metrics of its sessions and its callers`() async throws {
         try await DaemonUnderTest.run { daemon in
             let peer = try await daemon.watcher()
             try await peer.call(
@@ -179,7 +179,7 @@ struct DaemonMetricsTests {
         }
     }
 
-    @Test func `a log level that there is not is refused with the nearest one`() async throws {
+    @Test func `an unknown log level is refused`() async throws {
         try await DaemonUnderTest.run(autoconnect: false) { daemon in
             let peer = try await daemon.peer()
             await #expect(throws: ControlPeer.CallFailure(code: "invalid-parameters")) {

@@ -23,7 +23,7 @@ struct MonitoringExampleTests {
     }
 
     @Test(arguments: ["alerts.yml", "grafana-dashboard.json"])
-    func `only metrics that exist are asked for`(file: String) async throws {
+    func `the examples use only metrics that exist`(file: String) async throws {
         let text = try installedFile("../../Examples/Monitoring/\(file)")
         let names = Set(text.matches(of: /holdfast_[a-z_]+/).map { String($0.output) })
         #expect(names.count > 5)

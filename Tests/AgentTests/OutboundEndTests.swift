@@ -27,7 +27,7 @@ struct OutboundEndTests {
     }
 
     @Test(arguments: End.allCases)
-    func `that message is quarantined, the others arrive, and the session neither fails nor suspects anybody`(
+    func `a message that ends the connection is quarantined, the others arrive, and the session goes on`(
         _ end: End
     ) async throws {
         let version = "[mqtt]\nversion = \"\(end.version)\"\n"
@@ -54,7 +54,7 @@ struct OutboundEndTests {
 
     /// More than the socket and the server take at once, so that a part of it is written when the reset arrives.
     @Test(arguments: [1, 2])
-    func `so is one in the middle of which the server resets the connection`(qos: Int) async throws {
+    func `a message during which the server resets the connection is quarantined`(qos: Int) async throws {
         let limits = "[mqtt]\nmaximum-packet-size = \"9MiB\"\n[outbox]\nmax-bytes = \"64MiB\""
         try await DaemonUnderTest.run(limits) { daemon in
             await daemon.server.set { $0.poison = ByteBuffer(string: "poison") }

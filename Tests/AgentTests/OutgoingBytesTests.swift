@@ -25,7 +25,7 @@ struct OutgoingBytesTests {
         #expect(Self.all(&bytes) == ["ab\n", "cd\n", "0123", "4567", "89\n", "e\n"])
     }
 
-    @Test func `what comes while a long line is written stays behind it`() {
+    @Test func `a line appended while a long one is written stays behind it`() {
         var bytes = OutgoingBytes(pieceLength: 4)
         bytes.append(Array("01234567\n".utf8))
         #expect(bytes.next().map { String(buffer: $0) } == "0123")
@@ -33,8 +33,7 @@ struct OutgoingBytesTests {
         #expect(Self.all(&bytes) == ["4567", "\n", "a\n"])
     }
 
-    @Test func `a line that is written in its place comes behind the others, and a full piece is followed by another`()
-    {
+    @Test func `a line written in place follows the others, and a full piece is followed by another`() {
         var bytes = OutgoingBytes(pieceLength: 4)
         bytes.append(Array("a\n".utf8))
         #expect(bytes.append { $0 += "bcd\n".utf8 } == 4)

@@ -7,7 +7,7 @@ import Testing
 @testable import Agent
 
 /// A whole daemon and a server that speaks MQTT 3.1.1.
-@Suite(.timeLimit(.minutes(10)))
+@Suite("A session with a configured version", .timeLimit(.minutes(10)))
 struct ProtocolVersionTests {
     private static let main = #"{"session":"main"}"#
 
@@ -30,7 +30,7 @@ struct ProtocolVersionTests {
         }
     }
 
-    @Test func `refuses a message with properties, which would be lost on the way`() async throws {
+    @Test func `refuses a message with properties, which would be lost`() async throws {
         try await DaemonUnderTest.run("mqtt.version = \"3.1.1\"") { daemon in
             let peer = try await daemon.watcher()
             for method in ["message.publish", "publication.put"] {
@@ -43,14 +43,14 @@ struct ProtocolVersionTests {
         }
     }
 
-    @Test func `with auto stays with MQTT 5 where it can`() async throws {
+    @Test func `stays with MQTT 5 where it can, with auto`() async throws {
         try await DaemonUnderTest.run("mqtt.version = \"auto\"") { daemon in
             let peer = try await daemon.watcher()
             #expect(try await peer.call("session.status", Self.main)["protocol"] == "5")
         }
     }
 
-    @Test func `a session that the server has and the daemon does not know is discarded first`() async throws {
+    @Test func `discards a session that only the server has first`() async throws {
         let prepare: (LoopbackServer) async throws -> Void = { await $0.beginSession() }
         try await DaemonUnderTest.run("mqtt.version = \"3.1.1\"", prepare: prepare) { daemon in
             let peer = try await daemon.watcher()
@@ -61,7 +61,7 @@ struct ProtocolVersionTests {
         }
     }
 
-    @Test func `is there again in its room after every outage, since the server saw it leave`() async throws {
+    @Test func `announces its presence again after every outage, since the server saw it leave`() async throws {
         try await DaemonUnderTest.run("room = \"plant\"\nmqtt.version = \"3.1.1\"") { daemon in
             let peer = try await daemon.watcher()
             let first = try await daemon.server.message()

@@ -46,7 +46,7 @@ struct PublicationSessionTests {
         #expect(found == wanted)
     }
 
-    @Test func `what is put is published with everything, and listed`() async throws {
+    @Test func `a publication is published with its properties, and listed`() async throws {
         try await DaemonUnderTest.run { daemon in
             let peer = try await daemon.watcher()
             try await peer.call(
@@ -79,7 +79,7 @@ struct PublicationSessionTests {
         (#""topic":"~/presence/ann/phone","payload":"1""#, "invalid-topic"),
         (#""topic":"holdfast/rooms/plant/a","payload":"1""#, "invalid-topic"),
     ])
-    func `what cannot be published is refused`(parameters: String, code: String) async throws {
+    func `an invalid publication is refused`(parameters: String, code: String) async throws {
         try await DaemonUnderTest.run("room = \"plant\"", autoconnect: false) { daemon in
             let peer = try await daemon.watcher("disconnected")
             try await put(peer, "~/a")
@@ -93,7 +93,7 @@ struct PublicationSessionTests {
         }
     }
 
-    @Test func `it is connected only when the server has them, and a refused one does not hinder it`() async throws {
+    @Test func `a session is connected once its publications are answered, even with a refusal`() async throws {
         try await DaemonUnderTest.run(autoconnect: false) { daemon in
             let peer = try await daemon.watcher("disconnected")
             for topic in ["a", "b"] { try await put(peer, topic) }
@@ -115,7 +115,7 @@ struct PublicationSessionTests {
         }
     }
 
-    @Test func `a quick reconnect leaves them untouched, a full one brings them back`() async throws {
+    @Test func `a quick reconnect leaves publications untouched, a full one publishes them again`() async throws {
         try await DaemonUnderTest.run { daemon in
             let peer = try await daemon.watcher()
             try await put(peer, "a")
@@ -133,7 +133,7 @@ struct PublicationSessionTests {
         }
     }
 
-    @Test func `a removal is carried out when the session is connected again, and an explicit leave clears`()
+    @Test func `a removal is made when the session is connected again, and a disconnect clears publications`()
         async throws
     {
         try await DaemonUnderTest.run { daemon in
@@ -157,7 +157,7 @@ struct PublicationSessionTests {
         }
     }
 
-    @Test func `what is relative follows a change of rooms`() async throws {
+    @Test func `a relative publication follows a change of rooms`() async throws {
         try await DaemonUnderTest.run("room = \"plant\"") { daemon in
             let peer = try await daemon.watcher()
             try await put(peer, "~/a")
@@ -170,7 +170,7 @@ struct PublicationSessionTests {
         }
     }
 
-    @Test func `there are no more than the limit, however many are put at once`() async throws {
+    @Test func `publications are limited, however many are put at once`() async throws {
         try await DaemonUnderTest.run(autoconnect: false) { daemon in
             let peer = try await daemon.watcher("disconnected")
             let count = Publications.maximumCount
@@ -213,7 +213,7 @@ struct PublicationSessionTests {
         }
     }
 
-    @Test func `they outlive the daemon, whose end is no leave`() async throws {
+    @Test func `publications outlive the daemon, whose end does not clear them`() async throws {
         try await lives([
             (
                 "",
@@ -251,7 +251,7 @@ struct PublicationSessionTests {
         ])
     }
 
-    @Test func `a session that is gone from the configuration leaves nothing at the server`() async throws {
+    @Test func `a session removed from the configuration leaves nothing at the server`() async throws {
         try await DaemonUnderTest.run { daemon in
             let peer = try await daemon.watcher()
             try await put(peer, "a")
@@ -267,7 +267,7 @@ struct PublicationSessionTests {
         }
     }
 
-    @Test func `the room that was switched to outlives the daemon, but not the boot and not another room in the file`()
+    @Test func `a switched room outlives the daemon, but not a reboot or another room in the file`()
         async throws
     {
         func isIn(_ room: String) -> (DaemonUnderTest, ControlPeer) async throws -> Void {

@@ -29,7 +29,7 @@ struct PublishKeyTests {
         }
     }
 
-    @Test func `calls at the same time are one message, and each is answered`() async throws {
+    @Test func `concurrent calls are one message, and each is answered`() async throws {
         try await DaemonUnderTest.run(autoconnect: false) { daemon in
             let peer = try await daemon.watcher("disconnected")
             var calls: [Int] = []
@@ -50,7 +50,7 @@ struct PublishKeyTests {
         }
     }
 
-    @Test func `a message that the server refused is told as that again`() async throws {
+    @Test func `a repeated call for a refused message is refused again`() async throws {
         try await DaemonUnderTest.run { daemon in
             let peer = try await daemon.watcher()
             await daemon.server.set { $0.refusedTopics = ["t": .notAuthorized] }

@@ -6,7 +6,7 @@ import Testing
 
 @testable import Agent
 
-/// The outbox at its limits, as programs see it, and what people decide about it.
+/// The outbox at its limits, as programs see it, and the decisions of operators.
 @Suite("The outbox", .timeLimit(.minutes(10)))
 struct QueueTests {
     private static func outbox(_ keys: String) -> String { "[outbox]\n\(keys)\n" }
@@ -17,7 +17,7 @@ struct QueueTests {
 
     private static let main = #"{"session":"main"}"#
 
-    @Test func `that is full drops the oldest, tells its publisher and those who watch, and counts`() async throws {
+    @Test func `that is full drops the oldest, tells its publisher and watchers, and counts it`() async throws {
         try await DaemonUnderTest.run(
             Self.outbox("max-messages = 3\nwhen-full = \"drop-oldest\""), autoconnect: false
         ) { daemon in
@@ -42,7 +42,7 @@ struct QueueTests {
         }
     }
 
-    @Test func `that is full drops what is new, and says so`() async throws {
+    @Test func `that is full drops the new message, and says so`() async throws {
         try await DaemonUnderTest.run(
             Self.outbox("max-bytes = \"1KiB\"\nwhen-full = \"drop-new\""), autoconnect: false
         ) { daemon in
@@ -61,7 +61,7 @@ struct QueueTests {
         }
     }
 
-    @Test func `that drops a lot tells the journal only how many`() async throws {
+    @Test func `that drops many messages does not flood the journal`() async throws {
         try await DaemonUnderTest.run(
             Self.outbox("max-messages = 1\nwhen-full = \"drop-oldest\""), autoconnect: false
         ) { daemon in
@@ -71,7 +71,7 @@ struct QueueTests {
         }
     }
 
-    @Test func `is listed in pages, by state, with why something is quarantined`() async throws {
+    @Test func `is listed in pages, by state, with the reason of a quarantine`() async throws {
         try await DaemonUnderTest.run { daemon in
             let peer = try await daemon.watcher()
             await daemon.server.set { $0.refusedTopics = ["secret": .notAuthorized] }
@@ -119,7 +119,7 @@ struct QueueTests {
         }
     }
 
-    @Test func `sends again what was quarantined, at the end of the queue`() async throws {
+    @Test func `sends quarantined messages again, at the end of the queue`() async throws {
         try await DaemonUnderTest.run { daemon in
             let peer = try await daemon.watcher()
             await daemon.server.set { $0.refusedTopics = ["secret": .notAuthorized] }
@@ -143,7 +143,7 @@ struct QueueTests {
         }
     }
 
-    @Test func `gives up what somebody drops, also what the server never answers`() async throws {
+    @Test func `drops messages on request, even those the server never answers`() async throws {
         try await DaemonUnderTest.run { daemon in
             let peer = try await daemon.watcher()
             await daemon.server.set { $0.refusedTopics = ["secret": .notAuthorized] }
@@ -169,7 +169,7 @@ struct QueueTests {
         }
     }
 
-    @Test func `drops everything that is queued, and says since when the oldest waits`() async throws {
+    @Test func `drops everything that is queued, and says since when the oldest waited`() async throws {
         try await DaemonUnderTest.run(autoconnect: false) { daemon in
             let peer = try await daemon.watcher("disconnected")
             for number in 0..<1200 { try await peer.request("message.publish", Self.publish("\(number)")) }

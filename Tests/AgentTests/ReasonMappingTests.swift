@@ -21,17 +21,17 @@ struct ReasonMappingTests {
     ]
 
     @Test(arguments: TransportFailure.Code.allCases)
-    func `every failure of the transport is a reason with its sentence`(code: TransportFailure.Code) {
+    func `every failure of the transport maps to a reason with its sentence`(code: TransportFailure.Code) {
         let reason = Reason(.failed(TransportFailure(code, "a sentence")))
         #expect(reason == Reason(Self.failures[code] ?? .unknown, "a sentence"))
     }
 
-    @Test func `a close without a word is the server's`() {
+    @Test func `a close without a reason is attributed to the server`() {
         #expect(Reason(.closedByPeer).code == .serverClosed)
     }
 
     @Test(arguments: Reason.Code.allCases)
-    func `a reason is told whole`(code: Reason.Code) {
+    func `a reason is passed on in full`(code: Reason.Code) {
         guard let session = SessionName("edge-7") else { return }
         let remedies = Remedies(session: session, configuration: SessionConfiguration())
         let told = SessionStatus.Reason(Reason(code, "sentence", serverCode: 7), remedies)

@@ -32,7 +32,7 @@ struct ReloadTests {
         }
     }
 
-    @Test func `a reload that changes nothing disturbs nothing`() async throws {
+    @Test func `a reload without changes disturbs nothing`() async throws {
         try await DaemonUnderTest.run { daemon in
             let peer = try await daemon.watcher()
             let result = try await peer.call("daemon.reload")
@@ -41,7 +41,7 @@ struct ReloadTests {
         }
     }
 
-    @Test func `a session that changes connects anew and keeps its subscriptions`() async throws {
+    @Test func `a session that changes reconnects and keeps its subscriptions`() async throws {
         try await DaemonUnderTest.run { daemon in
             let peer = try await daemon.watcher()
             try await peer.call("message.subscribe", #"{"session":"main","filter":"a"}"#)
@@ -71,7 +71,7 @@ struct ReloadTests {
         }
     }
 
-    @Test func `a session that somebody disconnected stays so when its configuration changes`() async throws {
+    @Test func `a session disconnected by hand stays so when its configuration changes`() async throws {
         try await DaemonUnderTest.run { daemon in
             let peer = try await daemon.watcher()
             try await peer.call("session.disconnect", #"{"session":"main"}"#)
@@ -112,7 +112,7 @@ struct ReloadTests {
         }
     }
 
-    @Test func `a session that goes and comes back still has its subscriptions`() async throws {
+    @Test func `a session that is removed and added again still has its subscriptions`() async throws {
         try await DaemonUnderTest.run { daemon in
             let peer = try await daemon.watcher()
             try await peer.call("message.subscribe", #"{"session":"main","filter":"a"}"#)
@@ -162,7 +162,7 @@ struct ReloadTests {
             let status = try await peer.call("session.status", #"{"session":"main"}"#)
             #expect(status["state"] == "connected")
             #expect(status["configurationError"]?.text?.contains("sessions.d/main.toml") == true)
-            // Reported once for one and the same mistake.
+            // The same mistake is reported once.
             let told = daemon.log.lines.filter { $0.message.contains("keeps the previous one") }
             #expect(told.map { $0.fields["HOLDFAST_SESSION"] } == ["main"])
             #expect(await daemon.server.events.all.filter { if case .opened = $0 { true } else { false } }.count == 1)
@@ -235,7 +235,7 @@ struct ReloadTests {
         }
     }
 
-    @Test func `what is asked of a session while it is reloaded is done afterwards`() async throws {
+    @Test func `a call to a session during its reload is made afterwards`() async throws {
         try await DaemonUnderTest.run { daemon in
             let peer = try await daemon.watcher()
             await daemon.server.set { $0.answersMessages = false }
@@ -261,7 +261,7 @@ struct ReloadTests {
         }
     }
 
-    @Test func `messages published in the middle of reloads are all there`() async throws {
+    @Test func `messages published during reloads are all kept`() async throws {
         try await DaemonUnderTest.run { daemon in
             let (peer, other) = (try await daemon.watcher(), try await daemon.peer())
             var requests: [Int] = []

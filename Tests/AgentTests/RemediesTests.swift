@@ -69,7 +69,7 @@ struct RemediesTests {
     }
 
     @Test(arguments: features)
-    func `what is configured is named, and what is not is not`(feature: Feature) throws {
+    func `a hint names what is configured, and nothing else`(feature: Feature) throws {
         let with = hints(try remedies(feature.add))
         let without = hints(try remedies())
         for word in feature.words {
@@ -106,7 +106,7 @@ struct RemediesTests {
             ),
             (nil, true, "the program that supplied the token must supply another one with session.renewToken"),
         ] as [(SecretReference?, Bool, String)])
-    func `a rejected login leads to the one that there is`(
+    func `a rejected login gets a hint for the login configured`(
         code: Reason.Code, login: (password: SecretReference?, hasToken: Bool, hint: String)
     ) throws {
         var remedies = try remedies { $0.password = login.password }
@@ -114,12 +114,12 @@ struct RemediesTests {
         #expect(remedies.hint(for: code) == login.hint)
     }
 
-    @Test func `a session that shows a certificate is not sent to a password`() throws {
+    @Test func `a session with a certificate gets no hint for a password`() throws {
         let hint = try remedies { $0.tls.certificate = "/c.pem" }.hint(for: .notAuthorized)
         #expect(hint?.hasPrefix("check that the server accepts the certificate in /c.pem") == true)
     }
 
-    @Test func `a secret that cannot be read is the one that there is`() throws {
+    @Test func `an unreadable secret gets a hint for the secrets configured`() throws {
         func hint(_ own: SecretReference?, _ proxy: SecretReference?) throws -> String? {
             try remedies { ($0.password, $0.proxy.password) = (own, proxy) }.hint(for: .credentialUnreadable)
         }
@@ -134,11 +134,11 @@ struct RemediesTests {
         (MQTTVersion.five, "\"3.1.1\" or \"auto\""), (.threeOneOne, "\"5\" or \"auto\""),
         (.automatic, "neither MQTT 5 nor 3.1.1"),
     ])
-    func `another version is suggested, and none when all were tried`(version: MQTTVersion, words: String) throws {
+    func `another version is suggested, unless all were tried`(version: MQTTVersion, words: String) throws {
         #expect(try remedies { $0.mqtt.version = version }.hint(for: .unsupportedVersion)?.contains(words) == true)
     }
 
-    @Test func `a session that is only tried is not connected or reloaded`() throws {
+    @Test func `a session that is only checked gets no hint to connect or reload`() throws {
         for change in Self.features.map(\.add) {
             var remedies = try remedies(change)
             remedies.isDraft = true
@@ -149,7 +149,7 @@ struct RemediesTests {
         }
     }
 
-    @Test func `of a session that is not there, only its file is spoken of`() throws {
+    @Test func `a session without a configuration gets hints only for its file`() throws {
         let gone = Remedies(session: try #require(SessionName("main")), configuration: nil)
         #expect(hints(gone) == ["correct the session's file, then holdfastctl reload"])
     }

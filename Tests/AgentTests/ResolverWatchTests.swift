@@ -39,7 +39,7 @@ import Testing
         #expect(count == 1)
     }
 
-    @Test func `is silent when the file says the same again`() async throws {
+    @Test func `is silent when the file's settings stay the same`() async throws {
         let scratch = try CredentialScratch()
         let path = try scratch.write("resolv.conf", "nameserver 192.0.2.1\n")
         let count = try await news(of: path) {
@@ -64,7 +64,7 @@ import Testing
         #expect(count == 1)
     }
 
-    @Test func `follows a link to where the file is written, also if that is not there yet`() async throws {
+    @Test func `follows a link to the file's directory, even one that does not exist yet`() async throws {
         let scratch = try TemporaryDirectory()
         defer { scratch.remove() }
         let path = "\(scratch.path)/resolv.conf"
@@ -86,7 +86,7 @@ import Testing
         await watch.stop()
     }
 
-    @Test func `a directory that is not there cannot be watched`() async throws {
+    @Test func `cannot watch a directory that is not there`() async throws {
         let watch = ResolverWatch(
             path: "/nonexistent/resolv.conf", eventLoop: MultiThreadedEventLoopGroup.singleton.next()
         ) {}

@@ -17,7 +17,7 @@ struct RestTests {
     private static let publish = #"{"session":"main","topic":"a","payload":"hello","wait":"delivered"}"#
 
     @Test(arguments: [0, 1, 2])
-    func `a publish brings it up, and it goes down when that is over`(qos: Int) async throws {
+    func `a publish connects the session, which disconnects afterwards`(qos: Int) async throws {
         try await DaemonUnderTest.run(Self.onDemand) { daemon in
             let peer = try await daemon.watcher("disconnected")
             let other = try await daemon.peer()
@@ -34,7 +34,7 @@ struct RestTests {
         }
     }
 
-    @Test func `a program that is gone uses nothing`() async throws {
+    @Test func `a program that is gone no longer counts as a use`() async throws {
         try await DaemonUnderTest.run(Self.onDemand) { daemon in
             let peer = try await daemon.watcher("disconnected")
             let program = try await daemon.peer()
@@ -45,7 +45,7 @@ struct RestTests {
         }
     }
 
-    @Test func `an explicit disconnect outlives the daemon, whatever waits`() async throws {
+    @Test func `an explicit disconnect outlives the daemon, whatever messages wait`() async throws {
         let directory = try TemporaryDirectory()
         defer { directory.remove() }
         let group = MultiThreadedEventLoopGroup(numberOfThreads: 2)
@@ -69,7 +69,7 @@ struct RestTests {
         try await group.shutdownGracefully()
     }
 
-    @Test func `messages that were left bring it up when the daemon starts`() async throws {
+    @Test func `waiting messages connect the session when the daemon starts`() async throws {
         let directory = try TemporaryDirectory()
         defer { directory.remove() }
         let group = MultiThreadedEventLoopGroup(numberOfThreads: 2)
@@ -93,7 +93,7 @@ struct RestTests {
         try await group.shutdownGracefully()
     }
 
-    @Test func `before sleep the session is down, and on waking it is back`() async throws {
+    @Test func `a session is down before sleep, and back on waking`() async throws {
         try await DaemonUnderTest.run { daemon in
             let peer = try await daemon.watcher()
             await daemon.registry.hostWillSleep()
@@ -106,7 +106,7 @@ struct RestTests {
         }
     }
 
-    @Test func `with keep the connection is probed on waking`() async throws {
+    @Test func `a session with keep is probed on waking`() async throws {
         try await DaemonUnderTest.run("on-suspend = \"keep\"") { daemon in
             let peer = try await daemon.watcher()
             await daemon.registry.hostWillSleep()

@@ -10,7 +10,7 @@ import Testing
 @testable import Agent
 
 /// A session of a whole daemon in a room, with a server in the same process.
-@Suite(.timeLimit(.minutes(10)))
+@Suite("A session in a room", .timeLimit(.minutes(10)))
 struct RoomSessionTests {
     static let own = "holdfast/rooms/plant/presence/edge-42/device"
     static let main = #"{"session":"main"}"#
@@ -40,7 +40,7 @@ struct RoomSessionTests {
         }
     }
 
-    @Test func `is connected only when the server has its presence`() async throws {
+    @Test func `is connected only once the server has its presence`() async throws {
         let prepare: (LoopbackServer) async throws -> Void = { await $0.set { $0.answersMessages = false } }
         try await DaemonUnderTest.run("room = \"plant\"\npresence.timeout = \"20s\"", prepare: prepare) { daemon in
             let peer = try await daemon.peer()
@@ -65,7 +65,7 @@ struct RoomSessionTests {
         }
     }
 
-    @Test func `every connection is announced with its own mark, and a short outage is nothing else to the others`()
+    @Test func `announces every connection with its own mark, and nothing else after a short outage`()
         async throws
     {
         try await inRoom { daemon, peer in
@@ -87,7 +87,7 @@ struct RoomSessionTests {
         }
     }
 
-    @Test func `one correction of its presence is under way at a time`() async throws {
+    @Test func `makes one correction of its presence at a time`() async throws {
         try await inRoom { daemon, peer in
             await daemon.server.set { $0.answersMessages = false }
             for _ in 1...5 { await daemon.server.publish(Self.own, Self.presence("edge-42", "device", .offline)) }
@@ -104,7 +104,7 @@ struct RoomSessionTests {
         }
     }
 
-    @Test func `participants are listed, and told when they join and leave`() async throws {
+    @Test func `lists participants, and reports when they join and leave`() async throws {
         let prepare: (LoopbackServer) async throws -> Void = { await $0.set { $0.answersSubscribe = false } }
         try await DaemonUnderTest.run("room = \"plant\"", prepare: prepare) { daemon in
             let subscribe = try await daemon.server.packet { packet in
@@ -138,7 +138,7 @@ struct RoomSessionTests {
         }
     }
 
-    @Test func `a room that the daemon was killed in, and is not in any more, is left`() async throws {
+    @Test func `leaves a room of before a kill that it is no longer in`() async throws {
         let filter = try TopicFilter("holdfast/rooms/old/presence/+/+")
         let own = Participant.Identity(user: "edge-42", device: "device")
         let topics = Room.presenceTopics(of: own, in: [filter, try TopicFilter("holdfast/rooms/old/#")])
@@ -157,7 +157,7 @@ struct RoomSessionTests {
         }
     }
 
-    @Test func `a relative topic is that of the room`() async throws {
+    @Test func `resolves a relative topic in the room`() async throws {
         try await inRoom { daemon, peer in
             try await peer.call("message.subscribe", #"{"session":"main","filter":"~/chat"}"#)
             await daemon.server.publish("holdfast/rooms/plant/chat", "hello")
@@ -168,7 +168,7 @@ struct RoomSessionTests {
         }
     }
 
-    @Test func `a relative topic without a room is refused`() async throws {
+    @Test func `refuses a relative topic without a room`() async throws {
         try await DaemonUnderTest.run { daemon in
             let peer = try await daemon.watcher()
             for (method, member) in [
@@ -184,7 +184,7 @@ struct RoomSessionTests {
         }
     }
 
-    @Test func `another room is joined, the old one left, and what is relative goes along`() async throws {
+    @Test func `joins another room, leaves the old one, and moves relative filters`() async throws {
         try await inRoom { daemon, peer in
             try await peer.call("message.subscribe", #"{"session":"main","filter":"~/chat"}"#)
             let switched = try await peer.call("session.switchRoom", #"{"session":"main","room":"lab"}"#)
@@ -205,7 +205,7 @@ struct RoomSessionTests {
     }
 
     @Test(arguments: [true, false])
-    func `a room that refuses leaves the session where it is`(refusesSubscription: Bool) async throws {
+    func `stays where it is when a room refuses`(refusesSubscription: Bool) async throws {
         let prepare: (LoopbackServer) async throws -> Void = { server in
             await server.set { behaviour in
                 if refusesSubscription {
@@ -230,7 +230,7 @@ struct RoomSessionTests {
         }
     }
 
-    @Test func `rooms are changed only while connected`() async throws {
+    @Test func `changes rooms only while connected`() async throws {
         try await DaemonUnderTest.run("room = \"plant\"", autoconnect: false) { daemon in
             let peer = try await daemon.watcher("disconnected")
             await #expect(throws: ControlPeer.CallFailure(code: "not-connected")) {

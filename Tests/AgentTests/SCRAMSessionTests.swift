@@ -63,7 +63,7 @@ import Testing
         }
     }
 
-    @Test func `a server that proves nothing fails the session`() async throws {
+    @Test func `a server without a valid proof fails the session`() async throws {
         try await Self.run("pencil", { $0.spoilsProof = true }) { daemon, _ in
             let (_, failed) = try await Self.connect(daemon, "failed")
             #expect(failed["reason"]?["code"] == "server-unauthenticated")
@@ -80,7 +80,7 @@ import Testing
     }
 
     /// In real time, with a real helper; the rest of it is tested in scenarios.
-    @Test func `a password that ends is renewed on the same connection`() async throws {
+    @Test func `a password that expires is renewed on the same connection`() async throws {
         try await Self.run(#"{"token": "pencil", "expiresIn": \#(Self.life)}"#) { daemon, scratch in
             let (peer, _) = try await Self.connect(daemon, "connected")
             await daemon.server.set { $0.scramPassword = "brush" }

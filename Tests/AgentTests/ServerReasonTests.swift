@@ -15,7 +15,7 @@ struct ServerReasonTests {
     // MARK: Reason codes
 
     @Test
-    func `a message that the server ends the connection for is quarantined, told, and still there after a restart`()
+    func `a message that the server ends the connection for is quarantined, reported, and kept over a restart`()
         async throws
     {
         let group = MultiThreadedEventLoopGroup(numberOfThreads: 2)
@@ -56,7 +56,7 @@ struct ServerReasonTests {
     }
 
     @Test(arguments: [ReasonCode.malformedPacket, .protocolError])
-    func `a server that calls everything a protocol error is asked once more, and then no more`(
+    func `a server that calls everything a protocol error is tried once more, and then no more`(
         code: ReasonCode
     ) async throws {
         let prepare: (LoopbackServer) async throws -> Void = { server in

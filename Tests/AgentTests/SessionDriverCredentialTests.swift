@@ -20,7 +20,7 @@ import Testing
         (scratch.read("runs") ?? "").split(separator: "\n").count
     }
 
-    @Test func `a helper's token is sent, and a new one is taken to the server before its end`() async throws {
+    @Test func `a helper's token is sent, and a new one before it expires`() async throws {
         let scratch = try CredentialScratch()
         try scratch.write("output", #"{"token": "first", "expiresIn": 2}"#)
         try await DaemonUnderTest.run(try Self.password(scratch), autoconnect: false) { daemon in
@@ -56,7 +56,7 @@ import Testing
         }
     }
 
-    @Test func `the terminal state that outlived the daemon ends with a changed file, too`() async throws {
+    @Test func `a terminal state that outlived the daemon ends with a changed file`() async throws {
         try await withRejectedFile { file, directory, server, group in
             try await DaemonUnderTest.run(in: directory, server, on: group) { daemon in
                 let peer = try await daemon.watcher("failed")
@@ -66,7 +66,7 @@ import Testing
         }
     }
 
-    @Test func `a file that was replaced while the daemon did not run ends the terminal state, too`() async throws {
+    @Test func `a file replaced while the daemon was down ends the terminal state`() async throws {
         try await withRejectedFile { file, directory, server, group in
             let attempts = await server.events.all.count { if case .opened = $0 { true } else { false } }
             try await DaemonUnderTest.run(in: directory, server, on: group) { daemon in
@@ -99,7 +99,7 @@ import Testing
     }
 
     /// Runs a test after the daemon has failed for good with the file's password and has ended. From then on the server
-    /// accepts everybody.
+    /// accepts every login.
     private func withRejectedFile(
         _ body: (RejectedFile, TemporaryDirectory, LoopbackServer, MultiThreadedEventLoopGroup) async throws -> Void
     ) async throws {
@@ -123,7 +123,7 @@ import Testing
         try await group.shutdownGracefully()
     }
 
-    @Test func `a helper that fails after a rejection is asked again, by the table`() async throws {
+    @Test func `a helper that fails after a rejection is asked again by the table`() async throws {
         let scratch = try CredentialScratch()
         try scratch.write("output", "stale")
         try await DaemonUnderTest.run(try Self.password(scratch)) { daemon in

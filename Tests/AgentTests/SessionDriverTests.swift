@@ -14,7 +14,7 @@ import Testing
 /// A session of a whole daemon, with a server in the same process.
 @Suite(.timeLimit(.minutes(10)))
 struct SessionDriverTests {
-    @Test func `a configured session connects by itself`() async throws {
+    @Test func `a configured session connects on its own`() async throws {
         try await DaemonUnderTest.run { daemon in
             let connect = try await daemon.server.connect()
             #expect(connect.clientID == "edge-42")
@@ -29,7 +29,7 @@ struct SessionDriverTests {
         }
     }
 
-    @Test func `a session that is not to connect by itself waits for connect`() async throws {
+    @Test func `a session without autoconnect waits for connect`() async throws {
         try await DaemonUnderTest.run(autoconnect: false) { daemon in
             let peer = try await daemon.watcher("disconnected")
             #expect(try await peer.call("session.connect", #"{"session":"main"}"#)["state"] == "connecting")
@@ -51,7 +51,7 @@ struct SessionDriverTests {
         }
     }
 
-    @Test func `a server that lost the session is told everything again`() async throws {
+    @Test func `a server that lost the session gets the subscriptions again`() async throws {
         try await DaemonUnderTest.run { daemon in
             let peer = try await daemon.watcher()
             try await peer.call("message.subscribe", #"{"session":"main","filter":"a/#"}"#)
@@ -71,7 +71,7 @@ struct SessionDriverTests {
         }
     }
 
-    @Test func `a rejected password is a rejection, however fast the server closes`() async throws {
+    @Test func `a rejected password is reported as such, however fast the server closes`() async throws {
         let directory = try TemporaryDirectory()
         defer { directory.remove() }
         try directory.write("password", "wrong\n")
@@ -92,7 +92,7 @@ struct SessionDriverTests {
         }
     }
 
-    @Test func `a password that was replaced is tried once more`() async throws {
+    @Test func `a replaced password is tried once more`() async throws {
         let directory = try TemporaryDirectory()
         defer { directory.remove() }
         try directory.write("password", "old\n")
@@ -168,7 +168,7 @@ struct SessionDriverTests {
         }
     }
 
-    @Test func `after a reboot autoconnect decides anew`() async throws {
+    @Test func `autoconnect decides again after a reboot`() async throws {
         try await twice(bootIDs: ("one", "two")) { daemon in
             let peer = try await daemon.watcher()
             try await peer.call("session.disconnect", #"{"session":"main"}"#)
@@ -178,7 +178,7 @@ struct SessionDriverTests {
         }
     }
 
-    @Test func `the end of the daemon is not an explicit disconnect`() async throws {
+    @Test func `the daemon's end does not count as an explicit disconnect`() async throws {
         try await twice { daemon in
             _ = try await daemon.watcher()
         } then: { daemon in

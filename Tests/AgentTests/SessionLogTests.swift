@@ -64,7 +64,7 @@ struct SessionLogTests {
         change(to: .connected, at: seconds)
     }
 
-    @Test mutating func `a refused subscription says who misses what, in fields as well`() throws {
+    @Test mutating func `a refused subscription names the consumers affected, in fields as well`() throws {
         let consumer = try #require(ConsumerName("orders"))
         log.subscriptionChanged(
             .init(filter: "a/#", qos: .atLeastOnce, state: .refused, message: "not authorized (0x87)"),
@@ -90,7 +90,7 @@ struct SessionLogTests {
         #expect(recorded.lines.first?.fields["HOLDFAST_ENDPOINT"] == "mqtt://a:1883")
     }
 
-    @Test mutating func `every entry has what its explanation refers to`() throws {
+    @Test mutating func `every entry has the fields that its explanation uses`() throws {
         for group in [ReasonGroup.auth, .displaced, .config] {
             change(to: .connecting, .dialing, at: 0)
             change(to: .connected, at: 1)
@@ -118,7 +118,7 @@ struct SessionLogTests {
         #expect(explained.count == 9, "all kinds of entries that a session writes")
     }
 
-    @Test mutating func `a first connect that fails is told at once, and then only at its minutes`() {
+    @Test mutating func `a failing first connect is reported at once, and then only at certain minutes`() {
         for attempt in 1...50 {
             change(to: .connecting, .waiting, attempt: attempt + 1, retryIn: 1, at: attempt - 1)
             change(to: .connecting, .dialing, attempt: attempt + 1, at: attempt)
@@ -162,7 +162,7 @@ struct SessionLogTests {
         #expect(recorded.lines[1].fields["MESSAGE_ID"] == MessageID.stillTrying.description)
     }
 
-    @Test mutating func `nothing is told while connected`() {
+    @Test mutating func `nothing is logged while connected`() {
         change(to: .connected, at: 0)
         for second in 1...1000 {
             log.tell(
@@ -174,7 +174,7 @@ struct SessionLogTests {
         #expect(told == [])
     }
 
-    @Test mutating func `a terminal reason is an error with what to do`() {
+    @Test mutating func `a terminal reason is an error with a hint`() {
         change(to: .connecting, .authenticating, attempt: 1, at: 0)
         change(to: .failed, because: .displaced, at: 1)
         #expect(
@@ -191,7 +191,7 @@ struct SessionLogTests {
         (.credentialRejected, .credentialRejected), (.notAuthorized, .credentialRejected),
         (.credentialExpired, .credentialRejected), (.banned, .failed), (.retryTimeout, .failed),
     ])
-    mutating func `the journal explains each failure with the text that fits`(
+    mutating func `each failure has the matching explanation in the journal`(
         reason: Reason.Code, id: MessageID
     ) {
         change(to: .connecting, .authenticating, attempt: 1, at: 0)
@@ -213,7 +213,7 @@ struct SessionLogTests {
         #expect(told.last == "main: 95 more messages were rejected within a minute and are quarantined")
     }
 
-    @Test mutating func `a token that is renewed every few seconds is told of once, and again when it has ended`() {
+    @Test mutating func `a token renewed every few seconds is reported once, and again when it has expired`() {
         change(to: .connected, at: 0)
         for second in stride(from: 10, to: 100, by: 10) {
             log.tell(
@@ -239,7 +239,7 @@ struct SessionLogTests {
         #expect(told.last == "main: the credential expired 30 s ago and is being renewed")
     }
 
-    @Test mutating func `files that cannot be used are told once`() {
+    @Test mutating func `unusable files are reported once`() {
         for _ in 1...3 { log.tlsFilesRejected(.init(.tlsFilesUnusable, "key.pem is empty")) }
         log.tlsFilesRejected(.init(.tlsFilesUnusable, "key.pem is gone"))
         #expect(
@@ -253,7 +253,7 @@ struct SessionLogTests {
         (0, "0.0 s"), (300, "0.3 s"), (41_000, "41 s"), (119_000, "119 s"), (720_000, "12 min"), (10_800_000, "3 h"),
         (-5, "0.0 s"),
     ])
-    func `durations are said as people say them`(milliseconds: Int, text: String) {
+    func `durations are written as people say them`(milliseconds: Int, text: String) {
         #expect(SessionLog.text(.milliseconds(milliseconds)) == text)
     }
 }

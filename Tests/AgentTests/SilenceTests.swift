@@ -21,7 +21,7 @@ struct SilenceTests {
     }
 
     @Test(arguments: [(15, 5, 10), (5, 15, 10), (30, 10, 20), (1, 1, 6)])
-    func `the kernel gives up data sooner than the heartbeat, and later than a flap`(
+    func `the kernel's timeout is shorter than the heartbeat's, and longer than a flap`(
         interval: Int, timeout: Int, seconds: Int
     ) {
         var heartbeat = HeartbeatPolicy()
@@ -33,7 +33,7 @@ struct SilenceTests {
 
     /// The server says 0x8E and closes while its socket has unread bytes, so that TCP resets the connection; the client
     /// happens to write at that moment. As a result, the reset arrives before the client has read what came before it.
-    @Test func `what the server said before it closed is read, in 100 of 100 ends`() async throws {
+    @Test func `a DISCONNECT before a close is read, in 100 of 100 ends`() async throws {
         try await DaemonUnderTest.run { daemon in
             let peer = try await daemon.watcher()
             let driver = try await daemon.registry.driver("main")
@@ -58,7 +58,7 @@ struct SilenceTests {
     // MARK: Floods
 
     /// Everything that others wait for is delayed by the flood if it is processed in one go.
-    @Test func `a server that floods and closes is read to its end, and others have their turns`() async throws {
+    @Test func `a server that floods and closes is read to its end, while others get their turns`() async throws {
         try await DaemonUnderTest.run { daemon in
             let peer = try await daemon.watcher()
             let driver = try await daemon.registry.driver("main")
@@ -84,7 +84,7 @@ struct SilenceTests {
 
     // MARK: Subscriptions
 
-    @Test func `a subscription that the server refuses at a reconnect is told everywhere`() async throws {
+    @Test func `a subscription refused at a reconnect is reported everywhere`() async throws {
         try await DaemonUnderTest.run { daemon in
             let peer = try await daemon.watcher()
             try await peer.call("message.subscribe", #"{"session":"main","filter":"a/+","qos":1}"#)
@@ -129,7 +129,7 @@ struct SilenceTests {
 
     // MARK: Granted
 
-    @Test func `what the server grants less than was asked is in the status, and in one line`() async throws {
+    @Test func `limits of the server are in the status, and in one line of log`() async throws {
         let prepare: (LoopbackServer) async throws -> Void = { server in
             await server.set {
                 $0.connack.properties.sessionExpiryInterval = 3600
@@ -188,7 +188,7 @@ struct SilenceTests {
         }
     }
 
-    @Test func `a code that we gave is not told as the server's`() async throws {
+    @Test func `a code of our own is not reported as the server's`() async throws {
         let prepare: (LoopbackServer) async throws -> Void = { server in
             // A packet of type 0.
             await server.set { $0.greeting = ByteBuffer(bytes: [0x00, 0x00]) }
@@ -204,7 +204,7 @@ struct SilenceTests {
 
     // MARK: Texts
 
-    @Test func `no text of a server does more than be read, or goes on for ever`() async throws {
+    @Test func `text of a server is made harmless and limited in length`() async throws {
         let text = "bad\n<0>holdfast: main: failed\u{1B}[2J" + String(repeating: "x", count: 60_000)
         try await DaemonUnderTest.run { daemon in
             let peer = try await daemon.watcher()

@@ -29,7 +29,7 @@ import Testing
         }
     }
 
-    @Test func `sessions leave, sleep may come, and both who know its end wake them once`() {
+    @Test func `sessions leave before sleep, and two reports of its end wake them once`() {
         for kernelIsFirst in [true, false] {
             var host = Host()
             #expect(host.take(.sleepIsNear) == [.leave])
@@ -49,7 +49,7 @@ import Testing
         }
     }
 
-    @Test func `a sleep that does not come ends like one that did`() {
+    @Test func `a sleep that does not happen ends like one that did`() {
         var host = Host()
         #expect(host.take(.sleepIsNear) == [.leave])
         #expect(host.take(.sessionsLeft) == [.inhibit(false)])
@@ -57,7 +57,7 @@ import Testing
         #expect(host.take(.sleepIsOver) == [.wake(slept: .zero), .inhibit(true)])
     }
 
-    @Test func `sessions that do not manage to leave do not hold the host awake`() {
+    @Test func `sessions that fail to leave do not keep the host awake`() {
         var host = Host()
         #expect(host.take(.sleepIsNear) == [.leave])
         host.pass(.seconds(3))
@@ -69,7 +69,7 @@ import Testing
         #expect(host.take(.clockJumped) == [.wake(slept: .seconds(10))])
     }
 
-    @Test func `sessions do not stay away when nobody says that sleep is over`() {
+    @Test func `sessions come back when the end of sleep is not announced`() {
         var host = Host()
         #expect(host.take(.sleepIsNear) == [.leave])
         #expect(host.take(.sessionsLeft) == [.inhibit(false)])
@@ -86,7 +86,7 @@ import Testing
         #expect(host.take(.logindLost) == [.wake(slept: .zero), .inhibit(true)])
     }
 
-    @Test func `the announcement of a sleep that is over already makes nobody leave`() {
+    @Test func `a sleep announced after it is over makes no session leave`() {
         var host = Host()
         host.sleep(.seconds(100))
         #expect(host.take(.sleepIsNear) == [.wake(slept: .seconds(100)), .inhibit(false)])
@@ -94,7 +94,7 @@ import Testing
         #expect(host.take(.sleepIsOver) == [.inhibit(true)])
     }
 
-    @Test func `without logind the clocks alone tell of sleep`() {
+    @Test func `sleep is detected by the clocks without logind`() {
         var host = Host()
         host.pass(.seconds(1000))
         #expect(host.take(.clockJumped) == [])
@@ -102,7 +102,7 @@ import Testing
         #expect(host.take(.clockJumped) == [.wake(slept: .seconds(90))])
     }
 
-    @Test func `a clock that is set has nothing to do with sleep`() {
+    @Test func `a clock that is set is not taken for sleep`() {
         var host = Host()
         host.clocks.wall -= .seconds(3600)
         #expect(host.take(.clockJumped) == [.judgeDates(step: .seconds(-3600))])
@@ -112,7 +112,7 @@ import Testing
         #expect(host.take(.sessionsLeft) == [.inhibit(false)])
     }
 
-    @Test func `sleep is delayed only while there are sessions that leave`() {
+    @Test func `sleep is delayed only while sessions want to leave`() {
         var host = Host(leave: false)
         #expect(host.take(.sessionsChanged(leave: true)) == [.inhibit(true)])
         #expect(host.take(.sessionsChanged(leave: false)) == [.inhibit(false)])
@@ -122,7 +122,7 @@ import Testing
         #expect(host.take(.sleepIsOver) == [.wake(slept: .zero), .inhibit(true)])
     }
 
-    @Test func `what may come again for ever is written once an hour, with how often it came`() {
+    @Test func `a recurring message is written once an hour, with its count`() {
         var count = HourlyCount()
         var written: [Int] = []
         for second in stride(from: Int64(0), to: 3 * 3600, by: 30) {

@@ -52,7 +52,7 @@ struct SleepWatchTests {
         if case .inhibited? = event { true } else { false }
     }
 
-    @Test func `a session has left before the host may sleep, and is back after it`() async throws {
+    @Test func `a session leaves before the host may sleep, and is back afterwards`() async throws {
         try await Self.run { daemon, watch, logind, clocks in
             let peer = try await daemon.watcher()
             #expect(Self.isLock(await logind.seen.next()))
@@ -73,7 +73,7 @@ struct SleepWatchTests {
         }
     }
 
-    @Test func `a sleep that was given up brings the session back`() async throws {
+    @Test func `a cancelled sleep brings the session back`() async throws {
         try await Self.run { daemon, _, logind, _ in
             let peer = try await daemon.watcher()
             #expect(Self.isLock(await logind.seen.next()))
@@ -85,7 +85,7 @@ struct SleepWatchTests {
         }
     }
 
-    @Test func `sleep is delayed as long as some session leaves before it, also after a reload`() async throws {
+    @Test func `sleep is delayed while a session leaves before it, even after a reload`() async throws {
         try await Self.run { daemon, _, logind, _ in
             _ = try await daemon.watcher()
             #expect(Self.isLock(await logind.seen.next()))
@@ -98,7 +98,7 @@ struct SleepWatchTests {
         }
     }
 
-    @Test func `without logind a session asks whether its connection lives`() async throws {
+    @Test func `a session probes its connection after a sleep without logind`() async throws {
         try await Self.run("on-suspend = \"keep\"") { daemon, watch, logind, clocks in
             let peer = try await daemon.watcher()
             logind.stop()
@@ -112,7 +112,7 @@ struct SleepWatchTests {
         }
     }
 
-    @Test func `a clock that is set again and again is told once, and disturbs nobody`() async throws {
+    @Test func `a clock that is set again and again is reported once, and disturbs no session`() async throws {
         try await Self.run { daemon, watch, _, clocks in
             let peer = try await daemon.watcher()
             for _ in 1...100 {

@@ -30,7 +30,7 @@ struct StatusLineTests {
         (0, "less than a minute"), (59, "less than a minute"), (60, "1min"), (3599, "59min"), (10_800, "3h"),
         (172_799, "47h"), (172_800, "2d"), (-5, "less than a minute"),
     ])
-    func `one connected session tells where, how and for how long`(seconds: Int64, duration: String) {
+    func `one connected session shows where, how and for how long`(seconds: Int64, duration: String) {
         let session = Self.session(
             .connected, reason: "autoconnect", endpoint: "mqtts://broker.example:8883", interface: "wlan0", rtt: 0.023)
         #expect(
@@ -55,7 +55,7 @@ struct StatusLineTests {
             "main: connected to [2001:db8::1] for less than a minute, RTT 0.4 ms"
         ),
     ])
-    func `one session tells what it is doing`(session: SessionStatus, text: String) {
+    func `one session shows what it is doing`(session: SessionStatus, text: String) {
         #expect(Self.text([session]) == text)
     }
 
@@ -71,7 +71,7 @@ struct StatusLineTests {
         #expect(Self.text(sessions) == "5 sessions: 5 failed (s1: banned, s2: banned, s3: banned, …)")
     }
 
-    @Test func `a store that takes no messages is said once`() {
+    @Test func `a store that takes no messages is mentioned once`() {
         var session = Self.session(.failed, name: "s", reason: "banned")
         session.storeFailure = "no room"
         #expect(Self.text([session]) == "s: failed (banned); published messages cannot be stored")
@@ -80,7 +80,7 @@ struct StatusLineTests {
                 == "2 sessions: 2 failed (s: banned, s: banned); published messages cannot be stored")
     }
 
-    @Test func `no session is said`() {
+    @Test func `no sessions is a sentence of its own`() {
         #expect(Self.text([]) == "no sessions are configured")
     }
 }

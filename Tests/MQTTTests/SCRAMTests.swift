@@ -23,7 +23,7 @@ struct SHA256Tests {
             "41edece42d63e8d9bf515a9ba6932e1c20cbc9f5a5d134645adb5db1b9737ea3"
         ),
     ])
-    func `hashes as FIPS 180-4 does`(text: String, digest: String) {
+    func `SHA-256 hashes as FIPS 180-4 does`(text: String, digest: String) {
         #expect(hex(SHA256.hash(Array(text.utf8))) == digest)
     }
 
@@ -42,7 +42,7 @@ struct SHA256Tests {
             "60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54"
         ),
     ])
-    func `authenticates messages as RFC 4231 does`(key: [UInt8], message: String, code: String) {
+    func `HMAC authenticates messages as RFC 4231 does`(key: [UInt8], message: String, code: String) {
         #expect(hex(SHA256.HMAC(key: key).code(of: Array(message.utf8))) == code)
     }
 

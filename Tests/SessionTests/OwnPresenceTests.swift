@@ -29,7 +29,7 @@ import Testing
         (true, 11, false, false), (true, 99, false, false), (true, 100, true, true), (true, 1000, true, true),
         (false, 11, true, false), (false, 1000, true, true),
     ])
-    func `is published again when the will may have fired or the session is lost`(
+    func `a presence is published again when the will may have fired or the session is lost`(
         resumed: Bool, seconds: Int64, isPublished: Bool, isRenewed: Bool
     ) {
         var presence = Self.away
@@ -38,7 +38,7 @@ import Testing
         #expect(presence.since == (isRenewed ? time : RFC3339(milliseconds: 0)))
     }
 
-    @Test func `is published again after every outage when the will was not delayed`() {
+    @Test func `a presence is published again after every outage when the will was not delayed`() {
         var presence = Self.presence()
         let time = RFC3339(milliseconds: 11_000)
         _ = presence.connected(resumed: false, isWillDelayed: false, at: Self.at(0), time: time)
@@ -80,7 +80,7 @@ import Testing
     }
 
     @Test(arguments: [true, false])
-    func `is published again when the server's answer is not known`(resumed: Bool) {
+    func `a presence is published again when the server's answer is not known`(resumed: Bool) {
         var presence = Self.presence()
         #expect(presence.connected(resumed: resumed, at: Self.at(1), time: RFC3339(milliseconds: 30_000)) == true)
         // The connection was lost before the answer came.

@@ -113,7 +113,7 @@ import Testing
 }
 
 @Suite struct PresenceMessageTests {
-    @Test func `is the JSON that the manual shows`() {
+    @Test func `a presence message is the JSON that the manual shows`() {
         let message = ParticipantsTests.message(ParticipantsTests.ann)
         #expect(
             String(decoding: message.bytes, as: UTF8.self)
@@ -125,11 +125,11 @@ import Testing
     @Test(arguments: [
         "", "online", "{}", "[1]", #"{"state":"busy"}"#, #"{"state":1}"#, "{\"state\":\"online\"", "\u{1}",
     ])
-    func `does not read anything else`(text: String) {
+    func `other text is not a presence message`(text: String) {
         #expect(PresenceMessage(Array(text.utf8), of: ParticipantsTests.ann) == nil)
     }
 
-    @Test func `takes the identity from the topic and ignores other members`() {
+    @Test func `a presence message takes the identity from the topic and ignores other members`() {
         let text = #"{"state":"offline","user":"mallory","device":"x","since":"yesterday","mood":"fine"}"#
         let message = PresenceMessage(Array(text.utf8), of: ParticipantsTests.ann)
         #expect(message?.identity == ParticipantsTests.ann)

@@ -251,7 +251,7 @@ import Testing
 
     /// [MQTT-3.1.3-4]
     @Test(arguments: [(65_530, true), (65_531, false), (65_535, false)])
-    func `its client identifier extends the session's if the length allows`(length: Int, hasRoom: Bool) throws {
+    func `a look's client identifier extends the session's if the length allows`(length: Int, hasRoom: Bool) throws {
         let name = String(repeating: "n", count: length)
         var look = PresenceLook(
             for: .farewell, room: RoomTopicsTests.room, user: "twin", clientID: name, credentials: MQTTCredentials(),
@@ -267,7 +267,7 @@ import Testing
     }
 
     @Test(arguments: ProtocolVersion.allCases)
-    func `reads the presence of this user only`(_ version: ProtocolVersion) {
+    func `a look reads the presence of this user only`(_ version: ProtocolVersion) {
         var look = look(version)
         var output = ByteBuffer()
         #expect(look.received(bytes(.connack(Connack()), in: version), into: &output) == .unfinished)
@@ -289,7 +289,7 @@ import Testing
     }
 
     @Test(arguments: [nil, true, false])
-    func `clears our presence if the server takes retained messages`(isAvailable: Bool?) {
+    func `a look clears our presence if the server takes retained messages`(isAvailable: Bool?) {
         var look = look()
         var output = ByteBuffer()
         var connack = Connack()
@@ -301,7 +301,7 @@ import Testing
         #expect((try? decoder.next()) == (isAvailable == false ? .disconnect(Disconnect()) : clear))
     }
 
-    @Test func `greets as another client that leaves nothing behind`() {
+    @Test func `a look connects as another client that leaves nothing behind`() {
         var decoder = PacketDecoder(sender: .client)
         var look = look()
         decoder.append(look.opened(answeredWithin: .seconds(1), at: Self.now))
@@ -313,7 +313,7 @@ import Testing
         #expect(connect.cleanStart && connect.will == nil && connect.properties.sessionExpiryInterval == nil)
     }
 
-    @Test func `is impossible when the server refuses or sends nonsense`() {
+    @Test func `a look is impossible when the server refuses or sends nonsense`() {
         for packets in [
             bytes(.connack(Connack(reasonCode: .notAuthorized))), bytes(.pingresp),
             bytes(.connack(Connack()), .suback(Suback(packetID: id(1), reasonCodes: [.notAuthorized]))),

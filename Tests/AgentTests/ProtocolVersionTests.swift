@@ -30,7 +30,7 @@ struct ProtocolVersionTests {
         }
     }
 
-    @Test func `refuses a message with properties, which would be lost`() async throws {
+    @Test func `refuses a message with properties with MQTT 3.1.1, where they would be lost`() async throws {
         try await DaemonUnderTest.run("mqtt.version = \"3.1.1\"") { daemon in
             let peer = try await daemon.watcher()
             for method in ["message.publish", "publication.put"] {

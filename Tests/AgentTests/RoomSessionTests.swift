@@ -138,7 +138,7 @@ struct RoomSessionTests {
         }
     }
 
-    @Test func `leaves a room of before a kill that it is no longer in`() async throws {
+    @Test func `leaves the room in which the daemon was killed when it is in another one`() async throws {
         let filter = try TopicFilter("holdfast/rooms/old/presence/+/+")
         let own = Participant.Identity(user: "edge-42", device: "device")
         let topics = Room.presenceTopics(of: own, in: [filter, try TopicFilter("holdfast/rooms/old/#")])

@@ -12,7 +12,7 @@ struct DiscoverTests {
             list(RPCDiscoverMethod.document["methods"]).first { $0["name"] == .string(name) })
     }
 
-    @Test func `every method is there, with every parameter described`() throws {
+    @Test func `every method is listed, with every parameter described`() throws {
         let methods = Self.list(RPCDiscoverMethod.document["methods"])
         #expect(methods.map { $0["name"]?.text } == ControlMethods.names)
         for method in ControlMethods.all {
@@ -28,7 +28,7 @@ struct DiscoverTests {
 
     private static func members<Method: ControlMethod>(_ method: Method.Type) -> [String] { Method.Parameters.members }
 
-    @Test func `a schema says what is required, what may be null, and which words there are`() throws {
+    @Test func `a schema says what is required, what may be null, and which words are possible`() throws {
         let reconnect = Self.list(try Self.method("session.reconnect")["params"])
         #expect(reconnect.map { $0["required"] } == [.bool(true), .bool(false), .bool(false), .bool(false)])
         let mode = try #require(reconnect[1]["schema"])

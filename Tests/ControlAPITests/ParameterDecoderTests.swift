@@ -46,7 +46,7 @@ struct ParameterDecoderTests {
             ),
             ("[]", "params must be an object, not an array", nil),
         ] as [(String, String, String?)])
-    func `what is wrong with a publish is named`(_ text: String, _ message: String, _ hint: String?) throws {
+    func `an error in the parameters of a publish is named`(_ text: String, _ message: String, _ hint: String?) throws {
         let error = try refusal(MessagePublishMethod.Parameters.self, text)
         #expect(error.known == .invalidParameters)
         #expect(error.message == message)
@@ -69,7 +69,7 @@ struct ParameterDecoderTests {
         #expect(subscribe.consumer == nil)
     }
 
-    @Test func `a method without parameters takes none`() throws {
+    @Test func `a method without parameters accepts none`() throws {
         #expect(throws: Never.self) { try ParameterDecoder.decode(NoParameters.self, from: nil) }
         #expect(throws: Never.self) { try ParameterDecoder.decode(NoParameters.self, from: .object([:])) }
         let error = try refusal(NoParameters.self, #"{"session":"main"}"#)
@@ -109,7 +109,7 @@ struct RFC3339Tests {
         ("0000-01-01T00:00:00.000Z", -62_167_219_200_000), ("9999-12-31T23:59:59.999Z", 253_402_300_799_999),
         ("1900-03-01T00:00:00.000Z", -2_203_891_200_000),
     ])
-    func `times are written and read`(_ text: String, _ milliseconds: Int64) {
+    func `a time is written and read`(_ text: String, _ milliseconds: Int64) {
         #expect(RFC3339(milliseconds: milliseconds).description == text)
         #expect(RFC3339(text)?.milliseconds == milliseconds)
     }
@@ -118,7 +118,7 @@ struct RFC3339Tests {
         ("2026-11-20T10:12:44.12+01:00", 1_795_165_964_120), ("2026-11-20t09:12:44z", 1_795_165_964_000),
         ("2026-11-20T09:12:44.1209999Z", 1_795_165_964_120),
     ])
-    func `other forms of the standard are read`(_ text: String, _ milliseconds: Int64) {
+    func `a time in another form of the standard is read`(_ text: String, _ milliseconds: Int64) {
         #expect(RFC3339(text)?.milliseconds == milliseconds)
     }
 
@@ -127,11 +127,11 @@ struct RFC3339Tests {
         "2026-11-20T24:12:44Z", "2026-11-20T09:60:44Z", "2026-11-20T09:12:44.Z", "2026-11-20T09:12:44Zx",
         "2026-11-20T09:12:44+1:00", "+026-11-20T09:12:44Z", "1900-02-29T00:00:00Z",
     ])
-    func `what is no time is refused`(_ text: String) {
+    func `text that is not a time is refused`(_ text: String) {
         #expect(RFC3339(text) == nil)
     }
 
-    @Test func `times outside four digits of year are written as the nearest one inside`() {
+    @Test func `a time beyond four-digit years is written as the nearest one inside`() {
         #expect(RFC3339(milliseconds: .max).description == "9999-12-31T23:59:59.999Z")
         #expect(RFC3339(milliseconds: .min).description == "0000-01-01T00:00:00.000Z")
         #expect(RFC3339(seconds: .max, nanoseconds: 0).description.hasPrefix("9999-12-31"))

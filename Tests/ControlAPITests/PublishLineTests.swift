@@ -3,9 +3,9 @@ import Vocabulary
 
 @testable import ControlAPI
 
-/// The fast way must read the same as the general way, and must read all the lines that it is meant for.
+/// The fast parser must read the same as the general one, and must read all the lines that it is meant for.
 struct PublishLineTests {
-    /// Returns the request as the general way reads it; `nil` when it is not a valid `message.publish` with an id.
+    /// Returns the request as the general parser reads it; `nil` when it is not a valid `message.publish` with an id.
     private func general(_ line: [UInt8]) -> PublishLine? {
         guard case .single(.request(let id, MessagePublishMethod.name, let parameters)) = RequestLine(parsing: line),
             let decoded = try? ParameterDecoder.decode(MessagePublishMethod.Parameters.self, from: parameters)
@@ -27,13 +27,13 @@ struct PublishLineTests {
         #" { "params" : { "topic" : "t" , "session" : "main" , "payload" : "x" } , "id" : 1 , "jsonrpc" : "2.0" , "method" : "message.publish" } "#,
     ]
 
-    @Test(arguments: plain) func `a plain line is read as the general way reads it`(_ text: String) throws {
+    @Test(arguments: plain) func `a plain line is read as the general parser reads it`(_ text: String) throws {
         let line = Array(text.utf8)
         let scanned = try #require(PublishLine(scanning: line))
         #expect(scanned == general(line))
     }
 
-    @Test func `a payload has 16 MiB at most, whichever way it is read`() throws {
+    @Test func `a payload has at most 16 MiB, whichever parser reads it`() throws {
         let longest = MessagePayload.maximumLength
         func line(_ count: Int) -> [UInt8] {
             let text = Self.line(#""session":"main","topic":"t","payload":"|""#)
@@ -77,7 +77,7 @@ struct PublishLineTests {
         #"{"jsonrpc":"1.0","id":1,"method":"message.publish","params":{"session":"main","topic":"t","payload":"x"}}"#,
         #"{"jsonrpc":"2.0","id":1,"id":2,"method":"message.publish","params":{"session":"main","topic":"t","payload":"x"}}"#,
     ])
-    func `what is wrong, or another call, is left to the general way`(_ text: String) {
+    func `a wrong line, or another call, is left to the general parser`(_ text: String) {
         #expect(PublishLine(scanning: Array(text.utf8)) == nil)
     }
 
@@ -89,14 +89,14 @@ struct PublishLineTests {
         line(#""session":"main","topic":"t","payload":"x""#, id: "null"),
         line(#""session":"main","topic":"t","payload":"x""#, id: "-1"),
     ])
-    func `what is rare is left to the general way, which reads it`(_ text: String) {
+    func `a rare form is left to the general parser, which reads it`(_ text: String) {
         let line = Array(text.utf8)
         #expect(PublishLine(scanning: line) == nil)
         #expect(general(line) != nil)
     }
 
     /// Text is skipped eight bytes at a time.
-    @Test(arguments: 0..<17) func `no byte is overlooked, wherever it is`(place: Int) throws {
+    @Test(arguments: 0..<17) func `no special byte is overlooked, wherever it is`(place: Int) throws {
         let line = Self.line(#""session":"main","topic":"t","payload":"""#)
         let before = Array(line.utf8.dropLast(3))
         for byte in UInt8.min...UInt8.max {
@@ -110,13 +110,13 @@ struct PublishLineTests {
         }
     }
 
-    @Test func `a payload longer than other lines may be is read the short way, too`() throws {
+    @Test func `a payload longer than other lines may be is also read by the fast parser`() throws {
         let text = String(repeating: "long ", count: RequestLine.maximumLineLength / 4)
         let line = Array(Self.line(#""session":"main","topic":"t","payload":"\#(text)""#).utf8)
         #expect(try #require(PublishLine(scanning: line)).parameters.payload.text == text)
     }
 
-    @Test(arguments: 0..<20) func `a line with random damage is never read as something else`(_ seed: UInt64) {
+    @Test(arguments: 0..<20) func `a line with random damage is never read as a different call`(_ seed: UInt64) {
         var random = SplitMix64(seed: seed)
         for text in Self.plain {
             for _ in 0..<200 {
@@ -138,7 +138,7 @@ struct PublishLineTests {
         RequestID.null, .number(0), .number(.min), .number(.max), .number(-17), .string(""), .string("plain / text"),
         .string("\"quoted\""), .string("back\\slash"), .string("Grüße\n"), .string("\u{7F}"),
     ])
-    func `an answer is what the encoder writes`(_ id: RequestID) throws {
+    func `an answer is the line that the encoder writes`(_ id: RequestID) throws {
         for result in [
             MessagePublishMethod.Result(id: 5, accepted: true, delivered: false, reasonCode: nil),
             MessagePublishMethod.Result(id: .max, accepted: true, delivered: true, reasonCode: 16),

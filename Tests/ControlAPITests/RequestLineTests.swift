@@ -9,7 +9,7 @@ struct RequestLineTests {
         if case .single(.invalid(_, let error)) = line { error.known } else { nil }
     }
 
-    @Test func `a request by hand is read`() {
+    @Test func `a request typed by hand is read`() {
         #expect(
             parse(#"{"jsonrpc":"2.0","id":1,"method":"session.list"}"#)
                 == .single(.request(.number(1), method: "session.list", parameters: nil)))
@@ -48,7 +48,7 @@ struct RequestLineTests {
         "1e", "1e999", ".5", "+1", "\"a", "\"\\x\"", "\"\\u12\"", "\"\\ud800\"", "\"\\ud800\\u0041\"", "\"\u{1}\"",
         "{} {}", "{\"a\":1,\"a\":2}", "\u{FEFF}{}",
     ])
-    func `what is no JSON is a parse error`(_ text: String) {
+    func `text that is not JSON is a parse error`(_ text: String) {
         #expect(code(parse(text)) == .parseError)
     }
 
@@ -59,11 +59,11 @@ struct RequestLineTests {
         #"{"jsonrpc":"2.0","id":1,"method":"a","params":5}"#, #"{"jsonrpc":"2.0","id":1,"method":"a","param":{}}"#,
         #"{"jsonrpc":"2.0","id":1,"method":"a","params":null}"#,
     ])
-    func `JSON that is no request is an invalid request`(_ text: String) {
+    func `JSON that is not a request is an invalid request`(_ text: String) {
         #expect(code(parse(text)) == .invalidRequest)
     }
 
-    @Test func `an invalid request is answered under its id`() {
+    @Test func `an invalid request is answered with its id`() {
         guard case .single(.invalid(let id, _)) = parse(#"{"jsonrpc":"1.0","id":"q","method":"a"}"#) else {
             Issue.record("version 1.0 was accepted")
             return
@@ -72,7 +72,7 @@ struct RequestLineTests {
     }
 
     @Test(arguments: ["[", "{\"a\":", "[{\"a\":"])
-    func `nesting without end is a parse error and no trap`(_ opening: String) {
+    func `endless nesting is a parse error`(_ opening: String) {
         let text = String(repeating: opening, count: 100_000)
         guard case .single(.invalid(.null, let error)) = parse(text) else {
             Issue.record("accepted")
@@ -81,7 +81,7 @@ struct RequestLineTests {
         #expect(error.message.contains("nested too deeply"))
     }
 
-    @Test func `brackets in strings are no nesting and the limit itself is allowed`() throws {
+    @Test func `brackets in strings do not count as nesting, and the limit itself is allowed`() throws {
         let text = "[\"" + String(repeating: "[", count: 100_000) + "\"]"
         #expect(throws: Never.self) { try JSONValue(parsing: Array(text.utf8)[...]) }
         let deep = String(repeating: "[", count: 512) + String(repeating: "]", count: 512)
@@ -89,7 +89,7 @@ struct RequestLineTests {
         #expect(throws: JSONParseError.self) { try JSONValue(parsing: Array("[\(deep)]".utf8)[...]) }
     }
 
-    @Test func `bytes that are no UTF-8 are a parse error that says where`() {
+    @Test func `bytes that are not UTF-8 are a parse error that says where`() {
         #expect(throws: JSONParseError(problem: "not UTF-8", offset: 2)) {
             try JSONValue(parsing: [0x22, 0x41, 0xFF, 0x22])
         }
@@ -112,7 +112,7 @@ struct RequestLineTests {
         #expect(code(parse(many)) == .invalidRequest)
     }
 
-    @Test func `every truncation and every changed byte of a request is survived`() {
+    @Test func `a request with any truncation or changed byte does not trap`() {
         let bytes = Array(#"{"jsonrpc":"2.0","id":-12,"method":"\u00e9\ud83d\ude00","params":{"a":[1.5e3,true]}}"#.utf8)
         for end in bytes.indices { _ = RequestLine(parsing: bytes[..<end]) }
         for index in bytes.indices {
@@ -131,7 +131,7 @@ struct RequestLineTests {
         ("9223372036854775808", .number(9_223_372_036_854_775_808)), ("1.0", .number(1)), ("-2.5E-1", .number(-0.25)),
         (#""\u0041\/\ud83d\ude00""#, .string("A/😀")), (" [ ] ", .array([])), ("{ }", .object([:])),
     ])
-    func `values are read`(_ text: String, _ value: JSONValue) throws {
+    func `a JSON value is read`(_ text: String, _ value: JSONValue) throws {
         let read = try JSONValue(parsing: Array(text.utf8)[...])
         #expect(read == value)
         let written = try #require(OutgoingLine.encode(read))
@@ -177,7 +177,7 @@ struct OutgoingLineTests {
         #expect(answers == [.answer(.number(1), .failure(.storeFull)), .answer(.number(2), .failure(.shuttingDown))])
     }
 
-    @Test func `a request that is written is the request that is read`() throws {
+    @Test func `a request is read as it was written`() throws {
         let line = try #require(
             OutgoingLine.request(
                 SessionReconnectMethod.self, .init(session: "main", mode: .full), id: .number(9)))

@@ -156,7 +156,7 @@ struct RoundTripTests {
             (#"{"limit":1}"#, .init(limit: 1)), (#"{"limit":0}"#, nil), (#"{"limit":10001}"#, nil),
             (#"{"since":"yesterday"}"#, nil), (#"{"before":1}"#, nil),
         ] as [(String, SessionHistoryMethod.Parameters?)])
-    func `the history is asked for in its bounds`(
+    func `the parameters of the history are checked`(
         _ text: String, _ parameters: SessionHistoryMethod.Parameters?
     ) throws {
         let value = try JSONValue(parsing: Array(text.utf8)[...])
@@ -271,7 +271,7 @@ struct RoundTripTests {
         (#"{"session":"a"}"#, nil), (#"{"session":"a","ids":[]}"#, nil), (#"{"session":"a","all":"in-flight"}"#, nil),
         (#"{"session":"a","ids":[1],"all":"queued"}"#, nil), (#"{"session":"a","all":true}"#, nil),
     ])
-    func `a decision names messages, or a state`(text: String, selection: MessageSelection?) throws {
+    func `a retry or drop names messages, or a state`(text: String, selection: MessageSelection?) throws {
         let value = try JSONValue(parsing: Array(text.utf8)[...])
         let parameters = try? ParameterDecoder.decode(MessageQueueParameters.self, from: value)
         #expect(parameters?.selection == selection)

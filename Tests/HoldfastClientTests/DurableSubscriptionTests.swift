@@ -29,7 +29,7 @@ struct DurableSubscriptionTests {
         try await peer.answer(id, MessageAckMethod.Result(acknowledged: 1))
     }
 
-    /// The client says when it has come so far, and is given a message before it goes on.
+    /// The client signals that it has come this far, and gets a message before it goes on.
     private static func proceed(_ peer: inout LineServer.Peer, giving message: [UInt8]? = nil) async throws {
         let (id, method, _) = try await peer.request()
         #expect(method == "session.list")
@@ -60,7 +60,7 @@ struct DurableSubscriptionTests {
     }
 
     /// The daemon takes an acknowledgement only of what it has given on this connection, and gives a few at a time.
-    @Test func `a message of the connection before is acknowledged when the daemon gives it again`() async throws {
+    @Test func `a message of the previous connection is acknowledged when the daemon gives it again`() async throws {
         try await serve { accepting in
             try await accepting.greet { peer in
                 try await Self.subscribe(&peer)
@@ -97,7 +97,7 @@ struct DurableSubscriptionTests {
     }
 
     @Test(arguments: [RPCError.notCommitted("the consumer", because: "no space left"), .tooManyRequests("too many")])
-    func `a consumer that the daemon cannot make now is asked for again`(refusal: RPCError) async throws {
+    func `a consumer that the daemon cannot create now is requested again`(refusal: RPCError) async throws {
         try await serve { accepting in
             try await accepting.greet { try await Self.subscribe(&$0) }
             try await accepting.greet { peer in

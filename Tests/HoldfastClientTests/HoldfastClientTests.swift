@@ -31,7 +31,7 @@ struct HoldfastClientTests {
         }
     }
 
-    @Test func `the greeting says who answers`() async throws {
+    @Test func `the greeting returns version and roles`() async throws {
         try await serve { accepting in
             try await accepting.greet { try await $0.end() }
         } _: { client in
@@ -124,7 +124,7 @@ struct HoldfastClientTests {
         }
     }
 
-    @Test func `a watch goes on from the last event when the daemon was restarted`() async throws {
+    @Test func `a watch continues after the last event when the daemon was restarted`() async throws {
         try await withSocket { socket in
             let client = impatientClient(socket)
             let first = try await LineServer.start(socket)
@@ -203,7 +203,7 @@ struct HoldfastClientTests {
         }
     }
 
-    @Test func `a subscription is made again, and ends when the daemon then refuses it`() async throws {
+    @Test func `a subscription is made again after a reconnect, and ends if the daemon refuses it`() async throws {
         try await serve { accepting in
             try await accepting.greet { peer in
                 let (id, _, parameters) = try await peer.request()
@@ -280,7 +280,7 @@ struct HoldfastClientTests {
         }
     }
 
-    @Test func `calls that wait fail when the connection ends, and the next one makes it again`() async throws {
+    @Test func `waiting calls fail when the connection ends, and the next call reconnects`() async throws {
         try await serve { accepting in
             try await accepting.greet { peer in _ = try await peer.request() }
             try await accepting.greet { peer in
@@ -297,12 +297,12 @@ struct HoldfastClientTests {
         }
     }
 
-    @Test func `nobody listening is a daemon that is not running`() async throws {
+    @Test func `a socket without a listener means that the daemon is not running`() async throws {
         try await withSocket { socket in
             await #expect(throws: ClientError.notRunning(socket: socket)) {
                 try await HoldfastClient(socket: socket).attach()
             }
-            // The file of a daemon that was killed is there, and nobody behind it.
+            // The socket of a killed daemon is there, without a listener.
             let descriptor = Glibc.socket(AF_UNIX, Int32(SOCK_STREAM.rawValue), 0)
             var address = sockaddr_un()
             address.sun_family = sa_family_t(AF_UNIX)
@@ -351,7 +351,7 @@ struct HoldfastClientTests {
     }
 
     @Test(arguments: ["x", "[]]", #"{"jsonrpc":"2.0"}"#, LongText(" ", (1 << 16) + 1)])
-    func `a line that no daemon writes ends the connection`(_ line: LongText) async throws {
+    func `a malformed line ends the connection`(_ line: LongText) async throws {
         try await serve { accepting in
             try await accepting.greet { peer in
                 _ = try await peer.request()
@@ -369,7 +369,7 @@ struct HoldfastClientTests {
         }
     }
 
-    @Test func `a request that the daemon would not take is not sent`() async throws {
+    @Test func `a request too long for the daemon is not sent`() async throws {
         try await serve { accepting in
             try await accepting.greet { try await $0.end() }
         } _: { client in
@@ -381,7 +381,7 @@ struct HoldfastClientTests {
         }
     }
 
-    @Test func `an answer that does not come in time is a time-out, and a late one harms nothing`() async throws {
+    @Test func `a missing answer is a timeout, and a late one is ignored`() async throws {
         try await serve { accepting in
             try await accepting.greet { peer in
                 let (late, _, _) = try await peer.request()

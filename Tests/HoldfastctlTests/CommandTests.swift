@@ -27,7 +27,7 @@ struct EndingTests {
             (.refused(.shuttingDown), .daemonUnreachable, "try again"),
             (.refused(.outboxFull("main")), .failed, "[outbox]"),
         ] as [(ClientError, EndStatus, String)])
-    func `an error has its exit code and says what to do`(
+    func `an error has an exit code and advice`(
         _ error: ClientError, _ status: EndStatus, _ advice: String
     ) {
         let ending = Ending(error)
@@ -56,14 +56,14 @@ struct EndingTests {
             (.versionMismatch(daemon: "2"), SocketAdvice(), "sudo systemctl restart holdfast"),
             (.versionMismatch(daemon: "2"), SocketAdvice(hasSystemd: false), "restart the daemon"),
         ] as [(ClientError, SocketAdvice, String)])
-    func `what to do about a socket depends on who named it, the host and the user`(
+    func `advice about a socket depends on who named it, the host and the user`(
         _ error: ClientError, _ advice: SocketAdvice, _ text: String
     ) {
         let failure = CommandFailure(error) { _ in advice }
         #expect(failure.advice?.contains(text) == true, "\(failure.advice ?? "none")")
     }
 
-    @Test func `a socket of root's is for root`() throws {
+    @Test func `advice about a socket knows that root owns it`() throws {
         let path = "\(Folder.temporary)/holdfastctl-socket-\(getpid())"
         try OutputFile.write("", to: path)
         defer { unlink(path) }
@@ -80,7 +80,7 @@ struct EndingTests {
             (50, 1.0, 0.0, "50 messages, 50/s"), (90, 3.0, 1.5, "90 messages, 30/s, 100 %, 0 s left"),
             (0, 0.0, nil, "0 messages, 0/s"),
         ] as [(Int, Double, Double?, String)])
-    func `progress is a count, a rate and the time that is left`(
+    func `progress is a count, a rate and the time left`(
         _ count: Int, _ seconds: Double, _ share: Double?, _ text: String
     ) {
         #expect(ProgressText.line(count, after: seconds, share: share) == text)
@@ -111,7 +111,7 @@ struct EndingTests {
         ["reconnect", "main", "--mode", "fast"], ["status", "--follow", "--check"], ["list", "--nope"],
         ["history", "--since", "soon"], ["history", "--limit", "0"], ["history", "--svg", "a.svg", "--json"],
     ])
-    func `a mistake on the command line is 2`(_ arguments: [String]) {
+    func `a mistake on the command line exits with 2`(_ arguments: [String]) {
         let ending = ending(arguments)
         #expect(ending?.status == .usage)
         #expect(ending?.isError == true)
@@ -142,7 +142,7 @@ struct EndingTests {
     }
 
     @Test(arguments: [["--help"], ["help", "publish"], ["status", "-h"], ["--version"]])
-    func `help and version are no mistakes`(_ arguments: [String]) {
+    func `help and version exit with success`(_ arguments: [String]) {
         let ending = ending(arguments)
         #expect(ending?.status == .success)
         #expect(ending?.isError == false)
@@ -158,7 +158,7 @@ struct EndingTests {
             (["config"], nil),
             (["config", "--help"], nil), (["publications", "main"], nil),
         ] as [([String], String?)])
-    func `a misspelled part of a command gets the nearest one`(_ words: [String], _ advice: String?) {
+    func `a misspelled part of a command gets a suggestion`(_ words: [String], _ advice: String?) {
         #expect(CommandWords(words).failure?.advice == advice)
     }
 
@@ -167,14 +167,14 @@ struct EndingTests {
             ("session,state,outbox.queued", ["gw-2\tconnected\t0"]), ("reason.code,session", ["\tgw-2"]),
             ("lost", ["false"]),
         ])
-    func `fields are printed in the order in which they are asked for`(_ list: String, _ lines: [String]) throws {
+    func `fields are printed in the order given`(_ list: String, _ lines: [String]) throws {
         let status = SessionStatus(session: "gw-2", state: .connected, since: RFC3339(milliseconds: 0))
         let fields = try #require(FieldList(argument: list))
         #expect(try fields.lines([JSONText.value(status)]) == lines)
         #expect(try fields.lines([]) == [])
     }
 
-    @Test func `a field that there is not gets the nearest one`() throws {
+    @Test func `an unknown field gets a suggestion`() throws {
         let status = SessionStatus(session: "gw-2", state: .connected, since: RFC3339(milliseconds: 0))
         let fields = try #require(FieldList(argument: "sesion"))
         let failure = #expect(throws: CommandFailure.self) { try fields.lines([JSONText.value(status)]) }
@@ -194,7 +194,7 @@ struct EndingTests {
             (["--json", "queue", "main"], ["queue", "--json", "main"]),
             (["--socket", "/s", "help", "publish"], ["help", "publish"]),
         ] as [([String], [String])])
-    func `what every command takes may stand before the command`(_ words: [String], _ inOrder: [String]) {
+    func `options of every command may stand before the command`(_ words: [String], _ inOrder: [String]) {
         #expect(CommandWords(words).inOrder == inOrder)
         #expect(CommandWords(words).failure == nil)
     }
@@ -203,20 +203,20 @@ struct EndingTests {
         ("statsu", "did you mean status?"), ("qwertyuiop", "holdfastctl help lists all commands"),
         ("up", "did you mean connect?"), ("add", "did you mean config init?"), ("logs", "did you mean log?"),
     ])
-    func `a command that there is not gets the nearest one`(_ word: String, _ advice: String) {
+    func `an unknown command gets a suggestion`(_ word: String, _ advice: String) {
         let failure = CommandWords(["--json", word]).failure
         #expect(failure?.status == .usage)
         #expect(failure?.advice == advice)
     }
 
-    @Test func `what other tools call a command leads to one`() {
+    @Test func `a command's name in other tools leads to ours`() {
         for (word, command) in CommandWords.known {
             #expect(CommandWords(command.split(separator: " ").map(String.init)).failure == nil, "\(command)")
             #expect(CommandWords([word]).failure?.status == .usage, "\(word) is no command itself")
         }
     }
 
-    @Test func `an error is told to programs as JSON, with its code and hint`() throws {
+    @Test func `an error is JSON for programs, with its code and hint`() throws {
         let ending = Ending(ClientError.refused(.unknownSession("mian", among: ["main"])))
         #expect(ending.json["error"]?["code"] == .string("unknown-session"))
         #expect(ending.json["error"]?["hint"] == .string("did you mean main?"))
@@ -230,12 +230,12 @@ struct EndingTests {
     }
 
     @Test(arguments: [(nil, "."), (0, "."), (16, "; no subscribers."), (135, "; the server's reason code is 0x87.")])
-    func `a delivered message is told in words`(_ code: Int?, _ end: String) {
+    func `a delivered message is confirmed by a sentence`(_ code: Int?, _ end: String) {
         let result = MessagePublishMethod.Result(id: 3, accepted: true, delivered: true, reasonCode: code)
         #expect(PublishCommand.sentence(result) == "Message 3 is delivered" + end)
     }
 
-    @Test func `names are ordered as people count`() {
+    @Test func `names are in natural order`() {
         let names = ["gw-10", "gw-2", "a", "gw-02", "gw", "gw-2b", "b1c10", "b1c9"]
         #expect(
             names.sorted(by: NaturalOrder.precedes) == ["a", "b1c9", "b1c10", "gw", "gw-02", "gw-2", "gw-2b", "gw-10"])
@@ -244,14 +244,14 @@ struct EndingTests {
         #expect(nearest(to: "gw-201", among: ["gw-101", "gw-20", "gw-200"]) == ["gw-20", "gw-101", "gw-200"])
     }
 
-    @Test func `without a verb the help is shown`() throws {
+    @Test func `holdfastctl without a verb shows the help`() throws {
         var command = try #require(try HoldfastControl.parseAsRoot([]) as? HoldfastControl)
         let error = try #require(throws: (any Error).self) { try command.run() }
         #expect(Ending(error).status == .success)
         #expect(Ending(error).output.contains("SUBCOMMANDS"))
     }
 
-    @Test func `status with check is 3 unless every session is connected`() {
+    @Test func `status with check exits with 3 unless every session is connected`() {
         let connected = StatusTextTests.status(.connected)
         #expect(StatusCommand.failure([connected, connected]) == nil)
         let failure = StatusCommand.failure([connected, StatusTextTests.status(.reconnecting)])
@@ -264,12 +264,12 @@ struct EndingTests {
             ("250ms", .milliseconds(250)), ("15s", .seconds(15)), ("20min", .seconds(1200)), ("24h", .seconds(86_400)),
             ("7", .seconds(7)), ("never", nil),
         ] as [(String, Duration?)])
-    func `spans are those of the configuration`(_ text: String, _ duration: Duration?) {
+    func `a span is written as in the configuration`(_ text: String, _ duration: Duration?) {
         #expect(SpanArgument(argument: text) == SpanArgument(duration: duration))
     }
 
     @Test(arguments: ["", "s", "-1s", "1.5s", "1 s", "1y", "99999999999999999999s", "٣s"])
-    func `what is no span is refused`(_ text: String) {
+    func `text that is not a span is refused`(_ text: String) {
         #expect(SpanArgument(argument: text) == nil)
     }
 
@@ -278,7 +278,7 @@ struct EndingTests {
         #expect(String(decoding: line, as: UTF8.self) == #"{"schema":1,"state":"connecting"}"# + "\n")
     }
 
-    @Test func `lines are cut wherever a read ends`() {
+    @Test func `lines are the same wherever a read ends`() {
         var splitter = LineSplitter()
         #expect(splitter.lines(Array("a\nb".utf8)) == [[0x61]])
         #expect(splitter.lines(Array("c".utf8)) == [])
@@ -303,11 +303,11 @@ struct WaitProgressTests {
         return .event(event)
     }
 
-    @Test func `nothing is known before the snapshot`() {
+    @Test func `wait has no outcome before the snapshot`() {
         #expect(WaitProgress(wanted: .connected, names: []).outcome == nil)
     }
 
-    @Test func `all sessions must be in the state`() {
+    @Test func `wait waits for all sessions`() {
         var progress = WaitProgress(wanted: .connected, names: [])
         progress.take(snapshot(["a": .connected, "b": .connecting]))
         #expect(progress.outcome == nil)
@@ -315,7 +315,7 @@ struct WaitProgressTests {
         #expect(progress.outcome == .reached(["a": "connected", "b": "connected"]))
     }
 
-    @Test func `without names, what somebody has disconnected is not waited for`() {
+    @Test func `wait without names ignores disconnected sessions`() {
         var progress = WaitProgress(wanted: .connected, names: [])
         progress.take(snapshot(["a": .connected, "b": .disconnected]))
         #expect(progress.outcome == .reached(["a": "connected"]))
@@ -326,13 +326,13 @@ struct WaitProgressTests {
             progress.outcome == .hopeless("no session is configured; holdfastctl config init NAME creates one"))
     }
 
-    @Test func `only the named sessions count`() {
+    @Test func `wait with names considers only those sessions`() {
         var progress = WaitProgress(wanted: .connected, names: ["a"])
         progress.take(snapshot(["a": .connected, "b": .failed]))
         #expect(progress.outcome == .reached(["a": "connected"]))
     }
 
-    @Test func `a failed session is not waited for`() {
+    @Test func `wait ends when a session has failed`() {
         var progress = WaitProgress(wanted: .connected, names: ["a"])
         progress.take(snapshot(["a": .connecting]))
         progress.take(event("a", .failed))
@@ -342,7 +342,7 @@ struct WaitProgressTests {
         #expect(wanted.outcome == .reached(["a": "failed"]))
     }
 
-    @Test func `what was known before the daemon went away counts no more`() {
+    @Test func `wait forgets the states when the daemon goes away`() {
         var progress = WaitProgress(wanted: .connected, names: ["a"])
         progress.take(snapshot(["a": .connecting]))
         progress.take(.detached(.connectionLost))

@@ -9,14 +9,14 @@ struct CheckTextTests {
         CheckedStep(step: step, ok: ok, duration: 0.023, detail: detail, code: nil, hint: hint)
     }
 
-    @Test func `a step that takes no time that can be measured does not take 0 s`() {
+    @Test func `a step too short to measure is not shown as 0 s`() {
         let route = CheckedStep(step: .route, ok: true, duration: 0, detail: "via lo")
         let result = CheckRunMethod.Result(
             session: "main", endpoints: [CheckedEndpoint(endpoint: "mqtt://a.example:1883", steps: [route])])
         #expect(CheckText.lines(for: result, isColoured: false)[1] == "  Route  ok under 0.1 ms  via lo")
     }
 
-    @Test func `every step has its time, and the one that fails says what to do`() {
+    @Test func `every step has its duration, and the one that fails has a hint`() {
         let result = CheckRunMethod.Result(
             session: "main",
             endpoints: [
@@ -46,7 +46,7 @@ struct CheckTextTests {
 }
 
 struct BugReportTests {
-    @Test func `what may be a secret, or tell how to get one, is left out`() {
+    @Test func `a report omits possible secrets, and how to get them`() {
         let file = """
             endpoints = ["mqtts://a.example"]
             password = "exec:get --token 12345"
@@ -66,7 +66,7 @@ struct BugReportTests {
 }
 
 struct SessionTemplateTests {
-    @Test func `a file that begins has what was given, and quotes it`() {
+    @Test func `a new session file has the values given, quoted`() {
         let text = SessionTemplate(endpoints: ["mqtts://a", "wss://b"], user: "a\"b\\", password: "file:/p").text
         #expect(text.contains("\nendpoints = [\"mqtts://a\", \"wss://b\"]\n"))
         #expect(text.contains("\nuser = \"a\\\"b\\\\\"\n"))
@@ -78,12 +78,12 @@ struct SessionTemplateTests {
         ["config", "init"], ["completion", "tcsh"], ["ping", "main", "--count", "0"],
         ["check", "--endpoint", "mqtt://a"],
     ])
-    func `a mistake on the command line is told before anything is done`(_ arguments: [String]) {
+    func `a mistake on the command line is reported before anything is done`(_ arguments: [String]) {
         #expect(throws: (any Error).self) { try HoldfastControl.parseAsRoot(arguments) }
     }
 
     @Test(arguments: ["bash", "zsh", "fish"])
-    func `there are completions for each shell, which ask for the sessions`(_ shell: String) throws {
+    func `each shell has completions, which ask for the sessions`(_ shell: String) throws {
         let shell = try #require(CompletionShell(rawValue: shell))
         let script = CompletionCommand.script(for: shell)
         #expect(script.contains("---completion") && !script.hasPrefix("#!"))

@@ -53,7 +53,7 @@ struct DocumentedCommandsTests {
             .replacing("\\(aq", with: "'")
     }
 
-    /// Returns the lines that people are to type, and the commands that a sentence only names.
+    /// Returns the lines that people type, and the commands that a sentence only names.
     private static func commands(of file: String) throws -> (typed: [[String]], named: [[String]]) {
         var typed: [[String]] = []
         var named: [[String]] = []
@@ -77,7 +77,7 @@ struct DocumentedCommandsTests {
         return (typed, named)
     }
 
-    @Test func `what people are to type is understood`() throws {
+    @Test func `a documented command line is understood`() throws {
         var count = 0
         for file in Self.files where file != "Documentation/Troubleshooting.md" {
             for words in try Self.commands(of: file).typed {
@@ -91,7 +91,7 @@ struct DocumentedCommandsTests {
         #expect(count >= 18)
     }
 
-    @Test func `a command that a sentence names is one`() throws {
+    @Test func `a command named in a sentence exists`() throws {
         var count = 0
         for file in Self.files {
             for words in try Self.commands(of: file).named {

@@ -16,7 +16,7 @@ struct PublicationTextTests {
         return listed
     }
 
-    @Test func `publications are a table with what the server says`() {
+    @Test func `publications are a table with the server's answers`() {
         let result = PublicationListMethod.Result(publications: [
             Self.listed("~/lamp", .published),
             Self.listed("secret\u{1B}", .refused, message: "not authorized"),

@@ -7,7 +7,7 @@ import Testing
 struct QueueTextTests {
     private static let times = TimeText(now: RFC3339(milliseconds: 1_795_165_976_120), isAbsolute: false)
 
-    @Test func `the outbox is a table with what the server says`() {
+    @Test func `the outbox is a table with the server's answers`() {
         let accepted = RFC3339(milliseconds: 1_795_165_964_120)
         let result = MessageQueueListMethod.Result(
             messages: [
@@ -27,7 +27,7 @@ struct QueueTextTests {
                 == ["main: 0 quarantined messages."])
     }
 
-    @Test func `a decision tells how many, and why not the others`() {
+    @Test func `a retry or drop says how many, and why not the others`() {
         var tally = QueueTally(verb: "dropped")
         tally.add(1, [])
         #expect(tally.sentence == "1 message dropped.")

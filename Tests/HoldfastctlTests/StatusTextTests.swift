@@ -22,7 +22,7 @@ struct StatusTextTests {
         .init(code: code, group: "x", terminal: false, message: message, hint: hint)
     }
 
-    @Test func `a session that may not use the network that is there says so`() {
+    @Test func `a session that may not use the available network says so`() {
         let why = Self.reason("network-not-allowed", "the only way to the endpoint is tun0 (vpn)")
         let status = Self.status(.reconnecting, phase: .waitingForNetwork, reason: why)
         #expect(
@@ -108,7 +108,7 @@ struct StatusTextTests {
             "main failed 12 s ago: x\u{FFFD}[31m y; h."
         ),
     ])
-    func `every state has its sentence`(_ status: SessionStatus, _ sentence: String) {
+    func `each state has its sentence`(_ status: SessionStatus, _ sentence: String) {
         #expect(StatusText.sentence(for: status, now: Self.now) == sentence)
     }
 
@@ -125,7 +125,7 @@ struct StatusTextTests {
     }
 
     @Test(arguments: SessionStatus.State.allCases, [nil] + SessionStatus.Phase.allCases.map(Optional.some))
-    func `every state and phase makes one whole sentence`(_ state: SessionStatus.State, _ phase: SessionStatus.Phase?) {
+    func `every state and phase gives one whole sentence`(_ state: SessionStatus.State, _ phase: SessionStatus.Phase?) {
         let sentence = StatusText.sentence(for: Self.status(state, phase: phase), now: Self.now)
         #expect(sentence.hasPrefix("main "))
         #expect(sentence.hasSuffix("."))
@@ -158,7 +158,7 @@ struct StatusTextTests {
         (0.9996, "1 s"), (12.9, "12 s"), (60, "1 min"), (200, "3 min 20 s"), (1500, "25 min"), (3600, "1 h"),
         (11_160, "3 h 6 min"), (187_200, "2 d 4 h"), (.infinity, "forever"), (.nan, "0 s"),
     ])
-    func `spans are short`(_ seconds: Double, _ text: String) {
+    func `durations are short`(_ seconds: Double, _ text: String) {
         #expect(TimeText.duration(seconds) == text)
     }
 
@@ -171,7 +171,7 @@ struct StatusTextTests {
 struct DetailTests {
     private let times = TimeText(now: RFC3339(milliseconds: 100_000))
 
-    @Test func `details are aligned and leave out what is absent`() {
+    @Test func `details are aligned and omit absent values`() {
         var status = SessionStatus(session: "a", state: .connected, since: RFC3339(milliseconds: 95_000))
         status.resumed = true
         status.outbox = .init(queued: 2, inFlight: 1, bytes: 2048, oldest: RFC3339(milliseconds: 90_000))
@@ -206,7 +206,7 @@ struct DetailTests {
         #expect(lines([]).count == 1)
     }
 
-    @Test func `the network begins with whether every endpoint has a path`() {
+    @Test func `the network status begins with whether every endpoint has a path`() {
         let path = SessionStatus.Path(interface: "eth0", type: "ethernet", source: "10.0.0.2", gateway: "10.0.0.1")
         func first(_ paths: [SessionStatus.Path?]) -> String? {
             let paths = paths.map { NetworkStatus.EndpointPath(session: "a", endpoint: "mqtt://h", path: $0) }

@@ -3,9 +3,9 @@ import Testing
 
 @testable import holdfastctl
 
-/// Whatever is printed, a terminal only shows it.
+/// No output makes a terminal do more than show it.
 struct TerminalTests {
-    @Test func `only our own colours and line breaks get through`() {
+    @Test func `only our own colours and line breaks reach the terminal`() {
         #expect(Terminal.shown("\u{1B}[32m●\u{1B}[0m main is connected") == "\u{1B}[32m●\u{1B}[0m main is connected\n")
         #expect(Terminal.shown("one\ntwo") == "one\ntwo\n")
         #expect(

@@ -67,7 +67,7 @@ struct TimelineTests {
                 ], [entry(-1, .connecting, .connected)],
                 ["connected to 10", "unknown to 30", "connected to 60"]
             ),
-            // Somebody disconnected it; it failed; somebody connected it.
+            // Disconnected by hand, failed, connected by hand.
             (
                 [
                     entry(10, .connected, .disconnected, "user-disconnect"), entry(20, .disconnected, .connecting),
@@ -91,7 +91,7 @@ struct TimelineTests {
         #expect(timeline.rows.first?.spans.last?.end == minute(60))
     }
 
-    @Test func `a session that is gone is unknown, and one that nothing is known of has its row`() {
+    @Test func `a removed session is unknown, and a session without entries has a row`() {
         let timeline = timeline(
             [entry(10, .connecting, .connected, session: "old")], sessions: [status(.failed, since: -5)])
         #expect(timeline.rows.map(\.session) == ["main", "old"])
@@ -99,7 +99,7 @@ struct TimelineTests {
         #expect(spans(timeline.rows.last) == ["unknown to 60"])
     }
 
-    @Test func `what is not known does not count as not connected`() {
+    @Test func `unknown time does not count as not connected`() {
         let row = timeline(
             [entry(30, .disconnected, .connecting), entry(45, .connecting, .connected)], earlier: []
         ).rows.first
@@ -107,7 +107,7 @@ struct TimelineTests {
         #expect(timeline([], sessions: []).rows.isEmpty)
     }
 
-    @Test func `an outage lasts from the loss to the connection, whatever comes in between`() throws {
+    @Test func `an outage lasts from the loss to the connection, whatever happens in between`() throws {
         let outages = timeline(
             [
                 entry(10, .connected, .reconnecting, "heartbeat-timeout", mode: .quick),
@@ -127,7 +127,7 @@ struct TimelineTests {
 
     @Test(
         arguments: [
-            // Somebody stopped it, and started it again.
+            // Stopped and started by hand.
             (
                 [
                     entry(10, .connected, .disconnecting, "user-disconnect"),
@@ -135,17 +135,17 @@ struct TimelineTests {
                     entry(20, .disconnected, .connecting), entry(21, .connecting, .connected),
                 ], 0
             ),
-            // A reconnect that was asked for is an outage if the daemon calls it one, or if it is not over.
+            // A requested reconnect is an outage if the daemon calls it one, or if it is not over.
             ([entry(10, .connected, .reconnecting, "user-reconnect"), entry(10.1, .reconnecting, .connected)], 0),
             ([entry(10, .connected, .reconnecting, "user-reconnect"), entry(12, .reconnecting, .connected)], 0),
             ([entry(10, .connected, .reconnecting, "user-reconnect")], 1),
             ([entry(10, .connected, .reconnecting)], 1),
         ] as [([SessionHistoryEntry], Int)])
-    func `what somebody asked for is no outage`(_ entries: [SessionHistoryEntry], _ count: Int) {
+    func `a requested change is not an outage`(_ entries: [SessionHistoryEntry], _ count: Int) {
         #expect(timeline(entries, earlier: [entry(-1, .connecting, .connected)]).outages.count == count)
     }
 
-    @Test func `the timeline begins where something is known`() {
+    @Test func `the timeline begins with the first known state`() {
         let entries = [entry(20, .disconnected, .connecting), entry(21, .connecting, .connected)]
         let fitted = timeline(entries).fitted
         #expect(fitted.start == minute(20))
@@ -154,7 +154,7 @@ struct TimelineTests {
         #expect(timeline([], sessions: []).fitted.start == minute(0))
     }
 
-    @Test func `an outage that began before has its own start if that is known`() {
+    @Test func `an outage that began earlier has its own start if that is known`() {
         let lost = timeline(
             [entry(10, .reconnecting, .connected)], earlier: [entry(-20, .connected, .reconnecting)]
         ).outages
@@ -166,7 +166,7 @@ struct TimelineTests {
         #expect(older.map(\.beganBefore) == [true])
     }
 
-    @Test func `the first connection is no outage, unless it never comes`() {
+    @Test func `the first connection is not an outage, unless it never comes`() {
         #expect(
             timeline([entry(10, .disconnected, .connecting), entry(20, .connecting, .connected)]).outages.isEmpty)
         let outages = timeline([entry(10, .disconnected, .connecting, "autoconnect")]).outages
@@ -189,7 +189,7 @@ struct TimelineTextTests {
         TimelineText(timeline: timeline, width: width, style: style, offset: 0).lines
     }
 
-    @Test func `a character is a part of the time`() {
+    @Test func `each character stands for a part of the time`() {
         #expect(
             text(hour) == [
                 "From 2026-11-20 12:00:00 to 2026-11-20 13:00:00:",
@@ -220,7 +220,7 @@ struct TimelineTextTests {
         #expect(text(hour, width: 40).contains { $0.hasSuffix("because of reset") })
     }
 
-    @Test func `a short interruption is seen, and a bad part is not called good`() {
+    @Test func `a short interruption is visible, and a bad part is not shown as good`() {
         func cells(_ minutes: [Double], count: Int) -> [TimelineText.Cell] {
             let entries = minutes.enumerated().map { index, minute in
                 index % 2 == 0
@@ -236,7 +236,7 @@ struct TimelineTextTests {
         #expect(cells([10, 30], count: 2) == [.trying, .connected])
     }
 
-    @Test func `only the newest outages are listed where there is no room for all`() {
+    @Test func `only the newest outages are listed if there is no room for all`() {
         let entries = (0..<10).flatMap { number in
             [
                 entry(Double(number) * 5, .connected, .reconnecting),
@@ -252,13 +252,13 @@ struct TimelineTextTests {
         #expect(some.lines.count == all.lines.count - 7)
     }
 
-    @Test func `no session and no outage are said`() {
+    @Test func `a timeline without sessions or outages says so`() {
         #expect(text(timeline([], sessions: [])) == ["No session has a history in this time."])
         #expect(text(timeline([], earlier: [entry(-1, .connecting, .connected)])).last == "No outages.")
     }
 
     @Test(arguments: [(1, "100 %"), (0.99999, "99.99 %"), (0.5, "50.00 %"), (0.06543, "6.54 %"), (0, "0.00 %")])
-    func `a hundred percent is all of it`(_ part: Double, _ text: String) {
+    func `a hundred percent is shown only for the whole time`(_ part: Double, _ text: String) {
         #expect(TimelineText.percent(part) == text)
     }
 }
@@ -305,7 +305,7 @@ struct TimelineDrawingTests {
         #expect(svg.contains(">12:30</text>"))
     }
 
-    @Test func `what is short is a pixel wide`() {
+    @Test func `a short span is a pixel wide`() {
         let svg = svg(
             timeline(
                 [entry(15, .connected, .reconnecting), entry(15.001, .reconnecting, .connected)],
@@ -317,11 +317,11 @@ struct TimelineDrawingTests {
         ("a<b>&\"c\"", "a&lt;b&gt;&amp;&quot;c&quot;"), ("\u{1B}[31m\u{0}", "\u{FFFD}[31m\u{FFFD}"),
         ("Grüße ✓", "Grüße ✓"), ("\u{FFFF}", "\u{FFFD}"),
     ])
-    func `text of others cannot become markup`(_ text: String, _ escaped: String) {
+    func `foreign text cannot become markup`(_ text: String, _ escaped: String) {
         #expect(TimelineDrawing.escaped(text) == escaped)
     }
 
-    @Test func `no session is an empty picture`() {
+    @Test func `a picture without sessions is drawn`() {
         #expect(svg(timeline([], sessions: [])).contains("No outages"))
     }
 }

@@ -26,7 +26,7 @@ struct TopModelTests {
         model.lines(times: TimeText(now: time(0)), width: width, height: height, isColoured: isColoured)
     }
 
-    @Test func `sessions stand in their natural order, the selected one marked`() {
+    @Test func `sessions are in natural order, with the selected one marked`() {
         var model = TopModel()
         model.take([Self.status("gw-10"), Self.status("gw-2", .reconnecting, rtt: nil)], at: Self.time(0))
         let lines = Self.lines(model)
@@ -39,7 +39,7 @@ struct TopModelTests {
         #expect(lines[9].contains("q quit"))
     }
 
-    @Test func `keys move the selection and ask for what they say`() {
+    @Test func `keys move the selection and run their commands`() {
         var model = TopModel()
         model.take([Self.status("a"), Self.status("b")], at: Self.time(0))
         #expect(model.press(.letter("r")) == .reconnect("a"))
@@ -56,7 +56,7 @@ struct TopModelTests {
         #expect(model.press(.letter("h")) == .history("a"))
     }
 
-    @Test func `rates are of the last second, and not below zero after a restart`() {
+    @Test func `rates are those since the last sample, and not below zero after a restart`() {
         var model = TopModel()
         model.take([Self.status("a", published: 10)], at: Self.time(0))
         model.take([Self.status("a", published: 15)], at: Self.time(2))
@@ -74,7 +74,7 @@ struct TopModelTests {
             ([0.01, 0.04, nil, 0.08], String(repeating: " ", count: 16) + "▂▅·█"),
             ([0, 0], String(repeating: " ", count: 18) + "▁▁"),
         ] as [([Double?], String)])
-    func `a sparkline is drawn against its longest`(_ values: [Double?], _ drawn: String) {
+    func `a sparkline is drawn relative to its longest value`(_ values: [Double?], _ drawn: String) {
         #expect(TopModel.sparkline(values) == drawn)
     }
 
@@ -100,7 +100,7 @@ struct TopModelTests {
         #expect(lines.dropFirst(2).dropLast().allSatisfy { $0.count <= max(width, 3) })
     }
 
-    @Test func `of few lines the selected session has the first`() {
+    @Test func `the selected session is shown however few lines there are`() {
         var model = TopModel()
         model.take((1...9).map { Self.status("s-\($0)") }, at: Self.time(0))
         for _ in 0..<4 { _ = model.press(.down) }
@@ -114,7 +114,7 @@ struct TopModelTests {
         }
     }
 
-    @Test func `no session is no crash`() {
+    @Test func `top without sessions says so`() {
         var model = TopModel()
         model.take([], at: Self.time(0))
         #expect(Self.lines(model)[0].hasPrefix("No session is configured"))
@@ -135,7 +135,7 @@ struct TopModelTests {
             ("abcdef", 4, "abc…"), ("abcd", 4, "abcd"), ("\u{1B}[32m●\u{1B}[0m abc", 5, "\u{1B}[32m●\u{1B}[0m abc"),
             ("\u{1B}[32m●\u{1B}[0m abcd", 5, "\u{1B}[32m●\u{1B}[0m ab…\u{1B}[0m"),
         ])
-    func `colours take no room`(_ line: String, _ width: Int, _ fitted: String) {
+    func `colours take no width`(_ line: String, _ width: Int, _ fitted: String) {
         #expect(Terminal.fitted(line, to: width) == fitted)
     }
 }

@@ -33,7 +33,7 @@ extension EndToEnd.Addresses {
             """)
     }
 
-    @Test func `the first address that answers is used, and the path is that of this one`() async throws {
+    @Test func `the first address that answers is used, and its path is reported`() async throws {
         try await withLab { lab, daemon in
             let server = try await LabServer(lab)
             try await server.start()
@@ -51,7 +51,7 @@ extension EndToEnd.Addresses {
             let connected = try await events.until(.connected)
             #expect(connected.path?.interface == "up0")
             #expect(try await daemon.status().counters.attempts == 1)
-            // Changes of the paths to the others are no news, those of this one are.
+            // Changes of the paths to the others are not reported, those of this one are.
             try await lab.host.ip("link set up1 down")
             try await lab.host.ip("link set up1 up")
             try await until("up1 is up") { try await lab.host.ip("link show up1").contains("state UP") }
@@ -64,7 +64,7 @@ extension EndToEnd.Addresses {
         }
     }
 
-    @Test func `when one family leads nowhere, the other one is used`() async throws {
+    @Test func `the other family is used when one leads nowhere`() async throws {
         try await withLab { lab, daemon in
             try await lab.addIPv6()
             let server = try await LabServer(lab)
@@ -84,7 +84,7 @@ extension EndToEnd.Addresses {
         }
     }
 
-    @Test func `when the family in use is lost for good, the other one is used`() async throws {
+    @Test func `the other family is used when the one in use is lost for good`() async throws {
         try await withLab { lab, daemon in
             try await lab.addIPv6()
             let server = try await LabServer(lab)
@@ -109,7 +109,7 @@ extension EndToEnd.Addresses {
         }
     }
 
-    @Test func `maybe: a family that comes while a session waits is tried early`() async throws {
+    @Test func `maybe: a family that appears while a session waits is tried early`() async throws {
         try await withLab { lab, daemon in
             try await lab.addIPv6(isOnHost: false)
             let server = try await LabServer(lab)
@@ -155,7 +155,7 @@ extension EndToEnd.Addresses {
         }
     }
 
-    @Test func `maybe: a default route that moves is worth an early attempt while the name does not resolve`()
+    @Test func `maybe: a default route that moves causes an early attempt while the name does not resolve`()
         async throws
     {
         try await withLab { lab, daemon in
@@ -176,7 +176,7 @@ extension EndToEnd.Addresses {
         }
     }
 
-    @Test func `maybe: another configuration of the resolver is worth an early attempt`() async throws {
+    @Test func `maybe: a changed resolver configuration causes an early attempt`() async throws {
         try await withLab { lab, daemon in
             let server = try await LabServer(lab)
             try await server.start()
@@ -187,7 +187,7 @@ extension EndToEnd.Addresses {
             let events = try await daemon.events()
             try await events.until("waiting for the name") { $0.phase == .waiting && $0.reason?.code == "dns-failed" }
             try lab.host.hosts("\(Lab.serverAddress) \(Self.name)")
-            // The same contents written again, as when a lease is renewed, are no news.
+            // The same contents written again, as when a lease is renewed, are not reported.
             try lab.host.resolver("nameserver \(Lab.serverAddress)")
             try lab.host.resolver("nameserver \(Lab.serverAddress)", "search test")
             let told = try await events.until("told that the name may resolve now") { $0.event == .pathChanged }
@@ -202,7 +202,7 @@ extension EndToEnd.Addresses {
         }
     }
 
-    @Test func `a name that leads elsewhere in another network is followed there`() async throws {
+    @Test func `a name with another address in another network is followed there`() async throws {
         try await withLab { lab, daemon in
             try await lab.addIPv6(isOnHost: false)
             let server = try await LabServer(lab)

@@ -43,7 +43,7 @@ extension EndToEnd {
         }
     }
 
-    @Test func `a session for one interface uses it although the default route is another's`() async throws {
+    @Test func `a session for one interface uses it even if the default route uses another`() async throws {
         try await withLab { lab, daemon in
             let server = try await LabServer(lab)
             try await server.start()

@@ -85,7 +85,7 @@ extension EndToEnd {
         }
     }
 
-    @Test func `the client for Go is as its tools want it, and needs nothing but them`() async throws {
+    @Test func `the client for Go passes its tools, and has no dependencies`() async throws {
         try await Lab.run { lab in
             #expect(try await ClientLanguage.go("vet", "./...", in: lab).isEmpty)
             #expect(try await ClientLanguage.go("list", "-m", "all", in: lab) == "holdfast\n")

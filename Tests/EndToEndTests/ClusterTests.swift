@@ -9,7 +9,7 @@ extension EndToEnd.Servers {
     ///     HOST ──── ROUTER ──┬── SERVER   first node   10.77.9.1
     ///                        └── BACKUP   second node  10.77.8.1
     @Test(.enabled(if: LabEjabberd.isInstalled || LabRequirements.isAllRequired))
-    func `a session whose node of a cluster is killed is soon at another one, and nothing accepted is lost`()
+    func `a session whose cluster node is killed is soon at another, and no accepted message is lost`()
         async throws
     {
         try await withLab { lab, daemon in

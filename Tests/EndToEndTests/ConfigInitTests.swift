@@ -36,7 +36,7 @@ extension EndToEnd {
         }
     }
 
-    @Test func `config init writes what the server lets in, and a reload connects it`() async throws {
+    @Test func `config init writes a session that the server accepts, and a reload connects it`() async throws {
         try await withLab { lab, daemon in
             let server = try await LabServer(lab)
             try await server.start()
@@ -63,7 +63,7 @@ extension EndToEnd {
         }
     }
 
-    @Test func `one command asks for the password, tries the server, and ends when the session is connected`()
+    @Test func `one command asks for the password, checks the server, and ends when the session is connected`()
         async throws
     {
         try await withLab { lab, daemon in
@@ -106,7 +106,7 @@ extension EndToEnd {
         }
     }
 
-    @Test func `config init writes nothing that is wrong or that the server refuses`() async throws {
+    @Test func `config init writes no session that is wrong or that the server refuses`() async throws {
         try await withLab { lab, daemon in
             var options = LabServer.Options()
             options.users = ["edge-42": "right"]
@@ -158,7 +158,7 @@ extension EndToEnd {
         }
     }
 
-    @Test func `config init says what it could not try, and leaves nothing on a full disk`() async throws {
+    @Test func `config init says what it could not check, and leaves nothing on a full disk`() async throws {
         try await withLab { lab, daemon in
             let beginning = try Beginning(lab, daemon)
             let made = try await beginning.begin("main")
@@ -180,7 +180,7 @@ extension EndToEnd {
         }
     }
 
-    @Test func `a file as long as a message may be is published, and a longer one says so`() async throws {
+    @Test func `a file of the maximum length is published, and a longer one is refused`() async throws {
         try await withLab { lab, daemon in
             let server = try await LabServer(lab)
             try await server.start()

@@ -71,7 +71,7 @@ extension EndToEnd {
         }
     }
 
-    @Test func `a stream reaches a durable consumer whole though daemon and program are killed`() async throws {
+    @Test func `a stream reaches a durable consumer whole even if daemon and program are killed`() async throws {
         try await withStream { lab, daemon, source in
             let worker = Worker()
             var client = HoldfastClient(socket: daemon.socket)
@@ -145,7 +145,7 @@ extension EndToEnd {
     }
 
     /// mosquitto sends a message once per subscription.
-    @Test func `overlapping filters make no message come twice`() async throws {
+    @Test func `overlapping filters do not duplicate a message`() async throws {
         try await withStream { lab, daemon, _ in
             var workers: [(worker: Worker, task: Task<Void, any Error>)] = []
             for filter in ["stream/#", "stream/+", "stream/2"] {
@@ -169,7 +169,7 @@ extension EndToEnd {
         }
     }
 
-    @Test func `holdfastctl prints every message of a consumer once acknowledged, also over kills`() async throws {
+    @Test func `holdfastctl prints every message of a consumer once, even over kills`() async throws {
         try await withStream { lab, daemon, source in
             let words = [
                 "\(DaemonProcess.programs)/holdfastctl", "subscribe", "main", "stream/2", "--qos", "2", "--consumer",
@@ -203,7 +203,7 @@ extension EndToEnd {
             let expected = Set((0..<(await source.count)).map { "stream/2 \($0)" })
             try await until("everything is printed") { Set(printed + lines()).isSuperset(of: expected) }
             printed += lines()
-            // What was printed but not acknowledged when a printer was killed comes again: at most a window of it.
+            // Messages printed but not acknowledged when a printer was killed come again: at most a window of them.
             #expect(printed.count <= expected.count + 3 * 1024)
             let ending = try await daemon.ctl("unsubscribe", "main", "ctl")
             #expect(ending.ending == .exited(0), "\(ending.errors)")

@@ -17,7 +17,7 @@ extension EndToEnd {
         }
     }
 
-    @Test func `a wrong key breaks its session only, at start and at reload`() async throws {
+    @Test func `a wrong key breaks only its own session, at start and at reload`() async throws {
         try await withLab { lab, daemon in
             let server = try await LabServer(lab)
             try await server.start()
@@ -61,7 +61,7 @@ extension EndToEnd {
         }
     }
 
-    @Test func `rubbish on the socket is answered with errors and harms nobody`() async throws {
+    @Test func `rubbish on the socket is answered with errors and does no harm`() async throws {
         try await withLab { lab, daemon in
             let server = try await LabServer(lab)
             try await server.start()
@@ -116,7 +116,7 @@ extension EndToEnd {
         }
     }
 
-    @Test func `programs that never read neither make the daemon large nor others wait for ever`() async throws {
+    @Test func `programs that never read neither fill the daemon's memory nor block others`() async throws {
         try await withLab { lab, daemon in
             let server = try await LabServer(lab)
             try await server.start()
@@ -151,7 +151,7 @@ extension EndToEnd {
         }
     }
 
-    @Test func `holdfastctl tells scripts by its exit code what happened`() async throws {
+    @Test func `holdfastctl has an exit code for each outcome`() async throws {
         try await withLab { lab, daemon in
             let server = try await LabServer(lab)
             try await server.start()

@@ -8,7 +8,8 @@ import Testing
 
 extension EndToEnd {
     /// Prints how long it took, but only asserts why the session was lost.
-    @Test func `a network that goes silent is noticed by what is sent, long before the heartbeat`() async throws {
+    @Test func `a network that goes silent is noticed by unacknowledged data, long before the heartbeat`() async throws
+    {
         try await withLab { lab, daemon in
             let server = try await LabServer(lab)
             try await server.start()
@@ -58,7 +59,7 @@ extension EndToEnd {
         }
     }
 
-    @Test func `a link whose queue fills up is not taken for a dead one`() async throws {
+    @Test func `a link whose queue fills up is not taken for dead`() async throws {
         try await withLab { lab, daemon in
             let server = try await LabServer(lab)
             try await server.start()
@@ -81,7 +82,7 @@ extension EndToEnd {
         }
     }
 
-    @Test func `a server that has stopped is left to the heartbeat`() async throws {
+    @Test func `a stopped server is left to the heartbeat`() async throws {
         try await withLab { lab, daemon in
             let server = try await LabServer(lab)
             try await server.start()

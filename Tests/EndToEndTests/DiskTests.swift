@@ -33,7 +33,7 @@ private struct SmallStateDirectory {
 }
 
 extension EndToEnd {
-    @Test func `a full disk refuses new messages with a clear error, and nothing else, until it has room again`()
+    @Test func `a full disk refuses only new messages, with a clear error, until it has room again`()
         async throws
     {
         try await withLab { lab, daemon in
@@ -97,7 +97,7 @@ extension EndToEnd {
         }
     }
 
-    @Test func `a state directory that is read-only is told clearly`() async throws {
+    @Test func `a read-only state directory is reported clearly`() async throws {
         try await withLab { lab, daemon in
             let disk = try SmallStateDirectory(daemon, size: "8m")
             defer { disk.unmount() }
@@ -140,7 +140,7 @@ extension EndToEnd {
         }
     }
 
-    @Test func `a database that is damaged in the middle gives up what can be read of it`() async throws {
+    @Test func `a database damaged in the middle keeps its readable rows`() async throws {
         try await withLab { lab, daemon in
             try daemon.session(top: "autoconnect = false")
             try await daemon.start()
@@ -187,7 +187,7 @@ extension EndToEnd {
         }
     }
 
-    @Test func `while another process has locked the database messages are refused in time, and those accepted arrive`()
+    @Test func `a locked database refuses messages in time, and the accepted ones arrive`()
         async throws
     {
         try await withLab { lab, daemon in

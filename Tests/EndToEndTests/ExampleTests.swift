@@ -9,8 +9,7 @@ extension EndToEnd {
     /// Line-buffered, because it writes to a file that is read while it runs.
     private static let example = ["stdbuf", "-oL", "\(DaemonProcess.programs)/mqtt-client"]
 
-    @Test func `the example of the module MQTT waits for a real server, and gets back what it published`() async throws
-    {
+    @Test func `the example of the module MQTT waits for a real server, and receives what it published`() async throws {
         try await withLab { lab, _ in
             let program = try await lab.start(
                 "mqtt-client", Self.example + ["127.0.0.1", "1883", "100"], in: lab.server)
@@ -27,7 +26,7 @@ extension EndToEnd {
         }
     }
 
-    @Test func `the example of the module MQTT goes on where it was when the model server drops it`() async throws {
+    @Test func `the example of the module MQTT continues after the model server drops it`() async throws {
         let server = LoopbackServer(eventLoop: MultiThreadedEventLoopGroup.singleton.next())
         try await server.start()
         await server.set { $0.answersMessages = false }
@@ -47,7 +46,7 @@ extension EndToEnd {
         try await server.stop()
     }
 
-    @Test func `what the article shows is the example`() throws {
+    @Test func `the article shows the example`() throws {
         let root = URL(fileURLWithPath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
             .deletingLastPathComponent()
         let article = try String(

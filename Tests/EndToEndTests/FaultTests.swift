@@ -8,7 +8,7 @@ import Testing
 // them.
 
 extension EndToEnd {
-    @Test func `a connection that is reset is replaced at once, and what was on its way arrives`() async throws {
+    @Test func `a connection that is reset is replaced at once, and messages in flight arrive`() async throws {
         try await withLab { lab, daemon in
             let server = try await LabServer(lab)
             try await server.start()
@@ -56,7 +56,7 @@ extension EndToEnd {
         }
     }
 
-    @Test func `a token is replaced before it ends, and nothing is lost by that`() async throws {
+    @Test func `a token is replaced before it expires, and no message is lost`() async throws {
         try await withLab { lab, daemon in
             // A server that takes any token.
             let server = try await LabServer(lab)
@@ -76,7 +76,7 @@ extension EndToEnd {
         }
     }
 
-    @Test func `a token that has ended is refused, and the next one is fetched at once`() async throws {
+    @Test func `a token that has expired is refused, and the next one is fetched at once`() async throws {
         try await withLab { lab, daemon in
             var options = LabServer.Options()
             options.users = ["main": "one"]
@@ -103,7 +103,7 @@ extension EndToEnd {
     /// Only the wall clock changes: the kernel's own notice of that cannot be caused without setting this machine's
     /// clock.
     @Test(.disabled(if: LabFakeClock.isInTheWay, "libfaketime does not go with a sanitizer"), arguments: [8760, -8760])
-    func `a wall clock that is set by a year interrupts nothing, and no message is too old by that`(
+    func `a wall clock that is set by a year interrupts nothing, and makes no message too old`(
         hours: Int
     ) async throws {
         try await withLab { lab, daemon in
@@ -138,7 +138,7 @@ extension EndToEnd {
         }
     }
 
-    @Test func `three thousand topics go out and come in, each in its place`() async throws {
+    @Test func `three thousand topics are sent and received, each in order`() async throws {
         try await withLab { lab, daemon in
             var options = LabServer.Options()
             options.isPersistent = false
@@ -183,7 +183,7 @@ extension EndToEnd {
 
     /// 64 KiB, and as much as fits into a line of 1 MiB to the control socket.
     @Test(arguments: [64 << 10, (1 << 20) - 512])
-    func `large payloads arrive whole and once in both directions, though the connection is cut in the middle`(
+    func `large payloads arrive whole and once in both directions, even if the connection is cut`(
         size: Int
     ) async throws {
         try await withLab { lab, daemon in
@@ -241,7 +241,7 @@ extension EndToEnd {
         }
     }
 
-    @Test func `a program that never reads costs others nothing, and the daemon little memory`() async throws {
+    @Test func `a program that never reads does not slow others, and costs little memory`() async throws {
         try await withLab { lab, daemon in
             var options = LabServer.Options()
             options.isPersistent = false

@@ -11,7 +11,7 @@ extension EndToEnd {
     }
 
     @Test(arguments: ["5", "3.1.1"])
-    func `a stream goes on over the other uplink, nothing is lost or doubled, and the outage is the take-over`(
+    func `a stream goes on over the other uplink without loss or duplicates, with a short outage`(
         version: String
     ) async throws {
         try await withLab { lab, daemon in
@@ -116,7 +116,7 @@ extension EndToEnd {
         }
     }
 
-    @Test func `an old connection that the new uplink does not carry is left within two seconds`() async throws {
+    @Test func `an old connection that the new uplink does not carry is replaced within two seconds`() async throws {
         try await withLab { lab, daemon in
             let server = try await LabServer(lab)
             try await server.start()
@@ -139,7 +139,7 @@ extension EndToEnd {
         }
     }
 
-    @Test func `others in the room see nothing of it, and a disconnect right after it is one`() async throws {
+    @Test func `other participants do not notice a hand-over, and a disconnect right after it works`() async throws {
         try await withLab { lab, daemon in
             let server = try await LabServer(lab)
             try await server.start()

@@ -133,7 +133,7 @@ extension EndToEnd.Identity {
     ///
     /// One loss at a time: mosquitto 2.0.11 holds a will back while a later one with the same delay waits.
     @Test(arguments: Loss.allCases, ServerCase.here)
-    func `the others learn of a loss within the presence timeout, whether the server notices it at once or not`(
+    func `a loss is seen within the presence timeout, whether the server notices it at once or not`(
         _ loss: Loss, at server: ServerCase
     ) async throws {
         try await withLab { lab, daemon in

@@ -98,7 +98,7 @@ extension EndToEnd {
             }
         }
 
-        @Test func `the image runs without systemd, and what it accepted outlives its containers`() async throws {
+        @Test func `the image runs without systemd, and accepted messages outlive its containers`() async throws {
             try await withImage { lab, server, image in
                 let far = try await LabSubscriber(
                     LabClient(lab, login: LabLogin(user: "edge-42", password: "sesame")), filter: "plant/#")

@@ -36,7 +36,7 @@ extension EndToEnd.Kills {
     /// Inbound: a durable consumer gets every number, in order, and each of QoS 2 under one id. While only the daemon
     /// is killed, none is missing and none is collected twice. When this server is killed, it forgets what it was told,
     /// so for everything after that only the consumer's own promises are checked.
-    @Test func `streams in both directions lose nothing and repeat nothing when daemon and server are killed`()
+    @Test func `streams in both directions lose and repeat nothing when daemon and server are killed`()
         async throws
     {
         let plan = KillPlan()

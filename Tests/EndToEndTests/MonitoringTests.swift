@@ -57,7 +57,7 @@ extension EndToEnd {
         }
     }
 
-    @Test func `the alert rules tell what their tests say`() async throws {
+    @Test func `the alert rules pass their tests`() async throws {
         try await withLab { lab, _ in
             for words in [["check", "rules", "alerts.yml"], ["test", "rules", "alerts.test.yml"]] {
                 let result = try await lab.finish(

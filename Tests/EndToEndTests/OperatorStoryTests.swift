@@ -4,11 +4,11 @@ import Glibc
 import Support
 import Testing
 
-/// What goes wrong when somebody sets up a session, with the screens in Documentation/Troubleshooting.md: each one is
+/// What goes wrong when a session is set up, with the screens in Documentation/Troubleshooting.md: each one is
 /// produced in a terminal and compared with the page. `HOLDFAST_WRITE_SCREENS=1` writes them into the page instead.
 extension EndToEnd {
     @Test(arguments: OperatorStory.all)
-    func `the screen says what to do`(_ story: OperatorStory) async throws {
+    func `a story's screen says what to do`(_ story: OperatorStory) async throws {
         try await withLab { lab, daemon in
             try lab.host.hosts("127.0.0.1 localhost", "\(Lab.serverAddress) broker.example")
             try lab.host.resolver("nameserver \(Lab.serverAddress)", "options timeout:1 attempts:1")
@@ -33,7 +33,7 @@ extension EndToEnd {
         }
     }
 
-    @Test func `a file is edited and checked`() async throws {
+    @Test func `config edit checks the edited file`() async throws {
         try await withLab { lab, daemon in
             try daemon.session()
             let file = "\(daemon.configuration)/sessions.d/main.toml"
@@ -65,7 +65,7 @@ extension EndToEnd {
         }
     }
 
-    @Test func `the page has the stories that are tried, and no others`() throws {
+    @Test func `the page has exactly the stories that are tested`() throws {
         #expect(OperatorStory.all.count >= 20)
         #expect(try StoryPage.titles() == OperatorStory.all.map(\.title))
     }

@@ -26,7 +26,7 @@ extension EndToEnd {
         }
     }
 
-    @Test func `without a network no attempt is made, and with the network one is enough`() async throws {
+    @Test func `no attempt is made without a network, and one is enough with it`() async throws {
         try await withLab { lab, daemon in
             let server = try await LabServer(lab)
             try await server.start()
@@ -100,7 +100,7 @@ extension EndToEnd {
         }
     }
 
-    @Test func `a disconnect during an outage wins, also over a restart of the daemon`() async throws {
+    @Test func `a disconnect during an outage wins, even over a restart of the daemon`() async throws {
         try await withLab { lab, daemon in
             let server = try await LabServer(lab)
             try await server.start()
@@ -113,7 +113,7 @@ extension EndToEnd {
             #expect(try await daemon.disconnect() == .disconnected)
             try await server.start()
 
-            // Killed right after the answer: what was answered must be true.
+            // Killed right after the answer, which must still be true.
             try await daemon.kill()
             try await daemon.start()
             var status = try await daemon.status()
@@ -139,7 +139,7 @@ extension EndToEnd {
             try daemon.session(heartbeat: "20s")
             try await daemon.start()
             try await daemon.events().until(.connected)
-            // What is published is not acknowledged, and a disconnect waits for it for a while.
+            // The message is not acknowledged, and a disconnect waits for that for a while.
             try await lab.breakNetwork()
             try await daemon.publish("1", to: "goodbye")
             #expect(try await daemon.disconnect() == .disconnecting)

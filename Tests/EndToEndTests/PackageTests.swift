@@ -86,7 +86,7 @@ extension EndToEnd {
             }
         }
 
-        @Test func `programs that publish all the time lose nothing to an upgrade, a downgrade and a removal`()
+        @Test func `programs that keep publishing lose nothing to an upgrade, a downgrade and a removal`()
             async throws
         {
             try await withDebian { container in
@@ -131,7 +131,7 @@ extension EndToEnd {
                 let errors = try await container.finish("cat", "/tmp/errors").output
                 #expect(!errors.contains("is not running"), "the socket was there all the time: \(errors)")
 
-                // Messages that nobody has taken yet survive the package.
+                // Messages that no program has taken yet survive the package.
                 try await container.run("systemctl", "stop", "mosquitto")
                 try await someMore()
                 try container.write("/tmp/over", "")
@@ -149,7 +149,7 @@ extension EndToEnd {
 
         // MARK: From the version before
 
-        @Test func `what the first version left on disk is taken up by this one`() async throws {
+        @Test func `files of the first version are taken over by this one`() async throws {
             try await withDebian { container in
                 try await install("this.deb", container)
                 try await container.run("systemctl", "stop", "holdfast.socket", "holdfast")
@@ -185,7 +185,7 @@ extension EndToEnd {
 
         // MARK: With apt
 
-        @Test func `apt installs it from a signed repository, and refuses one that somebody changed`() async throws {
+        @Test func `apt installs the package from a signed repository, and refuses a changed one`() async throws {
             try await withDebian { container in
                 let repository = "\(container.directory)/repository"
                 try await DebianPackage.makeRepository(of: Self.folder, in: repository)
@@ -239,7 +239,7 @@ extension EndToEnd {
             }
         }
 
-        @Test func `a unit that needs connected sessions at its start waits for them`() async throws {
+        @Test func `a unit that needs connected sessions waits for them`() async throws {
             try await withDebian { container in
                 try await install("this.deb", container)
                 try container.write("/etc/holdfast/sessions.d/main.toml", Self.session)

@@ -44,7 +44,7 @@ extension EndToEnd.Paths {
 
     // MARK: The rows
 
-    @Test func `none: five hundred containers that come and go are no news`() async throws {
+    @Test func `none: five hundred containers that come and go are not reported`() async throws {
         try await withQuietSession { lab, daemon, server, events in
             let (before, log) = (try await daemon.status(), await daemon.log)
             // As for 500 containers: a pair of interfaces each, with an address at one end, set up and removed.
@@ -72,7 +72,7 @@ extension EndToEnd.Paths {
     }
 
     @Test(arguments: LabFamily.allCases)
-    func `moved, source kept: the server is asked, and the connection is not dropped unless it does not answer`(
+    func `moved, source kept: the connection is probed, and left only for the new path`(
         _ family: LabFamily
     ) async throws {
         try await withQuietSession(family) { lab, daemon, server, events in
@@ -105,7 +105,7 @@ extension EndToEnd.Paths {
     }
 
     @Test(arguments: LabFamily.allCases)
-    func `moved, source gone later: the connection is dropped then, and what was being set up is the one attempt`(
+    func `moved, source gone later: the connection is dropped then, and the one being set up takes over`(
         _ family: LabFamily
     ) async throws {
         try await withQuietSession(family, dial: "60s") { lab, daemon, server, events in
@@ -222,7 +222,8 @@ extension EndToEnd.Paths {
 
     // MARK: More news than the kernel can deliver
 
-    @Test func `two thousand routes at once overrun the socket, and a change among them is noticed`() async throws {
+    @Test func `two thousand routes at once overrun the socket, and a change among them is still noticed`() async throws
+    {
         try await withQuietSession { lab, daemon, server, events in
             await daemon.pause()
             // 1 MiB of news may wait to be read; whatever comes after that is lost.

@@ -14,7 +14,7 @@ extension EndToEnd {
             .map { "\($0.topic) \($0.state.rawValue)" }
     }
 
-    @Test func `publications are untouched by a quick reconnect, come back after a full one, and go with a removal`()
+    @Test func `publications survive a quick reconnect, are restored after a full one, and cleared by a removal`()
         async throws
     {
         try await withLab { lab, daemon in

@@ -54,8 +54,7 @@ extension EndToEnd {
         }
     }
 
-    @Test func `an interrupted publish that waits for the server says what is delivered and what is not`() async throws
-    {
+    @Test func `an interrupted publish that waits for delivery says what is delivered and what is not`() async throws {
         try await withLab { lab, daemon in
             let server = try await LabServer(lab)
             try await server.start()
@@ -77,7 +76,7 @@ extension EndToEnd {
         }
     }
 
-    @Test func `a publish of lines that takes long shows on a terminal how far it is`() async throws {
+    @Test func `a long publish of lines shows its progress on a terminal`() async throws {
         try await withLab { lab, daemon in
             try daemon.session()
             try await daemon.start()
@@ -105,7 +104,7 @@ extension EndToEnd {
         }
     }
 
-    @Test func `a list has the sessions of one state, and colour where it is wanted`() async throws {
+    @Test func `a list can show the sessions of one state, and status can be coloured`() async throws {
         try await withLab { lab, daemon in
             for name in ["gw-1", "gw-2"] { try daemon.session(name) }
             try await daemon.start()
@@ -118,7 +117,7 @@ extension EndToEnd {
         }
     }
 
-    @Test func `a publish of lines says how far it came when the daemon ends`() async throws {
+    @Test func `a publish of lines says how far it got when the daemon ends`() async throws {
         try await withLab { lab, daemon in
             try daemon.session()
             try await daemon.start()

@@ -4,7 +4,7 @@ import Support
 import Testing
 
 extension EndToEnd {
-    @Test func `a rejected password ends all attempts until a person connects again`() async throws {
+    @Test func `a rejected password ends all attempts until connect by hand`() async throws {
         try await withLab { lab, daemon in
             var options = LabServer.Options()
             options.users = ["main": "right"]
@@ -105,7 +105,7 @@ extension EndToEnd {
         }
     }
 
-    @Test func `a second daemon is refused, and the first one does not notice`() async throws {
+    @Test func `a second daemon is refused, and the first is not disturbed`() async throws {
         try await withLab { lab, daemon in
             let server = try await LabServer(lab)
             try await server.start()

@@ -35,7 +35,7 @@ extension EndToEnd {
         try await daemon.call(RoomParticipantsMethod.self, .init(session: "main")).participants.map(\.user)
     }
 
-    @Test func `a short outage of a participant is invisible, a long one is seen, and leaving is seen at once`()
+    @Test func `a participant's short outage is invisible, a long one is seen, and leaving is seen at once`()
         async throws
     {
         try await withLab { lab, ann in
@@ -78,7 +78,7 @@ extension EndToEnd {
         }
     }
 
-    @Test func `with MQTT 3.1.1 every outage of a participant is seen, and every return`() async throws {
+    @Test func `a participant with MQTT 3.1.1 is seen at every outage, and at every return`() async throws {
         try await withLab { lab, ann in
             let server = try await LabServer(lab)
             try await server.start()
@@ -99,7 +99,7 @@ extension EndToEnd {
     }
 
     @Test(arguments: ["5", "3.1.1"])
-    func `of two devices with one identity the newest wins, and the other does not fight back`(
+    func `two devices with one identity do not fight, and the newest wins`(
         _ version: String
     ) async throws {
         try await withLab { lab, old in
@@ -128,7 +128,7 @@ extension EndToEnd {
         }
     }
 
-    @Test func `with yield, too, the device that is taken over is displaced`() async throws {
+    @Test func `a device with yield that is taken over is displaced`() async throws {
         try await withLab { lab, first in
             let server = try await LabServer(lab)
             try await server.start()

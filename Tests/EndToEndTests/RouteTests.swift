@@ -27,7 +27,7 @@ extension EndToEnd {
         }
     }
 
-    @Test func `an uplink that goes down with another at hand is replaced by that`() async throws {
+    @Test func `an uplink that goes down is replaced by another`() async throws {
         try await withLab { lab, daemon in
             let server = try await LabServer(lab)
             try await server.start()
@@ -46,7 +46,7 @@ extension EndToEnd {
         }
     }
 
-    @Test func `when a link comes back no SYN precedes the route`() async throws {
+    @Test func `no SYN precedes the route when a link comes back`() async throws {
         try await withLab { lab, daemon in
             let server = try await LabServer(lab)
             try await server.start()

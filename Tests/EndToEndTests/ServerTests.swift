@@ -88,7 +88,7 @@ extension EndToEnd {
 extension EndToEnd.Servers {
     /// The cases share one server: some take seconds to start.
     @Test(arguments: ServerCase.here)
-    func `a session does with every make of server what it is for`(at server: ServerCase) async throws {
+    func `a session works with every make of server`(at server: ServerCase) async throws {
         try await withLab { lab, daemon in
             let cases = try await ServerCases(server, lab, daemon)
             try await cases.connect()

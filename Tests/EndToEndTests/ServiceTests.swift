@@ -208,7 +208,8 @@ extension EndToEnd {
             }
         }
 
-        @Test func `a daemon that is killed is back by itself, with everything that it had accepted`() async throws {
+        @Test func `a daemon that is killed comes back on its own, with everything that it had accepted`() async throws
+        {
             try await withService { container in
                 let subscriber = try await subscriber(container)
                 try await container.run("systemctl", "stop", "mosquitto")
@@ -243,7 +244,7 @@ extension EndToEnd {
 
         /// The server accepts the connection and then says nothing: messages are in flight, and no acknowledgement
         /// comes.
-        @Test func `stopping while messages are in flight ends in time, and what is installed then goes on with them`()
+        @Test func `stopping while messages are in flight ends in time, and the next version goes on with them`()
             async throws
         {
             try await withService { container in
@@ -265,7 +266,7 @@ extension EndToEnd {
             }
         }
 
-        @Test func `a restart while programs publish loses nothing that was accepted`() async throws {
+        @Test func `a restart while programs publish loses no accepted message`() async throws {
             try await withService { container in
                 let subscriber = try await subscriber(container)
                 // A program that repeats each message until it is accepted.
@@ -283,7 +284,7 @@ extension EndToEnd {
             }
         }
 
-        @Test func `systemd holds the control socket, for those who come too early`() async throws {
+        @Test func `systemd holds the control socket for programs that come early`() async throws {
             try await withService { container in
                 try await container.run("systemctl", "stop", "holdfast")
                 try await container.run("holdfastctl", "wait", "main", "--timeout", "3min")
@@ -315,7 +316,7 @@ extension EndToEnd {
 
         // MARK: People
 
-        @Test func `who may do what at the socket is decided by two groups`() async throws {
+        @Test func `two groups decide who may do what at the socket`() async throws {
             try await withService { container in
                 try await container.run("useradd", "alice")
                 func alice(_ words: String) async throws -> (ending: LabProcess.Ending, output: String, errors: String)
@@ -357,7 +358,7 @@ extension EndToEnd {
             }
         }
 
-        @Test func `a secret that systemd keeps is used, and one that is wrong is told`() async throws {
+        @Test func `a secret that systemd keeps is used, and a wrong one is reported`() async throws {
             let session = """
                 endpoints = ["mqtt://localhost:1883"]
                 user = "edge-42"

@@ -76,7 +76,7 @@ actor SoakStreams {
                 return outbox.queued == 0 && outbox.inFlight == 0
             }
         }
-        // What is sent last arrives last.
+        // The last message sent arrives last.
         for qos in [QoS.atLeastOnce, .exactlyOnce] {
             let last = "\(topics("in"))/\(qos.rawValue)/\(Self.last)"
             try await until("\(last) is published") {
@@ -91,7 +91,7 @@ actor SoakStreams {
         }
     }
 
-    /// Compares what was accepted with what has arrived. The whole log has been read by then.
+    /// Compares the accepted messages with those that arrived. The whole log has been read by then.
     ///
     /// - Parameter isForgetful: whether the server may have lost what it had acknowledged. If so, of the messages to
     ///   the session only those count that the session has acknowledged.

@@ -15,7 +15,7 @@ extension EndToEnd.Soak {
     ///
     /// In every second round the server may forget what it was told. In every round, the server must have acknowledged
     /// everything that was accepted of a session's messages, which its log shows.
-    @Test func `nothing is lost, doubled or out of order, whatever happens`() async throws {
+    @Test func `no message is lost, doubled or out of order, whatever happens`() async throws {
         let plan = SoakPlan()
         try await withLab { lab, daemon in
             var soak = Soak(plan, try await SoakWorld(lab, daemon))

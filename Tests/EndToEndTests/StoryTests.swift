@@ -51,7 +51,7 @@ extension EndToEnd {
         }
     }
 
-    @Test func `Agora: a loss is called lost after a while, once, while attempts go on`() async throws {
+    @Test func `Agora: an outage is reported lost once, after a while, while attempts go on`() async throws {
         try await withLab { lab, daemon in
             let server = try await LabServer(lab)
             try await server.start()

@@ -4,7 +4,7 @@ import Support
 import Testing
 
 extension EndToEnd {
-    @Test func `nothing that was accepted is lost when the daemon is killed in mid-stream, again and again`()
+    @Test func `no accepted message is lost when the daemon is killed in mid-stream, again and again`()
         async throws
     {
         try await withLab { lab, daemon in
@@ -45,7 +45,7 @@ extension EndToEnd {
             let once = numbers(arrived, "stream/2")
             #expect(Set(once).count == once.count, "a number came twice with QoS 2")
             #expect(once == once.sorted(), "with QoS 2 not in order")
-            // What is sent again may come twice with QoS 1; each number's first arrival is in order.
+            // Messages sent again may arrive twice with QoS 1; each number's first arrival is in order.
             var seen: Set<Int> = []
             let first = numbers(arrived, "stream/1").filter { seen.insert($0).inserted }
             #expect(first == first.sorted(), "with QoS 1 not in order")
@@ -53,7 +53,7 @@ extension EndToEnd {
         }
     }
 
-    @Test func `what is published offline arrives in order when the network is back`() async throws {
+    @Test func `messages published offline arrive in order when the network is back`() async throws {
         try await withLab { lab, daemon in
             let server = try await LabServer(lab)
             try await server.start()

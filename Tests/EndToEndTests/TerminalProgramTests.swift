@@ -7,7 +7,7 @@ import Testing
 
 /// The programs that people use, with a real daemon, in a real terminal (tmux).
 extension EndToEnd {
-    @Test func `top shows the sessions in a real terminal, and its keys do what they say`() async throws {
+    @Test func `top shows the sessions in a real terminal, and its keys work`() async throws {
         try await withLab { lab, daemon in
             let server = try await LabServer(lab)
             try await server.start()
@@ -41,7 +41,7 @@ extension EndToEnd {
         }
     }
 
-    @Test func `top has something to say in any terminal, and draws again when that has another size`() async throws {
+    @Test func `top fits any terminal, and redraws when its size changes`() async throws {
         try await withLab { lab, daemon in
             let server = try await LabServer(lab)
             try await server.start()

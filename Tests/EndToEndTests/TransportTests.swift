@@ -4,7 +4,7 @@ import Support
 import Testing
 
 extension EndToEnd {
-    @Test func `MQTT over WebSocket is a session like every other, with and without TLS`() async throws {
+    @Test func `a session over WebSocket works like any other, with and without TLS`() async throws {
         try await withLab { lab, daemon in
             let certificates = try await Certificates(lab, name: "broker.lab")
             var options = LabServer.Options()
@@ -58,7 +58,7 @@ extension EndToEnd {
         }
     }
 
-    @Test func `the only way out is a proxy`() async throws {
+    @Test func `a session connects where a proxy is the only way out`() async throws {
         try await withLab { lab, daemon in
             let certificates = try await Certificates(lab, name: "broker.lab")
             var options = LabServer.Options()

@@ -18,7 +18,7 @@ private func errors(file text: String) -> [String] {
     }
 }
 
-// What the forms expect, in their words.
+// The forms that values must have, as errors put them.
 private let text = "a text of at most 65535 bytes without control characters"
 private let room = #"levels of a topic such as "plant/north", none of them empty, without + and #"#
 private let number = "a whole number from 1 to 65535"
@@ -151,7 +151,7 @@ private let duration = #"a duration such as "250ms", "15s" or "20min""#
     }
 
     @Test(arguments: ["joe", "user:", "group:", "uid:", "uid:-1", "uid:+1", "uid:4294967295", "gid:1", "anyone "])
-    func `names nobody`(principal: String) {
+    func `names no user or group`(principal: String) {
         #expect(throws: ConfigurationErrors.self) {
             let text = "access.observe = [\"anyone\", \"\(principal)\"]"
             _ = try DaemonConfiguration(ConfigurationFile(path: "holdfast.toml", text: text))
@@ -168,7 +168,7 @@ private let duration = #"a duration such as "250ms", "15s" or "20min""#
         }
     }
 
-    @Test func `lacks what is required`() {
+    @Test func `lacks required keys`() {
         #expect(
             errors(file: "# nothing\n") == [
                 #"main.toml:1:1: the key "endpoints" is required and missing"#,
@@ -222,7 +222,7 @@ private let duration = #"a duration such as "250ms", "15s" or "20min""#
         #expect(errors("proxy." + text).first == "main.toml:\(expected)")
     }
 
-    @Test func `has the password for a proxy in a place that people see`() {
+    @Test func `has the password for a proxy in its URL`() {
         let found = errors("proxy.url = \"http://joe:hunter2@p:3128\"")
         #expect(found.count == 1)
         #expect(found.first?.contains("set username and password in [proxy] instead") == true)

@@ -110,7 +110,7 @@ private func name(_ text: String) throws -> SessionName { try #require(SessionNa
         #expect(scratch.load().errors == [])
     }
 
-    @Test func `refuses what is not a file, and does not wait for it`() throws {
+    @Test func `refuses anything but a regular file, and does not wait for it`() throws {
         let scratch = try ConfigurationScratch()
         let names = ["fifo", "directory", "link"].map { "\(scratch.path)/sessions.d/\($0).toml" }
         #expect(mkfifo(names[0], 0o600) == 0)
@@ -127,7 +127,7 @@ private func name(_ text: String) throws -> SessionName { try #require(SessionNa
             ])
     }
 
-    @Test func `refuses sessions that would throw each other out, all of them, and no other`() throws {
+    @Test func `refuses all sessions that would displace each other, and no others`() throws {
         let scratch = try ConfigurationScratch()
         try scratch.write(
             "sessions.d/first.toml", "endpoints = [\"mqtt://two.example\", \"mqtts://one.example\"]\nuser = \"u\"\n")
@@ -151,7 +151,7 @@ private func name(_ text: String) throws -> SessionName { try #require(SessionNa
         #expect(try loaded.sessions[name("other-port")]?.get().clientID == "u")
     }
 
-    @Test func `tells a changed session from one that is the same`() throws {
+    @Test func `tells a changed session from an unchanged one`() throws {
         let scratch = try ConfigurationScratch()
         try scratch.write("sessions.d/main.toml", good)
         let before = scratch.load()

@@ -79,7 +79,7 @@ private func content(_ value: String) throws -> String {
         ("a = \"\\", 1, 6), ("a = \"\"\"\\ b\"\"\"", 1, 8), ("\"\"\"a\"\"\" = 1", 1, 1), ("a = [1", 1, 7),
         ("a = [1 2]", 1, 8), ("a = [,]", 1, 6), ("a = {b = 1,}", 1, 12), ("a = {b = 1\n}", 1, 11), ("[a", 1, 3),
         ("[a] b", 1, 5), ("[]", 1, 2), ("[[a]]", 1, 2),
-        // What is there twice.
+        // Keys and tables that occur twice.
         ("a = 1\na = 2", 2, 1), ("[a]\n[a]", 2, 2), ("[a]\nb = 1\n[a.b]", 3, 4), ("a.b = 1\n[a]", 2, 2),
         ("a.b = 1\na = 1", 2, 1), ("a = {b = 1}\na.c = 1", 2, 1), ("a = {b = 1}\n[a.c]", 2, 2),
         ("[a.b]\n[a]\nb.c = 1", 3, 1), ("a = {b = 1, b = 2}", 1, 13), ("a = 1\n\"a\" = 2", 2, 1),
@@ -93,7 +93,7 @@ private func content(_ value: String) throws -> String {
     @Test(arguments: [
         "[a.b]\n[a]\nc = 1", "[a]\nb.c = 1\n[a.b.d]", "\u{FEFF}a = 1", "a.b = 1\na.c = 2", "", "\r\n", "#",
     ])
-    func `accepts what is unusual`(text: String) throws {
+    func `accepts unusual text`(text: String) throws {
         _ = try parse(text)
     }
 
@@ -101,7 +101,7 @@ private func content(_ value: String) throws -> String {
         LongText("a.", 300_000, after: "a = 1"), LongText("[", 300_000, before: "a = "),
         LongText("{a = ", 100_000, before: "a = "), LongText("a.", 300_000, before: "[", after: "a]"),
     ])
-    func `refuses what is nested without end`(text: LongText) {
+    func `refuses endless nesting`(text: LongText) {
         #expect(throws: ConfigurationErrors.self) { _ = try parse(text.text) }
     }
 }

@@ -4,7 +4,7 @@ import Testing
 
 @testable import Configuration
 
-/// What config check finds that loading does not.
+/// Errors that config check finds and loading does not.
 struct ConfigurationReferencesTests {
     private func errors(_ files: [String: String]) throws -> [String] {
         let scratch = try ConfigurationScratch()
@@ -21,7 +21,7 @@ struct ConfigurationReferencesTests {
 
     private let session = "endpoints = [\"mqtts://b.example\"]\nuser = \"u\"\n"
 
-    @Test func `a file that is not there is told, with the line of its key`() throws {
+    @Test func `a missing file is reported, with the line of its key`() throws {
         #expect(
             try errors([
                 "sessions.d/main.toml": session + "password = \"file:FOLDER/none\"\n[tls]\nca = \"FOLDER/ca.pem\"\n"
@@ -31,14 +31,14 @@ struct ConfigurationReferencesTests {
             ])
     }
 
-    @Test func `a secret that everybody can read is told`() throws {
+    @Test func `a secret that everyone can read is reported`() throws {
         #expect(
             try errors(["open": "x", "sessions.d/main.toml": session + "password = \"file:FOLDER/open\"\n"]) == [
                 "main 3:12 FOLDER/open can be read by every user of the host: chmod o-r FOLDER/open"
             ])
     }
 
-    @Test func `unknown users and groups are told`() throws {
+    @Test func `unknown users and groups are reported`() throws {
         #expect(
             try errors([
                 "holdfast.toml":

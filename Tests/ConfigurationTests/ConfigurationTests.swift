@@ -5,7 +5,7 @@ import Vocabulary
 
 @testable import Configuration
 
-/// A session with what is required, and more lines behind it.
+/// A session with the required keys, and more lines after them.
 private func session(_ more: String = "") throws(ConfigurationErrors) -> SessionConfiguration {
     let text = "endpoints = [\"mqtts://broker.example\"]\nuser = \"edge-42\"\n" + more
     return try SessionConfiguration(ConfigurationFile(path: "main.toml", text: text))
@@ -209,7 +209,7 @@ private func leaves(of value: ConfigurationValue) -> Set<String> {
         ("/t $HOME '' x;y", ["/t", "$HOME", "", "x;y"]),
         (#"/t "it's""#, ["/t", "it's"]),
     ])
-    func `a helper command is split at spaces that are not quoted`(command: String, words: [String]) {
+    func `a helper command is split at unquoted spaces`(command: String, words: [String]) {
         #expect(SecretReference("exec:" + command) == .exec(words))
     }
 
@@ -220,12 +220,12 @@ private func leaves(of value: ConfigurationValue) -> Set<String> {
     }
 
     @Test(arguments: ["mqtt://localhost", "mqtt://127.0.0.1", "mqtt://[::1]:1883"])
-    func `a password may go to the host itself unencrypted`(endpoint: String) throws {
+    func `a password may be sent to the host itself unencrypted`(endpoint: String) throws {
         let text = "endpoints = [\"\(endpoint)\"]\nuser = \"u\"\npassword = \"file:/p\""
         #expect(try SessionConfiguration(ConfigurationFile(path: "f", text: text)).password == .file("/p"))
     }
 
-    @Test func `insecure lets a password go anywhere unencrypted`() throws {
+    @Test func `insecure lets a password be sent anywhere unencrypted`() throws {
         let text = "endpoints = [\"mqtt://b.example\"]\nuser = \"u\"\npassword = \"file:/p\"\ninsecure = true"
         #expect(try SessionConfiguration(ConfigurationFile(path: "f", text: text)).insecure)
     }

@@ -50,7 +50,7 @@ struct DocumentedConfigurationTests {
             && lines.allSatisfy { $0.isEmpty || $0.hasPrefix("#") || $0.contains(#/^([a-z][a-z-]* = |\[[a-z]+\]$)/#) }
     }
 
-    /// What is wrong with a piece of the daemon's file, or of a session's, which has the keys that it must have.
+    /// The errors in a part of the daemon's file, or of a session's, to which the required keys are added.
     private static func errors(_ text: String, ofDaemon isOfDaemon: Bool) throws -> [String] {
         let scratch = try ConfigurationScratch()
         if isOfDaemon {
@@ -83,7 +83,7 @@ struct DocumentedConfigurationTests {
         }
     }
 
-    @Test func `what stands in a block is read without an error`() throws {
+    @Test func `a block of a page is read without an error`() throws {
         var count = 0
         for page in Self.pages {
             for block in try Self.blocks(of: page) {
@@ -95,7 +95,7 @@ struct DocumentedConfigurationTests {
         #expect(count >= 5)
     }
 
-    @Test func `a key with a value that a sentence names is one`() throws {
+    @Test func `a key with a value that a sentence names exists`() throws {
         let tables =
             SessionConfiguration.keys.map { (name: $0.name, isOfDaemon: false) }
             + DaemonConfiguration.keys.map { (name: $0.name, isOfDaemon: true) }
@@ -106,7 +106,7 @@ struct DocumentedConfigurationTests {
                 count += 1
                 let key = match.output.key
                 let value = match.output.value.replacing("exec:…", with: "exec:/usr/bin/token")
-                // What some of them need beside them.
+                // The keys that some of them need besides.
                 let others = [("room", "\"plant-7\""), ("password", "\"credential:broker\"")].filter { $0.0 != key }
                     .map { "\($0) = \($1)\n" }.joined()
                 // The same key may stand in several tables: one of them takes it.
@@ -121,7 +121,7 @@ struct DocumentedConfigurationTests {
         #expect(count >= 20)
     }
 
-    @Test func `a table, or a key behind its table, that a sentence names is one`() throws {
+    @Test func `a table, or a key in a table, that a sentence names exists`() throws {
         let names = SessionConfiguration.keys.map(\.name) + DaemonConfiguration.keys.map(\.name)
         var count = 0
         for page in Self.pages {

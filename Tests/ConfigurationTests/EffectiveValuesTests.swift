@@ -14,7 +14,7 @@ import Testing
     }
 
     @Test(arguments: Preset.allCases)
-    func `what is written is read as the same`(preset: Preset) throws {
+    func `a written session is read back the same`(preset: Preset) throws {
         let session = try Self.read(
             """
             endpoints = ["mqtts://broker.example:8883", "wss://[2001:db8::1]:444/mqtt?a=b"]
@@ -34,7 +34,7 @@ import Testing
         #expect(try Self.read(Self.text(session)) == session)
     }
 
-    @Test func `the daemon's own is read as the same`() throws {
+    @Test func `a written daemon configuration is read back the same`() throws {
         var daemon = DaemonConfiguration()
         daemon.access.observe = [.user("a"), .uid(1000), .group("b"), .anyone]
         daemon.metrics.listen = "127.0.0.1:9464"
@@ -42,7 +42,7 @@ import Testing
         #expect(try DaemonConfiguration(ConfigurationFile(path: "f", text: text)) == daemon)
     }
 
-    @Test func `a command's arguments are left out`() throws {
+    @Test func `a command's arguments are omitted`() throws {
         let session = try Self.read(
             "endpoints = [\"mqtts://b.example\"]\nuser = \"u\"\npassword = \"exec:/bin/helper --token hunter2\"")
         #expect(!Self.text(session).contains("hunter2"))

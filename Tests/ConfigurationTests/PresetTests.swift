@@ -10,7 +10,7 @@ private func session(_ more: String = "") throws(ConfigurationErrors) -> Session
 
 /// The section PRESETS of holdfast-session(5).
 @Suite struct `A preset` {
-    @Test func `default is what holds without one`() throws {
+    @Test func `default is the same as no preset`() throws {
         #expect(try session("preset = \"default\"") == session())
     }
 
@@ -67,14 +67,14 @@ private func session(_ more: String = "") throws(ConfigurationErrors) -> Session
         #expect(try session("preset = \"zego\"") == expected)
     }
 
-    @Test func `a key overrides it wherever the preset stands`() throws {
+    @Test func `is overridden by a key wherever it stands`() throws {
         let main = try session("reconnect.give-up-after = \"5min\"\nheartbeat.interval = \"1s\"\npreset = \"zego\"")
         #expect(main.reconnect.giveUpAfter == .seconds(300))
         #expect(main.heartbeat.interval == .seconds(1))
         #expect(main.heartbeat.timeout == .seconds(10))
     }
 
-    @Test func `every value of it can be overridden`() throws {
+    @Test func `can be overridden in every value`() throws {
         let main = try session(
             """
             preset = "livekit"
@@ -135,17 +135,17 @@ private func session(_ more: String = "") throws(ConfigurationErrors) -> Session
     }
 
     @Test(arguments: [Preset.default, .agora, .zego, .nexconn])
-    func `without an answer the waits are the table's, exactly`(preset: Preset) throws {
+    func `has exactly the table's waits without an answer`(preset: Preset) throws {
         #expect(try waits(preset, after: .unreachable, seed: 1) == Self.table)
     }
 
     @Test(arguments: [Reason.Code.unreachable, .serverClosed, .refused, .serverError], UInt64(1)...5)
-    func `nexconn's waits are the table's whoever is the cause`(code: Reason.Code, seed: UInt64) throws {
+    func `nexconn has the table's waits whatever the cause`(code: Reason.Code, seed: UInt64) throws {
         #expect(try waits(.nexconn, after: code, seed: seed) == Self.table)
     }
 
     @Test(arguments: [Preset.default, .agora, .zego], UInt64(1)...5)
-    func `the others are drawn at random when the server is the cause`(preset: Preset, seed: UInt64) throws {
+    func `of default, agora or zego has random waits after a remote cause`(preset: Preset, seed: UInt64) throws {
         let waits = try waits(preset, after: .serverError, seed: seed)
         #expect(waits.count == 12)
         #expect(waits[0] <= .seconds(1))
@@ -154,7 +154,7 @@ private func session(_ more: String = "") throws(ConfigurationErrors) -> Session
     }
 
     @Test(arguments: [Reason.Code.unreachable, .serverError], UInt64(1)...20)
-    func `livekit's waits are its table's and up to a second, ten times`(code: Reason.Code, seed: UInt64) throws {
+    func `livekit has its table's waits plus up to a second, ten times`(code: Reason.Code, seed: UInt64) throws {
         let waits = try waits(.livekit, after: code, seed: seed)
         #expect(waits.count == 10)
         for (wait, entry) in zip(waits, Self.livekit) { #expect((entry...entry + .seconds(1)).contains(wait)) }

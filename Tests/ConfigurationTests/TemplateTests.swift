@@ -25,7 +25,7 @@ import Vocabulary
         return scratch
     }
 
-    @Test func `a template is no session, and each of its instances is one`() throws {
+    @Test func `a template is not a session, but each of its instances is`() throws {
         let loaded = try Self.scratch(Self.template + "\ninstances = [\"edge-1\", \"edge-2\"]").load()
         #expect(loaded.errors == [])
         #expect(loaded.sessions.keys.map(\.description).sorted() == ["gw@edge-1", "gw@edge-2"])
@@ -39,7 +39,7 @@ import Vocabulary
 
     @Test func `a link to the template is an instance`() throws {
         let scratch = try Self.scratch()
-        // As the test's end removes what was written, the link is written first.
+        // The end of the test removes the files written, so the link is written first.
         try scratch.write("sessions.d/gw@edge-7.toml", "")
         #expect(unlink("\(scratch.path)/sessions.d/gw@edge-7.toml") == 0)
         #expect(symlink("gw@.toml", "\(scratch.path)/sessions.d/gw@edge-7.toml") == 0)
@@ -48,7 +48,7 @@ import Vocabulary
         #expect(try Self.session("gw@edge-7", in: loaded).user == "gateway-edge-7")
     }
 
-    @Test func `a file of its own is the more particular`() throws {
+    @Test func `an instance's own file takes precedence`() throws {
         let scratch = try Self.scratch(Self.template + "\ninstances = [\"edge-1\"]")
         try scratch.write("sessions.d/gw@edge-1.toml", "endpoints = [\"mqtts://b.example\"]\nuser = \"own-%i\"\n")
         let loaded = scratch.load()
@@ -56,7 +56,7 @@ import Vocabulary
         #expect(try Self.session("gw@edge-1", in: loaded).user == "own-edge-1")
     }
 
-    @Test func `a mistake in a template is told once, and breaks its instances`() throws {
+    @Test func `a mistake in a template is reported once, and breaks its instances`() throws {
         let loaded = try Self.scratch(Self.template + "\nuesr = 1\ninstances = [\"a\", \"b\"]").load()
         #expect(loaded.errors.map(\.line) == [4])
         #expect(loaded.sessions.count == 2)
@@ -66,7 +66,7 @@ import Vocabulary
     @Test(arguments: [
         "instances = [\"A\"]", "instances = [\"a@b\"]", "instances = [\"\"]", "instances = \"a\"", "uesr = 1",
     ])
-    func `a template is checked also without instances`(_ line: String) throws {
+    func `a template is checked even without instances`(_ line: String) throws {
         let loaded = try Self.scratch(Self.template + "\n" + line).load()
         #expect(loaded.sessions.isEmpty)
         #expect(loaded.errors.map(\.line) == [4])

@@ -39,7 +39,7 @@ import Testing
         #expect(classifier.handle(after) == [])
     }
 
-    @Test func `steps that are too small add up, and naps do not`() {
+    @Test func `small steps add up, and naps do not`() {
         var classifier = ClockClassifier(reading(awake: 0, asleep: 0, stepped: 0))
         var steps: [ClockChange] = []
         for look in 1...10 {
@@ -57,7 +57,7 @@ import Testing
         #expect(.nanoseconds(reading.boot.nanoseconds) >= reading.awake - .milliseconds(200))
     }
 
-    @Test func `every jump that the kernel tells of is delivered`() async throws {
+    @Test func `every jump that the kernel reports is delivered`() async throws {
         var ends: [Int32] = [-1, -1]
         try #require(pipe(&ends) == 0)
         try #require(fcntl(ends[0], F_SETFL, O_NONBLOCK) == 0)
@@ -73,7 +73,7 @@ import Testing
         _ = consume source
     }
 
-    @Test func `the kernel has such a timer, and it says nothing of itself`() throws {
+    @Test func `the kernel has such a timer, which is silent without a jump`() throws {
         let source = try ClockSource { Issue.record("the clock jumped") }
         _ = consume source
     }

@@ -12,7 +12,7 @@ import Testing
         #expect(HintPacer().nextDeadline == nil)
     }
 
-    @Test func `a single hint is looked at at once, once more after 20 ms, and the tables are read`() {
+    @Test func `a single hint is checked at once, again after 20 ms, and the tables are read`() {
         var pacer = HintPacer()
         #expect(pacer.hinted(at: at(0)) == [.look])
         #expect(pacer.nextDeadline == at(20))
@@ -20,14 +20,14 @@ import Testing
         #expect(pacer.nextDeadline == nil)
     }
 
-    @Test func `the first hints of a burst are looked at without waiting`() {
+    @Test func `the first hints of a burst are checked without waiting`() {
         var pacer = HintPacer()
         for time in Int64(0)..<Int64(HintPacer.promptLooks) { #expect(pacer.hinted(at: at(time)) == [.look]) }
         #expect(pacer.hinted(at: at(Int64(HintPacer.promptLooks))) == [])
         #expect(pacer.nextDeadline == at(27))
     }
 
-    @Test func `hints that keep coming are looked at every 20 ms`() {
+    @Test func `hints that keep coming are checked every 20 ms`() {
         var pacer = HintPacer()
         var looks: [Int64] = []
         for time in Int64(0)..<100 {
@@ -63,7 +63,7 @@ import Testing
         #expect(pacer.nextDeadline == nil)
     }
 
-    @Test func `hints without end do not keep people from a fresh snapshot`() {
+    @Test func `endless hints do not prevent a fresh snapshot`() {
         var pacer = HintPacer()
         var dumps: [Int64] = []
         for time in Int64(0)..<3000 {

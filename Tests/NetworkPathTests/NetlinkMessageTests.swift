@@ -20,7 +20,7 @@ import Vocabulary
             try only(Fixture.route4) == NetlinkMessage(sequence: 7, isInterrupted: false, body: .route(route)))
     }
 
-    @Test func `an address of the host is looked up as local`() throws {
+    @Test func `a lookup of the host's own address is local`() throws {
         let route = RouteMessage(
             family: .ipv4, destinationLength: 32, kind: 2, table: 254, source: IPAddress("10.9.0.1"),
             hops: [.init(interfaceIndex: 1, gateway: nil, flags: 0x8000_0200)])
@@ -49,7 +49,7 @@ import Vocabulary
         #expect(messages.map(\.body) == [.route(single), .route(double), .done(number: 0, text: nil)])
     }
 
-    @Test func `a gateway of the other family is a gateway`() throws {
+    @Test func `a gateway of the other family is read`() throws {
         let datagram = hex(
             """
             3c000000 1800 0000 07000000 00000000
@@ -80,7 +80,7 @@ import Vocabulary
     }
 
     @Test(arguments: [(Fixture.linkUp, true), (Fixture.linkWithoutCarrier, false)])
-    func `a link tells its name, kind and carrier`(datagram: [UInt8], hasCarrier: Bool) throws {
+    func `a link has its name, kind and carrier`(datagram: [UInt8], hasCarrier: Bool) throws {
         guard case .link(let link) = try only(datagram).body else {
             Issue.record("not a link")
             return
@@ -98,7 +98,7 @@ import Vocabulary
         #expect(try only(removed).body == .linkRemoved(index: 3))
     }
 
-    @Test func `an interrupted dump is seen`() throws {
+    @Test func `an interrupted dump is recognized`() throws {
         var datagram = Fixture.done
         datagram[6] |= 0x10
         #expect(try only(datagram).isInterrupted)
@@ -124,8 +124,7 @@ import Vocabulary
         }
     }
 
-    @Test(arguments: all) func `a message that says it is shorter than it is is read without a trap`(datagram: [UInt8])
-    {
+    @Test(arguments: all) func `a message with too small a length is read without a trap`(datagram: [UInt8]) {
         for length in 0..<min(datagram.count, 256) {
             var shortened = datagram
             shortened[0] = UInt8(length)
@@ -154,7 +153,7 @@ import Vocabulary
         #expect(route.source == nil)
     }
 
-    @Test func `the most negative error number is no error number`() throws {
+    @Test func `the most negative error number is read as 0`() throws {
         var datagram = Fixture.unreachable4
         datagram.replaceSubrange(16..<20, with: [0, 0, 0, 0x80])
         #expect(try only(datagram).body == .error(number: 0, text: nil))

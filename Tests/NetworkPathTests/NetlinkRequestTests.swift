@@ -41,7 +41,7 @@ import Vocabulary
                     """))
     }
 
-    @Test func `a link is asked for by its index`() {
+    @Test func `a link is requested by its index`() {
         #expect(
             NetlinkRequest.link(index: 3).encoded(sequence: 1)
                 == hex(

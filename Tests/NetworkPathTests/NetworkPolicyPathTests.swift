@@ -20,7 +20,7 @@ struct NetworkPolicyPathTests {
         return (watcher, changes, await watcher.setTarget(Self.target, addresses: addresses))
     }
 
-    @Test func `the path is that of the allowed interface although the default route is another's`() async throws {
+    @Test func `the path is that of the allowed interface even if the default route uses another`() async throws {
         try await NetworkLab.run { lab in
             let (watcher, _, none) = try await watcher(lab, interfaces: ["up1"])
             // IPv4 takes an address for a neighbour where no route leads out by an interface.
@@ -37,7 +37,7 @@ struct NetworkPolicyPathTests {
         }
     }
 
-    @Test func `a default route that moves to a tunnel is a loss, and comes back`() async throws {
+    @Test func `a default route that moves to a tunnel loses the path, and returns it`() async throws {
         try await NetworkLab.run { lab in
             let tunnel = try await lab.tunnel("tun7")
             defer { tunnel.remove() }
@@ -55,14 +55,14 @@ struct NetworkPolicyPathTests {
         }
     }
 
-    @Test func `a tunnel that takes the default route over moves nothing while the other route stays`() async throws {
+    @Test func `a tunnel that takes over the default route moves nothing while the other route stays`() async throws {
         try await NetworkLab.run { lab in
             let tunnel = try await lab.tunnel("tun7")
             defer { tunnel.remove() }
             try lab.batch(["route del default", "route add default via 10.9.0.254 metric 100"])
             var (watcher, changes, path) = try await watcher(lab, types: [.ethernet])
             try lab.ip("route add default dev tun7 metric 10")
-            // The first that is heard is what happens after it.
+            // The first change reported is the one that follows.
             try lab.ip("route del default via 10.9.0.254 metric 100")
             let lost = try await changes.next()
             #expect(lost.pathClass == .lost && lost.from == path && path?.interface == "up0")
@@ -70,7 +70,7 @@ struct NetworkPolicyPathTests {
         }
     }
 
-    @Test func `the kernel's own choice goes before the order of the list`() async throws {
+    @Test func `the kernel's own choice takes precedence over the order of the list`() async throws {
         try await NetworkLab.run { lab in
             try lab.ip("route add default via 10.9.1.254 metric 100")
             var (watcher, changes, path) = try await watcher(lab, interfaces: ["up1", "up0"])
@@ -98,7 +98,7 @@ struct NetworkPolicyPathTests {
         }
     }
 
-    @Test func `an IPv6 path is looked for by the allowed interface as well`() async throws {
+    @Test func `an IPv6 path is looked up by the allowed interface too`() async throws {
         try await NetworkLab.run { lab in
             try lab.enableIPv6()
             try lab.batch([
@@ -115,7 +115,7 @@ struct NetworkPolicyPathTests {
         }
     }
 
-    @Test func `addresses that another interface leads to are none of the connection's`() async throws {
+    @Test func `addresses that only another interface leads to have no path`() async throws {
         try await NetworkLab.run { lab in
             try lab.ip("route add 198.51.100.0/24 via 10.9.1.254")
             let both = ["203.0.113.10", "198.51.100.7"].compactMap { IPAddress($0) }
@@ -126,7 +126,7 @@ struct NetworkPolicyPathTests {
         }
     }
 
-    @Test func `a new configuration of the resolver is a maybe for names only`() async throws {
+    @Test func `a changed resolver configuration is a maybe for names only`() async throws {
         try await NetworkLab.run { lab in
             var (watcher, changes, _) = try await lab.watcher(targets: [:])
             let named = Target(session: "chat", endpoint: 1)
@@ -143,7 +143,7 @@ struct NetworkPolicyPathTests {
         }
     }
 
-    @Test func `an address that leaves an allowed interface after its path is told as well`() async throws {
+    @Test func `an address that leaves an allowed interface after its path is reported too`() async throws {
         try await NetworkLab.run { lab in
             try lab.ip("addr add 10.9.3.2/32 dev up0")
             var (watcher, changes, path) = try await watcher(lab, interfaces: ["up0"])

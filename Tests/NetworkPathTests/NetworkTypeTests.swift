@@ -33,7 +33,7 @@ import Vocabulary
         Case(type: .other, hardware: 512, kind: "ppp", deviceType: "ppp"),
         Case(type: .other, hardware: 65534),
     ])
-    func `an interface's kind of network follows from hardware, driver and sysfs`(_ example: Case) {
+    func `an interface's type follows from hardware, driver and sysfs`(_ example: Case) {
         let link = LinkMessage(
             hardware: example.hardware, index: 2, flags: example.flags, name: "x", operationalState: 6,
             kind: example.kind)

@@ -27,7 +27,7 @@ struct NetworkWatcherTests {
             && path?.type == .ethernet
     }
 
-    @Test func `the path is known at once and the snapshot has interfaces and default routes`() async throws {
+    @Test func `the path is known at once, and the snapshot has interfaces and default routes`() async throws {
         try await NetworkLab.run { lab in
             let (watcher, _, paths) = try await lab.watcher(targets: Self.targets)
             #expect(Self.viaUp0(paths[Self.target] ?? nil))
@@ -99,7 +99,7 @@ struct NetworkWatcherTests {
     }
 
     @Test(arguments: ["addr del 10.9.0.1/24 dev up0", "link set up0 down", "link del up0"])
-    func `an address that leaves after the default route has moved is told once, and so is what comes next`(
+    func `an address that leaves after the default route moved is reported once, as is the next change`(
         departure: String
     ) async throws {
         try await NetworkLab.run { lab in
@@ -118,21 +118,21 @@ struct NetworkWatcherTests {
         }
     }
 
-    @Test func `an address that was left before somebody connected anew is of no concern`() async throws {
+    @Test func `an address left behind before a new connection does not matter`() async throws {
         try await NetworkLab.run { lab in
             var (watcher, changes, _) = try await lab.watcher(targets: Self.targets)
             try lab.ip("route replace default via 10.9.1.254")
             let moved = try await changes.next()
             #expect(await watcher.setTarget(Self.target, addresses: Self.endpoint) == moved.to)
             try lab.ip("addr del 10.9.0.1/24 dev up0")
-            // The first that is heard is what happens after it.
+            // The first change reported is the one that follows.
             try lab.ip("link set up1 down")
             #expect(try await changes.next().pathClass == .lost)
             await watcher.stop()
         }
     }
 
-    @Test func `an address that goes while another uplink takes over is a dead source`() async throws {
+    @Test func `an address that leaves while another uplink takes over is a dead source`() async throws {
         try await NetworkLab.run { lab in
             try lab.ip("route add default via 10.9.1.254 metric 200")
             var (watcher, changes, _) = try await lab.watcher(targets: Self.targets)
@@ -156,7 +156,7 @@ struct NetworkWatcherTests {
         }
     }
 
-    @Test func `a carrier lost at the far end loses the path although the route stays`() async throws {
+    @Test func `a carrier lost at the far end loses the path even if the route stays`() async throws {
         try await NetworkLab.run { lab in
             var (watcher, changes, _) = try await lab.watcher(targets: Self.targets)
             try lab.ipFar("link set far0 down")
@@ -177,7 +177,7 @@ struct NetworkWatcherTests {
         }
     }
 
-    @Test func `without a default route a name that does not resolve yet may be that of a neighbour`() async throws {
+    @Test func `an unresolved name without a default route may be that of a neighbour`() async throws {
         try await NetworkLab.run { lab in
             try lab.batch(["route del default", "addr flush dev up0", "addr flush dev up1"])
             var (watcher, changes, paths) = try await lab.watcher(targets: [Self.target: []])
@@ -273,7 +273,7 @@ struct NetworkWatcherTests {
         }
     }
 
-    @Test func `nobody but the kernel can send to the sockets`() async throws {
+    @Test func `only the kernel can send to the sockets`() async throws {
         try await NetworkLab.run { lab in
             let (watcher, _, _) = try await lab.watcher(targets: Self.targets)
             let errors = try await lab.sendToNetlinkSockets()
@@ -288,7 +288,7 @@ struct NetworkWatcherTests {
             try lab.batch(
                 (0..<200).flatMap { ["link add c\($0) type veth peer name d\($0)", "link set c\($0) up"] }
                     + (0..<200).map { "link del c\($0)" })
-            // The first that is heard is what happens after them.
+            // The first change reported is the one that follows.
             try lab.ip("link set up0 down")
             #expect(try await changes.next().pathClass == .lost)
             let counters = await watcher.snapshot().counters
@@ -311,7 +311,7 @@ struct NetworkWatcherTests {
         }
     }
 
-    @Test func `a target with the same addresses is not forgotten, one with others is looked up again`() async throws {
+    @Test func `a target with the same addresses is kept, one with others is looked up again`() async throws {
         try await NetworkLab.run { lab in
             var (watcher, changes, _) = try await lab.watcher(targets: Self.targets)
             let other = Target(session: "other", endpoint: 1)

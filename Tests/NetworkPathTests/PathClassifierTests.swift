@@ -15,7 +15,7 @@ import Vocabulary
 
     private static let first = path()
     private static let second = path(3, source: "10.9.1.1", gateway: "10.9.1.254", name: "up1")
-    /// The same way, but nobody knows whether the server is there.
+    /// The same path, but whether it leads to the server is not known.
     private static let nearby: Path = {
         var nearby = path(gateway: nil)
         nearby.isToNeighbours = true
@@ -75,7 +75,7 @@ import Vocabulary
             isUnresolved: true,
             expected: .maybe),
     ])
-    func `a difference has one meaning`(_ example: Case) {
+    func `each difference has one class`(_ example: Case) {
         var classifier = PathClassifier(
             .init(path: example.from, families: example.from == nil ? [] : [.ipv4]), isUnresolved: example.isUnresolved)
         let found = PathClassifier.Observation(path: example.to, families: example.to == nil ? [] : example.families)
@@ -125,7 +125,7 @@ import Vocabulary
         #expect(asked == (expected == .gained ? [] : [Self.first]))
     }
 
-    @Test func `another way that the session must not use is worth a word while there is no path`() {
+    @Test func `a path that is not allowed is reported while there is no other`() {
         var classifier = PathClassifier(.init(), isUnresolved: false)
         let now = Instant(nanoseconds: 0)
         var seen: [PathClass] = []
@@ -147,7 +147,7 @@ import Vocabulary
         }
     }
 
-    @Test func `the old source is asked for only when the path moved`() {
+    @Test func `the old source is looked up only when the path moved`() {
         var classifier = PathClassifier(.init(path: Self.first, families: [.ipv4]), isUnresolved: false)
         var questions = 0
         let ask = { (_: Path) in
@@ -179,7 +179,7 @@ import Vocabulary
             sources = Set([path].compactMap(\.self))
         }
 
-        /// Looks as the watcher does, and says what it would tell, in order: the class, and the path whose address is gone.
+        /// Checks as the watcher does, and returns its reports in order: the class, and the path whose address is gone.
         mutating func look(_ path: Path?, families: Set<IPAddress.Family> = [.ipv4]) -> [String] {
             if let path { sources.insert(path) }
             let (sources, last) = (sources, classifier.lastPath)
@@ -204,7 +204,7 @@ import Vocabulary
 
     private static let third = path(4, source: "10.9.2.1", gateway: "10.9.2.254", name: "up2")
 
-    @Test func `a source address that leaves after its path is told once`() {
+    @Test func `a source address that leaves after its path is reported once`() {
         var host = Host(Self.first)
         #expect(host.look(Self.second) == ["moved-source-kept"])
         #expect(host.look(Self.second) == [])
@@ -214,14 +214,14 @@ import Vocabulary
         #expect(host.asked == [])
     }
 
-    @Test func `one question is asked at a look, and none where no path was left`() {
+    @Test func `one address is looked up per check, and none if no path was left`() {
         var host = Host(Self.first)
         #expect(host.look(Self.first) == [] && host.asked == [])
         #expect(host.look(Self.second) == ["moved-source-kept"])
         #expect(host.look(Self.second) == [] && host.asked == [Self.first])
     }
 
-    @Test func `a path that is taken again is not behind any more`() {
+    @Test func `a path that is used again is no longer left behind`() {
         var host = Host(Self.first)
         #expect(host.look(Self.second) == ["moved-source-kept"])
         #expect(host.look(Self.first) == ["moved-source-kept"])
@@ -231,7 +231,7 @@ import Vocabulary
         #expect(host.look(Self.second) == [] && host.asked == [])
     }
 
-    @Test func `another gateway is behind the same address`() {
+    @Test func `a path by another gateway of the same address leaves nothing behind`() {
         var host = Host(Self.first)
         let other = Self.path(gateway: "10.9.0.253")
         #expect(host.look(other) == ["moved-source-kept"])
@@ -241,7 +241,7 @@ import Vocabulary
         #expect(host.classifier.leftBehind == [Self.second])
     }
 
-    @Test func `of several paths that were left each is told by itself`() {
+    @Test func `several paths left behind are reported one by one`() {
         var host = Host(Self.first)
         #expect(host.look(Self.second) == ["moved-source-kept"])
         #expect(host.look(Self.third) == ["moved-source-kept"])
@@ -252,7 +252,7 @@ import Vocabulary
         #expect(host.look(Self.third) == ["moved-source-gone up0"])
     }
 
-    @Test func `two that leave at once are both told, behind a move at the same look`() {
+    @Test func `two addresses that leave at once are both reported, after a move in the same check`() {
         var host = Host(Self.first)
         #expect(host.look(Self.second) == ["moved-source-kept"])
         host.sources = []
@@ -260,7 +260,7 @@ import Vocabulary
         #expect(host.classifier.leftBehind == [])
     }
 
-    @Test func `without a path nobody is asked, and what left meanwhile is told when there is one`() {
+    @Test func `no address is looked up without a path, and those that left are reported once there is one`() {
         var host = Host(Self.first)
         #expect(host.look(Self.second) == ["moved-source-kept"])
         host.sources.remove(Self.first)
@@ -269,7 +269,7 @@ import Vocabulary
         #expect(host.look(Self.second) == ["returned", "moved-source-gone up0"])
     }
 
-    @Test func `after a moment without a path the lost one is the one that was left`() {
+    @Test func `a lost path is the one left behind when another follows within the hold`() {
         var host = Host(Self.first)
         #expect(host.look(nil) == ["lost"])
         host.pass(.seconds(1))
@@ -278,7 +278,7 @@ import Vocabulary
         #expect(host.look(Self.second) == ["moved-source-gone up0"])
     }
 
-    @Test func `what was left before the hold is forgotten`() {
+    @Test func `paths left behind before the hold are forgotten`() {
         var host = Host(Self.first)
         #expect(host.look(Self.second) == ["moved-source-kept"])
         #expect(host.look(nil) == ["lost"])
@@ -288,7 +288,7 @@ import Vocabulary
         #expect(host.look(Self.third) == [] && host.asked == [])
     }
 
-    @Test func `no more paths are remembered than a session has connections by, the oldest goes`() {
+    @Test func `the number of paths remembered is limited, and the oldest is dropped`() {
         var host = Host(Self.first)
         let paths = (10..<20).map { Self.path($0, source: "10.9.\($0).1", name: "up\($0)") }
         for path in paths { #expect(host.look(path) == ["moved-source-kept"]) }
@@ -298,7 +298,7 @@ import Vocabulary
         #expect(host.look(paths[9]) == [])
     }
 
-    @Test func `who connects anew is not told what was before`() {
+    @Test func `a new connection forgets the paths left behind`() {
         var host = Host(Self.first)
         #expect(host.look(Self.second) == ["moved-source-kept"])
         host.classifier.forgetLeftBehind()
@@ -306,7 +306,7 @@ import Vocabulary
         #expect(host.look(Self.second) == [] && host.asked == [])
     }
 
-    @Test func `while a name does not resolve nothing is connected by its path`() {
+    @Test func `an unresolved name's path is not left behind`() {
         var host = Host(Self.first, isUnresolved: true)
         #expect(host.look(Self.second) == ["maybe"])
         #expect(host.look(nil) == ["lost"])
@@ -315,7 +315,7 @@ import Vocabulary
         #expect(host.look(Self.third) == [] && host.asked == [])
     }
 
-    @Test func `a perhaps leaves nothing behind, and does not hide that an address left`() {
+    @Test func `a maybe leaves no path behind, and does not hide that an address left`() {
         var host = Host(Self.first)
         #expect(host.look(Self.second) == ["moved-source-kept"])
         host.sources.remove(Self.first)

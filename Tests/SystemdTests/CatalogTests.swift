@@ -11,7 +11,7 @@ import Testing
         }
     }
 
-    @Test func `explains nothing that is never written`() {
+    @Test func `explains no message id that is never written`() {
         let known = Set(MessageID.allCases.map(\.description))
         #expect(Set(entries.keys).subtracting(known).isEmpty)
     }
@@ -24,7 +24,7 @@ import Testing
         }
     }
 
-    @Test func `no entry says anything twice`() {
+    @Test func `no entry repeats a line`() {
         for (id, entry) in entries {
             let lines = entry.text.split(separator: "\n")
             #expect(Set(lines).count == lines.count, "\(id)")

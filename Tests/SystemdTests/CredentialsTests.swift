@@ -30,7 +30,7 @@ import Testing
     }
 
     @Test(arguments: [[:], ["CREDENTIALS_DIRECTORY": ""], ["CREDENTIALS_DIRECTORY": "relative"]])
-    func `without a directory there are none`(variables: [String: String]) {
+    func `no credential exists without a directory`(variables: [String: String]) {
         let credentials = Credentials(environment: Environment(variables))
         #expect(credentials.directory == nil)
         #expect(throws: CredentialError.noDirectory) { try credentials.path(of: "a") }

@@ -12,7 +12,7 @@ import Testing
     }
 
     /// The kernel's id is the host's, also in a container.
-    @Test func `the boot of a container is told by the start of its first process`() throws {
+    @Test func `the boot of a container is identified by the start of its first process`() throws {
         let stat = "1 (a) b (c)) S 0 1 1 0 -1 4194560 64 0 0 0 1 2 3 4 20 0 1 0 5871 2 3 4 5"
         #expect(BootID.firstProcessStart(in: stat) == "5871")
         #expect(BootID.firstProcessStart(in: "1 (init) S 0 1") == nil)
@@ -34,7 +34,7 @@ import Testing
         #expect(DeviceID.derived() == device)
     }
 
-    @Test func `a device id is read as it is written, and nothing else is one`() throws {
+    @Test func `a device id is read as it is written, and other text is refused`() throws {
         let id = try #require(DeviceID.random())
         #expect(DeviceID(id.description) == id)
         #expect(DeviceID.random() != id)

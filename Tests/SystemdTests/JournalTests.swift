@@ -4,7 +4,7 @@ import Testing
 @testable import Systemd
 
 @Suite struct `The journal` {
-    @Test func `fields are written as they are, newlines and all`() throws {
+    @Test func `fields are written unchanged, even with newlines`() throws {
         let name = try #require(JournalFieldName("HOLDFAST_X"))
         let (bytes, ranges) = Journal.encode([
             .message("one\ntwo"), .priority(.warning), .messageID(.started),
@@ -20,7 +20,7 @@ import Testing
         #expect(ranges.last?.upperBound == bytes.count)
     }
 
-    @Test func `no fields make no bytes`() {
+    @Test func `no fields give no bytes`() {
         let (bytes, ranges) = Journal.encode([])
         #expect(bytes.isEmpty)
         #expect(ranges.isEmpty)
@@ -35,7 +35,7 @@ import Testing
     }
 
     @Test(arguments: ["A", "MESSAGE", "HOLDFAST_RETRY_USEC", "X9_", String(repeating: "A", count: 64)])
-    func `valid field names are taken`(name: String) {
+    func `valid field names are accepted`(name: String) {
         #expect(JournalFieldName(name)?.description == name)
     }
 

@@ -25,7 +25,7 @@ struct LogindTests {
         await logind.stop()
     }
 
-    @Test func `a sleep is heard, and so is its end`() async throws {
+    @Test func `a sleep is reported, and so is its end`() async throws {
         try await Self.withBus { bus, logind, heard in
             let fake = try await FakeLogind(bus.address)
             await logind.start()
@@ -39,7 +39,7 @@ struct LogindTests {
         }
     }
 
-    @Test func `sleep is delayed until it is let come`() async throws {
+    @Test func `sleep is delayed until it is allowed`() async throws {
         try await Self.withBus { bus, logind, heard in
             let fake = try await FakeLogind(bus.address)
             await logind.inhibit(true)
@@ -58,7 +58,7 @@ struct LogindTests {
         }
     }
 
-    @Test func `a lock that comes too late is given back`() async throws {
+    @Test func `a lock that comes too late is released`() async throws {
         try await Self.withBus { bus, logind, heard in
             let fake = try await FakeLogind(bus.address)
             await logind.start()
@@ -71,7 +71,7 @@ struct LogindTests {
         }
     }
 
-    @Test func `a logind that refuses is listened to, and asked again`() async throws {
+    @Test func `a logind that refuses the lock is listened to, and asked again`() async throws {
         try await Self.withBus { bus, logind, heard in
             let fake = try await FakeLogind(bus.address)
             fake.refuse()
@@ -108,7 +108,7 @@ struct LogindTests {
         }
     }
 
-    @Test func `a bus that comes later is found, and one that is restarted as well`() async throws {
+    @Test func `a bus that starts later or is restarted is found`() async throws {
         try await Self.withBus(running: false) { bus, logind, heard in
             await logind.start()
             for _ in 1...2 {
@@ -126,7 +126,7 @@ struct LogindTests {
         }
     }
 
-    @Test func `nobody else is believed`() async throws {
+    @Test func `a signal from another sender is ignored`() async throws {
         try await Self.withBus { bus, logind, heard in
             let fake = try await FakeLogind(bus.address)
             let impostor = try await FakeLogind(bus.address, name: nil)
@@ -143,7 +143,7 @@ struct LogindTests {
         }
     }
 
-    @Test func `an address that is none is no bus`() async {
+    @Test func `an invalid bus address is reported, and given up after a few tries`() async {
         let heard = Heard<Logind.Event>()
         let logind = Logind(
             executor: MultiThreadedEventLoopGroup.singleton.next().executor, address: "nonsense",

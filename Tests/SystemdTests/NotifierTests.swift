@@ -5,7 +5,7 @@ import Testing
 
 /// `NOTIFY_SOCKET` belongs to the whole process, so each of these runs in one of its own.
 @Suite struct `The notifier` {
-    @Test func `tells the service manager each thing in its own words`() async {
+    @Test func `sends each kind of notification in the service manager's form`() async {
         await #expect(processExitsWith: .success) {
             let socket = try #require(DatagramSocket())
             setenv("NOTIFY_SOCKET", socket.name, 1)
@@ -67,7 +67,7 @@ import Testing
         }
     }
 
-    @Test func `says when nobody listens at the socket`() async {
+    @Test func `reports a socket without a listener`() async {
         await #expect(processExitsWith: .success) {
             setenv("NOTIFY_SOCKET", "@holdfast-test-nobody-\(getpid())", 1)
             #expect(Notifier().ready() == .failed(ECONNREFUSED))

@@ -6,7 +6,7 @@ import Testing
 /// The variables and descriptor 3 belong to the whole process, so each of these runs in one of its own.
 @Suite struct `Socket activation` {
     @Test func `hands over the sockets with their names`() async {
-        // The exit code alone speaks, since the test's own channel may be what descriptor 3 was.
+        // Only the exit code counts, since descriptor 3 may have been the test's own channel.
         await #expect(processExitsWith: .exitCode(42)) {
             let first = socket(AF_UNIX, Int32(SOCK_STREAM.rawValue), 0)
             let second = socket(AF_UNIX, Int32(SOCK_STREAM.rawValue), 0)

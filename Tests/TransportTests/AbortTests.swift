@@ -7,7 +7,7 @@ import Vocabulary
 
 /// After `close(.abort)` has returned, nothing is delivered any more, whatever completes late.
 @Suite(.timeLimit(.minutes(10))) struct AbortTests {
-    @Test func `an abort before the first event leaves none`() async throws {
+    @Test func `an abort before the first event suppresses all events`() async throws {
         let loop = MultiThreadedEventLoopGroup.singleton.next()
         let count = NIOLoopBoundBox.makeBoxSendingValue(0, eventLoop: loop)
         try await loop.submit {
@@ -22,7 +22,7 @@ import Vocabulary
         #expect(try await loop.submit { count.value }.get() == 0)
     }
 
-    @Test func `a lookup that was abandoned is harmless`() async throws {
+    @Test func `an abandoned lookup is harmless`() async throws {
         let loop = MultiThreadedEventLoopGroup.singleton.next()
         let gate = Gate()
         let lookups = try await loop.submit {
@@ -86,7 +86,7 @@ import Vocabulary
         try await expectNothingMore(client)
     }
 
-    @Test func `an abort does not wait for the goodbye of TLS`() async throws {
+    @Test func `an abort does not wait for the end of TLS`() async throws {
         let server = try await TestServer(.silent)
         let client = try await TestClient("mqtts://127.0.0.1:\(server.port)")
         #expect(try await firstNames(client, 3) == ["resolved", "dialing", "securing"])
@@ -105,7 +105,7 @@ import Vocabulary
             connection.close(.afterFlush)
             connection.close(.abort)
         }
-        // Told by send, before the abort.
+        // Reported by send, before the abort.
         #expect(try await firstNames(client, 1) == ["writability-changed"])
         try await server.waitFor(.closed)
         try await expectNothingMore(client)

@@ -22,7 +22,7 @@ import Testing
         try await server.waitFor(.closed)
     }
 
-    @Test func `events come in order, and resolving not for an address`() async throws {
+    @Test func `events come in order, without resolving for an address`() async throws {
         let server = try await TestServer(.close)
         for (host, first) in [("127.0.0.1", []), ("localhost", ["resolving"])] {
             let client = try await TestClient("mqtt://\(host):\(server.port)") { event, connection in
@@ -50,7 +50,7 @@ import Testing
         try await client.close(.abort)
     }
 
-    @Test func `what is not acknowledged is sent again soon, also the tenth time`() async throws {
+    @Test func `unacknowledged data is sent again soon, even the tenth time`() async throws {
         let server = try await TestServer(.echo)
         let client = try await TestClient("mqtt://127.0.0.1:\(server.port)")
         _ = try await client.opened()
@@ -65,18 +65,18 @@ import Testing
     }
 
     @Test(arguments: [(0, 1000), (20, 1000), (125, 1000), (600, 4800), (60_000, 120_000)])
-    func `the longest wait is longer than several round trips`(roundTrip: Int, limit: CInt) {
+    func `the longest retransmission wait allows several round trips`(roundTrip: Int, limit: CInt) {
         #expect(Connection.retransmissionLimit(roundTrip: .milliseconds(roundTrip)) == limit)
     }
 
-    @Test func `a port where nothing listens refuses`() async throws {
+    @Test func `a port without a listener refuses`() async throws {
         let taken = try TakenPort()
         let failure = try await TestClient("mqtt://127.0.0.1:\(taken.port)").failure()
         #expect(failure.code == .refused)
         #expect(failure.message == "cannot connect to 127.0.0.1:\(taken.port): Connection refused")
     }
 
-    @Test func `a reset by the peer is told as such`() async throws {
+    @Test func `a reset by the peer is reported as such`() async throws {
         let server = try await TestServer(.reset)
         let client = try await TestClient("mqtt://127.0.0.1:\(server.port)")
         _ = try await client.opened()
@@ -86,7 +86,7 @@ import Testing
         #expect(failure.message == "the connection to 127.0.0.1:\(server.port) broke: Connection reset by peer")
     }
 
-    @Test func `a clean close by the peer is no failure`() async throws {
+    @Test func `a clean close by the peer is not a failure`() async throws {
         let server = try await TestServer(.close)
         let client = try await TestClient("mqtt://127.0.0.1:\(server.port)")
         _ = try await client.opened()
@@ -112,7 +112,7 @@ import Testing
         gate.open()
     }
 
-    @Test func `an address that swallows everything times out`() async throws {
+    @Test func `an address that never answers times out`() async throws {
         let hole = try BlackHole()
         let options = Connection.Options(dialTimeout: .milliseconds(50))
         let failure = try await TestClient("mqtt://127.0.0.1:\(hole.port)", options: options).failure()
@@ -159,7 +159,7 @@ import Testing
         #expect(await flushes.reduce(into: []) { $0.append($1) } == [1, 2])
     }
 
-    @Test func `flushed is not called for bytes that an abort threw away`() async throws {
+    @Test func `flushed is not called for bytes that an abort discarded`() async throws {
         let server = try await TestServer(.silent)
         let (flushes, continuation) = AsyncStream.makeStream(of: Bool.self)
         let client = try await TestClient("mqtt://127.0.0.1:\(server.port)")
@@ -253,7 +253,7 @@ func addresses(_ texts: [String]) -> LookUp {
 /// Something that a thread waits for until a test opens it.
 final class Gate: Sendable {
     private let semaphore = DispatchSemaphore(value: 0)
-    /// Whoever passes leaves it open for the next.
+    /// The thread that passes leaves the gate open for the next.
     func wait() {
         semaphore.wait()
         semaphore.signal()

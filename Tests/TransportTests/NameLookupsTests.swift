@@ -42,7 +42,7 @@ import Testing
         #expect(!others.contains("good.example"))
     }
 
-    @Test func `one name has three threads, however often it is asked for`() async throws {
+    @Test func `one name has at most three threads, however often it is looked up`() async throws {
         let lookups = try await lookups(threads: 4)
         let (answers, answered) = AsyncStream.makeStream(of: String.self)
         try await ask(lookups, Array(repeating: "dead.example", count: 100), answered)
@@ -53,7 +53,7 @@ import Testing
         for _ in 1...100 { #expect(await iterator.next() == "dead.example") }
     }
 
-    @Test func `what is asked beyond the threads waits for its turn`() async throws {
+    @Test func `lookups beyond the threads wait for their turn`() async throws {
         let lookups = try await lookups(threads: 1)
         let (answers, answered) = AsyncStream.makeStream(of: String.self)
         try await ask(lookups, ["a.example", "b.example", "good.example", "c.example"], answered)

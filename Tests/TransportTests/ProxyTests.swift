@@ -31,7 +31,7 @@ import Vocabulary
             ("http://proxy:0", .badAddress(.badPort("0"))), ("socks5://a_b", .badAddress(.badHost("a_b"))),
             ("socks5://a b", .unexpectedCharacter), ("socks5://::1", .badAddress(.unbracketedIPv6("::1"))),
         ] as [(String, ProxyError)])
-    func `what is no proxy is refused, and no password is repeated`(text: String, error: ProxyError) {
+    func `an invalid proxy is refused, without repeating a password`(text: String, error: ProxyError) {
         #expect(throws: error) { try ProxyAddress(text) }
         #expect(!error.description.contains("hunter2"))
     }
@@ -76,7 +76,7 @@ import Vocabulary
         ("HTTP/1.1 200 OK\r\n\r\n<html>Sign in</html>", "what it sends is not HTTP"),
         ("", "it closed the connection"),
     ])
-    func `a refusal by an HTTP proxy is told in words`(reply: String, words: String) async throws {
+    func `a refusal by an HTTP proxy is explained`(reply: String, words: String) async throws {
         let proxy = try await ScriptServer(text: reply)
         let failure = try await TestClient(
             "mqtt://broker.invalid", options: options("http://127.0.0.1:\(proxy.port)")
@@ -157,7 +157,7 @@ import Vocabulary
                 == [.send(ByteBuffer(bytes: [5, 1, 0, 4] + address + [0x07, 0x5B]))])
     }
 
-    @Test func `SOCKS logs in where the proxy asks for it`() {
+    @Test func `SOCKS logs in if the proxy asks for it`() {
         #expect(SOCKS5Handshake(to: "a", port: 1, login: login).greeting == ByteBuffer(bytes: [5, 2, 0, 2]))
         let steps = handshake("a.example", login, [[5, 2], [1, 0]])
         #expect(steps.first == .send(ByteBuffer(bytes: [1, 3] + Array("joe".utf8) + [2] + Array("pw".utf8))))
@@ -174,7 +174,7 @@ import Vocabulary
             ([[5, 0], [5, 9]], "unknown code 9"), ([[5, 0], [5, 0, 0, 9, 0]], "does not speak SOCKS 5"),
             ([[5, 0], [4, 0]], "does not speak SOCKS 5"),
         ] as [([[UInt8]], String)])
-    func `a refusal by a SOCKS proxy is told in words`(replies: [[UInt8]], words: String) {
+    func `a refusal by a SOCKS proxy is explained`(replies: [[UInt8]], words: String) {
         guard case .failed(let sentence) = handshake("a.example", login, replies).last else {
             Issue.record("no failure")
             return
@@ -182,7 +182,7 @@ import Vocabulary
         #expect(sentence.contains(words), "\(sentence)")
     }
 
-    @Test func `SOCKS without a password says that one is asked for`() {
+    @Test func `SOCKS without a password says that one is required`() {
         #expect(handshake("a", nil, [[5, 0xFF]]) == [.failed("it requires a user name and a password")])
         let long = ProxyOptions.Login(username: "joe", password: Array(repeating: 1, count: 256))
         if case .failed? = handshake("a", long, [[5, 2]]).last {} else { Issue.record("no failure") }
@@ -199,7 +199,7 @@ import Vocabulary
         try await client.close(.abort)
     }
 
-    @Test func `a proxy that refuses TCP is refused as such`() async throws {
+    @Test func `a proxy that refuses TCP is reported as refused`() async throws {
         let taken = try TakenPort()
         let failure = try await TestClient(
             "mqtt://broker.invalid", options: options("socks5://127.0.0.1:\(taken.port)")

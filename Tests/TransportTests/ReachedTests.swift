@@ -27,7 +27,7 @@ import Vocabulary
     }
 
     @Test(arguments: [false, true])
-    func `one goes on when it is told to, with or without TLS`(isSecure: Bool) async throws {
+    func `a reached connection proceeds when told to, with or without TLS`(isSecure: Bool) async throws {
         let server = try await TestServer(.echo, tls: isSecure ? try certificates.server("localhost") : nil)
         let client = try await TestClient(
             "\(isSecure ? "mqtts" : "mqtt")://localhost:\(server.port)", options: options)
@@ -41,7 +41,7 @@ import Vocabulary
         #expect(try await client.end() == .closedLocally)
     }
 
-    @Test func `nothing is sent before`() async throws {
+    @Test func `a reached connection sends nothing before it proceeds`() async throws {
         let server = try await TestServer(.echo)
         let client = try await TestClient("mqtts://localhost:\(server.port)", options: options)
         try await reached(client)
@@ -56,7 +56,7 @@ import Vocabulary
         #expect(seen == [.accepted, .closed])
     }
 
-    @Test func `a server that does not wait for it is noticed at the latest when it goes on`() async throws {
+    @Test func `a server that hangs up is noticed at the latest when the connection proceeds`() async throws {
         let server = try await TestServer(.hangUp)
         let client = try await TestClient("mqtt://127.0.0.1:\(server.port)", options: options)
         try await reached(client)
@@ -70,7 +70,9 @@ import Vocabulary
     }
 
     @Test(arguments: [Connection.Stop.firstHop, .server])
-    func `through a proxy, one stops at the proxy or at the server behind it`(_ stop: Connection.Stop) async throws {
+    func `a connection through a proxy stops at the proxy, or at the server behind it`(_ stop: Connection.Stop)
+        async throws
+    {
         let proxy = try await ScriptServer(text: "HTTP/1.1 200 Connection established\r\n\r\n")
         var options = Connection.Options(
             proxy: ProxyOptions(address: try ProxyAddress("http://127.0.0.1:\(proxy.port)"), login: nil))
@@ -85,7 +87,7 @@ import Vocabulary
         try await client.close(.abort)
     }
 
-    @Test func `behind a proxy that does not lead there, nothing is reached`() async throws {
+    @Test func `a proxy that does not lead to the server is a failure`() async throws {
         let proxy = try await ScriptServer(text: "HTTP/1.1 502 Bad Gateway\r\n\r\n")
         var options = Connection.Options(
             proxy: ProxyOptions(address: try ProxyAddress("http://127.0.0.1:\(proxy.port)"), login: nil))
@@ -97,7 +99,7 @@ import Vocabulary
         }
     }
 
-    @Test func `proceeding twice, or without having stopped, is nothing`() async throws {
+    @Test func `proceeding twice, or without having stopped, does nothing`() async throws {
         let server = try await TestServer(.echo)
         let client = try await TestClient("mqtt://127.0.0.1:\(server.port)")
         _ = try await client.opened()

@@ -8,7 +8,7 @@ import NIOSSL
 /// it has some. Good for a proxy that is its own target.
 final class ScriptServer: Sendable {
     let port: Int
-    /// What it read for each reply.
+    /// The bytes read before each reply.
     let requests: AsyncStream<ByteBuffer>
     private let channel: any Channel
 
@@ -30,7 +30,7 @@ final class ScriptServer: Sendable {
         try await self.init(text.map { Array($0.utf8) }, tls: tls)
     }
 
-    /// What it reads next, as a text.
+    /// The next bytes read, as text.
     func request() async throws -> String {
         for await request in requests { return String(buffer: request) }
         throw Unexpected(event: "end of requests")

@@ -4,7 +4,7 @@ import Testing
 
 @testable import Transport
 
-/// What becomes of TLS files that are replaced under a running session.
+/// TLS files that are replaced under a running session.
 @Suite struct TLSFilesTests {
     private let certificates: TestCertificates
     private let directory: String
@@ -61,7 +61,7 @@ import Testing
             ("next.pem", nil, "do not belong together"), (nil, "next.key", "do not belong together"),
             ("damaged.pem", "damaged.pem", "is not PEM, or damaged"),
         ] as [(String?, String?, String)])
-    func `a broken new pair leaves the old one in use, and is told once`(
+    func `a broken new pair leaves the old one in use, and is reported once`(
         certificate: String?, key: String?, words: String
     ) throws {
         let first = try load(nil)
@@ -75,7 +75,7 @@ import Testing
         let third = try load(second)
         #expect(name(third) == ["edge-42"])
         #expect(third.rejected == nil)
-        // The other file comes, or what was broken is corrected.
+        // The other file arrives, or the broken one is corrected.
         try replace("certificate", by: "next.pem")
         try replace("key", by: "next.key")
         let fourth = try load(third)
@@ -83,7 +83,7 @@ import Testing
         #expect(fourth.rejected == nil)
     }
 
-    @Test func `a file that is gone is like a broken one`() throws {
+    @Test func `a missing file is treated like a broken one`() throws {
         let first = try load(nil)
         unlink(directory + "/key")
         let second = try load(first)
@@ -109,7 +109,7 @@ import Testing
         #expect(second.context.configuration.trustRoots == first.context.configuration.trustRoots)
     }
 
-    @Test func `a broken pair does not keep an authority in use that was taken away`() throws {
+    @Test func `a broken pair does not keep a removed authority in use`() throws {
         let first = try load(nil)
         try replace("ca", by: "stranger.pem")
         try replace("certificate", by: "damaged.pem")
@@ -126,14 +126,14 @@ import Testing
         #expect(name(try load(nil)) == ["edge-43"])
     }
 
-    @Test func `a certificate of our own that has ended is named`() throws {
+    @Test func `our own expired certificate is named`() throws {
         #expect(try load(nil).expiry(at: time(nil)) == nil)
         try replace("certificate", by: "over.pem")
         let expiry = try #require(try load(nil).expiry(at: time(nil)))
         #expect(expiry == "our own certificate in \(directory)/certificate has expired, or our clock is wrong")
     }
 
-    @Test func `a server that rejects our expired certificate is told with that`() async throws {
+    @Test func `a rejection of our expired certificate is reported with that`() async throws {
         try replace("certificate", by: "over.pem")
         let context = try certificates.server("localhost", clientAuthority: "trusted.pem")
         let server = try await TestServer(.echo, tls: context)

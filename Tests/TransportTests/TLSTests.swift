@@ -20,7 +20,7 @@ import Testing
                 minimumVersion: minimum))
     }
 
-    @Test func `a verified server is talked to over TLS 1_3`() async throws {
+    @Test func `a verified server is connected to over TLS 1_3`() async throws {
         let server = try await TestServer(.echo, tls: try certificates.server("localhost"))
         let client = try await TestClient("mqtts://localhost:\(server.port)", options: options(minimum: .tls13))
         let opened = try await client.opened()
@@ -60,11 +60,11 @@ import Testing
         ("*.example.org", ".example.org", false), ("*.org", "example.org", false), ("*", "localhost", false),
         ("a*.example.org", "ab.example.org", false), ("broker.example", "other.example", false), ("", "", false),
     ])
-    func `a name of a certificate matches a host name or not`(pattern: String, hostName: String, isMatch: Bool) {
+    func `a certificate's name is matched with a host name`(pattern: String, hostName: String, isMatch: Bool) {
         #expect(matches(pattern: pattern, hostName) == isMatch)
     }
 
-    @Test func `a certificate with an address and the name is good for both`() async throws {
+    @Test func `a certificate with an address and a name is valid for both`() async throws {
         let server = try await TestServer(.echo, tls: try certificates.server("both"))
         for host in ["localhost", "127.0.0.1"] {
             let client = try await TestClient("mqtts://\(host):\(server.port)", options: options())
@@ -114,7 +114,7 @@ import Testing
         Refusal(certificate: "forClients", code: .certificateInvalid, words: "not meant for servers"),
         Refusal(certificate: "localhost", serverName: "127.0.0.1", code: .unsupported, words: "not a host name"),
     ])
-    func `a certificate that proves nothing is refused`(refusal: Refusal) async throws {
+    func `an invalid certificate is refused`(refusal: Refusal) async throws {
         let server = try await TestServer(.echo, tls: try certificates.server(refusal.certificate))
         let client = try await TestClient(
             "mqtts://\(refusal.host):\(server.port)",
@@ -147,7 +147,7 @@ import Testing
         #expect(failure.message.contains("closed the connection during the TLS handshake"), "\(failure.message)")
     }
 
-    @Test func `a reset during the handshake is told as such`() async throws {
+    @Test func `a reset during the handshake is reported as such`() async throws {
         let server = try await TestServer(.reset)
         let failure = try await TestClient("mqtts://127.0.0.1:\(server.port)", options: options()).failure()
         #expect(failure.code == .reset, "\(failure.message)")
@@ -162,7 +162,7 @@ import Testing
     }
 
     /// A server on 127.0.0.1, and one with the same port on ::1 that closes every connection. The kernel chooses a port
-    /// that is free for one of them; where the other has it already, another one is chosen.
+    /// that is free for one of them; if the other has it already, another one is chosen.
     private func serverBesideABrokenOne() async throws -> TestServer {
         let context = try certificates.server("localhost")
         while true {
@@ -188,7 +188,7 @@ import Testing
         try await client.close(.abort)
     }
 
-    @Test func `a server that misses our certificate is told as failed TLS`() async throws {
+    @Test func `a server that wants a certificate of ours is a TLS failure`() async throws {
         let context = try certificates.server("localhost", clientAuthority: "trusted.pem")
         let server = try await TestServer(.echo, tls: context)
         let failure = try await TestClient("mqtts://localhost:\(server.port)", options: options()).failure()
@@ -208,7 +208,7 @@ import Testing
             (nil, "damaged.pem", "client.key", "not PEM, or damaged"),
             (nil, "client.pem", "damaged.pem", "not PEM, or damaged"),
         ] as [(String?, String?, String?, String)])
-    func `TLS files that cannot be used are told`(
+    func `unusable TLS files are a failure`(
         authority: String?, certificate: String?, key: String?, words: String
     ) async throws {
         var options = options(authority: authority)
@@ -220,7 +220,7 @@ import Testing
         #expect(failure.message.contains(words), "\(failure.message)")
     }
 
-    @Test func `a file that was broken leaves the last good one in use, and is told`() async throws {
+    @Test func `a broken file leaves the last good one in use, and is reported`() async throws {
         let path = certificates.path("replaced-\(getpid()).pem")
         try copy(certificates.path("trusted.pem"), to: path)
         defer { unlink(path) }

@@ -54,7 +54,7 @@ final class TestClient: Sendable {
         }.get()
     }
 
-    /// What users have is too short for a machine that does something else; tests of the limit set their own.
+    /// The users' default is too short for a busy machine; tests of the limit set their own.
     private static func patient(_ options: Connection.Options) -> Connection.Options {
         var patient = options
         if options.dialTimeout == Connection.Options().dialTimeout { patient.dialTimeout = .seconds(600) }
@@ -101,7 +101,7 @@ final class TestClient: Sendable {
         throw Unexpected(event: "end of events")
     }
 
-    /// Reads until so many bytes were received.
+    /// Reads until this many bytes were received.
     func received(_ count: Int) async throws -> String {
         var text = ""
         for await event in events {

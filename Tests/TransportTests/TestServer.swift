@@ -8,7 +8,7 @@ final class TestServer: Sendable {
     enum Behaviour: Sendable {
         /// Sends back what it receives.
         case echo
-        /// Sends so many bytes when a connection opens, and then echoes.
+        /// Sends this many bytes when a connection opens, and then echoes.
         case flood(Int)
         /// Never sends anything.
         case silent
@@ -27,7 +27,7 @@ final class TestServer: Sendable {
     }
 
     let port: Int
-    /// What happened to its connections.
+    /// The events of its connections.
     let events: AsyncStream<Event>
     private let channel: any Channel
 

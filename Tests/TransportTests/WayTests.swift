@@ -34,7 +34,7 @@ import Testing
         try await client.close(.abort)
     }
 
-    @Test func `a connection that is given none fails before anything is sent`() async throws {
+    @Test func `a connection without an allowed network fails before anything is sent`() async throws {
         let server = try await TestServer(.echo)
         let client = try await TestClient("mqtt://127.0.0.1:\(server.port)", options: Self.options { _ in nil })
         let failure = try await client.failure()
@@ -42,7 +42,7 @@ import Testing
         #expect(failure.message == "no network that may be used leads to 127.0.0.1:\(server.port)")
     }
 
-    @Test func `an interface that is not there is told by name`() async throws {
+    @Test func `a missing interface is named`() async throws {
         let client = try await TestClient(
             "mqtt://127.0.0.1:9", options: Self.options { .init(interface: "gone0", addresses: $0) })
         let failure = try await client.failure()

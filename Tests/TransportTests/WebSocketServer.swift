@@ -25,7 +25,7 @@ struct TestFrame: Sendable, Equatable {
 /// in binary frames, and answers a Close.
 final class WebSocketServer: Sendable {
     let port: Int
-    /// What it received: `binary hello`, `pong x`, `close 1000`, `end`.
+    /// The events received: `binary hello`, `pong x`, `close 1000`, `end`.
     let events: AsyncStream<String>
     private let channel: any Channel
 

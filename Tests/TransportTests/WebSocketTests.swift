@@ -28,7 +28,7 @@ import Testing
             ])
     }
 
-    @Test func `ten thousand small frames of one read are one piece, and of ten thousand pings the last is answered`()
+    @Test func `ten thousand small frames of one read are one piece, and only the last of their pings is answered`()
         throws
     {
         let channel = EmbeddedChannel(handler: WebSocketHandler())
@@ -45,7 +45,7 @@ import Testing
         _ = try channel.finish()
     }
 
-    @Test func `frames that no end of a read follows are delivered all the same`() throws {
+    @Test func `frames without an end of the read are still delivered`() throws {
         let channel = EmbeddedChannel(handler: WebSocketHandler())
         channel.pipeline.syncOperations.fireChannelRead(NIOAny(frame(.binary, "a")))
         channel.embeddedEventLoop.run()
@@ -53,7 +53,7 @@ import Testing
         _ = try channel.finish()
     }
 
-    @Test func `what came before a Close is delivered before it is told`() throws {
+    @Test func `frames before a Close are delivered before it is reported`() throws {
         let (log, channel) = (Telling(), EmbeddedChannel(handler: WebSocketHandler()))
         try channel.pipeline.syncOperations.addHandler(log)
         let pipeline = channel.pipeline.syncOperations
@@ -79,7 +79,7 @@ import Testing
         _ = try channel.finish()
     }
 
-    /// What the handlers behind are told, in order.
+    /// What the later handlers receive, in order.
     private final class Telling: ChannelInboundHandler {
         typealias InboundIn = ByteBuffer
         var told: [String] = []
@@ -111,7 +111,7 @@ import Testing
         }
     }
 
-    @Test func `what breaks the rules is a violation`() {
+    @Test func `a frame that breaks the rules is a violation`() {
         var inMessage = WebSocketStream()
         _ = inMessage.received(frame(.binary, "a", fin: false))
         var masked = frame(.binary, "a")
@@ -141,7 +141,7 @@ import Testing
             (.goingAway, "", "1001"), (.policyViolation, "", "1008"),
             (.unexpectedServerError, "disk\nfull", "1011 (diskfull)"), (.unknown(4001), "x", "4001 (x)"),
         ] as [(WebSocketErrorCode?, String, String?)])
-    func `a Close tells why in one line`(code: WebSocketErrorCode?, text: String, words: String?) {
+    func `a Close gives its reason in one line`(code: WebSocketErrorCode?, text: String, words: String?) {
         var stream = WebSocketStream()
         let frame = TestFrame(opcode: .connectionClose, text: text, code: code).frame
         guard case .close(code, let failure) = stream.received(frame) else {
@@ -158,7 +158,7 @@ import Testing
     }
 
     /// [MQTT-6.0.0-1] [MQTT-6.0.0-3]
-    @Test func `MQTT is asked for as the standard wants it`() async throws {
+    @Test func `a WebSocket is requested as the MQTT standard demands`() async throws {
         let heads = Mutex<[HTTPRequestHead]>([])
         let server = try await WebSocketServer { head in heads.withLock { $0.append(head) } }
         let client = try await TestClient("ws://127.0.0.1:\(server.port)/mqtt?x=1")
@@ -192,7 +192,7 @@ import Testing
         #expect(try await other.failure().code == .certificateInvalid)
     }
 
-    @Test func `frames right behind the answer are delivered, and a ping is answered`() async throws {
+    @Test func `frames right after the answer are delivered, and a ping is answered`() async throws {
         let server = try await WebSocketServer(frames: [
             TestFrame(opcode: .binary, text: "one ", isLast: false), TestFrame(opcode: .ping, text: "still there?"),
             TestFrame(opcode: .continuation, text: "two"),
@@ -258,7 +258,7 @@ import Testing
         ("HTTP/1.1 503 Service Unavailable\r\nRetry-After: Fri, 31 Dec 1999 23:59:59 GMT\r\n\r\n", nil),
         ("HTTP/1.1 429 Too Many Requests\r\n\r\n", nil),
     ])
-    func `a busy server is left alone as long as it asks for`(reply: String, retryAfter: Duration?) async throws {
+    func `a busy server is left alone for as long as it asks`(reply: String, retryAfter: Duration?) async throws {
         let server = try await ScriptServer(text: reply)
         let failure = try await TestClient("ws://127.0.0.1:\(server.port)").failure()
         #expect(failure.code == .serverBusy)
@@ -268,7 +268,7 @@ import Testing
     @Test(arguments: [
         ("SSH-2.0-OpenSSH_9.2\r\n", "an SSH server"), ("\u{15}\u{3}\u{3}\0\u{2}\u{2}\u{28}", "a TLS server"),
     ])
-    func `a server that speaks something else is told as what it is`(greeting: String, name: String) async throws {
+    func `a server of another protocol is named`(greeting: String, name: String) async throws {
         let server = try await ScriptServer(text: greeting)
         let failure = try await TestClient("ws://127.0.0.1:\(server.port)").failure()
         #expect(failure.code == .wrongProtocol)
@@ -292,14 +292,14 @@ import Testing
         ("HTTP/1.1 200 OK\r\n\r\n", "with 200 OK"), ("\u{10}\u{2}\r\n", "does not speak HTTP"),
         ("", "instead of opening"),
     ])
-    func `what opens no WebSocket is told in words`(reply: String, words: String) async throws {
+    func `an answer that opens no WebSocket is explained`(reply: String, words: String) async throws {
         let server = try await ScriptServer(text: reply)
         let failure = try await TestClient("ws://127.0.0.1:\(server.port)").failure()
         #expect(failure.code == .webSocketFailed)
         #expect(failure.message.contains(words), "\(failure.message)")
     }
 
-    @Test func `a reset instead of an answer is no WebSocket either`() async throws {
+    @Test func `a reset instead of an answer is a WebSocket failure`() async throws {
         let server = try await TestServer(.reset)
         let failure = try await TestClient("ws://127.0.0.1:\(server.port)").failure()
         #expect(failure.code == .webSocketFailed)

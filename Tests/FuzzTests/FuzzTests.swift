@@ -8,7 +8,7 @@ import Vocabulary
 @Suite(.timeLimit(.minutes(10)))
 struct FuzzTests {
     @Test(arguments: FuzzTarget.allCases)
-    func `no bytes make it trap or hang`(_ target: FuzzTarget) async throws {
+    func `a fuzz target does not trap or hang on any bytes`(_ target: FuzzTarget) async throws {
         let progress = FileManager.default.temporaryDirectory.appending(path: "holdfast-fuzz-\(UUID())").path()
         defer { try? FileManager.default.removeItem(atPath: progress) }
         // In a process of its own, so that a trap fails this test and not all of them.
@@ -27,7 +27,7 @@ struct FuzzTests {
     }
 }
 
-/// Every file of a target's corpus as it is (seed 0), then so many changes to each.
+/// Every file of a target's corpus unchanged (seed 0), then this many changes to each.
 private struct Corpus: Sequence {
     struct File {
         var name: String

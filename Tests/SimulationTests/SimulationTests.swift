@@ -8,7 +8,7 @@ import Testing
 struct SimulationTests {
     /// Three hundred short runs, fifteen to a case; `make simulate` has the thousands, optimized.
     @Test(arguments: (0..<20).map { UInt64($0) * 15 })
-    func `no invariant is violated`(first: UInt64) async throws {
+    func `no invariant is violated in short runs`(first: UInt64) async throws {
         for seed in first..<first + 15 {
             let outcome = try await Simulator.run(Schedule(seed: seed, steps: 50))
             #expect(outcome.violation == nil, "seed \(seed)")
@@ -16,13 +16,13 @@ struct SimulationTests {
     }
 
     @Test(arguments: 5000..<UInt64(5040))
-    func `nor in longer runs`(seed: UInt64) async throws {
+    func `no invariant is violated in longer runs`(seed: UInt64) async throws {
         let outcome = try await Simulator.run(Schedule(seed: seed, steps: 200))
         #expect(outcome.violation == nil)
     }
 
     @Test(arguments: 1000..<UInt64(1004))
-    func `nor with the real store`(seed: UInt64) async throws {
+    func `no invariant is violated with the real store`(seed: UInt64) async throws {
         let outcome = try await Simulator.run(Schedule(seed: seed, steps: 150), modelsDisk: false)
         #expect(outcome.violation == nil)
     }
@@ -35,12 +35,12 @@ struct SimulationTests {
         #expect(first.digest == second.digest)
     }
 
-    @Test func `a schedule survives being written down`() throws {
+    @Test func `a schedule is read back as it was written`() throws {
         let schedule = Schedule(seed: 7, steps: 100)
         #expect(Schedule(schedule.description) == schedule)
     }
 
-    /// What was found once.
+    /// The schedules of past findings.
     static let schedules: [String] = {
         let directory = URL(filePath: #filePath).deletingLastPathComponent().appending(path: "Schedules")
         let files = (try? FileManager.default.contentsOfDirectory(at: directory, includingPropertiesForKeys: nil)) ?? []
@@ -48,7 +48,7 @@ struct SimulationTests {
     }()
 
     @Test(arguments: schedules)
-    func `what was found once is not there any more`(file: String) async throws {
+    func `a schedule that once violated an invariant no longer does`(file: String) async throws {
         let schedule = try #require(Schedule(try String(contentsOfFile: file, encoding: .utf8)))
         let outcome = try await Simulator.run(schedule)
         #expect(outcome.violation == nil)

@@ -48,7 +48,7 @@ import Vocabulary
             ("mqtt://a:01883", .badPort("01883")), ("mqtt://a:18x", .badPort("18x")),
             ("mqtt://a:99999999999999999999", .badPort("99999999999999999999")),
         ] as [(String, EndpointError)])
-    func `what cannot be dialed is refused`(text: String, error: EndpointError) {
+    func `an endpoint that cannot be dialed is refused`(text: String, error: EndpointError) {
         #expect(throws: error) { try Endpoint(text) }
     }
 
@@ -66,7 +66,7 @@ import Vocabulary
         ("mqtt://128.0.0.1", false), ("mqtt://[::2]", false), ("mqtt://127.example", false),
         ("mqtt://localhost.example", false),
     ])
-    func `loopback endpoints are known by their literal or name`(text: String, isLoopback: Bool) throws {
+    func `loopback endpoints are recognized by literal or name`(text: String, isLoopback: Bool) throws {
         #expect(try Endpoint(text).isLoopback == isLoopback)
     }
 
@@ -76,7 +76,7 @@ import Vocabulary
         }
     }
 
-    @Test func `parts are checked like a text`() throws {
+    @Test func `the parts of an endpoint are checked like its text`() throws {
         #expect(try Endpoint(scheme: .mqtts, host: "::1").description == "mqtts://[::1]:8883")
         #expect(throws: EndpointError.badPort("0")) { try Endpoint(scheme: .mqtt, host: "a", port: 0) }
         #expect(throws: EndpointError.badIPv6("a:b")) { try Endpoint(scheme: .mqtt, host: "a:b") }

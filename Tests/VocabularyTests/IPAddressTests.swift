@@ -10,17 +10,17 @@ import Testing
             ("192.0.2.6/31", "192.0.2.7"), ("192.0.2.7/32", nil), ("192.0.2.7", nil),
             ("2001:db8::1/64", "2001:db8::"), ("2001:db8::1/128", nil), ("up0/24", nil),
         ] as [(String, String?)])
-    func `a neighbour is beside an address, in its network`(text: String, neighbour: String?) {
+    func `a neighbour is next to an address, in its network`(text: String, neighbour: String?) {
         #expect(IPAddress(besides: text)?.description == neighbour)
     }
 
-    @Test func `a host is no neighbour of its own`() throws {
+    @Test func `a host's own addresses are not neighbours`() throws {
         let own = try ["192.0.2.6", "192.0.2.7", "192.0.2.5"].map { try #require(IPAddress($0)) }
         #expect(IPAddress(besides: "192.0.2.7/24", exceptFor: Set(own))?.description == "192.0.2.4")
         #expect(IPAddress(besides: "192.0.2.6/31", exceptFor: Set(own)) == nil)
     }
 
-    @Test func `what every IPv6 interface has is told from a network's address`() {
+    @Test func `a link-local IPv6 address is told apart from others`() {
         #expect(
             ["fe80::1", "febf::1", "fec0::1", "2001:db8::1", "169.254.0.1"].map { IPAddress($0)?.isLinkLocalIPv6 }
                 == [true, true, false, false, false])
@@ -38,7 +38,7 @@ import Testing
     }
 
     @Test(arguments: ["", "localhost", "192.0.2", "192.0.2.256", "[::1]", "fe80::1%eth0", "::1:443:", "010.0.0.1/8"])
-    func `other text is no address`(text: String) {
+    func `other text is not an address`(text: String) {
         #expect(IPAddress(text) == nil)
     }
 

@@ -9,12 +9,12 @@ import Vocabulary
         ("\u{0}\u{7}\u{7F}\u{9B}2J", "\u{FFFD}\u{FFFD}\u{FFFD}\u{FFFD}2J"),
         ("abc\u{202E}fdp.exe\u{2066}\u{200F}", "abc\u{FFFD}fdp.exe\u{FFFD}\u{FFFD}"),
     ])
-    func `a text cannot do anything but be read`(text: String, shown: String) {
+    func `a text has no effect but to be read`(text: String, shown: String) {
         #expect(text.plain() == shown)
         #expect(shown.plain() == shown)
     }
 
-    @Test func `a long text is cut, and says so`() {
+    @Test func `a long text is cut, and shows that`() {
         #expect(String(repeating: "x", count: 500).plain() == String(repeating: "x", count: 500))
         #expect(String(repeating: "x", count: 60_000).plain() == String(repeating: "x", count: 499) + "…")
         #expect("abcdef".plain(atMost: 3) == "ab…")

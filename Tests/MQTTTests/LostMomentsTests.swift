@@ -8,7 +8,7 @@ import Testing
         DurableSession(established: true, suspectIDs: Set(suspects.map { id($0) }))
     }
 
-    @Test func `a possible lost exchange is finished with PUBREL, and its identifier is not used meanwhile`() throws {
+    @Test func `a possibly lost exchange is finished with PUBREL, and its identifier is not used until then`() throws {
         var client = MQTTClientHarness(durable: durable([1, 2, 3]))
         let words = client.connect(resumed: true)
         #expect(words.filter { $0.hasPrefix("PUBREL") } == ["PUBREL 1", "PUBREL 2", "PUBREL 3"])

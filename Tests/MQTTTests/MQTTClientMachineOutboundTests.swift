@@ -398,7 +398,7 @@ import Testing
     }
 
     /// [MQTT-2.2.1-3]
-    @Test func `rule 7: identifiers in use are skipped, also after a restart`() throws {
+    @Test func `rule 7: identifiers in use are skipped, even after a restart`() throws {
         var client = MQTTClientHarness(
             durable: MQTTClientHarness.established([.inFlight(id(65_535)), .inFlight(id(1))], qos: .atLeastOnce))
         client.connect(resumed: true)

@@ -156,7 +156,7 @@ import Testing
         #expect(client.machine.oldestAcceptance == nil)
     }
 
-    @Test func `the age is measured from the acceptance, also after a restart`() {
+    @Test func `the age is measured from the acceptance, even after a restart`() {
         var message = OutboundMessage(topic: "t", payload: ByteBuffer(string: "x"))
         message.acceptedAt = Timestamp(rawValue: 1_000_000)
         let durable = DurableSession(

@@ -236,7 +236,7 @@ struct NetworkWatcherTests {
         }
     }
 
-    @Test func `an unreachable route to the endpoint is no path`() async throws {
+    @Test func `an unreachable route to the endpoint does not count as a path`() async throws {
         try await NetworkLab.run { lab in
             var (watcher, changes, _) = try await lab.watcher(targets: Self.targets)
             try lab.ip("route add unreachable 203.0.113.0/24")

@@ -73,7 +73,7 @@ import Testing
         #expect(session.renewCredential(for: .seconds(3600)) == [.abandon(1), .open(2)])
     }
 
-    @Test func `a new credential that would expire during the reconnect causes none`() {
+    @Test func `a new credential that would expire during the reconnect causes no reconnect`() {
         var session = Self.connectedTooLate
         session.wake()
         #expect(session.renewCredential(for: .seconds(4)).isEmpty)

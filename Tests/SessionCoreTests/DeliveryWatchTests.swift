@@ -47,7 +47,7 @@ private func kernel(
             waited: 3100, seen: kernel(sinceAcknowledgement: 3100), verdict: .silent, next: 900,
             why: "a queue that has just grown to 3 s is no end"),
     ])
-    func `is looked at`(look: Look) {
+    func `is judged by what the kernel reports`(look: Look) {
         let start = Instant(nanoseconds: 0)
         var watch = DeliveryWatch()
         watch.sent(at: start, patience: .seconds(1))
@@ -67,7 +67,7 @@ private func kernel(
                 == .milliseconds(patience))
     }
 
-    @Test func `is not looked at when an answer came`() {
+    @Test func `is not judged any more after an answer`() {
         var watch = DeliveryWatch()
         #expect(watch.deadline == nil)
         watch.sent(at: Instant(nanoseconds: 0), patience: .seconds(1))

@@ -112,7 +112,7 @@ import Testing
     }
 
     @Test(arguments: [SessionUnderTest.Situation.flushing, .sayingGoodbye, .disconnected])
-    func `a daemon that stops does not hide that a person disconnected`(situation: SessionUnderTest.Situation) {
+    func `a daemon that stops does not hide a disconnect by hand`(situation: SessionUnderTest.Situation) {
         var session = SessionUnderTest(situation)
         if situation == .disconnected { session.disconnect() }
         session.disconnect(.shutdown)
@@ -122,7 +122,7 @@ import Testing
         #expect(session.reason == .userDisconnect)
     }
 
-    @Test func `a person who disconnects while the daemon stops is remembered`() {
+    @Test func `a disconnect by hand while the daemon stops is remembered`() {
         var session = SessionUnderTest(.connected)
         session.disconnect(.shutdown)
         session.disconnect(.userDisconnect)

@@ -160,7 +160,7 @@ import Testing
         #expect(session.path(.gained, at: 1) == [.open(2, at: 1)])
     }
 
-    @Test func `a path gained by another endpoint ends a safety attempt, which has none`() {
+    @Test func `a path gained by another endpoint ends a safety attempt, which has no path`() {
         var session = SessionUnderTest(policy: .exact, paths: [nil, nil])
         session.connect()
         #expect(session.pass(.seconds(300)) == [.open(1, at: 0)])

@@ -106,7 +106,7 @@ import Testing
         #expect(session.status.mode == .quick)
     }
 
-    @Test func `a full reconnect asked for by hand is remembered while there is no network`() {
+    @Test func `a full reconnect by hand is remembered while there is no network`() {
         var session = SessionUnderTest(.connected)
         session.path(.lost)
         session.pass(.seconds(5))
@@ -116,13 +116,13 @@ import Testing
         #expect(session.path(.gained) == [.open(2, discarding: true)])
     }
 
-    @Test func `quick asked for by hand does not undo the full that the server made necessary`() {
+    @Test func `a quick reconnect by hand does not undo the full one that the server made necessary`() {
         var session = SessionUnderTest(.connected)
         session.end(.stateMismatch)
         #expect(session.reconnect(.quick) == [.abandon(2), .open(3, discarding: true)])
     }
 
-    @Test func `a server that missed our heartbeat is asked to resume at once, but not in a loop`() {
+    @Test func `a server that missed our heartbeat is reconnected to at once, but not in a loop`() {
         var session = SessionUnderTest(.connected)
         #expect(session.end(.serverKeepAliveTimeout) == [.open(2)])
         session.succeed()

@@ -13,7 +13,7 @@ import Testing
         }
     }
 
-    @Test func `attempts follow the default table exactly when nobody answers`() {
+    @Test func `attempts follow the default table exactly when no server answers`() {
         var session = SessionUnderTest(.resolving, policy: .unwatched)
         #expect(
             Self.delays(&session, .unreachable, count: 12) == [

@@ -142,7 +142,7 @@ import Testing
         #expect((session.retryIn ?? .zero) >= .seconds(40))
     }
 
-    @Test func `a session on demand that nobody used before the sleep stays down after it`() {
+    @Test func `a session on demand whose idle timeout passes during a sleep stays down after it`() {
         var session = SessionUnderTest(rest: Self.rest(.disconnect, idleTimeout: .seconds(120)))
         session.use(.messages)
         session.succeed()

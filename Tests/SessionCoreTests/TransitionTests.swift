@@ -183,7 +183,7 @@ import Testing
         #expect(session.live?.rejection == nil)
     }
 
-    @Test func `a person's connect tries the rejected credential again`() {
+    @Test func `connect by hand tries the rejected credential again`() {
         var session = SessionUnderTest(.connected)
         session.end(.reset)
         session.wake()

@@ -49,20 +49,26 @@ extension EndToEnd {
             let far = try await LabSubscriber(lab, filter: "replies/1")
             let echo = try await lab.start("echo", command, in: nil)
             try await until("it consumes") { try await daemon.status().inbox.consumers.map(\.name) == ["echo"] }
+            func answered(_ number: Int) async throws {
+                try await until("\(number) is answered") {
+                    guard await echo.isRunning else { throw Lab.Failure("the program has ended: \(echo.errors)") }
+                    return echo.output.contains("orders/1 \(number) is answered")
+                }
+            }
             let near = LabClient(lab)
             func send(_ numbers: ClosedRange<Int>) async throws {
                 for number in numbers { try await near.publish("\(number)", to: "orders/1") }
             }
             try await send(1...20)
-            try await until("some are answered") { echo.output.contains("orders/1 3 is answered") }
+            try await answered(3)
             try await daemon.kill()
             try await send(21...40)
             try await daemon.start()
-            try await until("some more are answered") { echo.output.contains("orders/1 23 is answered") }
+            try await answered(23)
             _ = try await daemon.stop()
             try await send(41...60)
             try await daemon.start()
-            try await until("all are answered") { echo.output.contains("orders/1 60 is answered") }
+            try await answered(60)
             let answered = echo.output.split(separator: "\n").compactMap { line in
                 line.hasPrefix("orders/1 ") ? Int(line.split(separator: " ")[1]) : nil
             }

@@ -48,8 +48,33 @@ extension ControlConnection {
             }
             deliveries.add(call.number, timer: timer)
         }
-        driver.assumeIsolated { [call] driver in
-            driver.publish(parameters) { [weak self] step in self?.assumeIsolated { $0.published(call, step) } }
+        hand(parameters, to: driver, for: call)
+    }
+
+    private func hand(
+        _ parameters: MessagePublishMethod.Parameters, to driver: SessionDriver, for call: RunningCall
+    ) {
+        // Only a key is looked up first, which takes time: the session may be restarted in it. Other messages are not kept.
+        let keyed = parameters.key == nil ? nil : parameters
+        driver.assumeIsolated { driver in
+            driver.publish(parameters) { [weak self] step in
+                self?.assumeIsolated { connection in
+                    if let keyed, case .ended(.failure(.sessionIsRestarting)) = step {
+                        Task { await connection.handToNext(keyed, for: call) }
+                    } else {
+                        connection.published(call, step)
+                    }
+                }
+            }
+        }
+    }
+
+    /// The session was restarted before it could take the message.
+    private func handToNext(_ parameters: MessagePublishMethod.Parameters, for call: RunningCall) async {
+        do throws(RPCError) {
+            hand(parameters, to: try await registry.driver(parameters.session), for: call)
+        } catch {
+            published(call, .ended(.failure(error)))
         }
     }
 

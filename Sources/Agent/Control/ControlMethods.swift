@@ -17,17 +17,22 @@ extension ControlConnection {
     }
 
     private func answer(_ id: RequestID, _ method: String, _ parameters: JSONValue?) async -> CallReply {
-        do throws(RPCError) {
-            switch method {
-            case SessionWatchMethod.name:
-                return try await watch(id, take(SessionWatchMethod.self, parameters))
-            case MessageSubscribeMethod.name:
-                return try await subscribe(id, take(MessageSubscribeMethod.self, parameters))
-            default:
-                return CallReply(line: try await run(id, method, parameters))
+        while true {
+            do throws(RPCError) {
+                switch method {
+                case SessionWatchMethod.name:
+                    return try await watch(id, take(SessionWatchMethod.self, parameters))
+                case MessageSubscribeMethod.name:
+                    return try await subscribe(id, take(MessageSubscribeMethod.self, parameters))
+                default:
+                    return CallReply(line: try await run(id, method, parameters))
+                }
+            } catch .sessionIsRestarting {
+                // Looking the session up waits for its next driver, and fails when the daemon is stopping.
+                continue
+            } catch {
+                return CallReply(line: OutgoingLine.failure(id, error))
             }
-        } catch {
-            return CallReply(line: OutgoingLine.failure(id, error))
         }
     }
 

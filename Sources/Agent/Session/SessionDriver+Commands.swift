@@ -79,8 +79,9 @@ extension SessionDriver {
             state: session.machine.status.state, outcome: outcome, reason: reason(session.machine.status.reason))
     }
 
+    /// - Throws: ``RPCError/sessionIsRestarting`` when this driver decides nothing any more.
     func checkRunning() throws(RPCError) {
-        if isStopping { throw .wrongState(name.description, is: "about to stop", hint: "try again") }
+        if isStopping { throw .sessionIsRestarting }
     }
 
     /// Leaves the server and returns when the session is down; nothing happens afterwards.
@@ -119,5 +120,13 @@ extension SessionDriver {
         _ = live.connectionEnded()
         return ParkedConsumers(
             live: live, attached: session.durableConsumers.attached, subscribers: programs.subscribers)
+    }
+}
+
+extension RPCError {
+    /// The driver was stopped before it could do what was asked. Programs never see it: what they asked is asked of the
+    /// session's next driver, or the daemon is stopping and they are told so.
+    static var sessionIsRestarting: RPCError {
+        RPCError(.shuttingDown, "the session is being restarted", hint: "try again")
     }
 }

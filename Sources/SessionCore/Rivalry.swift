@@ -3,7 +3,7 @@ public enum KickStrategy: String, CaseIterable, Sendable {
     /// The newest connection wins, and the older one does not fight back.
     case takeOver = "take-over"
     /// A device that is online is not disturbed by one that comes back. Only the very first attempt after somebody
-    /// asked for the session to connect takes over.
+    /// asked for the session to connect takes over, and the next ones while the server accepts the session.
     case yield
 }
 

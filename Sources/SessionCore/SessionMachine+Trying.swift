@@ -127,7 +127,11 @@ extension SessionMachine {
         countOutage(&trying)
         trying.lastFailure = ending.reason
         if case .attempting(_, _, _, let established) = trying.activity {
-            trying.followsSuddenClose = established != nil && Rivalry.isSudden(ending.reason)
+            let isSudden = Rivalry.isSudden(ending.reason)
+            trying.followsSuddenClose = established != nil && isSudden
+            // It has taken over already. Whoever was there is displaced, even if the room still shows that device online:
+            // to yield to it would leave nobody connected.
+            trying.takesOver = established != nil && !isSudden && !trying.isReconnect && attempt.look == nil
         }
         if ending.reason.code == .stateMismatch, trying.mismatchedAt != attempt.endpoint {
             // Its session is discarded, and the next attempt begins a new one there. Another endpoint would have

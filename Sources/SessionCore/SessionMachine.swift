@@ -145,8 +145,8 @@ extension SessionMachine {
         /// Whether what ended last was a connection that the server had accepted, and then closed without giving a
         /// reason.
         var followsSuddenClose: Bool
-        /// Whether the next attempt is the very first one after somebody asked to connect, which takes over from any
-        /// other device. Having to wait for the network cancels this.
+        /// Whether the next attempt takes over from any other device: it is the very first one after somebody asked to
+        /// connect, or that one has taken over and then failed. Having to wait for the network cancels this.
         var takesOver = false
         var attempts = 0
         /// How many attempts failed although there was a path. One that only helped to find a message or filter that

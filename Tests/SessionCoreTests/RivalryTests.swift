@@ -57,6 +57,25 @@ import Testing
         #expect(session.live?.look == nil, "reconnect by hand takes over")
     }
 
+    @Test func `a first connect that took over and then failed does not yield to the device that it displaced`() {
+        var session = session(.yield)
+        session.establish()
+        session.end(.serverError)
+        session.wake()
+        #expect(session.live?.look == nil, "the room may still show the other device online")
+        session.establish()
+        session.end(.restoreTimeout)
+        session.wake()
+        #expect(session.live?.look == nil)
+        session.end(.unreachable)
+        session.wake()
+        #expect(session.live?.look == .forAny, "another device may have logged in since")
+        session.succeed()
+        session.end(.serverError)
+        session.wake()
+        #expect(session.live?.look == .forAny)
+    }
+
     @Test func `an attempt knows whether the server accepted the previous one and closed it without a reason`() {
         var session = session(.takeOver)
         var follows: [Bool?] = []

@@ -150,6 +150,11 @@ struct Ledger {
     /// lost, while the client had a session at another server. The client takes each for the session that it has, and a
     /// message with an identifier of that one for a message that it has.
     private var claimed: Set<Place> = []
+    /// Whether a server has resumed a session that its client had never heard of, because the answer to an earlier
+    /// CONNECT was lost or another device was there. With two servers that looks as if they shared their sessions, as
+    /// the servers of a cluster do. So the earlier server is believed to know everything, which it does not: its old copy of the
+    /// session takes a new message of QoS 2 for one that it has, or sends one again that was taken.
+    var isMisled = false
 
     mutating func takeProblems() -> [(Violation.Invariant, String)] {
         defer { problems = [] }
@@ -235,9 +240,8 @@ struct Ledger {
         if code.isError { outgoing[number]?.isRejected = true } else { outgoing[number]?.isAnswered = true }
     }
 
-    /// - Parameter isMisled: a server may have been believed to share its sessions, and have an old copy.
     /// - Parameter wasLeftOut: a server has taken later messages and not this one.
-    mutating func arrived(_ publish: Publish, epoch: Int, at server: String, isMisled: Bool, wasLeftOut: Bool) {
+    mutating func arrived(_ publish: Publish, epoch: Int, at server: String, wasLeftOut: Bool) {
         guard let number = number(publish), let message = outgoing[number], !message.isForgiven else { return }
         if message.answer == .refused { note(.nothingLost, "\(number) was refused and has arrived") }
         // What a person has sent again may have arrived before it was set aside.
@@ -266,8 +270,7 @@ struct Ledger {
 
     /// Everything that was accepted has arrived, or it is known why not.
     ///
-    /// - Parameter isMisled: as for `arrived`; the old copy takes a new message for one that it has.
-    mutating func checkOutgoing(isMisled: Bool, left: (String) -> Set<Int>) {
+    mutating func checkOutgoing(left: (String) -> Set<Int>) {
         var inStore: [String: Set<Int>] = [:]
         for (number, message) in outgoing.sorted(by: { $0.key < $1.key })
         where message.answer == .accepted && message.qos != .atMostOnce && !message.isForgiven {
@@ -313,7 +316,8 @@ struct Ledger {
         let isFirst = collectedNames[place, default: []].insert(name).inserted
         let whole = copies[Place(host: place.host, name: name)]
         guard let sent = ids.isEmpty ? whole : incoming[Place(host: place.host, name: copy)] else { return }
-        if message.qos == .exactlyOnce, count >= sent.count, noticed.contains(session(sent, of: place.host)) {
+        if message.qos == .exactlyOnce, count >= sent.count, !isMisled, noticed.contains(session(sent, of: place.host))
+        {
             note(.exactlyOnceInOrder, "\(name) (QoS 2) was collected \(count + 1) times for \(place.name)")
         }
         guard let filter = consumers[place]?.filter else { return }
@@ -423,11 +427,11 @@ struct Ledger {
 
     /// Everything that the servers have sent in their present sessions has come to everybody who wants it.
     ///
-    /// - Parameter isMisled: a client may have taken a new message of QoS 2 for one that it has.
-    mutating func checkIncoming(isMisled: Bool, present: (_ host: String, _ server: String) -> Int?) {
+    /// - Parameter wasLiedTo: a client may have taken a new message of QoS 2 for one that it has.
+    mutating func checkIncoming(wasLiedTo: Bool, present: (_ host: String, _ server: String) -> Int?) {
         for (place, sent) in incoming.sorted(by: { $0.value.sentAt < $1.value.sentAt })
         where present(place.host, sent.server) == sent.epoch {
-            if sent.qos == .exactlyOnce, isMisled { continue }
+            if sent.qos == .exactlyOnce, wasLiedTo { continue }
             if sent.qos == .exactlyOnce, !noticed.contains(session(sent, of: place.host)) { continue }
             for (consumer, wanted) in consumers
             where consumer.host == place.host && wanted.since < sent.sentAt

@@ -222,7 +222,7 @@ extension Simulation {
             }
         }
         checkDisks()
-        ledger.checkOutgoing(isMisled: isMisled) { host in
+        ledger.checkOutgoing { host in
             guard let disk = residents.first(where: { $0.host.name == host })?.host.disk else { return [] }
             return Set(
                 disk.here { disk in
@@ -231,7 +231,7 @@ extension Simulation {
                     }
                 })
         }
-        ledger.checkIncoming(isMisled: wasLiedTo) { host, server in
+        ledger.checkIncoming(wasLiedTo: wasLiedTo) { host, server in
             guard let resident = residents.first(where: { $0.host.name == host }),
                 let name = Scenario.ServerName(rawValue: server)
             else { return nil }
@@ -299,7 +299,7 @@ extension Simulation {
         }
         // What was subscribed to in moments that were lost stays there until the session ends.
         let hasForgotten = rolledBack.contains(resident.clientID)
-        for filter in there.subtracting(setup.wanted).sorted() where !isMisled && !hasForgotten {
+        for filter in there.subtracting(setup.wanted).sorted() where !ledger.isMisled && !hasForgotten {
             note(.heals, "\(name) is subscribed to \(filter), which nobody wants")
         }
         for filter in setup.pending.sorted() {

@@ -71,10 +71,6 @@ actor Simulation {
     var wasLiedTo = false
     /// Servers that have announced limits to somebody.
     var limiters: Set<Scenario.ServerName> = []
-    /// Whether a server has resumed a session that its client had never heard of, because the answer to an earlier
-    /// CONNECT was lost or another device was there. With two servers that looks as if they shared their sessions, as
-    /// the servers of a cluster do. So the earlier server is believed to know everything, which it does not.
-    var isMisled = false
     /// Clients that have lost the latest of what they knew about the server's session.
     var rolledBack: Set<String> = []
     /// Clients whose session was replaced by a new one because of a late CONNECT from a daemon that was killed.
@@ -305,8 +301,7 @@ actor Simulation {
                 let wasLeftOut = scenario.here { scenario in
                     Scenario.ServerName.allCases.contains { scenario.broker($0).hasLeftOut(publish) }
                 }
-                ledger.arrived(
-                    publish, epoch: epoch, at: server.rawValue, isMisled: isMisled, wasLeftOut: wasLeftOut)
+                ledger.arrived(publish, epoch: epoch, at: server.rawValue, wasLeftOut: wasLeftOut)
             }
         case .sent(let client, let epoch, let publish):
             guard !world.sharesIdentity, let index = resident(client) else { return }
@@ -365,7 +360,7 @@ actor Simulation {
         guard world[.endpoints] == 1 || world[.redirects] == 1, let index = resident(client) else { return }
         let epoch = scenario.here { $0.broker(server).epoch(of: client) }
         let isKnown = epoch.map { ledger.knows(residents[index].host.name, at: server.rawValue, epoch: $0) } ?? false
-        if !isKnown { isMisled = true }
+        if !isKnown { ledger.isMisled = true }
     }
 
     private func resident(_ client: String) -> Int? { residents.firstIndex { $0.clientID == client } }
@@ -424,7 +419,7 @@ actor Simulation {
             let found = scenario.here { $0.servers[server]?.broker.violations ?? [] }
             for sentence in found.dropFirst(checkedViolations[server] ?? 0) {
                 // In an old copy of a session that is resumed, an identifier may mean something else.
-                if isMisled, sentence.contains("used again before PUBREL") { continue }
+                if ledger.isMisled, sentence.contains("used again before PUBREL") { continue }
                 ledger.note(.standard, "server \(server.rawValue): \(sentence)")
             }
             checkedViolations[server] = found.count

@@ -137,6 +137,13 @@ public struct ModelBroker: Sendable {
         case ignores
         /// It does what it is asked, and says so only minutes later. For subscriptions; messages are never answered.
         case answersLate
+
+        var isSilent: Bool {
+            switch self {
+            case .ignores, .answersLate: true
+            case .ends: false
+            }
+        }
     }
 
     /// How late that is: longer than anyone waits for an answer.
@@ -208,18 +215,18 @@ public struct ModelBroker: Sendable {
 
     /// Whether the server was sent this message and does not answer it.
     public func hasLeftOut(_ publish: Publish) -> Bool {
-        switch disliked[DislikedMessage(topic: publish.topic, payload: publish.payload)] {
-        case .ignores?, .answersLate?: true
-        case .ends?, nil: false
-        }
+        disliked[DislikedMessage(topic: publish.topic, payload: publish.payload)]?.isSilent ?? false
     }
 
     /// What the server does with this message if it cannot bear it; `nil` if it can.
     private mutating func dislike(of publish: Publish, in session: Session?) -> Dislike? {
         guard let packetID = publish.packetID else { return nil }
         let message = DislikedMessage(topic: publish.topic, payload: publish.payload)
+        // With room for one message at a time, a server that answers neither of two cannot be told from one that answers
+        // none, where no message is to blame.
+        let isBlocked = connackProperties.receiveMaximum == 1 && disliked.values.contains(where: \.isSilent)
         // What it has taken over once, it always bears.
-        if let next = dislikesNext.first, isDisliked(publish.topic), !publish.duplicate,
+        if let next = dislikesNext.first, !(next.isSilent && isBlocked), isDisliked(publish.topic), !publish.duplicate,
             session?.received.contains(packetID) == false,
             !published.contains(where: { $0.topic == publish.topic && $0.payload == publish.payload })
         {

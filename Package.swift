@@ -61,6 +61,7 @@ let package = Package(
     ],
     targets: [
         // The C interfaces of the system: headers only, no code of ours.
+        .systemLibrary(name: "CMalloc"),
         .systemLibrary(name: "CNetlink"),
         .systemLibrary(name: "CSystemd", pkgConfig: "libsystemd", providers: [.apt(["libsystemd-dev"])]),
         .systemLibrary(name: "CSQLite", pkgConfig: "sqlite3", providers: [.apt(["libsqlite3-dev"])]),
@@ -89,7 +90,7 @@ let package = Package(
             "Agent",
             [
                 "Vocabulary", "SessionCore", "MQTT", "ControlAPI", "Session", "Configuration", "NetworkPath", "Systemd",
-                "DurableStore", "Transport", "CConcurrency",
+                "DurableStore", "Transport", "CConcurrency", "CMalloc",
                 nioCore, nioPosix, nioHTTP1, logging, serviceLifecycle, subprocess,
                 systemPackage,
             ]),

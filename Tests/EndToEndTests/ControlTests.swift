@@ -151,6 +151,23 @@ extension EndToEnd {
         }
     }
 
+    @Test func `the memory of large messages goes back to the system when they are delivered`() async throws {
+        try await withLab { lab, daemon in
+            let server = try await LabServer(lab)
+            try await server.start()
+            try daemon.session()
+            try await daemon.start()
+            try await daemon.events().until(.connected)
+            let before = try #require(await daemon.residentMemory)
+            let payload = String(repeating: "x", count: 15 << 20)
+            for number in 1...4 { try await daemon.publish("\(number) \(payload)", to: "big") }
+            try await until("all are delivered") { try await daemon.status().outbox.messages == 0 }
+            try await until("the memory is back") {
+                try #require(await daemon.residentMemory) < before + 32 << 10
+            }
+        }
+    }
+
     @Test func `holdfastctl has an exit code for each outcome`() async throws {
         try await withLab { lab, daemon in
             let server = try await LabServer(lab)

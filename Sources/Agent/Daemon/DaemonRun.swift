@@ -18,6 +18,7 @@ import UnixSignals
 /// Call it once in a process, before anything else.
 /// - Returns: the exit status; what went wrong has been logged.
 public func runDaemon(_ options: DaemonOptions) -> ExitStatus {
+    Allocator.returnsLargeBlocks()
     let loops = MultiThreadedEventLoopGroup(numberOfThreads: 3)
     let (loop, disk) = (loops.next(), loops.next())
     GlobalJobs.run(on: loops.next())

@@ -8,7 +8,7 @@ extension Session {
     /// Whether the verdict was a failure under a configuration that has changed since.
     package func isOver(_ verdict: Verdict) -> Bool {
         guard verdict.bootID == settings.bootID, verdict.isFailure else { return false }
-        return verdict.configuration.map { $0 != settings.digest } ?? false
+        return verdict.configuration.map { $0 != settings.digest() } ?? false
     }
 
     /// Takes up an earlier verdict. Call it before anything else, so that nothing the session does at its start undoes
@@ -49,7 +49,7 @@ extension Session {
     private func newVerdict(_ state: SessionState, _ reason: Reason) -> Verdict {
         Verdict(
             state: state.rawValue, reasonCode: reason.code.rawValue, message: reason.message,
-            serverCode: reason.serverCode, bootID: settings.bootID, since: timestamp, configuration: settings.digest,
+            serverCode: reason.serverCode, bootID: settings.bootID, since: timestamp, configuration: settings.digest(),
             credential: credentials.mark?.rawValue)
     }
 }

@@ -2,7 +2,7 @@ import ControlAPI
 import NIOCore
 import Systemd
 
-/// Sends the status line to systemd when it has changed, at most once a second.
+/// Sends the status line to systemd when it has changed. It is made from all sessions, so at most once a second.
 actor StatusNotifier {
     static let interval = TimeAmount.seconds(1)
 
@@ -11,7 +11,7 @@ actor StatusNotifier {
 
     private let notifier: Notifier
     private var last = ""
-    private var lastSent: NIODeadline?
+    private var lastMade: NIODeadline?
     private var scheduled: Scheduled<Void>?
 
     init(notifier: Notifier, eventLoop: any EventLoop) {
@@ -22,7 +22,7 @@ actor StatusNotifier {
     /// - Parameter statuses: called only when the line is made.
     func statusMayHaveChanged(_ statuses: @escaping @Sendable () -> [SessionStatus]) {
         guard scheduled == nil else { return }
-        let due = lastSent.map { $0 + Self.interval } ?? eventLoop.now
+        let due = lastMade.map { $0 + Self.interval } ?? eventLoop.now
         scheduled = eventLoop.scheduleTask(deadline: due) { [weak self] in
             guard let self else { return }
             self.assumeIsolated { $0.send(StatusLine.text(statuses(), at: .now)) }
@@ -31,9 +31,9 @@ actor StatusNotifier {
 
     private func send(_ text: String) {
         scheduled = nil
+        lastMade = eventLoop.now
         guard text != last else { return }
         last = text
-        lastSent = eventLoop.now
         notifier.status(text)
     }
 }

@@ -199,6 +199,6 @@ extension SessionSettings {
         isBound = configuration.network.isBinding
         retryInterval = CommitQueue.retryInterval
         self.bootID = bootID
-        digest = configuration.digest
+        digest = { configuration.digest }
     }
 }

@@ -1,10 +1,7 @@
 internal import ControlAPI
+internal import Glibc
 internal import NIOCore
 internal import NIOPosix
-
-#if canImport(Glibc)
-    internal import Glibc
-#endif
 
 extension HoldfastClient {
     /// detached → attaching. All of `waiting` learn the outcome.

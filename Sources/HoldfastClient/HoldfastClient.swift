@@ -1,10 +1,7 @@
 public import ControlAPI
+internal import Glibc
 public import NIOCore
 internal import NIOPosix
-
-#if canImport(Glibc)
-    internal import Glibc
-#endif
 
 /// A connection to the daemon's control socket, which is opened again when it breaks.
 ///

@@ -1,10 +1,7 @@
 import ArgumentParser
 import ControlAPI
+import Glibc
 import HoldfastClient
-
-#if canImport(Glibc)
-    import Glibc
-#endif
 
 struct HoldfastControl: AsyncParsableCommand {
     static let configuration = CommandConfiguration(

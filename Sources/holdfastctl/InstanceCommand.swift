@@ -1,10 +1,7 @@
 import ArgumentParser
 import ControlAPI
+import Glibc
 import HoldfastClient
-
-#if canImport(Glibc)
-    import Glibc
-#endif
 
 // An instance of a template is a symbolic link to it, so it survives every restart, and `ls` shows it.
 

@@ -1,9 +1,6 @@
 import ControlAPI
+import Glibc
 import HoldfastClient
-
-#if canImport(Glibc)
-    import Glibc
-#endif
 
 /// Why a live view is drawn again.
 enum LiveInput: Sendable, Equatable {

@@ -1,9 +1,6 @@
 import ControlAPI
+import Glibc
 import HoldfastClient
-
-#if canImport(Glibc)
-    import Glibc
-#endif
 
 /// `publish --lines`: publishes every line of standard input as a message, and reports how many got how far, however it
 /// ends.

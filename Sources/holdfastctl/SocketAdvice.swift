@@ -1,9 +1,6 @@
 import ControlAPI
+import Glibc
 import HoldfastClient
-
-#if canImport(Glibc)
-    import Glibc
-#endif
 
 /// Advice about a socket that cannot be used. It depends on who named the socket, on the host and on the user.
 struct SocketAdvice: Equatable {

@@ -1,10 +1,7 @@
 import ControlAPI
+import Glibc
 import HoldfastClient
 import Vocabulary
-
-#if canImport(Glibc)
-    import Glibc
-#endif
 
 /// Standard output and error, and the clock: all that the command touches besides the socket.
 struct Terminal {

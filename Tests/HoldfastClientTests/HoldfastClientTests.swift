@@ -1,11 +1,8 @@
 import ControlAPI
+import Glibc
 import HoldfastClient
 import Support
 import Testing
-
-#if canImport(Glibc)
-    import Glibc
-#endif
 
 @Suite(.timeLimit(.minutes(10)))
 struct HoldfastClientTests {

@@ -1,12 +1,9 @@
 import ControlAPI
+import Glibc
 import HoldfastClient
 import NIOCore
 import NIOPosix
 import Testing
-
-#if canImport(Glibc)
-    import Glibc
-#endif
 
 /// A daemon in a test: it listens on a Unix socket, and the test reads each request and writes each line itself.
 ///

@@ -1,13 +1,10 @@
 import ArgumentParser
 import ControlAPI
+import Glibc
 import HoldfastClient
 import Testing
 
 @testable import holdfastctl
-
-#if canImport(Glibc)
-    import Glibc
-#endif
 
 struct EndingTests {
     @Test(

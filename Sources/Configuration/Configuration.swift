@@ -4,7 +4,6 @@
 
 package import Session
 package import SessionCore
-package import Vocabulary
 
 /// `holdfast.toml`.
 package struct DaemonConfiguration: Hashable, Sendable {

@@ -1,7 +1,5 @@
 import ControlAPI
 import Session
-import SessionCore
-import Vocabulary
 
 /// What the value of a key must be, how it is read, and how a file would write it.
 struct ConfigurationForm<Value: Equatable & Sendable>: Sendable {

@@ -1,6 +1,5 @@
 import MQTT
 import SessionCore
-import Vocabulary
 
 // Every key, one row each: name, member and form. The defaults are the members' initial values. The keys of [network]
 // are in ConfigurationNetwork.swift.

@@ -1,4 +1,3 @@
-import ControlAPI
 import SessionCore
 
 // The sessions that the files of sessions.d define. NAME.toml is the session NAME. NAME@.toml is a template, as in

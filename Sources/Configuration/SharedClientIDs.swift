@@ -1,5 +1,4 @@
 import SessionCore
-import Vocabulary
 
 /// Finds sessions that have the same client identifier at the same server. The server lets only one of them be
 /// connected, so each would displace the other forever, and one would acknowledge messages meant for the other. Such

@@ -1,5 +1,4 @@
 public import MQTT
-internal import NIOCore
 public import SessionCore
 
 /// The inbox: messages that durable consumers have not taken yet.

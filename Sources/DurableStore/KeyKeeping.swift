@@ -1,5 +1,4 @@
 public import MQTT
-internal import NIOCore
 public import SessionCore
 
 /// The keys that messages were published with.

@@ -1,6 +1,5 @@
 internal import MQTT
 internal import Session
-internal import SessionCore
 
 /// Writes consecutive changes of the same kind, about consecutive messages, with one statement. Servers answer in the
 /// order of the messages, so most of what is sent or done comes in such ranges.

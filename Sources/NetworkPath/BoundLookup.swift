@@ -1,5 +1,4 @@
 import SessionCore
-import Vocabulary
 
 // Lookups for sessions that may not use every network.
 

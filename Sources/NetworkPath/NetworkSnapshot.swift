@@ -1,5 +1,4 @@
 public import SessionCore
-public import Vocabulary
 
 /// The whole view of the network that `network.status` shows.
 ///

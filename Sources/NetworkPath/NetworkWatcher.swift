@@ -1,6 +1,5 @@
 public import NIOCore
 public import SessionCore
-public import Vocabulary
 
 /// Watches the kernel's routing tables and reports what their changes mean for each target's path.
 ///

@@ -1,5 +1,4 @@
 import SessionCore
-import Vocabulary
 
 /// Decides what the difference between two looks means for one target.
 ///

@@ -1,7 +1,6 @@
 import CNetlink
 import Glibc
 import SessionCore
-import Vocabulary
 
 /// Asks the kernel which way a packet to an address would go.
 struct RouteLookup: ~Copyable {

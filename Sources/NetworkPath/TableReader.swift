@@ -1,7 +1,6 @@
 import CNetlink
 import Glibc
 import SessionCore
-import Vocabulary
 
 /// Reads the kernel's tables for the snapshot, off the event loop: a full Internet routing table takes long.
 actor TableReader {

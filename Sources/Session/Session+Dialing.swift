@@ -1,5 +1,4 @@
 import MQTT
-import NIOCore
 import SessionCore
 
 // Dialing for all purposes, and the one place where the events of connections are handled. Also knocks, at endpoints

@@ -1,5 +1,4 @@
 import SessionCore
-import Vocabulary
 
 // The part of the session's state that survives restarts of the daemon within a boot: that somebody disconnected the
 // session, or that it failed for a reason that trying again cannot change.

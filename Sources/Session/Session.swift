@@ -1,7 +1,6 @@
 import ControlAPI
 package import MQTT
 package import SessionCore
-import Vocabulary
 
 /// Everything that decides about one session, as one value, with no I/O, clock, closure or reference in it.
 ///

@@ -2,7 +2,6 @@ package import ControlAPI
 package import MQTT
 package import NIOCore
 package import SessionCore
-package import Vocabulary
 
 extension Session {
     /// What the driver does, in this order. It returns the results as inputs.

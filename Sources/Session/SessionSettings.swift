@@ -1,5 +1,4 @@
 package import SessionCore
-package import Vocabulary
 
 /// What the session needs to know from its file and its host, unless one of its values has it already.
 package struct SessionSettings: Sendable {

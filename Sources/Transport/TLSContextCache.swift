@@ -1,5 +1,4 @@
 import Glibc
-import NIOCore
 import NIOSSL
 
 /// The last good TLS files, so that a file that is broken while it is being replaced costs no connection, and an

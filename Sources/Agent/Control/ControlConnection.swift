@@ -1,8 +1,6 @@
 import ControlAPI
 import Logging
-import MQTT
 import NIOCore
-import Session
 import SessionCore
 
 /// One peer on the control socket: splits what it sends into calls, runs those that the scheduler lets begin, and

@@ -1,6 +1,5 @@
 import ControlAPI
 import MQTT
-import Session
 import SessionCore
 
 /// A watch or a subscription of a peer.

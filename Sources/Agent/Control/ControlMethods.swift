@@ -1,5 +1,4 @@
 import ControlAPI
-import SessionCore
 
 // What each method does: check the role, decode the parameters, ask the session, answer.
 

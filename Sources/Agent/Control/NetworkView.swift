@@ -3,7 +3,6 @@ import NIOCore
 import NetworkPath
 import SessionCore
 import Transport
-import Vocabulary
 
 /// The daemon's view of the network watcher, in the daemon's types.
 struct NetworkView: Sendable {

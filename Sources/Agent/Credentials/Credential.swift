@@ -1,10 +1,7 @@
 import Configuration
-import ControlAPI
 import Glibc
-import NIOCore
 import NIOPosix
 import Session
-import SessionCore
 import Systemd
 
 /// Reads secrets. A secret is never logged, never part of an error, and kept no longer than its connection.

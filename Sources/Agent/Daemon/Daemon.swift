@@ -4,8 +4,6 @@ import DurableStore
 import Glibc
 import Logging
 import NIOCore
-import NIOPosix
-import NetworkPath
 import SessionCore
 import Systemd
 

@@ -1,4 +1,3 @@
-import Configuration
 import ControlAPI
 
 /// The version of `holdfastd` and `holdfastctl`.

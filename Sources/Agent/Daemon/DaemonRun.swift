@@ -7,7 +7,6 @@ import NIOCore
 import NIOPosix
 import NetworkPath
 import ServiceLifecycle
-import SessionCore
 import Systemd
 import UnixSignals
 

@@ -5,7 +5,6 @@ import Logging
 import Session
 import SessionCore
 import Systemd
-import Transport
 
 // A new configuration: sessions are added, changed and removed.
 

@@ -8,8 +8,6 @@ import NetworkPath
 import Session
 import SessionCore
 import Systemd
-import Transport
-import Vocabulary
 
 /// All sessions of the daemon, what happens to them, and who watches them.
 actor SessionRegistry {

@@ -9,7 +9,6 @@ import NetworkPath
 import Session
 import SessionCore
 import Transport
-import Vocabulary
 
 // What a session's driver uses of its surroundings. Everything that a test in virtual time has to replace is here: the
 // clocks, the network, the disk and the secrets.

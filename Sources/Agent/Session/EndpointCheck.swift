@@ -4,7 +4,6 @@ import NIOCore
 import Session
 import SessionCore
 import Transport
-import Vocabulary
 
 /// A connection that `check.run` tries step by step, timing each one. A value without I/O: the driver moves the bytes.
 ///

@@ -5,7 +5,6 @@ import NIOCore
 import Session
 import SessionCore
 import Transport
-import Vocabulary
 
 // check.run: a connection beside the session's own, which does not affect it.
 

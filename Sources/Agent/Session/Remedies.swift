@@ -1,7 +1,5 @@
 import Configuration
-import Session
 import SessionCore
-import Vocabulary
 
 /// What a person can do about a reason. The advice is made from the session's file, so it never mentions a password,
 /// proxy or certificate that is not configured.

@@ -1,7 +1,6 @@
 import Configuration
 import ControlAPI
 import NetworkPath
-import Session
 import SessionCore
 import Transport
 

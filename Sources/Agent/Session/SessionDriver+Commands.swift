@@ -1,13 +1,8 @@
 import Configuration
 import ControlAPI
-import Logging
 import MQTT
-import NIOCore
-import NetworkPath
 import Session
 import SessionCore
-import Transport
-import Vocabulary
 
 // The life of a driver, and what people ask of its session.
 

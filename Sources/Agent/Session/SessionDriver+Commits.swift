@@ -2,9 +2,7 @@ import ControlAPI
 import DurableStore
 import Logging
 import MQTT
-import NIOCore
 import Session
-import SessionCore
 
 // The one road to the disk: everything that the session wants durable goes into the commit queue here, in the order in
 // which it was decided, and what is read from the store is read after it.

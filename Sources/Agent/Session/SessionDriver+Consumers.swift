@@ -1,9 +1,7 @@
 import Configuration
 import ControlAPI
 import DurableStore
-import Logging
 import MQTT
-import NIOCore
 import Session
 import SessionCore
 

@@ -2,7 +2,6 @@ import ControlAPI
 import DurableStore
 import MQTT
 import Session
-import SessionCore
 
 // Publishing with a key: two messages with the same key are the same message.
 

@@ -1,9 +1,7 @@
 import ControlAPI
 import DurableStore
 import MQTT
-import NIOCore
 import Session
-import SessionCore
 
 // What happens to accepted messages that are not delivered: the configuration drops them, or people decide about them.
 

@@ -1,9 +1,5 @@
-import Configuration
-import MQTT
-import NIOCore
 import Session
 import SessionCore
-import Transport
 
 // The host's sleep, and its clock.
 

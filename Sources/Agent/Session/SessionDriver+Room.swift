@@ -1,14 +1,8 @@
 import Configuration
 import ControlAPI
-import DurableStore
-import Logging
 import MQTT
-import NIOCore
-import NetworkPath
 import Session
 import SessionCore
-import Transport
-import Vocabulary
 
 // The session's room: what programs ask about it, and what they are told.
 

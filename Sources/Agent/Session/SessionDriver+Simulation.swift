@@ -1,9 +1,6 @@
 import Configuration
 import ControlAPI
 import Logging
-import MQTT
-import NIOCore
-import NetworkPath
 import Session
 import SessionCore
 import Transport

@@ -1,11 +1,9 @@
 import Configuration
 import ControlAPI
 import MQTT
-import NetworkPath
 import Session
 import SessionCore
 import Transport
-import Vocabulary
 
 // What the session reports about itself when asked.
 

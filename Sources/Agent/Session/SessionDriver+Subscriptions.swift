@@ -1,9 +1,6 @@
-import Configuration
 import ControlAPI
 import MQTT
 import Session
-import SessionCore
-import Vocabulary
 
 // What the server has granted: subscriptions, and what CONNACK said.
 

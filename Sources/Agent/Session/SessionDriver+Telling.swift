@@ -2,11 +2,8 @@ import ControlAPI
 import Logging
 import MQTT
 import NIOCore
-import NetworkPath
 import Session
 import SessionCore
-import Transport
-import Vocabulary
 
 // Telling watchers, the journal and the history what happened. This takes longer than dialing and must not delay the
 // reconnect, so while an attempt is in a hurry, the session machine's reports are told a moment later, with their

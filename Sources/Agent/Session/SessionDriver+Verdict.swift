@@ -1,9 +1,6 @@
 import Configuration
 import ControlAPI
-import Logging
-import MQTT
 import Session
-import SessionCore
 
 // The room that the session was told to switch to. It survives restarts of the daemon within a boot.
 

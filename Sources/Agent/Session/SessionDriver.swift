@@ -1,15 +1,10 @@
 import Configuration
 import ControlAPI
-import DurableStore
-import Logging
 import MQTT
 import NIOCore
-import NIOPosix
-import NetworkPath
 import Session
 import SessionCore
 import Transport
-import Vocabulary
 
 /// The shell around one session's value: it gives the value inputs, carries out its actions, and holds the programs'
 /// closures.

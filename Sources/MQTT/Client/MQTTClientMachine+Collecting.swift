@@ -1,5 +1,3 @@
-import NIOCore
-
 // Messages for durable consumers: into the inbox first, then acknowledged.
 
 extension MQTTClientMachine {

@@ -1,5 +1,3 @@
-import NIOCore
-
 extension MQTTClientMachine {
     mutating func received(_ publish: Publish, _ step: inout Step) {
         if let alias = publish.properties.topicAlias {

@@ -1,5 +1,4 @@
 import NIOCore
-import Vocabulary
 
 // MARK: Accepting
 

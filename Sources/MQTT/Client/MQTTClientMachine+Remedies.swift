@@ -1,5 +1,3 @@
-import NIOCore
-
 // What the machine changes when the server ends a connection, so that it does not end the next one for the same reason:
 // the measures of `Consequence.rows`.
 

@@ -1,5 +1,3 @@
-import NIOCore
-
 // A server may end every connection for one packet and not say which: by a plain close, a reset, a reason that could
 // mean anything, or by never answering the packet. Then nothing behind that packet would ever arrive.
 //

@@ -1,5 +1,3 @@
-import NIOCore
-
 extension Acknowledgement {
     /// A success without properties ends after the packet identifier, any other reason without properties after the
     /// reason code (3.4.2.1, 3.4.2.2.1). In MQTT 3.1.1 the packet identifier is all there is.

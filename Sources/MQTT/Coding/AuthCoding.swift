@@ -1,5 +1,3 @@
-import NIOCore
-
 extension Auth {
     /// A success without properties is empty (3.15.2.1); everything else is written in full.
     func put(into sink: inout some PacketSink) {

@@ -1,5 +1,3 @@
-import NIOCore
-
 extension Connack {
     func put(into sink: inout some PacketSink, _ version: ProtocolVersion) {
         sink.put(byte: sessionPresent ? 1 : 0)

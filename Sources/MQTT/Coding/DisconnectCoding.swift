@@ -1,5 +1,3 @@
-import NIOCore
-
 extension Disconnect {
     /// A normal disconnection without properties is empty, any other reason without properties is one byte (3.14.2). In
     /// MQTT 3.1.1 it is always empty.

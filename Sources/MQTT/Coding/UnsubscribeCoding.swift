@@ -1,5 +1,3 @@
-import NIOCore
-
 extension Unsubscribe {
     func put(into sink: inout some PacketSink, _ version: ProtocolVersion) {
         sink.put(packetID)

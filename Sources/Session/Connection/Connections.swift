@@ -1,7 +1,6 @@
 package import MQTT
 package import NIOCore
 package import SessionCore
-package import Vocabulary
 
 /// The connections that a session has dialed and still holds. Events of all other connections are ignored.
 package struct Connections: Sendable {

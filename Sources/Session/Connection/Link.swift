@@ -1,6 +1,5 @@
 package import NIOCore
 package import SessionCore
-package import Vocabulary
 
 /// An attempt and the connection that it becomes, or the successor that is set up beside that connection.
 package struct Link: Sendable {

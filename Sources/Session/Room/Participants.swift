@@ -1,5 +1,4 @@
 package import ControlAPI
-package import Vocabulary
 
 /// Somebody in a room.
 package struct Participant: Hashable, Sendable {

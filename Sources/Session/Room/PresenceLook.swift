@@ -1,4 +1,3 @@
-import ControlAPI
 package import MQTT
 package import NIOCore
 package import SessionCore

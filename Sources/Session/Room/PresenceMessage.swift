@@ -1,5 +1,4 @@
 package import ControlAPI
-package import Vocabulary
 
 /// The retained message that says whether a participant of a room is present.
 package struct PresenceMessage: Hashable, Sendable {

@@ -1,4 +1,3 @@
-import ControlAPI
 package import MQTT
 import NIOCore
 package import SessionCore

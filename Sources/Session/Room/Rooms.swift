@@ -2,7 +2,6 @@ package import ControlAPI
 package import MQTT
 import NIOCore
 package import SessionCore
-import Vocabulary
 
 /// What a session decides about rooms: when its presence is published, corrected and cleared, and how it moves from one
 /// room to another. A value: the driver carries out what its methods return, in that order.

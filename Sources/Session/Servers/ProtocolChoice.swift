@@ -1,5 +1,4 @@
 package import MQTT
-package import Vocabulary
 
 /// Which version of MQTT to use for the next connection to a server: the configured one or, with `auto`, 5 first and
 /// 3.1.1 if the server does not accept 5. The choice is remembered for each address, as long as the session is in the

@@ -1,5 +1,4 @@
 package import SessionCore
-package import Vocabulary
 
 /// Where servers have sent a session instead of an endpoint of its list (MQTT 5, 4.11). A value without I/O, kept as
 /// long as the daemon runs and the session's file does not change.

@@ -1,6 +1,5 @@
 package import MQTT
 package import SessionCore
-package import Vocabulary
 
 /// What a session knows about its servers: where they have redirected it, which version of MQTT they speak, and which
 /// of them have the session or an old copy of it.

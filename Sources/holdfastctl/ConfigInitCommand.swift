@@ -190,29 +190,13 @@ extension ConfigCommand {
 private struct SecretFile {
     var path: String
 
-    /// The terminal's previous settings. Static because a signal handler restores them; written before the handler is
-    /// installed.
-    nonisolated(unsafe) private static var before = termios()
-
     /// Reads one line from the terminal, which does not show it, or from a pipe.
     static func ask(_ question: String) throws(CommandFailure) -> [UInt8] {
-        let isTerminal = tcgetattr(STDIN_FILENO, &before) == 0
-        if isTerminal {
-            for number in [SIGINT, SIGTERM, SIGHUP] {
-                signal(number) { number in
-                    tcsetattr(STDIN_FILENO, TCSANOW, &SecretFile.before)
-                    _exit(128 + number)
-                }
-            }
-            var silent = before
-            silent.c_lflag &= ~tcflag_t(ECHO)
-            tcsetattr(STDIN_FILENO, TCSAFLUSH, &silent)
-            Terminal.prompt(question)
-        }
+        let isTerminal = TerminalSettings.turnOff(ECHO, TCSAFLUSH)
+        if isTerminal { Terminal.prompt(question) }
         defer {
             if isTerminal {
-                tcsetattr(STDIN_FILENO, TCSAFLUSH, &before)
-                for number in [SIGINT, SIGTERM, SIGHUP] { signal(number, SIG_DFL) }
+                TerminalSettings.restore()
                 Terminal.prompt("\n")
             }
         }

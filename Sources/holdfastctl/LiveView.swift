@@ -71,73 +71,33 @@ enum LiveInputs {
                     continuation.yield(.tick)
                 }
             }
-            LiveReader.start(readsKeys: readsKeys) { continuation.yield($0) }
+            CaughtSignals.catch([SIGWINCH])
+            startThread { read(readsKeys: readsKeys) { continuation.yield($0) } }
             continuation.onTermination = { _ in
                 events.cancel()
                 ticks.cancel()
             }
         }
     }
-}
 
-/// Reads what a person does to the terminal: keys, and changes of its size. It has a thread of its own, because reading
-/// blocks.
-private final class LiveReader: Sendable {
-    private let readsKeys: Bool
-    private let take: @Sendable (LiveInput) -> Void
-    /// A pipe with a byte for each SIGWINCH. Static because a signal handler writes to it; set before the handler is
-    /// installed.
-    nonisolated(unsafe) private static var sizes: [Int32] = [-1, -1]
-
-    private init(readsKeys: Bool, take: @escaping @Sendable (LiveInput) -> Void) {
-        self.readsKeys = readsKeys
-        self.take = take
-    }
-
-    /// Starts the thread, which ends with the terminal.
-    static func start(readsKeys: Bool, _ take: @escaping @Sendable (LiveInput) -> Void) {
-        if sizes[0] < 0, pipe(&sizes) == 0 {
-            for end in sizes {
-                _ = fcntl(end, F_SETFD, FD_CLOEXEC)
-                _ = fcntl(end, F_SETFL, O_NONBLOCK)
-            }
-            signal(SIGWINCH) { _ in
-                let byte: UInt8 = 0
-                _ = withUnsafePointer(to: byte) { Glibc.write(LiveReader.sizes[1], $0, 1) }
-            }
-        }
-        let box = Unmanaged.passRetained(LiveReader(readsKeys: readsKeys, take: take))
-        var thread = pthread_t()
-        pthread_create(
-            &thread, nil,
-            { argument in
-                guard let argument else { return nil }
-                Unmanaged<LiveReader>.fromOpaque(argument).takeRetainedValue().run()
-                return nil
-            }, box.toOpaque())
-        pthread_detach(thread)
-    }
-
-    private func run() {
+    /// Reads what a person does to the terminal, keys and changes of its size, until the terminal is gone.
+    private static func read(readsKeys: Bool, _ take: (LiveInput) -> Void) {
         var buffer = [UInt8](repeating: 0, count: 64)
         while true {
             // poll ignores a negative descriptor.
             var waiting = [
                 pollfd(fd: readsKeys ? STDIN_FILENO : -1, events: Int16(POLLIN), revents: 0),
-                pollfd(fd: Self.sizes[0], events: Int16(POLLIN), revents: 0),
+                pollfd(fd: CaughtSignals.descriptor, events: Int16(POLLIN), revents: 0),
             ]
             if poll(&waiting, 2, -1) < 0, errno == EINTR { continue }
             if waiting[1].revents != 0 {
-                while read(Self.sizes[0], &buffer, buffer.count) > 0 {}
+                while Glibc.read(CaughtSignals.descriptor, &buffer, buffer.count) > 0 {}
                 take(.resized)
             }
             guard waiting[0].revents != 0 else { continue }
-            let count = read(STDIN_FILENO, &buffer, buffer.count)
+            let count = Glibc.read(STDIN_FILENO, &buffer, buffer.count)
             if count < 0, errno == EINTR { continue }
-            guard count > 0 else {
-                take(.key(.letter("q")))
-                return
-            }
+            guard count > 0 else { return take(.key(.letter("q"))) }
             for key in LiveKey.keys(buffer[..<count]) { take(.key(key)) }
         }
     }
@@ -169,23 +129,13 @@ struct LiveLines {
 /// The whole screen of a terminal, and its keys, while a view is shown.
 struct FullScreen: ~Copyable {
     private let terminal: Terminal
-    /// The terminal's previous settings. Static because a signal handler restores them too; written before the handlers
-    /// are installed.
-    nonisolated(unsafe) private static var before = termios()
 
     /// - Returns: `nil` when there is no terminal.
     init?(_ terminal: Terminal) {
-        guard terminal.isTerminal, tcgetattr(STDIN_FILENO, &Self.before) == 0 else { return nil }
+        // At the end, shows the cursor, and leaves the alternate screen.
+        let end: StaticString = "\u{1B}[?25h\u{1B}[?1049l"
+        guard terminal.isTerminal, TerminalSettings.turnOff(ICANON | ECHO | ISIG, TCSANOW, end: end) else { return nil }
         self.terminal = terminal
-        var raw = Self.before
-        raw.c_lflag &= ~tcflag_t(ICANON | ECHO | ISIG)
-        tcsetattr(STDIN_FILENO, TCSANOW, &raw)
-        for number in [SIGTERM, SIGHUP] {
-            signal(number) { number in
-                FullScreen.restore()
-                _exit(128 + number)
-            }
-        }
         // Switches to the alternate screen, and hides the cursor.
         terminal.write(Array("\u{1B}[?1049h\u{1B}[?25l".utf8))
     }
@@ -196,13 +146,7 @@ struct FullScreen: ~Copyable {
         terminal.write(Array(("\u{1B}[H" + shown.joined(separator: "\r\n") + "\u{1B}[J").utf8))
     }
 
-    private static func restore() {
-        let end = StaticString("\u{1B}[?25h\u{1B}[?1049l")
-        _ = Glibc.write(STDOUT_FILENO, end.utf8Start, end.utf8CodeUnitCount)
-        tcsetattr(STDIN_FILENO, TCSANOW, &before)
-    }
-
     deinit {
-        Self.restore()
+        TerminalSettings.restore()
     }
 }

@@ -147,54 +147,25 @@ struct LineTally {
 }
 
 /// The keys and signals that end a command, caught so that the command can report something before it ends.
-final class Interruption: Sendable {
+struct Interruption: Sendable {
     /// Has an element as soon as one was caught.
     let raised: AsyncStream<Void>
-
-    /// The signal handler writes to both. Its byte is never read, so the pipe stays readable.
-    nonisolated(unsafe) private static var ends: [Int32] = [-1, -1]
-    nonisolated(unsafe) private static var number: Int32 = 0
 
     init() {
         let (stream, continuation) = AsyncStream.makeStream(of: Void.self)
         raised = stream
-        guard pipe(&Self.ends) == 0 else { return }
-        for end in Self.ends { _ = fcntl(end, F_SETFD, FD_CLOEXEC) }
-        let box = Unmanaged.passRetained(Box(continuation))
-        var thread = pthread_t()
-        pthread_create(
-            &thread, nil,
-            { argument in
-                guard let argument else { return nil }
-                let box = Unmanaged<Box>.fromOpaque(argument).takeRetainedValue()
-                var waiting = pollfd(fd: Interruption.ends[0], events: Int16(POLLIN), revents: 0)
-                while poll(&waiting, 1, -1) < 0, errno == EINTR {}
-                box.continuation.yield()
-                box.continuation.finish()
-                return nil
-            }, box.toOpaque())
-        pthread_detach(thread)
-        for number in [SIGINT, SIGTERM, SIGHUP] {
-            Glibc.signal(number) { number in
-                // A second signal ends the process at once.
-                Glibc.signal(number, SIG_DFL)
-                Interruption.number = number
-                var byte: UInt8 = 0
-                _ = Glibc.write(Interruption.ends[1], &byte, 1)
-            }
-        }
-    }
-
-    private final class Box: Sendable {
-        let continuation: AsyncStream<Void>.Continuation
-
-        init(_ continuation: AsyncStream<Void>.Continuation) {
-            self.continuation = continuation
+        CaughtSignals.catch([SIGINT, SIGTERM, SIGHUP])
+        startThread {
+            // What the handler writes is never read, so that every poll notices it.
+            var waiting = pollfd(fd: CaughtSignals.descriptor, events: Int16(POLLIN), revents: 0)
+            while poll(&waiting, 1, -1) < 0, errno == EINTR {}
+            continuation.yield()
+            continuation.finish()
         }
     }
 
     /// The signal that was caught; `nil` if there was none.
-    var signal: Int32? { Self.number == 0 ? nil : Self.number }
+    var signal: Int32? { CaughtSignals.last == 0 ? nil : CaughtSignals.last }
 
     /// Reads what standard input has now, waiting for at least one byte; returns nothing at its end, and `nil` after an
     /// interruption.
@@ -203,7 +174,7 @@ final class Interruption: Sendable {
     func readSome() throws(CommandFailure) -> [UInt8]? {
         var waiting = [
             pollfd(fd: STDIN_FILENO, events: Int16(POLLIN), revents: 0),
-            pollfd(fd: Self.ends[0], events: Int16(POLLIN), revents: 0),
+            pollfd(fd: CaughtSignals.descriptor, events: Int16(POLLIN), revents: 0),
         ]
         while poll(&waiting, 2, -1) < 0, errno == EINTR {}
         return signal == nil ? try InputFile.readSome() : nil

@@ -111,16 +111,11 @@ struct Terminal {
     /// otherwise a write would notice it.
     func endWithReader() {
         guard !isTerminal else { return }
-        var thread = pthread_t()
-        pthread_create(
-            &thread, nil,
-            { _ in
-                var output = pollfd(fd: STDOUT_FILENO, events: 0, revents: 0)
-                while poll(&output, 1, -1) < 0, errno == EINTR {}
-                if output.revents & Int16(POLLERR | POLLHUP) != 0 { exit(EndStatus.failed.rawValue) }
-                return nil
-            }, nil)
-        pthread_detach(thread)
+        startThread {
+            var output = pollfd(fd: STDOUT_FILENO, events: 0, revents: 0)
+            while poll(&output, 1, -1) < 0, errno == EINTR {}
+            if output.revents & Int16(POLLERR | POLLHUP) != 0 { exit(EndStatus.failed.rawValue) }
+        }
     }
 
     /// Prints the result of a method, with `"schema": 1` added.

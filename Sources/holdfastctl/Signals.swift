@@ -1,0 +1,88 @@
+import Glibc
+
+// What signals reach: a pipe that a thread can wait for, and the terminal's settings, which must not stay changed. All of it
+// is static because signal handlers use it, and is set before they are installed.
+
+/// The signals that a command catches. Each writes a byte to a pipe.
+enum CaughtSignals {
+    nonisolated(unsafe) private static var ends: [Int32] = [-1, -1]
+    /// The last one; 0 if there was none.
+    nonisolated(unsafe) private(set) static var last: Int32 = 0
+
+    /// The end of the pipe to read from, which does not block; -1 if nothing is caught.
+    static var descriptor: Int32 { ends[0] }
+
+    static func `catch`(_ numbers: [Int32]) {
+        guard ends[0] < 0, pipe(&ends) == 0 else { return }
+        for end in ends {
+            _ = fcntl(end, F_SETFD, FD_CLOEXEC)
+            _ = fcntl(end, F_SETFL, O_NONBLOCK)
+        }
+        for number in numbers {
+            signal(number) { number in
+                // A second signal ends the process at once, unless it only says that the terminal's size has changed.
+                if number != SIGWINCH { signal(number, SIG_DFL) }
+                CaughtSignals.last = number
+                var byte: UInt8 = 0
+                _ = write(CaughtSignals.ends[1], &byte, 1)
+            }
+        }
+    }
+}
+
+/// The terminal's settings, while the command has changed them. A signal that ends the process restores them.
+enum TerminalSettings {
+    private struct Change {
+        var before = termios()
+        /// When the settings change: TCSANOW, or TCSAFLUSH to discard what was typed before.
+        var time = TCSANOW
+        /// Written to the terminal when its settings are restored.
+        var end = StaticString("")
+    }
+
+    nonisolated(unsafe) private static var change = Change()
+
+    /// Turns flags off until ``restore()``.
+    ///
+    /// - Returns: `false` when standard input is no terminal.
+    static func turnOff(_ flags: Int32, _ time: Int32, end: StaticString = "") -> Bool {
+        change = Change(time: time, end: end)
+        guard tcgetattr(STDIN_FILENO, &change.before) == 0 else { return false }
+        for number in [SIGINT, SIGTERM, SIGHUP] {
+            signal(number) { number in
+                TerminalSettings.restore()
+                _exit(128 + number)
+            }
+        }
+        var settings = change.before
+        settings.c_lflag &= ~tcflag_t(flags)
+        tcsetattr(STDIN_FILENO, time, &settings)
+        return true
+    }
+
+    static func restore() {
+        _ = write(STDOUT_FILENO, change.end.utf8Start, change.end.utf8CodeUnitCount)
+        tcsetattr(STDIN_FILENO, change.time, &change.before)
+        for number in [SIGINT, SIGTERM, SIGHUP] { signal(number, SIG_DFL) }
+    }
+}
+
+/// Runs something that blocks on a thread of its own.
+func startThread(_ body: @escaping @Sendable () -> Void) {
+    final class Box: Sendable {
+        let body: @Sendable () -> Void
+
+        init(_ body: @escaping @Sendable () -> Void) {
+            self.body = body
+        }
+    }
+    var thread = pthread_t()
+    pthread_create(
+        &thread, nil,
+        { argument in
+            guard let argument else { return nil }
+            Unmanaged<Box>.fromOpaque(argument).takeRetainedValue().body()
+            return nil
+        }, Unmanaged.passRetained(Box(body)).toOpaque())
+    pthread_detach(thread)
+}

@@ -1,5 +1,96 @@
-/// What a reason code of the server means for the client (2.4, 4.13): one cell of the table `Consequence.rows`.
+/// What a reason code of the server means for the client (2.4, 4.13): one cell of the table ``rows``.
 public struct Consequence: Hashable, Sendable {
+    /// Every code that is treated differently from an unlisted one. No combination of code and place occurs twice.
+    public static let rows: [Row] = [
+        Row([.unspecifiedError, .implementationSpecificError], ending, .retry, [.slowly]),
+        Row([.malformedPacket, .protocolError], [.connack], .retryOnce),
+        Row([.malformedPacket, .protocolError], [.disconnect], .retryOnce, [.quarantine, .cleanStart]),
+        Row([.unsupportedProtocolVersion, .clientIdentifierNotValid], ending, .terminal),
+        Row([.badUserNameOrPassword, .notAuthorized], ending, .change, [.renewCredential]),
+        Row([.serverUnavailable, .serverBusy], ending, .retry, [.floor, .nextEndpoint]),
+        Row([.banned, .badAuthenticationMethod], ending, .terminal),
+        Row([.serverShuttingDown], ending, .retry, [.spread, .nextEndpoint]),
+        Row([.keepAliveTimeout], ending, .retry, [.atOnce, .shortenKeepAlive]),
+        Row([.sessionTakenOver], ending, .terminal, [.displaced]),
+        Row([.topicFilterInvalid, .topicNameInvalid], [.disconnect], .change, [.quarantine]),
+        Row([.packetIdentifierInUse], [.acknowledgement, .subscription], .operation, [.retireIdentifier]),
+        Row([.packetIdentifierInUse, .packetIdentifierNotFound], ending, .change, [.atOnce, .cleanStart]),
+        Row([.packetIdentifierNotFound], [.release], .success),
+        Row([.receiveMaximumExceeded], [.disconnect], .change, [.atOnce, .halveWindow]),
+        Row([.topicAliasInvalid], [.disconnect], .change, [.atOnce, .noAliases]),
+        Row([.packetTooLarge], ending, .change, [.quarantine]),
+        Row([.messageRateTooHigh], ending, .change, [.floor, .halveWindow]),
+        Row([.quotaExceeded], ending, .retry, [.slowly]),
+        Row([.quotaExceeded], [.acknowledgement], .operation, [.unlessEnded]),
+        Row([.administrativeAction], ending, .terminal, [.removed]),
+        Row([.payloadFormatInvalid], [.disconnect], .change, [.quarantine]),
+        Row([.retainNotSupported, .qosNotSupported], ending, .terminal),
+        Row([.useAnotherServer], ending, .change, [.follow]),
+        Row([.serverMoved], ending, .change, [.follow, .remember]),
+        Row(
+            [
+                .sharedSubscriptionsNotSupported, .subscriptionIdentifiersNotSupported,
+                .wildcardSubscriptionsNotSupported,
+            ], [.disconnect], .change, [.quarantine]),
+        Row([.connectionRateExceeded], ending, .retry, [.doubledFloor]),
+        Row([.maximumConnectTime], ending, .retry, [.renewCredential]),
+    ]
+
+    /// The packets that end a connection, or refuse one.
+    private static let ending: [Place] = [.connack, .disconnect]
+
+    /// What happens to the connection.
+    public let `class`: Class
+    /// What else is done.
+    public let measures: Set<Measure>
+
+    public init(_ class: Class, _ measures: Set<Measure> = []) {
+        self.class = `class`
+        self.measures = measures
+    }
+
+    /// What the code means there. An unlisted error ends an attempt, which is then repeated, or fails the operation.
+    public init(of code: ReasonCode, in place: Place) {
+        if let listed = Self.cells[Cell(code: code, place: place)] {
+            self = listed
+            return
+        }
+        switch place {
+        case .connack, .disconnect: self.init(.retry)
+        case .acknowledgement, .release, .subscription: self.init(code.isError ? .operation : .success)
+        }
+    }
+
+    private struct Cell: Hashable {
+        let code: ReasonCode
+        let place: Place
+    }
+
+    private static let cells = Dictionary(
+        uniqueKeysWithValues: rows.flatMap { row in
+            row.codes.flatMap { code in row.places.map { (Cell(code: code, place: $0), row.consequence) } }
+        })
+}
+
+// MARK: The words of the table
+
+extension Consequence {
+    /// Reason codes, the packets that they are read in, and what to do.
+    public struct Row: Hashable, Sendable {
+        /// The reason codes of the row.
+        public let codes: [ReasonCode]
+        /// Where they are read.
+        public let places: [Place]
+        /// What they mean there.
+        public let consequence: Consequence
+
+        init(_ codes: [ReasonCode], _ places: [Place], _ class: Class, _ measures: Set<Measure> = []) {
+            self.codes = codes
+            self.places = places
+            consequence = Consequence(`class`, measures)
+        }
+    }
+
     /// Where a reason code was read. The same number means different things in different packets.
     public enum Place: Hashable, Sendable, CaseIterable {
         case connack
@@ -67,98 +158,6 @@ public struct Consequence: Hashable, Sendable {
         case displaced
         /// An administrator ended the session.
         case removed
-    }
-
-    /// What happens to the connection.
-    public let `class`: Class
-    /// What else is done.
-    public let measures: Set<Measure>
-
-    public init(_ class: Class, _ measures: Set<Measure> = []) {
-        self.class = `class`
-        self.measures = measures
-    }
-
-    /// Reason codes, the packets that they are read in, and what to do.
-    public struct Row: Hashable, Sendable {
-        /// The reason codes of the row.
-        public let codes: [ReasonCode]
-        /// Where they are read.
-        public let places: [Place]
-        /// What they mean there.
-        public let consequence: Consequence
-
-        init(_ codes: [ReasonCode], _ places: [Place], _ class: Class, _ measures: Set<Measure> = []) {
-            self.codes = codes
-            self.places = places
-            consequence = Consequence(`class`, measures)
-        }
-    }
-
-    /// Every code that is treated differently from an unlisted one. No combination of code and place occurs twice.
-    public static let rows: [Row] = [
-        Row([.unspecifiedError, .implementationSpecificError], ending, .retry, [.slowly]),
-        Row([.malformedPacket, .protocolError], [.connack], .retryOnce),
-        Row([.malformedPacket, .protocolError], [.disconnect], .retryOnce, [.quarantine, .cleanStart]),
-        Row([.unsupportedProtocolVersion, .clientIdentifierNotValid], ending, .terminal),
-        Row([.badUserNameOrPassword, .notAuthorized], ending, .change, [.renewCredential]),
-        Row([.serverUnavailable, .serverBusy], ending, .retry, [.floor, .nextEndpoint]),
-        Row([.banned, .badAuthenticationMethod], ending, .terminal),
-        Row([.serverShuttingDown], ending, .retry, [.spread, .nextEndpoint]),
-        Row([.keepAliveTimeout], ending, .retry, [.atOnce, .shortenKeepAlive]),
-        Row([.sessionTakenOver], ending, .terminal, [.displaced]),
-        Row([.topicFilterInvalid, .topicNameInvalid], [.disconnect], .change, [.quarantine]),
-        Row([.packetIdentifierInUse], [.acknowledgement, .subscription], .operation, [.retireIdentifier]),
-        Row([.packetIdentifierInUse, .packetIdentifierNotFound], ending, .change, [.atOnce, .cleanStart]),
-        Row([.packetIdentifierNotFound], [.release], .success),
-        Row([.receiveMaximumExceeded], [.disconnect], .change, [.atOnce, .halveWindow]),
-        Row([.topicAliasInvalid], [.disconnect], .change, [.atOnce, .noAliases]),
-        Row([.packetTooLarge], ending, .change, [.quarantine]),
-        Row([.messageRateTooHigh], ending, .change, [.floor, .halveWindow]),
-        Row([.quotaExceeded], ending, .retry, [.slowly]),
-        Row([.quotaExceeded], [.acknowledgement], .operation, [.unlessEnded]),
-        Row([.administrativeAction], ending, .terminal, [.removed]),
-        Row([.payloadFormatInvalid], [.disconnect], .change, [.quarantine]),
-        Row([.retainNotSupported, .qosNotSupported], ending, .terminal),
-        Row([.useAnotherServer], ending, .change, [.follow]),
-        Row([.serverMoved], ending, .change, [.follow, .remember]),
-        Row(
-            [
-                .sharedSubscriptionsNotSupported, .subscriptionIdentifiersNotSupported,
-                .wildcardSubscriptionsNotSupported,
-            ], [.disconnect], .change, [.quarantine]),
-        Row([.connectionRateExceeded], ending, .retry, [.doubledFloor]),
-        Row([.maximumConnectTime], ending, .retry, [.renewCredential]),
-    ]
-
-    /// The packets that end a connection, or refuse one.
-    private static let ending: [Place] = [.connack, .disconnect]
-
-    private struct Cell: Hashable {
-        let code: ReasonCode
-        let place: Place
-    }
-
-    private static let cells: [Cell: Consequence] = {
-        var cells: [Cell: Consequence] = [:]
-        for row in rows {
-            for code in row.codes {
-                for place in row.places { cells[Cell(code: code, place: place)] = row.consequence }
-            }
-        }
-        return cells
-    }()
-
-    /// What the code means there. An unlisted error ends an attempt, which is then repeated, or fails the operation.
-    public init(of code: ReasonCode, in place: Place) {
-        if let listed = Self.cells[Cell(code: code, place: place)] {
-            self = listed
-            return
-        }
-        switch place {
-        case .connack, .disconnect: self.init(.retry)
-        case .acknowledgement, .release, .subscription: self.init(code.isError ? .operation : .success)
-        }
     }
 }
 

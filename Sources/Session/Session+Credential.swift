@@ -50,7 +50,7 @@ extension Session {
 
     mutating func given(_ credential: SessionCredential) {
         credentials.given = credential
-        switch machine.status.state {
+        switch state {
         case .connected where credential.secret == link?.login.password:
             learn(credential.end)
         case .connected:

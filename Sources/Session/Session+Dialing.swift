@@ -69,7 +69,7 @@ extension Session {
         let (number, replaced) = knocks.begin(at: endpoint)
         letGo(replaced, .abort)
         // A proxy answers for itself. Only the server behind it shows whether there is anything to return to.
-        guard case .some(_, let hasPassword) = settings.proxy, machine.status.state == .connected else {
+        guard case .some(_, let hasPassword) = settings.proxy, state == .connected else {
             openKnock(at: endpoint)
             return
         }

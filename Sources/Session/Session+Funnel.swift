@@ -168,7 +168,7 @@ extension Session {
         case .stop(let reason, let forGood):
             stop(because: reason, forGood: forGood)
         case .timeReached:
-            if machine.status.state == .connected { funnel.work.append(.measure) }
+            if state == .connected { funnel.work.append(.measure) }
             checkCredentialEnd()
             funnel.work.append(.due)
         }
@@ -253,7 +253,7 @@ extension Session {
                 Report(
                     event: event, instant: now, time: wallClock, status: status,
                     address: status.endpoint.map { address(of: $0) }, eventAddress: eventAddress,
-                    liveness: machine.liveness, credentialEnd: credentialEnd, room: rooms.membership?.room.name)))
+                    liveness: machine.liveness, credentialEnd: credentialEnd, room: room?.name)))
         if case .qualityChanged(let quality) = event {
             // The others in the room learn how good this session's connection is.
             perform(rooms.qualityChanged(quality, isConnected: status.state == .connected))
@@ -300,7 +300,7 @@ extension Session {
 
     /// Reconnects to receive the messages that were left out because there was no room to hold them, once there is.
     private mutating func fetchLeftOut() {
-        if mqtt.hasRoomForLeftOut, machine.status.state == .connected { renew(because: Reason(.inboxRoom)) }
+        if mqtt.hasRoomForLeftOut, state == .connected { renew(because: Reason(.inboxRoom)) }
     }
 
     mutating func checkFlushed() {

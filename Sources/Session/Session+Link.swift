@@ -22,7 +22,7 @@ extension Session {
     private mutating func prepareConnect() {
         rooms.willConnect(
             as: rooms.newMark(clientID: clientID, at: wallClock),
-            isFirst: machine.status.state == .connecting && !machine.wasAccepted, at: wallClock)
+            isFirst: state == .connecting && !machine.wasAccepted, at: wallClock)
         mqtt.configuration.will = rooms.membership?.will
         mqtt.configuration.keepAlive =
             rooms.membership == nil ? settings.keepAlive.alone : settings.keepAlive.inRoom

@@ -59,7 +59,7 @@ extension Session {
     // MARK: Subscriptions
 
     mutating func subscribe(to filter: TopicFilter, _ qos: QoS, for call: CallID) {
-        if machine.status.state == .connected {
+        if state == .connected {
             consumers.await(filter, call)
         } else {
             act(.answer([call], .subscription(nil)))
@@ -168,7 +168,7 @@ extension Session {
     /// Disconnects from the server, unless the session is already doing so for another reason than to rest.
     mutating func stop(because reason: Reason, forGood: Bool) {
         publications.endWithSession = forGood
-        switch machine.status.state {
+        switch state {
         case .connected, .connecting, .reconnecting: tellMachine(.disconnect(reason))
         case .disconnecting where machine.isResting: tellMachine(.disconnect(reason))
         case .disconnecting, .disconnected, .failed: break

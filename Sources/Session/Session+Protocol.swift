@@ -225,7 +225,7 @@ extension Session {
         let measures = Consequence(of: server.code, in: place).measures
         guard measures.contains(.follow), let reference = server.serverReference else { return ending }
         let isStable =
-            machine.status.state == .connected && machine.since.duration(to: now) >= settings.stableAfter
+            state == .connected && machine.since.duration(to: now) >= settings.stableAfter
         switch servers.follow(
             reference, from: link.address, of: link.attempt.endpoint, isRemembered: measures.contains(.remember),
             isStable: isStable)

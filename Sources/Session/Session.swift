@@ -35,6 +35,10 @@ package struct Session: Sendable {
     package internal(set) var verdict: Verdict?
     var funnel: Funnel
 
+    package var state: SessionState { machine.status.state }
+    /// The room that the session is in, which it need not be connected for.
+    package var room: Room? { rooms.membership?.room }
+
     package init(
         settings: SessionSettings, machine: SessionMachine, mqtt: MQTTClientMachine, servers: Servers,
         addresses: EndpointAddresses, rooms: Rooms, publications: Publications = Publications(),

@@ -280,7 +280,7 @@ struct SessionStepsTests {
         #expect(session.take(.join(Room(prefix: "p", name: "hall"), CallID(rawValue: 1))) == ["send SUBSCRIBE"])
         let texts = session.receives(.suback(Suback(packetID: try id(3), reasonCodes: [.notAuthorized])))
         #expect(texts.first == "not joined")
-        #expect(session.session.rooms.membership?.room.name == "plant")
+        #expect(session.session.room?.name == "plant")
     }
 
     // MARK: Looks

@@ -265,7 +265,7 @@ extension Simulation {
             return
         }
         let rooms = residents.compactMap { resident in
-            resident.host.here { $0.driver() }?.here { $0.session.rooms.membership?.room }
+            resident.host.here { $0.driver() }?.here { $0.session.room }
         }
         // A session that switched to another room than the other one cannot see it there, and can only be slow, too.
         // Nor can it see another device where no server keeps retained messages.

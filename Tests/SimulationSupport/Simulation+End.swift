@@ -174,14 +174,14 @@ extension Simulation {
     }
 
     private func isDown(_ index: Int) -> Bool {
-        let state = residents[index].host.here { $0.driver() }?.here { $0.session.machine.status.state }
+        let state = residents[index].host.here { $0.driver() }?.here { $0.session.state }
         return state == .disconnected || state == .failed
     }
 
     func checkEnd() {
         guard !world.sharesIdentity else {
             let states = residents.compactMap { resident in
-                resident.host.here { $0.driver() }?.here { $0.session.machine.status.state }
+                resident.host.here { $0.driver() }?.here { $0.session.state }
             }
             let isIdle = residents.contains { $0.configuration.onDemand } && states.contains(.disconnected)
             // Where the two servers have nothing in common, each of two that yield may stop because of what the other one

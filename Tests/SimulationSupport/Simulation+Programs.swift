@@ -194,7 +194,7 @@ extension Simulation {
             try await body(driver)
         } answered: { [self] _ in
             // It may have failed between the question and the command.
-            let state = driver.here { $0.session.machine.status.state }
+            let state = driver.here { $0.session.state }
             if state != .failed, state != .disconnected { residents[index].rest = nil }
         }
     }

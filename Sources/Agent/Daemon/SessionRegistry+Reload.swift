@@ -92,7 +92,7 @@ extension SessionRegistry {
                 // It keeps its present configuration.
                 case .failure?: continue
                 }
-                let state = await driver.session.machine.status.state
+                let state = await driver.session.state
                 wereUp[name] = state != .disconnected && state != .disconnecting
                 // Callers that ask for this session wait until `changed`.
                 changing[name] = []
@@ -151,7 +151,7 @@ extension SessionRegistry {
         defer { isReloading = false }
         var drivers: [(driver: SessionDriver, wasUp: Bool)] = []
         for case .running(let driver) in entries.values {
-            let state = await driver.session.machine.status.state
+            let state = await driver.session.state
             drivers.append((driver, state != .disconnected && state != .disconnecting && state != .failed))
             changing[driver.name] = []
         }

@@ -50,7 +50,7 @@ extension SessionDriver {
         try checkRunning()
         let before = session.verdict
         take(input)
-        let state = session.machine.status.state
+        let state = session.state
         if session.verdict != before { try await everythingRemembered("session \(name) is \(state.rawValue)") }
         return state
     }
@@ -62,7 +62,7 @@ extension SessionDriver {
     /// - Parameter limit: how long to wait; `nil`: as long as it takes.
     func outcome(within limit: Duration?) async -> SessionStateResult {
         let outcome: SessionOutcome
-        if let reached = SessionOutcome(session.machine.status.state) {
+        if let reached = SessionOutcome(session.state) {
             outcome = reached
         } else {
             outcome = await withCheckedContinuation { continuation in
@@ -71,7 +71,7 @@ extension SessionDriver {
             }
         }
         return SessionStateResult(
-            state: session.machine.status.state, outcome: outcome, reason: reason(session.machine.status.reason))
+            state: session.state, outcome: outcome, reason: reason(session.machine.status.reason))
     }
 
     /// - Throws: ``RPCError/sessionIsRestarting`` when this driver decides nothing any more.

@@ -26,7 +26,7 @@ extension SessionDriver {
         }
         let credential = SessionCredential(secret: Array(token.utf8), end: end, mark: nil)
         run(.credentialGiven(credential))
-        return session.machine.status.state
+        return session.state
     }
 
     // MARK: After a rejection
@@ -34,7 +34,7 @@ extension SessionDriver {
     /// Watches the credential's file if the session failed because of its credential, so that a change starts it again.
     func watchCredential() {
         credentialWatch = nil
-        guard session.machine.status.state == .failed, session.machine.reason.code.group == .auth,
+        guard session.state == .failed, session.machine.reason.code.group == .auth,
             let reference = configuration.password, let path = try? Credential.path(of: reference)
         else { return }
         let present = FileMark(path)

@@ -26,7 +26,7 @@ extension SessionDriver {
     private func publication(_ parameters: PublicationPutMethod.Parameters) throws(RPCError) -> Publication {
         let topic = parameters.topic
         // A topic that is relative to a room may be put before the session is in a room.
-        let resolved = Room.isRelative(topic) && session.rooms.membership == nil ? nil : try resolve(topic)
+        let resolved = Room.isRelative(topic) && session.room == nil ? nil : try resolve(topic)
         var properties = parameters.properties
         if let responseTopic = properties?.responseTopic { properties?.responseTopic = try resolve(responseTopic) }
         let publication = Publication(
@@ -56,7 +56,7 @@ extension SessionDriver {
         if let same = session.publications[topic]?.publication.topic, !same.utf8.elementsEqual(topic.utf8) {
             throw .invalidTopic(topic, "it looks the same as one that the session publishes already, in other bytes")
         }
-        if session.rooms.membership?.room.participant(ofPresence: resolved) != nil {
+        if session.room?.participant(ofPresence: resolved) != nil {
             throw .invalidTopic(topic, "presence is the business of the sessions in the room")
         }
         if let twin = session.publications.twin(of: topic, resolved: resolved) {

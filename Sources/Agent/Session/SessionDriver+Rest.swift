@@ -13,7 +13,7 @@ extension SessionDriver {
     /// Returns when the session is no longer disconnecting.
     func untilDown() async {
         await withCheckedContinuation { continuation in
-            if session.machine.status.state == .disconnecting {
+            if session.state == .disconnecting {
                 _ = programs.leaving.add { continuation.resume() }
             } else {
                 continuation.resume()

@@ -22,7 +22,7 @@ extension SessionDriver {
     func resolve(_ text: String) throws(RPCError) -> String {
         guard Room.isRelative(text) else { return text }
         do throws(Room.Unresolved) {
-            return try Room.resolve(text, in: session.rooms.membership?.room)
+            return try Room.resolve(text, in: session.room)
         } catch {
             switch error {
             case .noRoom:
@@ -64,7 +64,7 @@ extension SessionDriver {
                 name.description, is: "in no room",
                 hint: "set room in the session's file, or: holdfastctl switch-room \(name) ROOM")
         }
-        let state = session.machine.status.state
+        let state = session.state
         guard state == .connected || state == .reconnecting else { throw .notConnected(name.description) }
         guard membership.participants.hasList else {
             throw .wrongState(
@@ -92,13 +92,13 @@ extension SessionDriver {
         guard Room.isLevel(configuration.user), Room.isLevel(device) else {
             throw .badConfiguration("in a room, user and device are levels of a topic: without /, + and #")
         }
-        guard session.machine.status.state == .connected else {
+        guard session.state == .connected else {
             throw .notConnected(name.description, hint: "a session changes its room while it is connected")
         }
         guard !session.rooms.isChanging else {
             throw .tooManyRequests("session \(name) is changing its room")
         }
-        guard new != session.rooms.membership?.room else {
+        guard new != session.room else {
             // The program may be asking again because the room could not be remembered.
             try await rememberRoom(room)
             return .init(room: room)

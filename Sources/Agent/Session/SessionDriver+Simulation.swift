@@ -45,7 +45,7 @@ extension SessionDriver {
         guard parameters.duration == nil || parameters.fault == .pathLost else {
             throw .invalidParameters("only path-lost has a duration")
         }
-        guard session.machine.status.state == .connected, let link = session.link, let connection = link.connection
+        guard session.state == .connected, let link = session.link, let connection = link.connection
         else {
             throw .notConnected(name.description, hint: "a fault is simulated while the session is connected")
         }
@@ -67,7 +67,7 @@ extension SessionDriver {
         case .pathLost:
             try losePaths(for: .seconds(duration))
         }
-        return session.machine.status.state
+        return session.state
     }
 
     private func losePaths(for duration: Duration) throws(RPCError) {

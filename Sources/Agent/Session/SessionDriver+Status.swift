@@ -26,7 +26,7 @@ extension SessionDriver {
             protocol: session.mqtt.isConnected ? session.mqtt.version.description : nil,
             path: status.path.map { .init($0) }, network: .init(configuration.network),
             user: configuration.user, device: device,
-            room: session.rooms.membership?.room.name, clientID: session.clientID,
+            room: session.room?.name, clientID: session.clientID,
             quality: session.machine.quality,
             rtt: liveness?.roundTrip?.seconds,
             jitter: liveness?.jitter?.seconds,
@@ -49,7 +49,7 @@ extension SessionDriver {
     func event(_ kind: SessionEvent.Kind) -> SessionEvent {
         var event = SessionEvent(
             watch: .init(rawValue: ""), sequence: 0, time: wallClock, session: name.description, event: kind)
-        event.room = session.rooms.membership?.room.name
+        event.room = session.room?.name
         return event
     }
 

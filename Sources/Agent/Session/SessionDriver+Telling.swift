@@ -63,7 +63,7 @@ extension SessionDriver {
     }
 
     func tellLater() {
-        let isHurrying = session.link?.isDialed == true && session.machine.status.state != .connected
+        let isHurrying = session.link?.isDialed == true && session.state != .connected
         guard untold.tellLater(isHurrying: isHurrying, at: now) else { return }
         eventLoop.execute { self.assumeIsolated { $0.tell() } }
     }

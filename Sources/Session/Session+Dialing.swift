@@ -89,7 +89,8 @@ extension Session {
         at endpoint: EndpointIndex, behindProxy: Bool = false, proxyPassword: [UInt8]? = nil
     ) {
         let dialed = DialTarget(
-            address: servers.next(endpoint), goal: .knock(isBehindProxy: behindProxy), proxyPassword: proxyPassword)
+            address: servers.redirections.next(endpoint), goal: .knock(isBehindProxy: behindProxy),
+            proxyPassword: proxyPassword)
         knocks.dialed(dial(dialed, as: .knock(endpoint)), at: endpoint, isBehindProxy: behindProxy)
     }
 

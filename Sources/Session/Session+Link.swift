@@ -41,9 +41,9 @@ extension Session {
     mutating func greet(_ generation: Generation) {
         guard let link, link.generation == generation else { return }
         tellMachine(.progressed(generation, .authenticating))
-        mqtt.configuration.version = servers.version(at: link.address)
-        if !servers.isHome(link.address) { mqtt.doubtSession() }
-        let discards = link.attempt.discardsSession || servers.isStale(link.address)
+        mqtt.configuration.version = servers.protocols.version(at: link.address)
+        if !servers.homes.isHome(link.address) { mqtt.doubtSession() }
+        let discards = link.attempt.discardsSession || servers.homes.isStale(link.address)
         funnel.work.append(.onLink(generation, .connectionOpened(connectCredentials, forceCleanStart: discards)))
     }
 
@@ -75,7 +75,9 @@ extension Session {
         ending.isByServer = true
         if let refusal = mqtt.reasonIfEnded { return .init(closedAfter: refusal) }
         if let finding = mqtt.findingIfEnded { return ending.considering(finding) }
-        guard mqtt.isAwaitingConnack, let other = servers.closed(mqtt.version, at: link.address) else { return ending }
+        guard mqtt.isAwaitingConnack, let other = servers.protocols.closed(mqtt.version, at: link.address) else {
+            return ending
+        }
         ending.reason.message += "; it may not speak MQTT \(mqtt.version), and MQTT \(other) is tried"
         ending.triesOtherWay = true
         return ending
@@ -87,7 +89,7 @@ extension Session {
         var ending = ending
         if let link, link.generation == generation {
             ending = link.ending ?? ending
-            servers.ended(wasTried: link.isDialed)
+            servers.redirections.ended(wasTried: link.isDialed)
             letGo(link.connection, nil)
             letGo(link.knock, .abort)
             self.link = nil
@@ -104,7 +106,7 @@ extension Session {
         stopLooking()
         self.link = nil
         // What this host does, or what happens to its paths, says nothing about the server.
-        servers.ended(wasTried: link.isDialed && !machine.reason.code.isOurOwn)
+        servers.redirections.ended(wasTried: link.isDialed && !machine.reason.code.isOurOwn)
         letGo(link.connection, .abort)
         letGo(link.knock, .abort)
         connections.untoldEnd =

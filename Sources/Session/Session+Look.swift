@@ -37,7 +37,7 @@ extension Session {
         looking = PresenceLook(
             for: purpose, isSecond: isSecond, room: membership.room, user: settings.user, clientID: clientID,
             credentials: MQTTCredentials(username: username, password: login.password.map { ByteBuffer(bytes: $0) }),
-            maximumPacketSize: settings.maximumPacketSize, version: servers.version(at: address))
+            maximumPacketSize: settings.maximumPacketSize, version: servers.protocols.version(at: address))
         let dialed = DialTarget(address: address, proxyPassword: login.proxyPassword)
         let connection = dial(dialed, as: .look(purpose.attempt))
         looking?.connection = connection

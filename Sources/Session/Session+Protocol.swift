@@ -226,7 +226,7 @@ extension Session {
         guard measures.contains(.follow), let reference = server.serverReference else { return ending }
         let isStable =
             state == .connected && machine.since.duration(to: now) >= settings.stableAfter
-        switch servers.follow(
+        switch servers.redirections.follow(
             reference, from: link.address, of: link.attempt.endpoint, isRemembered: measures.contains(.remember),
             isStable: isStable)
         {
@@ -248,7 +248,8 @@ extension Session {
     private mutating func versionRefused(
         _ server: MQTTClientMachine.ServerReason, by link: Link
     ) -> SessionMachine.Ending? {
-        guard server.code == .unsupportedProtocolVersion, let other = servers.refused(mqtt.version, at: link.address)
+        guard server.code == .unsupportedProtocolVersion,
+            let other = servers.protocols.refused(mqtt.version, at: link.address)
         else { return nil }
         var ending = SessionMachine.Ending(
             Reason(

@@ -26,7 +26,7 @@ extension SessionDriver {
         let trial = EndpointTrial(
             session: name, configuration: configuration, clientID: session.clientID,
             token: session.credentials.given?.secret, remedies: remedies, surroundings: surroundings,
-            tlsContexts: tlsContexts, version: { [servers = session.servers] in servers.version(at: $0) })
+            tlsContexts: tlsContexts, version: { [protocols = session.servers.protocols] in protocols.version(at: $0) })
         return try await trial.run(wanted)
     }
 }

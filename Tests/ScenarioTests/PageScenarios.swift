@@ -256,11 +256,11 @@ struct PageScenarios {
         "credential-changed": "Tests/AgentTests/SessionDriverCredentialTests.swift",
         "moved": "Tests/ScenarioTests/EndpointScenarios.swift",
         "redirect-refused": "Tests/SessionTests/SessionStepsTests.swift",
-        "unknown": "Tests/AgentTests/ReasonMappingTests.swift",
+        "unknown": "Tests/AgentTests/TransportReasonsTests.swift",
         "unacknowledged": "Tests/EndToEndTests/DeliveryTests.swift",
         "probe-timeout": "Tests/SessionCoreTests/PathClassTests.swift",
         "bad-configuration": "Tests/ScenarioTests/ZEGOScenarios.swift",
-        "bad-endpoint": "Tests/AgentTests/ReasonMappingTests.swift",
+        "bad-endpoint": "Tests/AgentTests/TransportReasonsTests.swift",
         "configuration-changed": "Tests/ScenarioTests/RestartScenarios.swift",
     ]
 

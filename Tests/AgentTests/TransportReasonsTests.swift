@@ -8,7 +8,8 @@ import Transport
 
 @testable import Agent
 
-struct ReasonMappingTests {
+/// What the transport says, in the words of sessions, and reasons in those of the control socket.
+struct TransportReasonsTests {
     private static let failures: [TransportFailure.Code: Reason.Code] = [
         .dnsFailed: .dnsFailed, .unreachable: .unreachable, .ioError: .unreachable, .refused: .refused,
         .networkNotAllowed: .networkNotAllowed,

@@ -27,6 +27,22 @@ struct CommonOptions: ParsableArguments {
 
     /// How long the daemon may take for an answer that waits for nothing else.
     static let answerTimeout: Duration = .seconds(30)
+
+    /// Calls the daemon, and prints the answer: as it is for programs, otherwise with `print`.
+    func show<Method: ControlMethod>(
+        _ method: Method.Type, _ parameters: Method.Parameters, print: (Method.Result, Terminal) throws -> Void
+    ) async throws {
+        let answer = try await client().callUndecoded(method, parameters, timeout: Self.answerTimeout)
+        if json { terminal.print(json: answer) } else { try print(decode(Method.Result.self, answer), terminal) }
+    }
+}
+
+extension HoldfastClient {
+    /// Returns all sessions, in natural order.
+    func sessions() async throws(ClientError) -> [SessionStatus] {
+        try await call(SessionListMethod.self, NoParameters(), timeout: CommonOptions.answerTimeout).sessions
+            .inNaturalOrder
+    }
 }
 
 /// A span of time on the command line, as in the configuration: `250ms`, `15s`, `20min`, `24h`, `never`.

@@ -23,16 +23,14 @@ struct CheckCommand: AsyncParsableCommand {
     func run() async throws {
         let client = common.client()
         let terminal = common.terminal
-        let sessions: [SessionStatus] =
+        let sessions =
             if let session {
                 [
                     try await client.call(
                         SessionStatusMethod.self, .init(session: session), timeout: CommonOptions.answerTimeout)
                 ]
             } else {
-                try await client.call(
-                    SessionListMethod.self, NoParameters(), timeout: CommonOptions.answerTimeout
-                ).sessions.inNaturalOrder
+                try await client.sessions()
             }
         guard !sessions.isEmpty else {
             throw CommandFailure(
@@ -176,9 +174,7 @@ struct PingCommand: AsyncParsableCommand {
     }
 
     private static func onlySession(_ client: HoldfastClient) async throws -> String {
-        let names = try await client.call(
-            SessionListMethod.self, NoParameters(), timeout: CommonOptions.answerTimeout
-        ).sessions.inNaturalOrder.map(\.session)
+        let names = try await client.sessions().map(\.session)
         guard names.count < 2 else {
             throw CommandFailure(.usage, "there are \(names.count) sessions", advice: "name one: \(listed(names))")
         }

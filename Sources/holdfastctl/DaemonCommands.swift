@@ -11,14 +11,8 @@ struct NetworkCommand: AsyncParsableCommand {
     @Flag(name: [.short, .long], help: "Show dates instead of durations.") var verbose = false
 
     func run() async throws {
-        let answer = try await common.client().callUndecoded(
-            NetworkStatusMethod.self, NoParameters(), timeout: CommonOptions.answerTimeout)
-        let terminal = Terminal()
-        if common.json {
-            terminal.print(json: answer)
-        } else {
-            let times = Terminal.times(isAbsolute: verbose)
-            terminal.print(table: NetworkText.lines(for: try decode(NetworkStatus.self, answer), times: times))
+        try await common.show(NetworkStatusMethod.self, NoParameters()) { status, terminal in
+            terminal.print(table: NetworkText.lines(for: status, times: Terminal.times(isAbsolute: verbose)))
         }
     }
 }

@@ -24,15 +24,9 @@ struct LogCommand: AsyncParsableCommand {
 
     func run() async throws {
         if let level {
-            let answer = try await common.client().callUndecoded(
-                DaemonLogLevelMethod.self, .init(level: level), timeout: CommonOptions.answerTimeout)
-            if common.json {
-                Terminal().print(json: answer)
-            } else {
-                let result = try decode(DaemonLogLevelMethod.Result.self, answer)
-                Terminal().print("The daemon writes entries of the level \(printable(result.level)) and above.")
+            return try await common.show(DaemonLogLevelMethod.self, .init(level: level)) { result, terminal in
+                terminal.print("The daemon writes entries of the level \(printable(result.level)) and above.")
             }
-            return
         }
         if let session { try await checkName(session) }
         if let obstacle = Journal.obstacle { throw obstacle }
@@ -97,12 +91,8 @@ struct MetricsCommand: AsyncParsableCommand {
     @OptionGroup var common: CommonOptions
 
     func run() async throws {
-        let answer = try await common.client().callUndecoded(
-            DaemonMetricsMethod.self, NoParameters(), timeout: CommonOptions.answerTimeout)
-        if common.json {
-            Terminal().print(json: answer)
-        } else {
-            Terminal().write(Array(try decode(DaemonMetricsMethod.Result.self, answer).text.utf8))
+        try await common.show(DaemonMetricsMethod.self, NoParameters()) { metrics, terminal in
+            terminal.write(Array(metrics.text.utf8))
         }
     }
 }

@@ -73,9 +73,7 @@ struct HistoryCommand: AsyncParsableCommand {
         of answer: JSONValue, from start: RFC3339, to end: RFC3339, _ client: HoldfastClient
     ) async throws -> Timeline {
         let entries = try decode(SessionHistoryMethod.Result.self, answer).entries
-        let sessions = try await client.call(
-            SessionListMethod.self, NoParameters(), timeout: CommonOptions.answerTimeout
-        ).sessions.filter { session == nil || $0.session == session }
+        let sessions = try await client.sessions().filter { session == nil || $0.session == session }
         var earlier: [SessionHistoryEntry] = []
         // What was before the oldest entry is not known when the limit may have cut off others.
         if entries.count < limit {

@@ -21,16 +21,9 @@ struct PublicationsCommand: AsyncParsableCommand {
         @Flag(name: [.short, .long], help: "Show dates instead of durations.") var verbose = false
 
         func run() async throws {
-            let answer = try await common.client().callUndecoded(
-                PublicationListMethod.self, .init(session: session), timeout: CommonOptions.answerTimeout)
-            let terminal = Terminal()
-            if common.json {
-                terminal.print(json: answer)
-            } else {
+            try await common.show(PublicationListMethod.self, .init(session: session)) { result, terminal in
                 let times = Terminal.times(isAbsolute: verbose)
-                terminal.print(
-                    PublicationText.lines(
-                        for: try decode(PublicationListMethod.Result.self, answer), of: session, times: times))
+                terminal.print(PublicationText.lines(for: result, of: session, times: times))
             }
         }
     }
@@ -63,18 +56,11 @@ struct PublicationsCommand: AsyncParsableCommand {
 
         func run() async throws {
             let bytes: [UInt8] = if let message { Array(message.utf8) } else { try InputFile.read(file ?? "-") }
-            let answer = try await common.client().callUndecoded(
-                PublicationPutMethod.self,
-                .init(
-                    session: session, topic: topic, payload: MessagePayload(bytes: bytes),
-                    qos: qos,
-                    properties: contentType.map { MessageProperties(contentType: $0) }),
-                timeout: CommonOptions.answerTimeout)
-            if common.json {
-                Terminal().print(json: answer)
-            } else {
-                let result = try decode(PublicationPutMethod.Result.self, answer)
-                Terminal().print(printable(PublicationText.sentence(topic, result.state)))
+            let publication = PublicationPutMethod.Parameters(
+                session: session, topic: topic, payload: MessagePayload(bytes: bytes), qos: qos,
+                properties: contentType.map { MessageProperties(contentType: $0) })
+            try await common.show(PublicationPutMethod.self, publication) { result, terminal in
+                terminal.print(printable(PublicationText.sentence(topic, result.state)))
             }
         }
     }
@@ -92,14 +78,9 @@ struct PublicationsCommand: AsyncParsableCommand {
         @Argument(help: "The topic, as it was put.", completion: .publications) var topic: String
 
         func run() async throws {
-            let answer = try await common.client().callUndecoded(
-                PublicationRemoveMethod.self, .init(session: session, topic: topic),
-                timeout: CommonOptions.answerTimeout)
-            if common.json {
-                Terminal().print(json: answer)
-            } else {
-                let result = try decode(PublicationRemoveMethod.Result.self, answer)
-                Terminal().print(printable(PublicationText.sentence(topic, result.state)))
+            try await common.show(PublicationRemoveMethod.self, .init(session: session, topic: topic)) {
+                result, terminal in
+                terminal.print(printable(PublicationText.sentence(topic, result.state)))
             }
         }
     }

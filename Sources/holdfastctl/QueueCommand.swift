@@ -40,9 +40,7 @@ struct QueueCommand: AsyncParsableCommand {
                 try await show(session, client)
                 return
             }
-            let sessions = try await client.call(
-                SessionListMethod.self, NoParameters(), timeout: CommonOptions.answerTimeout
-            ).sessions.inNaturalOrder
+            let sessions = try await client.sessions()
             let busy = sessions.filter { $0.outbox.queued + $0.outbox.inFlight + $0.outbox.quarantined > 0 }
             for status in busy { try await show(status.session, client) }
             if busy.isEmpty, !common.json, selection.fields == nil {
@@ -81,6 +79,27 @@ struct QueueCommand: AsyncParsableCommand {
             guard id.isEmpty == all else { throw ValidationError("Give either ids or --all.") }
         }
 
+        /// Calls the method for all of these messages, several times if there are more than one call decides about.
+        ///
+        /// - Parameters:
+        ///   - state: which messages `--all` means.
+        ///   - take: returns whether the call left some of them out.
+        func decide<Method: ControlMethod>(
+            _ method: Method.Type, _ state: QueuedMessageState, _ common: CommonOptions,
+            _ take: (Method.Result) -> Bool
+        ) async throws where Method.Parameters == MessageQueueParameters {
+            let client = common.client()
+            for parameters in parameters(state) {
+                while true {
+                    let answer = try await client.callUndecoded(
+                        method, parameters, timeout: CommonOptions.answerTimeout)
+                    let result = try decode(Method.Result.self, answer)
+                    if common.json { Terminal().print(json: answer) }
+                    guard take(result) else { break }
+                }
+            }
+        }
+
         /// Returns the parameters of several calls, since one call takes at most 1000 ids.
         func parameters(_ state: QueuedMessageState = .quarantined) -> [MessageQueueParameters] {
             guard !all else { return [.init(session: session, selection: .all(state))] }
@@ -103,16 +122,9 @@ struct QueueCommand: AsyncParsableCommand {
 
         func run() async throws {
             var tally = QueueTally(verb: "put at the end of the queue")
-            let client = common.client()
-            for parameters in selection.parameters() {
-                while true {
-                    let answer = try await client.callUndecoded(
-                        MessageQueueRetryMethod.self, parameters, timeout: CommonOptions.answerTimeout)
-                    let result = try decode(MessageQueueRetryMethod.Result.self, answer)
-                    if common.json { Terminal().print(json: answer) }
-                    tally.add(result.retried.count, result.skipped)
-                    guard result.more else { break }
-                }
+            try await selection.decide(MessageQueueRetryMethod.self, .quarantined, common) { result in
+                tally.add(result.retried.count, result.skipped)
+                return result.more
             }
             try tally.tell(isSilent: common.json)
         }
@@ -136,16 +148,9 @@ struct QueueCommand: AsyncParsableCommand {
 
         func run() async throws {
             var tally = QueueTally(verb: "dropped")
-            let client = common.client()
-            for parameters in selection.parameters(queued ? .queued : .quarantined) {
-                while true {
-                    let answer = try await client.callUndecoded(
-                        MessageQueueDropMethod.self, parameters, timeout: CommonOptions.answerTimeout)
-                    let result = try decode(MessageQueueDropMethod.Result.self, answer)
-                    if common.json { Terminal().print(json: answer) }
-                    tally.add(result.dropped.count, result.skipped)
-                    guard result.more else { break }
-                }
+            try await selection.decide(MessageQueueDropMethod.self, queued ? .queued : .quarantined, common) { result in
+                tally.add(result.dropped.count, result.skipped)
+                return result.more
             }
             try tally.tell(isSilent: common.json)
         }

@@ -17,13 +17,8 @@ struct SwitchRoomCommand: AsyncParsableCommand {
     @Argument(help: "The room.") var room: String
 
     func run() async throws {
-        let answer = try await common.client().callUndecoded(
-            SessionSwitchRoomMethod.self, .init(session: session, room: room), timeout: CommonOptions.answerTimeout)
-        if common.json {
-            Terminal().print(json: answer)
-        } else {
-            let result = try decode(SessionSwitchRoomMethod.Result.self, answer)
-            Terminal().print(printable("\(session) is in \(result.room)."))
+        try await common.show(SessionSwitchRoomMethod.self, .init(session: session, room: room)) { result, terminal in
+            terminal.print(printable("\(session) is in \(result.room)."))
         }
     }
 }
@@ -42,15 +37,8 @@ struct ParticipantsCommand: AsyncParsableCommand {
     @Flag(name: [.short, .long], help: "Show dates instead of durations.") var verbose = false
 
     func run() async throws {
-        let answer = try await common.client().callUndecoded(
-            RoomParticipantsMethod.self, .init(session: session), timeout: CommonOptions.answerTimeout)
-        let terminal = Terminal()
-        if common.json {
-            terminal.print(json: answer)
-        } else {
-            let times = Terminal.times(isAbsolute: verbose)
-            terminal.print(
-                RoomText.lines(for: try decode(RoomParticipantsMethod.Result.self, answer), times: times))
+        try await common.show(RoomParticipantsMethod.self, .init(session: session)) { result, terminal in
+            terminal.print(RoomText.lines(for: result, times: Terminal.times(isAbsolute: verbose)))
         }
     }
 }

@@ -83,14 +83,10 @@ struct SimulateCommand: AsyncParsableCommand {
     @Option(help: "How long the path is lost, like 15s; 1s to 1h.") var duration: SpanArgument?
 
     func run() async throws {
-        let answer = try await common.client().callUndecoded(
-            SessionSimulateMethod.self, .init(session: session, fault: fault, duration: duration?.seconds),
-            timeout: CommonOptions.answerTimeout)
-        if common.json {
-            Terminal().print(json: answer)
-        } else {
-            let result = try decode(SessionStateResult.self, answer)
-            Terminal().print("\(session) is \(result.state.rawValue); holdfastctl watch \(session) shows what follows.")
+        try await common.show(
+            SessionSimulateMethod.self, .init(session: session, fault: fault, duration: duration?.seconds)
+        ) { result, terminal in
+            terminal.print("\(session) is \(result.state.rawValue); holdfastctl watch \(session) shows what follows.")
         }
     }
 }

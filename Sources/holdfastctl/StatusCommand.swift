@@ -71,12 +71,8 @@ struct StatusCommand: AsyncParsableCommand {
         for await input in LiveInputs.stream(client, session: session, readsKeys: false) {
             var note: [String] = []
             if case .detached(let sentence) = input { note = ["\(printable(sentence)); waiting for the daemon"] }
-            if note.isEmpty,
-                let sessions = try? await client.call(
-                    SessionListMethod.self, NoParameters(), timeout: CommonOptions.answerTimeout
-                ).sessions
-            {
-                shown = sessions.inNaturalOrder.filter { session == nil || $0.session == session }
+            if note.isEmpty, let sessions = try? await client.sessions() {
+                shown = sessions.filter { session == nil || $0.session == session }
             }
             view.show(
                 Self.lines(

@@ -81,15 +81,7 @@ struct UnsubscribeCommand: AsyncParsableCommand {
     @Argument(help: "The name of the consumer.", completion: .consumers) var consumer: String
 
     func run() async throws {
-        let client = common.client()
-        let parameters = MessageUnsubscribeMethod.Parameters(session: session, consumer: consumer)
-        if common.json {
-            let result = try await client.callUndecoded(
-                MessageUnsubscribeMethod.self, parameters, timeout: .seconds(30))
-            Terminal().print(json: result)
-        } else {
-            _ = try await client.call(MessageUnsubscribeMethod.self, parameters, timeout: .seconds(30))
-        }
+        try await common.show(MessageUnsubscribeMethod.self, .init(session: session, consumer: consumer)) { _, _ in }
     }
 }
 

@@ -17,7 +17,7 @@ struct TopCommand: AsyncParsableCommand {
         let terminal = common.terminal
         let client = common.client()
         // A missing permission must be reported before the screen is switched, where the message would be lost.
-        let first = try await Self.sessions(client)
+        let first = try await client.sessions()
         guard terminal.isTerminal, !common.json else {
             throw CommandFailure(
                 .usage, "top needs a terminal, and has no JSON output",
@@ -46,7 +46,7 @@ struct TopCommand: AsyncParsableCommand {
             case .resized: break
             case .detached(let sentence): model.message = "\(sentence); waiting for the daemon"
             case .tick, .changed:
-                guard let sessions = try? await Self.sessions(client) else { break }
+                guard let sessions = try? await client.sessions() else { break }
                 if model.message?.hasSuffix("waiting for the daemon") == true { model.message = nil }
                 model.take(sessions, at: Terminal.times().now)
             }
@@ -67,10 +67,6 @@ struct TopCommand: AsyncParsableCommand {
                     times: Terminal.times(), width: terminal.width, height: terminal.height,
                     isColoured: terminal.isColoured))
         }
-    }
-
-    private static func sessions(_ client: HoldfastClient) async throws(ClientError) -> [SessionStatus] {
-        try await client.call(SessionListMethod.self, NoParameters(), timeout: CommonOptions.answerTimeout).sessions
     }
 
     /// - Returns: the outcome in words.

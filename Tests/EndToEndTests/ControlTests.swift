@@ -161,7 +161,7 @@ extension EndToEnd {
             let before = try #require(await daemon.residentMemory)
             let payload = String(repeating: "x", count: 15 << 20)
             for number in 1...4 { try await daemon.publish("\(number) \(payload)", to: "big") }
-            try await until("all are delivered") { try await daemon.status().outbox.messages == 0 }
+            try await until("all are delivered") { try await daemon.status().outbox.bytes == 0 }
             try await until("the memory is back") {
                 try #require(await daemon.residentMemory) < before + 32 << 10
             }

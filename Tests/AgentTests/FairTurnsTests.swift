@@ -71,7 +71,7 @@ struct FairTurnsTests {
         #expect(Self.turns(&turns, 101, busy: [1: "a"]).count == 101)
         turns.add(2, of: "a")
         let order = Self.turns(&turns, 20, busy: [1: "a", 2: "a"])
-        #expect(order.count { $0 == 2 } <= 11)
+        #expect((9...11).contains(order.count { $0 == 2 }))
     }
 
     @Test func `connecting again and again gains no turns`() {
@@ -93,7 +93,7 @@ struct FairTurnsTests {
                 turns.add(next, of: "a")
             }
         }
-        #expect(longest <= 20)
+        #expect(max(longest, waits) <= 20)
     }
 
     @Test func `a member that was removed has no turn`() {

@@ -107,7 +107,8 @@ struct RestTests {
     }
 
     @Test func `a session with keep is probed on waking`() async throws {
-        try await DaemonUnderTest.run("on-suspend = \"keep\"") { daemon in
+        // No heartbeat is due in the time of the test.
+        try await DaemonUnderTest.run("on-suspend = \"keep\"\n[heartbeat]\ninterval = \"1h\"") { daemon in
             let peer = try await daemon.watcher()
             await daemon.registry.hostWillSleep()
             await daemon.registry.hostWoke(slept: .seconds(100))

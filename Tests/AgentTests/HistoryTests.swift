@@ -32,7 +32,9 @@ struct HistoryTests {
                     "disconnected → connecting autoconnect", "connecting → connected autoconnect",
                     "connected → reconnecting server-closed", "reconnecting → connected server-closed",
                 ])
-            guard case .array(let entries)? = history["entries"], let last = entries.last else { return }
+            guard case .array(let entries)? = history["entries"], let last = entries.last else {
+                throw ControlPeer.CallFailure(code: "shape")
+            }
             #expect(last["session"] == "main")
             #expect(last["mode"] == "quick")
             #expect(last["reason"]?["group"] == "server")

@@ -24,6 +24,11 @@ struct PublicationSessionTests {
         }
     }
 
+    /// Returns how many messages the client has sent.
+    private func publishes(_ server: LoopbackServer) async -> Int {
+        await server.events.all.count { event in if case .packet(.publish) = event { true } else { false } }
+    }
+
     private func put(_ peer: ControlPeer, _ topic: String, _ payload: String = "1") async throws {
         try await peer.call(
             "publication.put", #"{"session":"main","topic":"\#(topic)","payload":"\#(payload)"}"#)
@@ -60,7 +65,7 @@ struct PublicationSessionTests {
             try await expect(peer, ["a/1 published", "a/2 published"])
             let listed = try await peer.call("publication.list", Self.main)
             guard case .array(let publications)? = listed["publications"], let first = publications.first else {
-                return
+                throw ControlPeer.CallFailure(code: "shape")
             }
             #expect(first["payload"] == "on")
             #expect(first["qos"] == .integer(0))
@@ -102,7 +107,7 @@ struct PublicationSessionTests {
             let first = try await daemon.server.message()
             let second = try await daemon.server.message()
             #expect(try await peer.call("session.status", Self.main)["phase"] == "restoring")
-            guard let one = first.packetID, let two = second.packetID else { return }
+            let (one, two) = (try #require(first.packetID), try #require(second.packetID))
             await daemon.server.send(.puback(Acknowledgement(packetID: one, reasonCode: .notAuthorized)))
             #expect(try await peer.call("session.status", Self.main)["phase"] == "restoring")
             await daemon.server.send(.puback(Acknowledgement(packetID: two)))
@@ -110,7 +115,9 @@ struct PublicationSessionTests {
             #expect(try await list(peer) == ["a refused", "b published"])
             #expect(daemon.log.lines.filter { $0.message.contains("refused the publication a") }.count == 1)
             let listed = try await peer.call("publication.list", Self.main)
-            guard case .array(let publications)? = listed["publications"] else { return }
+            guard case .array(let publications)? = listed["publications"] else {
+                throw ControlPeer.CallFailure(code: "shape")
+            }
             #expect(publications.first?["reasonCode"] == .integer(0x87))
         }
     }
@@ -123,13 +130,11 @@ struct PublicationSessionTests {
             try await expect(peer, ["a published"])
             await daemon.server.drop()
             #expect(try await peer.state("connected")["resumed"] == .bool(true))
+            #expect(await publishes(daemon.server) == 1)
             await daemon.server.loseSession()
             await daemon.server.drop()
             #expect(try await peer.state("connected")["resumed"] == .bool(false))
-            let messages = await daemon.server.events.all.filter { event in
-                if case .packet(.publish) = event { true } else { false }
-            }
-            #expect(messages.count == 2)
+            #expect(await publishes(daemon.server) == 2)
         }
     }
 
@@ -229,7 +234,7 @@ struct PublicationSessionTests {
                     #expect(try await published(daemon.server, "a") == "1", "nothing was cleared in between")
                     try await expect(peer, ["a published"])
                     // As if the daemon was killed after a removal that the server does not know of.
-                    guard let main = SessionName("main") else { return }
+                    let main = try #require(SessionName("main"))
                     try await daemon.store.commit([(session: main, changes: [.removePublication("a")])])
                 }
             ),

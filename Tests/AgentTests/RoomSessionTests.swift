@@ -58,7 +58,7 @@ struct RoomSessionTests {
             #expect(presence.retain && presence.qos == .atLeastOnce)
             #expect(PresenceMessage(presence.payload.readableBytesView, of: Self.someone)?.state == .online)
             #expect(try await peer.call("session.status", Self.main)["phase"] == "restoring")
-            guard let id = presence.packetID else { return }
+            let id = try #require(presence.packetID)
             await daemon.server.send(.puback(Acknowledgement(packetID: id)))
             try await peer.state("connected")
             #expect(try await peer.call("session.status", Self.main)["room"] == "plant")
@@ -81,7 +81,7 @@ struct RoomSessionTests {
                 guard case .packet(.publish(let publish)) = event else { return nil }
                 return PresenceMessage(publish.payload.readableBytesView, of: Self.someone)
             }
-            #expect(own.count == 3)
+            #expect(own.count == 3 && messages.count == 3)
             #expect(Set(own.map(\.connection)).count == 3)
             #expect(Set(own.map(\.since)).count == 1)
         }
@@ -129,7 +129,9 @@ struct RoomSessionTests {
             #expect(joined["device"] == "desk")
             let list = try await peer.call("room.participants", Self.main)
             #expect(list["room"] == "plant")
-            guard case .array(let participants)? = list["participants"] else { return }
+            guard case .array(let participants)? = list["participants"] else {
+                throw ControlPeer.CallFailure(code: "shape")
+            }
             #expect(participants.map { $0["user"] } == ["ann", "bob", "edge-42"])
             #expect(participants.allSatisfy { $0["state"] == "online" })
             await daemon.server.publish("holdfast/rooms/plant/presence/ann/phone", "")
@@ -143,7 +145,7 @@ struct RoomSessionTests {
         let own = Participant.Identity(user: "edge-42", device: "device")
         let topics = Room.presenceTopics(of: own, in: [filter, try TopicFilter("holdfast/rooms/old/#")])
         #expect(topics == ["holdfast/rooms/old/presence/edge-42/device"])
-        guard let main = SessionName("main") else { return }
+        let main = try #require(SessionName("main"))
         try await inRoom { daemon, peer in
             // As if the daemon was killed: the store knows the subscription to the old room, and the file names another
             // room.

@@ -32,8 +32,8 @@ struct TransportReasonsTests {
     }
 
     @Test(arguments: Reason.Code.allCases)
-    func `a reason is passed on in full`(code: Reason.Code) {
-        guard let session = SessionName("edge-7") else { return }
+    func `a reason is passed on in full`(code: Reason.Code) throws {
+        let session = try #require(SessionName("edge-7"))
         let remedies = Remedies(session: session, configuration: SessionConfiguration())
         let told = SessionStatus.Reason(Reason(code, "sentence", serverCode: 7), remedies)
         #expect(told.code == code.rawValue)

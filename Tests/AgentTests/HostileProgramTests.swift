@@ -149,7 +149,7 @@ struct HostileProgramTests {
             }
             #expect(entries.count == 1000)
             let times = entries.compactMap { $0["time"]?.text }
-            #expect(times == times.sorted())
+            #expect(times.count == 1000 && times == times.sorted())
             let later = #"{"session":"main","since":"2099-01-01T00:00:00.000Z"}"#
             #expect(try await peer.call("session.history", later) == .object(["entries": .array([])]))
         }

@@ -193,6 +193,10 @@ struct MessageTests {
             try await one.call("message.unsubscribe", #"{"subscription":"\#(id)"}"#)
             await daemon.server.publish("a", "one")
             #expect(try await two.notification("message.received")["payload"] == "one")
+            let isEnded = await daemon.server.events.all.contains { event in
+                if case .packet(.unsubscribe) = event { true } else { false }
+            }
+            #expect(!isEnded, "the other program still has the filter")
             try await two.close()
             _ = try await daemon.server.packet { if case .unsubscribe = $0 { true } else { nil } }
         }

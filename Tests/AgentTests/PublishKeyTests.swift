@@ -60,6 +60,8 @@ struct PublishKeyTests {
                     try await peer.call("message.publish", Self.publish("a", wait: "delivered"))
                 }
             }
+            let status = try await peer.call("session.status", #"{"session":"main"}"#)
+            #expect(status["outbox"]?["quarantined"] == 1, "it is the same message")
         }
     }
 

@@ -133,6 +133,8 @@ import Testing
             await daemon.server.disconnect(.notAuthorized)
             let lost = try await peer.state("reconnecting")
             #expect(lost["reason"]?["code"] == "not-authorized")
+            // The second run has failed when there is a third.
+            while Self.runs(scratch) < 3 { try await Task.sleep(for: .milliseconds(5)) }
             rename(try scratch.write("new", "fresh"), "\(scratch.path)/output")
             #expect(try await daemon.server.connect().password == ByteBuffer(string: "fresh"))
             try await peer.state("connected")

@@ -108,7 +108,7 @@ struct SilenceTests {
             #expect(status["state"] == "connected")
             let subscriptions = status["subscriptions"]?.elements ?? []
             #expect(subscriptions.map { $0["message"] } == ["not authorized (0x87)", "quota exceeded (0x97)"])
-            #expect(subscriptions.allSatisfy { $0["retryAt"] != .null && $0["since"] != .null })
+            #expect(subscriptions.allSatisfy { $0["retryAt"]?.text != nil && $0["since"]?.text != nil })
             #expect(status["inbox"]?["consumers"]?.elements?.first?["refused"] == "quota exceeded (0x97)")
             let warnings = daemon.log.lines.filter { $0.level == .warning }
             let lines = warnings.filter { $0.message.contains("refuses the subscription") }

@@ -52,8 +52,4 @@ struct CredentialReadingTests {
         }
         #expect(long?.description.contains("secretxx") == false)
     }
-
-    @Test func `a directory is not a secret`() {
-        #expect(throws: Credential.Failure.self) { try Credential.read(.file("/")) }
-    }
 }

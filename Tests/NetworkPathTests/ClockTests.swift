@@ -4,7 +4,7 @@ import Testing
 
 @testable import NetworkPath
 
-@Suite struct ClockTests {
+@Suite(.timeLimit(.minutes(10))) struct ClockTests {
     /// Seconds on each clock, from the first look.
     struct Look: Sendable, CustomTestStringConvertible {
         var passed: Double
@@ -67,7 +67,7 @@ import Testing
         for _ in 1...3 {
             var expirations: UInt64 = 1
             #expect(write(ends[1], &expirations, 8) == 8)
-            await iterator.next()
+            #expect(await iterator.next() != nil)
         }
         close(ends[1])
         _ = consume source

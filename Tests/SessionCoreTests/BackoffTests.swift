@@ -91,6 +91,11 @@ import Testing
         let second = backoff.nextDelay(after: .busy, policy: .init())
         #expect((Duration.seconds(5)...Duration.seconds(6)).contains(first))
         #expect((Duration.seconds(10)...Duration.seconds(11)).contains(second))
+        let firsts = (seed..<seed + 20).map { seed in
+            var backoff = Backoff(seed: seed)
+            return backoff.nextDelay(after: .busy, policy: .init())
+        }
+        #expect(Set(firsts).count > 15)
     }
 
     @Test func `a restarted table starts again with its first delay and the first floor`() {

@@ -19,9 +19,10 @@ import Testing
         let start = session.now
         for _ in 0..<1000 {
             let orders = session.wake()
-            if orders.contains(.knock(0)) { break }
+            if orders.contains(.knock(0)) { return start.duration(to: session.now) }
             if orders.contains(where: { if case .heartbeat = $0 { true } else { false } }) { session.answerHeartbeat() }
         }
+        Issue.record("the first endpoint is not checked any more")
         return start.duration(to: session.now)
     }
 

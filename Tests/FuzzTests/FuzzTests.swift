@@ -14,7 +14,7 @@ struct FuzzTests {
         // In a process of its own, so that a trap fails this test and not all of them.
         let ending = await #expect(processExitsWith: .success) {
             [name = target.rawValue as String, progress = progress as String] in
-            guard let target = FuzzTarget(rawValue: name), let file = fopen(progress, "w") else { return }
+            guard let target = FuzzTarget(rawValue: name), let file = fopen(progress, "w") else { exit(EXIT_FAILURE) }
             for (input, seed) in Corpus(target) {
                 rewind(file)
                 fputs("\(input.name), changed with seed \(seed)\n", file)

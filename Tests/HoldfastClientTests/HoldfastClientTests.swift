@@ -231,7 +231,10 @@ struct HoldfastClientTests {
             #expect(result.grantedQoS == .atMostOnce)
             #expect(message.payload.bytes == [0xFF])
             let error = await #expect(throws: ClientError.self) { try await elements.next() }
-            guard case .refused(let refusal)? = error else { return }
+            guard case .refused(let refusal)? = error else {
+                Issue.record("not refused: \(String(describing: error))")
+                return
+            }
             #expect(refusal.known == .unknownSession)
         }
     }

@@ -44,6 +44,7 @@ struct SimulationTests {
     static let schedules: [String] = {
         let directory = URL(filePath: #filePath).deletingLastPathComponent().appending(path: "Schedules")
         let files = (try? FileManager.default.contentsOfDirectory(at: directory, includingPropertiesForKeys: nil)) ?? []
+        precondition(!files.isEmpty, "there are no schedules in \(directory.path())")
         return files.map(\.path).filter { $0.hasSuffix(".txt") }.sorted()
     }()
 

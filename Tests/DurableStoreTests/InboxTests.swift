@@ -102,6 +102,8 @@ import Testing
             try await store.commit([(main, names.map { .removeConsumer($0) })])
         }
         #expect(try await store.mqtt(main).consumers.isEmpty)
+        try await store.commit(main, .putConsumer(billing, filter: "a", .atLeastOnce))
+        #expect(await store.highestConsumer() == 1)
     }
 
     @Test func `is added to a file of the previous version`() async throws {
@@ -116,5 +118,12 @@ import Testing
         try await store.commit(
             main, .putConsumer(billing, filter: "a", .atLeastOnce), .collect(message(1), for: [billing], nil))
         #expect(try await all(store, billing) == [message(1)])
+    }
+}
+
+extension DurableStore {
+    /// The highest number that a consumer has.
+    fileprivate func highestConsumer() -> Int64? {
+        do { return try database?.integer("SELECT max(id) FROM consumer") } catch { return nil }
     }
 }

@@ -458,13 +458,4 @@ import Testing
         try client.publish("more")
         #expect(client.connect(resumed: true).last == "PUBLISH more id 3")
     }
-
-    @Test func `0x93 from the server halves the window`() throws {
-        var client = MQTTClientHarness { $0.maximumInFlight = 4 }
-        client.connect()
-        for payload in ["a", "b", "c", "d"] { try client.publish(payload) }
-        client.server(.disconnect(Disconnect(reasonCode: .receiveMaximumExceeded)))
-        client.handle(.connectionClosed)
-        #expect(client.connect(resumed: true).filter { $0.hasPrefix("PUBLISH") }.count == 2)
-    }
 }

@@ -13,11 +13,11 @@ import Testing
         #expect(allocator.allocate() == nil)
     }
 
-    @Test func `a freed identifier rests until its turn comes again`() {
+    @Test func `a freed identifier rests until its turn comes again`() throws {
         var allocator = PacketIDAllocator()
         for _ in 0..<100 {
-            guard let next = allocator.allocate() else { return }
-            allocator.free(next)
+            let next = allocator.allocate()
+            allocator.free(try #require(next))
         }
         #expect(allocator.allocate() == id(101))
         #expect(!allocator.isUsed(id(1)) && !allocator.isUsed(id(100)))

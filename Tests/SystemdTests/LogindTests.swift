@@ -145,15 +145,20 @@ struct LogindTests {
 
     @Test func `an invalid bus address is reported, and given up after a few tries`() async {
         let heard = Heard<Logind.Event>()
+        let slept = Heard<Duration>()
         let logind = Logind(
             executor: MultiThreadedEventLoopGroup.singleton.next().executor, address: "nonsense",
-            sleep: { _ in await Task.yield() }, deliver: { heard.append($0) })
+            sleep: {
+                slept.append($0)
+                await Task.yield()
+            }, deliver: { heard.append($0) })
         await logind.start()
         // After the first try and five more; then it is left alone.
         guard case .lost? = await heard.next() else {
             Issue.record("a bus was found")
             return
         }
+        for pause in [1, 4, 16, 64, 256] { #expect(await slept.next() == .seconds(pause)) }
         await logind.stop()
     }
 }

@@ -61,18 +61,23 @@ extension EndToEnd {
             // A server that takes any token.
             let server = try await LabServer(lab)
             try await server.start()
+            let far = try await LabSubscriber(lab, filter: "token")
             let token = try lab.write("token", #"{"token": "one", "expiresIn": 5}"#)
             try daemon.session(top: "password = \"exec:/bin/cat \(token)\"\ninsecure = true", heartbeat: "60s")
             try await daemon.start()
             let events = try await daemon.events()
             try await events.until(.connected)
             try lab.write("token", #"{"token": "two", "expiresIn": 3600}"#)
+            try await daemon.publish("1", to: "token", qos: .exactlyOnce, wait: .delivered)
             // When a fifth of the token's life is left.
             try await events.until("told that the token ends") { $0.event == .credentialExpiring }
+            try await daemon.publish("2", to: "token", qos: .exactlyOnce)
             let renewed = try await events.until(.reconnecting)
             #expect(renewed.mode == .quick)
             #expect(renewed.reason?.code == "credential-renewed")
             #expect(try await events.until(.connected).resumed == true)
+            try await daemon.publish("3", to: "token", qos: .exactlyOnce, wait: .delivered)
+            try await far.received("all three") { $0.map(\.payload) == ["1", "2", "3"] }
         }
     }
 

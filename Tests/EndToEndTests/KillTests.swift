@@ -153,6 +153,7 @@ extension EndToEnd.Kills {
     /// Checks that everything that was sent to a durable consumer while its daemon was killed is there, each of QoS 2
     /// once.
     private func check(_ worker: Worker, _ sent: [String: [Int]], _ logs: [String]) async throws {
+        #expect(sent.count == 2)
         for (stream, numbers) in sent.sorted(by: { $0.key < $1.key }) {
             try await until("all of \(stream) is done", within: .seconds(300)) {
                 Set(await worker.numbers(of: stream)).isSuperset(of: numbers)

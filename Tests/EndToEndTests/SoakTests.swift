@@ -58,6 +58,7 @@ private struct Soak {
         let memory = await sampler.summary
         print(try await report(rounds: round, memory))
         #expect(total.violations.isEmpty, "\(total.violations.joined(separator: "\n"))")
+        for qos in 1...2 { #expect(total.outward[qos] > 0 && total.inward[qos] > 0) }
         if plan.minutes != nil, let memory {
             #expect(Double(memory.last) <= Double(memory.first) * 1.1, "the memory of the steady daemon has grown")
         }

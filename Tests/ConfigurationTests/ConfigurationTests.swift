@@ -100,6 +100,7 @@ private func leaves(of value: ConfigurationValue) -> Set<String> {
             access.message = ["user:alice", "uid:1000"]
             access.control = []
             log = { level = "debug" }
+            metrics = { listen = "127.0.0.1:9464", textfile = "/m/holdfast.prom" }
             """)
         var expected = DaemonConfiguration()
         expected.durability = .full
@@ -107,6 +108,8 @@ private func leaves(of value: ConfigurationValue) -> Set<String> {
         expected.access.message = [.user("alice"), .uid(1000)]
         expected.access.control = []
         expected.logLevel = .debug
+        expected.metrics.listen = "127.0.0.1:9464"
+        expected.metrics.textfile = "/m/holdfast.prom"
         #expect(configuration == expected)
     }
 
@@ -117,6 +120,8 @@ private func leaves(of value: ConfigurationValue) -> Set<String> {
             client-id = "c"
             username = "u"
             password = "file:/run/secret"
+            room = "plant/north"
+            room-prefix = "rooms"
             autoconnect = false
             on-demand = true
             idle-timeout = "30s"
@@ -131,14 +136,18 @@ private func leaves(of value: ConfigurationValue) -> Set<String> {
             give-up-after = "7d"
             give-up-attempts = 7
             jitter = "300ms"
+            kick = "yield"
             watch = "never"
             [heartbeat]
             interval = "30s"
             timeout = "250ms"
+            [presence]
+            timeout = "2min"
             [timeouts]
             dial = "1s"
             authenticate = "2s"
             restore = "3s"
+            acknowledge = "4s"
             [mqtt]
             session-expiry = "never"
             receive-maximum = 65535
@@ -162,6 +171,11 @@ private func leaves(of value: ConfigurationValue) -> Set<String> {
             max-bytes = "2GiB"
             max-age = "7d"
             when-full = "drop-oldest"
+            [inbox]
+            max-messages = 2
+            max-bytes = "4KiB"
+            max-age = "1min"
+            when-full = "withhold"
             """)
         var expected = SessionConfiguration()
         expected.endpoints = [try Endpoint("mqtts://broker.example")]
@@ -170,6 +184,8 @@ private func leaves(of value: ConfigurationValue) -> Set<String> {
         expected.clientID = "c"
         expected.username = "u"
         expected.password = .file("/run/secret")
+        expected.room = "plant/north"
+        expected.roomPrefix = "rooms"
         expected.autoconnect = false
         expected.onDemand = true
         expected.idleTimeout = .seconds(30)
@@ -181,12 +197,15 @@ private func leaves(of value: ConfigurationValue) -> Set<String> {
         expected.reconnect.giveUpAfter = .seconds(7 * 86_400)
         expected.reconnect.giveUpAttempts = 7
         expected.reconnect.jitter = .milliseconds(300)
+        expected.kick = .yield
         expected.reconnect.watch = nil
         expected.heartbeat.interval = .seconds(30)
         expected.heartbeat.timeout = .milliseconds(250)
+        expected.presenceTimeout = .seconds(120)
         expected.timeouts.dial = .seconds(1)
         expected.timeouts.authenticate = .seconds(2)
         expected.timeouts.restore = .seconds(3)
+        expected.timeouts.acknowledge = .seconds(4)
         expected.mqtt.sessionExpiry = nil
         expected.mqtt.receiveMaximum = 65_535
         expected.mqtt.maximumPacketSize = 1024
@@ -199,7 +218,13 @@ private func leaves(of value: ConfigurationValue) -> Set<String> {
         expected.network.metered = .avoid
         expected.outbox = OutboxConfiguration(
             maxMessages: 1, maxBytes: 2 << 30, maxAge: .seconds(7 * 86_400), whenFull: .dropOldest)
+        expected.inbox = InboxConfiguration(
+            maxMessages: 2, maxBytes: 4096, maxAge: .seconds(60), whenFull: .withhold)
         #expect(configuration == expected)
+        // Not together with the others.
+        #expect(try session("mqtt.version = \"auto\"").mqtt.version == .automatic)
+        let scram = try session("password = \"file:/p\"\nmqtt.authentication = \"SCRAM-SHA-256\"")
+        #expect(scram.mqtt.authentication == .scramSHA256)
     }
 
     @Test(arguments: [

@@ -151,6 +151,7 @@ private func session(_ more: String = "") throws(ConfigurationErrors) -> Session
         #expect(waits[0] <= .seconds(1))
         for (wait, entry) in zip(waits, Self.table).dropFirst() { #expect(wait <= entry) }
         #expect(waits != Self.table)
+        #expect(Set(waits).count > 6)
     }
 
     @Test(arguments: [Reason.Code.unreachable, .serverError], UInt64(1)...20)
@@ -158,5 +159,6 @@ private func session(_ more: String = "") throws(ConfigurationErrors) -> Session
         let waits = try waits(.livekit, after: code, seed: seed)
         #expect(waits.count == 10)
         for (wait, entry) in zip(waits, Self.livekit) { #expect((entry...entry + .seconds(1)).contains(wait)) }
+        #expect(waits != Self.livekit)
     }
 }

@@ -63,6 +63,7 @@ struct PageScenarios {
 
     static let allClaims: [Claim] = {
         let cells = pages.flatMap { (try? rows($0)) ?? [] }.flatMap { $0 }
+        precondition(!cells.isEmpty, "there are no tables on the pages")
         return Set(cells.flatMap(claims)).sorted { "\($0)" < "\($1)" }
     }()
 

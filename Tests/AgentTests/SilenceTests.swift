@@ -215,7 +215,6 @@ struct SilenceTests {
             #expect(message.hasPrefix(beginning))
             #expect(message.unicodeScalars.count <= 500)
             try await peer.state("connected")
-            await daemon.server.set { $0.refusedTopics["t"] = .notAuthorized }
             for line in daemon.log.lines {
                 #expect(line.message.unicodeScalars.count < 1000)
                 #expect(line.message == line.message.plain(atMost: 1000))

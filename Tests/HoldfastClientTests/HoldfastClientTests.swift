@@ -371,7 +371,7 @@ struct HoldfastClientTests {
 
     @Test func `a request too long for the daemon is not sent`() async throws {
         try await serve { accepting in
-            try await accepting.greet { try await $0.end() }
+            try await accepting.greet { try await $0.endInSilence() }
         } _: { client in
             let payload = MessagePayload(bytes: [UInt8](repeating: 0x61, count: RequestLine.maximumPayloadLineLength))
             await #expect(throws: ClientError.requestTooLong) {

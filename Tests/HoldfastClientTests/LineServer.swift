@@ -100,6 +100,12 @@ struct LineServer {
             } catch let error as IOError where error.errnoCode == ECONNRESET {}
         }
 
+        /// Waits until the client has closed, and checks that it sends nothing more.
+        mutating func endInSilence() async throws {
+            let more = try await inbound.next(isolation: #isolation)
+            #expect(buffer.readableBytes == 0 && more == nil)
+        }
+
         func write(_ line: [UInt8]) async throws {
             try await outbound.write(ByteBuffer(bytes: line))
         }

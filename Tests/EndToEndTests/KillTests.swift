@@ -77,8 +77,7 @@ extension EndToEnd.Kills {
             for kill in 0..<plan.daemon {
                 let count = await publisher.count
                 try await until("\(kill): more is accepted") { await publisher.count >= count + 30 }
-                // A server that writes its whole state for every message is slower than the daemon.
-                try await caughtUp("\(kill)", daemon)
+                try await caughtUp("\(kill)", daemon, publisher)
                 try await moments.wait(upTo: 300)
                 try await daemon.kill()
                 try await daemon.start()
@@ -99,7 +98,7 @@ extension EndToEnd.Kills {
             for kill in 0..<plan.server {
                 let count = await publisher.count
                 try await until("\(kill): more is accepted") { await publisher.count >= count + 30 }
-                try await caughtUp("\(kill)", daemon)
+                try await caughtUp("\(kill)", daemon, publisher)
                 try await moments.wait(upTo: 300)
                 try await server.kill()
                 try await moments.wait(upTo: 200)
@@ -143,11 +142,14 @@ extension EndToEnd.Kills {
         }
     }
 
-    private func caughtUp(_ kill: String, _ daemon: DaemonProcess) async throws {
+    /// Lets the server catch up: it writes its whole state for every message, and is slower than the daemon.
+    private func caughtUp(_ kill: String, _ daemon: DaemonProcess, _ publisher: Publisher) async throws {
+        await publisher.hold(true)
         try await until("\(kill): the server has caught up", within: .seconds(300)) {
             let status = try? await daemon.status()
             return status?.state == .connected && (status?.outbox.queued ?? .max) < 50
         }
+        await publisher.hold(false)
     }
 
     /// Checks that everything that was sent to a durable consumer while its daemon was killed is there, each of QoS 2

@@ -14,6 +14,7 @@ actor Publisher {
     private(set) var accepted: [String: [Int]] = [:]
     private var next = 1
     private var isStopped = false
+    private var isHeld = false
 
     /// - Parameters:
     ///   - topics: what the topics of the two streams begin with; their last level is the QoS.
@@ -35,6 +36,10 @@ actor Publisher {
     /// Publishes one stream of QoS 1 and one of QoS 2, each with its numbers in order.
     func run() async {
         while !isStopped {
+            if isHeld {
+                try? await Task.sleep(for: .milliseconds(20))
+                continue
+            }
             let first = next
             next += batch
             let numbers = first..<next
@@ -64,6 +69,9 @@ actor Publisher {
 
     /// Sets the pause after each batch from now on.
     func slow(to pause: Duration) { self.pause = pause }
+
+    /// Publishes nothing while it is held.
+    func hold(_ isHeld: Bool) { self.isHeld = isHeld }
 
     func stop() { isStopped = true }
 

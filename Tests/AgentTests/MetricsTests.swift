@@ -147,6 +147,12 @@ struct DaemonMetricsTests {
                 let answer = try await ask("\(request) HTTP/1.1\r\nHost: a\r\n\r\n", at: address, on: daemon.eventLoop)
                 #expect(answer.hasPrefix("HTTP/1.1 \(status) "), "\(request)")
             }
+            // The first of pipelined requests is answered; what follows it does not matter.
+            let request = "GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n"
+            let pipelined = try await ask(
+                String(repeating: request, count: 100), at: address, on: daemon.eventLoop)
+            #expect(pipelined.ranges(of: "HTTP/1.1 200 OK").count == 1)
+            #expect(pipelined.contains("\n# TYPE holdfast_session_connects_total counter\n"))
             try await until("the metrics are in the file") { access(file, R_OK) == 0 }
 
             try daemon.directory.write("holdfast.toml", "")

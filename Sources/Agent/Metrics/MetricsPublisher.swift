@@ -125,25 +125,27 @@ actor MetricsPublisher {
     }
 }
 
-/// Answers GET /metrics, once per connection.
+/// Answers the first request of a connection, and reads no other: NIO traps if the answers to two requests mix.
 private final class MetricsHandler: ChannelInboundHandler {
     typealias InboundIn = HTTPServerRequestPart
     typealias OutboundOut = HTTPServerResponsePart
 
     private let read: @Sendable (MetricsFormat) async -> String
     private var head: HTTPRequestHead?
+    private var isAnswering = false
 
     init(read: @escaping @Sendable (MetricsFormat) async -> String) {
         self.read = read
     }
 
     func channelRead(context: ChannelHandlerContext, data: NIOAny) {
+        guard !isAnswering else { return }
         switch unwrapInboundIn(data) {
         case .head(let head): self.head = head
         case .body: break
         case .end:
             guard let head else { return }
-            self.head = nil
+            isAnswering = true
             Self.respond(to: head, on: context.channel, read)
         }
     }

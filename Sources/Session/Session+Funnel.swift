@@ -109,6 +109,7 @@ extension Session {
         switch input {
         case .machine(let input):
             machine.lingering = rooms.membership?.presence.lingering(keepAlive: mqtt.configuration.keepAlive)
+            machine.awaitsStore = mqtt.awaitsStore
             var actions: [SessionMachine.Action] = []
             machine.handle(input, at: now, into: &actions)
             perform(actions[...])

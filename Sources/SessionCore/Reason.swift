@@ -52,6 +52,7 @@ extension Reason {
         case returning
         case inboxRoom = "inbox-room"
         case storeReplaced = "store-replaced"
+        case storeUnavailable = "store-unavailable"
         // network
         case noPath = "no-path"
         case pathGained = "path-gained"
@@ -124,7 +125,7 @@ extension Reason.Code {
         case .autoconnect, .userConnect, .userDisconnect, .goodbyeUnheard, .userReconnect, .configurationChanged,
             .credentialRenewed,
             .credentialChanged, .shutdown, .switchRoom, .demand, .idle, .suspend, .wake, .returning,
-            .inboxRoom, .storeReplaced:
+            .inboxRoom, .storeReplaced, .storeUnavailable:
             .local
         case .noPath, .pathGained, .pathMoved, .pathReturned, .pathLost, .networkNotAllowed, .answered, .dnsFailed,
             .unreachable, .refused,
@@ -182,6 +183,7 @@ extension Reason.Code {
         case .wake: "the host woke up"
         case .returning: "the first endpoint answers again, and the session returns to it"
         case .storeReplaced: "the durable state was damaged, and the session continues with what could be recovered"
+        case .storeUnavailable: "the disk did not take in time what must be stored before the session can connect"
         case .inboxRoom: "the inbox has room again, and the server resends the messages that did not fit"
         case .noPath: "no network: the kernel has no route to any endpoint"
         case .pathGained: "the kernel has a route to the endpoint again"

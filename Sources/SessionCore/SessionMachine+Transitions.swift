@@ -359,7 +359,7 @@ extension SessionMachine {
             attemptNow(trying, at: now, into: &actions)
         case .attempting(let attempt, let phase, _, _):
             actions.append(.abandon(attempt.generation))
-            let reason = trying.isAwaitingCredential ? credentialTimeout(trying) : Reason(Self.timeout(of: phase))
+            let reason = trying.isAwaitingCredential ? credentialTimeout(trying) : Reason(timeout(of: phase))
             if goBack(trying, because: reason, at: now, into: &actions) { return }
             var ending = Ending(reason)
             // The server is alive, but has left something unanswered.
@@ -393,8 +393,9 @@ extension SessionMachine {
         return Reason(.retryTimeout, "the session could not be connected \(limit)\(failure)")
     }
 
-    private static func timeout(of phase: Phase) -> Reason.Code {
+    private func timeout(of phase: Phase) -> Reason.Code {
         switch phase {
+        case .authenticating where awaitsStore, .restoring where awaitsStore: .storeUnavailable
         case .resolving: .dnsFailed
         case .waitingForNetwork, .waiting, .dialing: .dialTimeout
         case .securing: .tlsTimeout

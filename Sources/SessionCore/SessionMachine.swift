@@ -50,6 +50,8 @@ public struct SessionMachine: Sendable {
     /// For how long after the last sign of life others may still see a session that ended without saying goodbye; `nil`
     /// when nobody sees it. Set by the driver.
     public var lingering: Duration?
+    /// Whether something for the server waits until it is on disk. Set by the driver.
+    public var awaitsStore = false
     var demand: Demand
     var watch: EndpointWatch
     var returns: ReturnPacing

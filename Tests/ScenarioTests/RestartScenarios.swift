@@ -134,6 +134,19 @@ struct RestartScenarios {
         }
     }
 
+    @Test func `a session that cannot connect because of the disk does not blame the server`() async throws {
+        try await Scenario.run { scenario in
+            let a = try await scenario.host("A")
+            try await a.until(.connected)
+            a.disk.here { $0.fault = .failing }
+            try await a.reconnect(.full)
+            let event = try await a.until("the attempt is over") { $0.reason?.code == "store-unavailable" }
+            #expect(event.reason?.hint?.contains("disk") == true)
+            a.disk.here { $0.fault = nil }
+            try await a.until(.connected)
+        }
+    }
+
     @Test func `a room that cannot be stored is joined, reported as an error, and stored later`() async throws {
         try await Scenario.run { scenario in
             let a = try await scenario.host("A", "room = \"r1\"")

@@ -31,6 +31,8 @@ struct Remedies: Sendable {
         case .dnsFailed:
             let name = configuration.proxy.address == nil ? "the endpoint's host name" : "the host name of [proxy] url"
             return "check \(name) and the host's resolver"
+        case .storeUnavailable:
+            return "check the disk of the state directory: it may be read-only, failing or very slow"
         case .refused:
             return configuration.proxy.address.map { "check that the proxy runs and listens at \($0)" }
                 ?? "check that the server runs and listens on the endpoint's port"

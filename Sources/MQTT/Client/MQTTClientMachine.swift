@@ -300,6 +300,9 @@ extension MQTTClientMachine {
         return result
     }
 
+    /// Whether something for the server waits until it is durable.
+    public var awaitsStore: Bool { !work.isEmpty }
+
     /// The commit that makes everything decided up to now durable.
     func nextCommit(_ step: Step) -> CommitNumber {
         step.changes.isEmpty ? issuedCommit : CommitNumber(rawValue: issuedCommit.rawValue + 1)

@@ -4,6 +4,7 @@ import MQTT
 import NIOCore
 import SessionCore
 import Support
+import Synchronization
 import Testing
 
 @testable import Agent
@@ -223,6 +224,45 @@ struct ReloadTests {
         }
     }
 
+    @Test func `other programs do not wait while the files are read`() async throws {
+        try await DaemonUnderTest.run { daemon in
+            let (peer, other) = (try await daemon.peer(), try await daemon.peer())
+            for number in 0..<500 {
+                try daemon.directory.write(
+                    "sessions.d/s\(number).toml", await DaemonUnderTest.session(daemon.server, user: "u\(number)"))
+            }
+            let reload = Task { try await peer.call("daemon.reload", #"{"dryRun":true}"#) }
+            let isOver = Mutex(false)
+            let calls = Task {
+                var count = 0
+                while !isOver.withLock({ $0 }) {
+                    try await other.call("session.status", #"{"session":"main"}"#)
+                    count += 1
+                }
+                return count
+            }
+            #expect(Self.names(try await reload.value, "added").count == 500)
+            isOver.withLock { $0 = true }
+            #expect(try await calls.value > 5)
+        }
+    }
+
+    @Test func `reloads that are asked for together take turns`() async throws {
+        try await DaemonUnderTest.run(autoconnect: false) { daemon in
+            let peer = try await daemon.peer()
+            var reloads: [Int] = []
+            for number in 0..<5 {
+                try daemon.directory.write(
+                    "sessions.d/s\(number).toml",
+                    await DaemonUnderTest.session(daemon.server, autoconnect: false, user: "u\(number)"))
+                reloads.append(try await peer.request("daemon.reload"))
+            }
+            let answers = try await peer.answers(to: reloads)
+            let added = answers.values.flatMap { Self.names($0["result"] ?? .null, "added") }
+            #expect(added.sorted() == (0..<5).map { "s\($0)" })
+        }
+    }
+
     @Test func `a broken daemon configuration changes nothing`() async throws {
         try await DaemonUnderTest.run { daemon in
             let peer = try await daemon.watcher()
@@ -258,6 +298,36 @@ struct ReloadTests {
                 if case .packet(.connect(let connect)) = event { connect.clientID } else { nil }
             }
             #expect(clients == ["edge-42", "edge-43"])
+        }
+    }
+
+    @Test func `who waits for a delivery goes on waiting while the session is restarted`() async throws {
+        try await DaemonUnderTest.run { daemon in
+            let peer = try await daemon.watcher()
+            await daemon.server.set { $0.answersMessages = false }
+            let publish = try await peer.request(
+                "message.publish", #"{"session":"main","topic":"t","payload":"1","wait":"delivered"}"#)
+            _ = try await daemon.server.message()
+            try await daemon.writeSession(user: "edge-43")
+            let reload = try await peer.request("daemon.reload")
+            try await peer.state("disconnected")
+            await daemon.server.set { $0.answersMessages = true }
+            let answers = try await peer.answers(to: [reload, publish])
+            #expect(answers[publish]?["result"]?["delivered"] == .bool(true))
+        }
+    }
+
+    @Test func `who waits for a delivery is told when the session is removed`() async throws {
+        try await DaemonUnderTest.run { daemon in
+            let peer = try await daemon.watcher()
+            await daemon.server.set { $0.answersMessages = false }
+            let publish = try await peer.request(
+                "message.publish", #"{"session":"main","topic":"t","payload":"1","wait":"delivered"}"#)
+            _ = try await daemon.server.message()
+            #expect(unlink("\(daemon.directory.path)/sessions.d/main.toml") == 0)
+            let reload = try await peer.request("daemon.reload")
+            let answers = try await peer.answers(to: [reload, publish])
+            #expect(answers[publish]?["result"]?["delivered"] == .bool(false))
         }
     }
 

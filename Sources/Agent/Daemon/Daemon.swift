@@ -29,6 +29,9 @@ actor Daemon {
     /// Counts of the calls on the control socket.
     var calls = CallMetrics()
     private var publisher: MetricsPublisher?
+    private var isReloading = false
+    /// The reloads that wait for their turn.
+    private var waitingReloads: [CheckedContinuation<Void, Never>] = []
 
     init(
         options: DaemonOptions, configuration: DaemonConfiguration, store: DurableStore, registry: SessionRegistry,
@@ -112,7 +115,7 @@ actor Daemon {
 
     /// Returns what ``reload()`` would do.
     func reloadPreview() async throws(RPCError) -> DaemonReloadMethod.Result {
-        let loaded = ConfigurationLoader.load(directory: options.configurationDirectory)
+        let loaded = await Self.load(options.configurationDirectory)
         switch loaded.daemon {
         case .failure(let errors):
             throw .badConfiguration(
@@ -125,15 +128,29 @@ actor Daemon {
         }
     }
 
+    /// Reads the configuration. Not on the event loop: thousands of files take a while, and a disk may not answer.
+    @concurrent private static func load(_ directory: String) async -> LoadedConfiguration {
+        ConfigurationLoader.load(directory: directory)
+    }
+
     /// Reads the configuration again and applies it. If holdfast.toml has errors, nothing changes.
+    ///
+    /// Reloads take turns: each applies files that were read after it was asked for.
     func reload() async throws(RPCError) -> DaemonReloadMethod.Result {
-        // Check first, because a reload that is refused must not be announced: the service manager would mistake its
-        // end for that of the reload under way, or for the end of stopping.
+        if isReloading {
+            await withCheckedContinuation { waitingReloads.append($0) }
+        }
+        isReloading = true
+        defer {
+            isReloading = !waitingReloads.isEmpty
+            if isReloading { waitingReloads.removeFirst().resume() }
+        }
+        let loaded = await Self.load(options.configurationDirectory)
+        // A reload that is refused must not be announced: the service manager would mistake its end for the end of
+        // stopping.
         try await registry.checkReload()
         notifier.reloading()
         defer { notifier.ready() }
-        let directory = options.configurationDirectory
-        let loaded = ConfigurationLoader.load(directory: directory)
         switch loaded.daemon {
         case .failure(let errors):
             logger.error(

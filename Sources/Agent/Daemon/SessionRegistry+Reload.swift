@@ -38,6 +38,7 @@ extension SessionRegistry {
             do throws(StoreError) {
                 try await apply(configuration, to: name, wasUp: wereUp[name])
             } catch {
+                parked[name]?.releasePublishers()
                 let entry = unreadable(name, error)
                 if changing[name] != nil { list(name, as: entry) }
                 failure = failure ?? .internalError(entry.reason?.message ?? "\(error)")
@@ -82,13 +83,14 @@ extension SessionRegistry {
             for (name, entry) in entries {
                 guard case .running(let driver) = entry else { continue }
                 let code = Reason.Code.configurationChanged
-                var forGood = true
+                var (forGood, goesOn) = (true, false)
                 switch loaded[name] {
                 case nil: break
                 case .success(driver.configuration)?: continue
                 // If the new file names other servers only, the old ones must not keep what the session publishes.
                 case .success(let new)?:
                     forGood = Set(driver.configuration.endpoints).isDisjoint(with: new.endpoints)
+                    goesOn = true
                 // It keeps its present configuration.
                 case .failure?: continue
                 }
@@ -96,8 +98,8 @@ extension SessionRegistry {
                 wereUp[name] = state != .disconnected && state != .disconnecting
                 // Callers that ask for this session wait until `changed`.
                 changing[name] = []
-                let isForGood = forGood
-                group.addTask { await self.stop(driver, code, forGood: isForGood) }
+                let (isForGood, hasNext) = (forGood, goesOn)
+                group.addTask { await self.stop(driver, code, forGood: isForGood, goesOn: hasNext) }
             }
         }
         return wereUp
@@ -170,9 +172,9 @@ extension SessionRegistry {
         statusMayHaveChanged()
     }
 
-    private func stop(_ driver: SessionDriver, _ code: Reason.Code, forGood: Bool) async {
-        let consumers = await driver.stop(code, forGood: forGood)
-        parked[driver.name] = consumers.isEmpty ? nil : consumers
+    private func stop(_ driver: SessionDriver, _ code: Reason.Code, forGood: Bool, goesOn: Bool = false) async {
+        let programs = await driver.stop(code, forGood: forGood, goesOn: goesOn)
+        parked[driver.name] = programs.isEmpty ? nil : programs
     }
 
     private func changed(_ name: SessionName) {

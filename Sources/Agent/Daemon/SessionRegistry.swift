@@ -45,8 +45,8 @@ actor SessionRegistry {
     var rejected: [SessionName: ConfigurationErrors] = [:]
     /// Sessions that are being restarted, with the callers that wait for them.
     var changing: [SessionName: [CheckedContinuation<Void, Never>]] = [:]
-    /// The programs that subscribe to sessions that are not running at the moment, kept in case those come back.
-    var parked: [SessionName: ParkedConsumers] = [:]
+    /// The programs of sessions that are not running at the moment, kept in case those come back.
+    var parked: [SessionName: ParkedPrograms] = [:]
     private var events = EventLog()
     private var overruns = HourlyCount()
     var metrics = EventMetrics()
@@ -131,10 +131,13 @@ actor SessionRegistry {
         }
         // Ahead of everything that the driver commits.
         if !changes.isEmpty { await surroundings.commits.commit(changes, of: name) { _ in } }
-        guard !isStopping else { return }
+        guard !isStopping else {
+            parked[name]?.releasePublishers()
+            return
+        }
         let driver = SessionDriver(
             name: name, configuration: configuration, stored: stored,
-            parked: parked.removeValue(forKey: name) ?? ParkedConsumers(), surroundings: surroundings)
+            parked: parked.removeValue(forKey: name) ?? ParkedPrograms(), surroundings: surroundings)
         entries[name] = .running(driver)
         await driver.start(stored, wasUp: wasUp)
         record(history.started(await driver.status(), name, at: clock.wallClock()))

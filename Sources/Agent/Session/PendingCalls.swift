@@ -53,11 +53,23 @@ struct Subscriber: Sendable {
     var takenOver: @Sendable () -> Void = {}
 }
 
-/// The programs that subscribe to a session's messages, kept while the session is restarted.
-struct ParkedConsumers: Sendable {
+/// The programs that subscribe to a session's messages, or wait for the delivery of theirs, kept while the session is
+/// restarted.
+struct ParkedPrograms: Sendable {
     var live = LiveConsumers()
     var attached: [ConsumerName: DurableConsumers.Attachment] = [:]
     var subscribers: [SubscriptionID: Subscriber] = [:]
 
-    var isEmpty: Bool { live.isEmpty && attached.isEmpty }
+    var publishers: [MessageSequence: SessionDriver.Publisher] = [:]
+
+    var isEmpty: Bool { live.isEmpty && attached.isEmpty && publishers.isEmpty }
+
+    /// No driver follows soon: those who wait for a delivery are told that it has not happened yet.
+    mutating func releasePublishers() {
+        for (sequence, publisher) in publishers {
+            publisher.told(
+                .ended(.success(.init(id: sequence.rawValue, accepted: true, delivered: false, reasonCode: nil))))
+        }
+        publishers = [:]
+    }
 }

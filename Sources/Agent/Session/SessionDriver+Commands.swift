@@ -81,10 +81,13 @@ extension SessionDriver {
 
     /// Leaves the server and returns when the session is down; nothing happens afterwards.
     ///
-    /// What was accepted stays in the store. Those who wait for a delivery are told that it has not happened yet.
+    /// What was accepted stays in the store.
     ///
-    /// - Parameter forGood: the server is to keep nothing of the session, as far as it is connected.
-    func stop(_ code: Reason.Code, forGood: Bool = false) async -> ParkedConsumers {
+    /// - Parameters:
+    ///   - forGood: the server is to keep nothing of the session, as far as it is connected.
+    ///   - goesOn: the session's next driver takes over those who wait for a delivery. Otherwise they are told that it has
+    ///     not happened yet.
+    func stop(_ code: Reason.Code, forGood: Bool = false, goesOn: Bool = false) async -> ParkedPrograms {
         life = .stopping
         run(.stop(Reason(code), forGood: forGood))
         await untilDown()
@@ -102,10 +105,7 @@ extension SessionDriver {
             break
         } while decided != commitCount
         life = .over
-        for (sequence, publisher) in programs.publishers {
-            publisher.told(
-                .ended(.success(.init(id: sequence.rawValue, accepted: true, delivered: false, reasonCode: nil))))
-        }
+        let publishers = programs.publishers
         programs.publishers = [:]
         programs.queueing.answerAll(())
         surroundings.paths.forget(name)
@@ -113,8 +113,11 @@ extension SessionDriver {
         programs.subscribing.answerAll(nil)
         var live = session.consumers
         _ = live.connectionEnded()
-        return ParkedConsumers(
-            live: live, attached: session.durableConsumers.attached, subscribers: programs.subscribers)
+        var parked = ParkedPrograms(
+            live: live, attached: session.durableConsumers.attached, subscribers: programs.subscribers,
+            publishers: publishers)
+        if !goesOn { parked.releasePublishers() }
+        return parked
     }
 }
 

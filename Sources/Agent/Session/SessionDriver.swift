@@ -53,12 +53,13 @@ actor SessionDriver {
 
     init(
         name: SessionName, configuration: SessionConfiguration, stored: StoredSession,
-        parked: ParkedConsumers = ParkedConsumers(), surroundings: Surroundings
+        parked: ParkedPrograms = ParkedPrograms(), surroundings: Surroundings
     ) {
         self.name = name
         self.configuration = configuration
         self.surroundings = surroundings
         programs.subscribers = parked.subscribers
+        programs.publishers = parked.publishers
         eventLoop = surroundings.eventLoop
         let moment = Session.Moment(now: surroundings.clock.now(), wallClock: surroundings.clock.wallClock())
         since = moment.wallClock

@@ -97,11 +97,11 @@ public struct CheckedStep: Codable, Hashable, Sendable {
     /// In seconds.
     public var duration: Double
     /// What was found, or what went wrong.
-    public var detail: String?
+    @OrNull public var detail: String?
     /// The reason code that a session would have; `nil` when the step succeeded.
-    public var code: String?
+    @OrNull public var code: String?
     /// What to do about it.
-    public var hint: String?
+    @OrNull public var hint: String?
 
     public init(
         step: CheckStep, ok: Bool, duration: Double, detail: String? = nil, code: String? = nil, hint: String? = nil
@@ -112,15 +112,5 @@ public struct CheckedStep: Codable, Hashable, Sendable {
         self.detail = detail
         self.code = code
         self.hint = hint
-    }
-
-    public func encode(to encoder: any Encoder) throws {
-        var container = encoder.container(keyedBy: CodingKeys.self)
-        try container.encode(step, forKey: .step)
-        try container.encode(ok, forKey: .ok)
-        try container.encode(duration, forKey: .duration)
-        try container.encode(detail, forKey: .detail)
-        try container.encode(code, forKey: .code)
-        try container.encode(hint, forKey: .hint)
     }
 }

@@ -57,7 +57,7 @@ public struct DaemonStatus: Codable, Hashable, Sendable {
     /// Statistics of the store, by name: bytes, messages, commits and the like.
     public var store: [String: Int64]
     /// Set while published messages are refused because they cannot be stored: why the last one was not.
-    public var storeFailure: String?
+    @OrNull public var storeFailure: String?
     /// Counters of the network watcher, by name: messages, overruns and the like.
     public var netlink: [String: Int64]
 
@@ -72,17 +72,6 @@ public struct DaemonStatus: Codable, Hashable, Sendable {
         self.sessions = sessions
         self.store = store
         self.netlink = netlink
-    }
-
-    public func encode(to encoder: any Encoder) throws {
-        var container = encoder.container(keyedBy: CodingKeys.self)
-        try container.encode(version, forKey: .version)
-        try container.encode(pid, forKey: .pid)
-        try container.encode(since, forKey: .since)
-        try container.encode(sessions, forKey: .sessions)
-        try container.encode(store, forKey: .store)
-        try container.encode(storeFailure, forKey: .storeFailure)
-        try container.encode(netlink, forKey: .netlink)
     }
 
     /// How many sessions are in which state.
@@ -190,7 +179,7 @@ public enum DaemonReloadMethod: ControlMethod {
 /// A key whose effective value changed.
 public struct ConfigurationChange: Codable, Hashable, Sendable {
     /// `nil` for a key of holdfast.toml.
-    public var session: String?
+    @OrNull public var session: String?
     /// The key with its table's name, for example `reconnect.spread`.
     public var key: String
     /// The old value, as TOML like the new one; a value that may be secret is left out.
@@ -203,25 +192,17 @@ public struct ConfigurationChange: Codable, Hashable, Sendable {
         self.from = from
         self.to = to
     }
-
-    public func encode(to encoder: any Encoder) throws {
-        var container = encoder.container(keyedBy: CodingKeys.self)
-        try container.encode(session, forKey: .session)
-        try container.encode(key, forKey: .key)
-        try container.encode(from, forKey: .from)
-        try container.encode(to, forKey: .to)
-    }
 }
 
 /// One error in a configuration file.
 public struct ConfigurationProblem: Codable, Hashable, Sendable {
     /// `nil` when the file belongs to no session.
-    public var session: String?
+    @OrNull public var session: String?
     public var file: String
     /// From 1; `nil` when the error concerns the whole file.
-    public var line: Int?
+    @OrNull public var line: Int?
     /// From 1.
-    public var column: Int?
+    @OrNull public var column: Int?
     public var message: String
 
     public init(session: String?, file: String, line: Int?, column: Int?, message: String) {
@@ -230,15 +211,6 @@ public struct ConfigurationProblem: Codable, Hashable, Sendable {
         self.line = line
         self.column = column
         self.message = message
-    }
-
-    public func encode(to encoder: any Encoder) throws {
-        var container = encoder.container(keyedBy: CodingKeys.self)
-        try container.encode(session, forKey: .session)
-        try container.encode(file, forKey: .file)
-        try container.encode(line, forKey: .line)
-        try container.encode(column, forKey: .column)
-        try container.encode(message, forKey: .message)
     }
 }
 

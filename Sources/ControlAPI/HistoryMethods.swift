@@ -65,13 +65,13 @@ public struct SessionHistoryEntry: Codable, Hashable, Sendable {
     /// The same as ``from`` when only the network was lost or came back while the session was trying.
     public var to: SessionStatus.State
     /// `waiting-for-network` while there is no network to try with; otherwise `nil`.
-    public var phase: SessionStatus.Phase?
+    @OrNull public var phase: SessionStatus.Phase?
     /// Why the state was entered.
     public var reason: SessionStatus.Reason
     /// How the session reconnects, or has reconnected; otherwise `nil`.
-    public var mode: SessionStatus.Mode?
+    @OrNull public var mode: SessionStatus.Mode?
     /// When an outage ended: its length in seconds.
-    public var outage: Double?
+    @OrNull public var outage: Double?
 
     public init(
         time: RFC3339, session: String, from: SessionStatus.State, to: SessionStatus.State,
@@ -86,17 +86,5 @@ public struct SessionHistoryEntry: Codable, Hashable, Sendable {
         self.reason = reason
         self.mode = mode
         self.outage = outage
-    }
-
-    public func encode(to encoder: any Encoder) throws {
-        var container = encoder.container(keyedBy: CodingKeys.self)
-        try container.encode(time, forKey: .time)
-        try container.encode(session, forKey: .session)
-        try container.encode(from, forKey: .from)
-        try container.encode(to, forKey: .to)
-        try container.encode(phase, forKey: .phase)
-        try container.encode(reason, forKey: .reason)
-        try container.encode(mode, forKey: .mode)
-        try container.encode(outage, forKey: .outage)
     }
 }

@@ -103,21 +103,13 @@ public enum MessagePublishMethod: ControlMethod {
         /// Whether the server has acknowledged the message.
         public var delivered: Bool
         /// The reason code of the server's acknowledgement; `nil` until there is one.
-        public var reasonCode: Int?
+        @OrNull public var reasonCode: Int?
 
         public init(id: Int64, accepted: Bool, delivered: Bool, reasonCode: Int?) {
             self.id = id
             self.accepted = accepted
             self.delivered = delivered
             self.reasonCode = reasonCode
-        }
-
-        public func encode(to encoder: any Encoder) throws {
-            var container = encoder.container(keyedBy: CodingKeys.self)
-            try container.encode(id, forKey: .id)
-            try container.encode(accepted, forKey: .accepted)
-            try container.encode(delivered, forKey: .delivered)
-            try container.encode(reasonCode, forKey: .reasonCode)
         }
     }
 }
@@ -162,12 +154,12 @@ public enum MessageSubscribeMethod: ControlMethod {
         public var subscription: SubscriptionID
         /// The QoS that the server granted; `nil` while the session is not connected, since the server is asked once it
         /// is.
-        public var grantedQoS: QoS?
+        @OrNull public var grantedQoS: QoS?
         /// For a durable consumer: how many of its messages were dropped since a program was last told.
-        public var missed: Int?
+        @OrNull public var missed: Int?
         /// For a durable consumer: the epoch in which the ids of its messages are valid. It changes when the daemon's
         /// store is replaced.
-        public var epoch: String?
+        @OrNull public var epoch: String?
 
         public init(
             subscription: SubscriptionID, grantedQoS: QoS?, missed: Int? = nil, epoch: String? = nil
@@ -176,14 +168,6 @@ public enum MessageSubscribeMethod: ControlMethod {
             self.grantedQoS = grantedQoS
             self.missed = missed
             self.epoch = epoch
-        }
-
-        public func encode(to encoder: any Encoder) throws {
-            var container = encoder.container(keyedBy: CodingKeys.self)
-            try container.encode(subscription, forKey: .subscription)
-            try container.encode(grantedQoS, forKey: .grantedQoS)
-            try container.encode(missed, forKey: .missed)
-            try container.encode(epoch, forKey: .epoch)
         }
     }
 }

@@ -57,12 +57,12 @@ public struct NetworkStatus: Codable, Hashable, Sendable {
     public struct EndpointPath: Codable, Hashable, Sendable {
         public var session: String
         public var endpoint: String
-        public var interface: String?
-        public var type: String?
-        public var source: String?
-        public var gateway: String?
+        @OrNull public var interface: String?
+        @OrNull public var type: String?
+        @OrNull public var source: String?
+        @OrNull public var gateway: String?
         /// Without a path: the one that the kernel has but the session must not use, if there is one.
-        public var excluded: SessionStatus.Path?
+        @OrNull public var excluded: SessionStatus.Path?
 
         public init(
             session: String, endpoint: String, path: SessionStatus.Path?, excluded: SessionStatus.Path? = nil
@@ -75,17 +75,6 @@ public struct NetworkStatus: Codable, Hashable, Sendable {
             self.gateway = path?.gateway
             self.excluded = excluded
         }
-
-        public func encode(to encoder: any Encoder) throws {
-            var container = encoder.container(keyedBy: CodingKeys.self)
-            try container.encode(session, forKey: .session)
-            try container.encode(endpoint, forKey: .endpoint)
-            try container.encode(interface, forKey: .interface)
-            try container.encode(type, forKey: .type)
-            try container.encode(source, forKey: .source)
-            try container.encode(gateway, forKey: .gateway)
-            try container.encode(excluded, forKey: .excluded)
-        }
     }
 
     /// One change of the path of a session.
@@ -93,9 +82,9 @@ public struct NetworkStatus: Codable, Hashable, Sendable {
         public var time: RFC3339
         /// For example `moved-source-gone`.
         public var `class`: String
-        public var session: String?
-        public var from: SessionStatus.Path?
-        public var to: SessionStatus.Path?
+        @OrNull public var session: String?
+        @OrNull public var from: SessionStatus.Path?
+        @OrNull public var to: SessionStatus.Path?
 
         public init(
             time: RFC3339, class: String, session: String?, from: SessionStatus.Path?, to: SessionStatus.Path?
@@ -105,15 +94,6 @@ public struct NetworkStatus: Codable, Hashable, Sendable {
             self.session = session
             self.from = from
             self.to = to
-        }
-
-        public func encode(to encoder: any Encoder) throws {
-            var container = encoder.container(keyedBy: CodingKeys.self)
-            try container.encode(time, forKey: .time)
-            try container.encode(`class`, forKey: .class)
-            try container.encode(session, forKey: .session)
-            try container.encode(from, forKey: .from)
-            try container.encode(to, forKey: .to)
         }
     }
 }

@@ -67,17 +67,11 @@ public enum MessageQueueListMethod: ControlMethod {
         /// In the order in which they were accepted. Fewer than the limit when the line would be too long.
         public var messages: [ListedMessage]
         /// Pass as `after` to get the next ones; `nil` if there are none.
-        public var next: Int64?
+        @OrNull public var next: Int64?
 
         public init(messages: [ListedMessage], next: Int64?) {
             self.messages = messages
             self.next = next
-        }
-
-        public func encode(to encoder: any Encoder) throws {
-            var container = encoder.container(keyedBy: CodingKeys.self)
-            try container.encode(messages, forKey: .messages)
-            try container.encode(next, forKey: .next)
         }
     }
 }
@@ -93,12 +87,12 @@ public struct ListedMessage: Codable, Hashable, Sendable {
     public var size: Int
     public var acceptedAt: RFC3339
     /// When it expires; `nil`: never.
-    public var expiresAt: RFC3339?
+    @OrNull public var expiresAt: RFC3339?
     public var state: QueuedMessageState
     /// For a quarantined message: the server's reason code.
-    public var reasonCode: Int?
+    @OrNull public var reasonCode: Int?
     /// For a quarantined message: the reason in words.
-    public var message: String?
+    @OrNull public var message: String?
 
     public init(
         id: Int64, topic: String, qos: QoS, retain: Bool, size: Int, acceptedAt: RFC3339,
@@ -114,20 +108,6 @@ public struct ListedMessage: Codable, Hashable, Sendable {
         self.state = state
         self.reasonCode = reasonCode
         self.message = message
-    }
-
-    public func encode(to encoder: any Encoder) throws {
-        var container = encoder.container(keyedBy: CodingKeys.self)
-        try container.encode(id, forKey: .id)
-        try container.encode(topic, forKey: .topic)
-        try container.encode(qos, forKey: .qos)
-        try container.encode(retain, forKey: .retain)
-        try container.encode(size, forKey: .size)
-        try container.encode(acceptedAt, forKey: .acceptedAt)
-        try container.encode(expiresAt, forKey: .expiresAt)
-        try container.encode(state, forKey: .state)
-        try container.encode(reasonCode, forKey: .reasonCode)
-        try container.encode(message, forKey: .message)
     }
 }
 
@@ -197,21 +177,13 @@ public struct SkippedMessage: Codable, Hashable, Sendable {
     /// Why, in one sentence without the final full stop.
     public var message: String
     /// What to do about it.
-    public var hint: String?
+    @OrNull public var hint: String?
 
     public init(id: Int64, code: String, message: String, hint: String? = nil) {
         self.id = id
         self.code = code
         self.message = message
         self.hint = hint
-    }
-
-    public func encode(to encoder: any Encoder) throws {
-        var container = encoder.container(keyedBy: CodingKeys.self)
-        try container.encode(id, forKey: .id)
-        try container.encode(code, forKey: .code)
-        try container.encode(message, forKey: .message)
-        try container.encode(hint, forKey: .hint)
     }
 }
 

@@ -11,7 +11,7 @@ public struct RPCError: Error, Hashable, Sendable {
         /// Stable and kebab-case, for example `unknown-session`.
         public var code: String
         /// What to do about it; `nil` when there is nothing to do.
-        public var hint: String?
+        @OrNull public var hint: String?
         /// The reason code of the wire protocol, when the server gave one.
         public var reasonCode: Int?
 
@@ -19,13 +19,6 @@ public struct RPCError: Error, Hashable, Sendable {
             self.code = code
             self.hint = hint
             self.reasonCode = reasonCode
-        }
-
-        public func encode(to encoder: any Encoder) throws {
-            var container = encoder.container(keyedBy: CodingKeys.self)
-            try container.encode(code, forKey: .code)
-            try container.encode(hint, forKey: .hint)
-            try container.encodeIfPresent(reasonCode, forKey: .reasonCode)
         }
     }
 

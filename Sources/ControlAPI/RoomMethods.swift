@@ -48,9 +48,9 @@ public struct RoomParticipant: Codable, Hashable, Sendable {
     public var device: String
     public var state: State
     /// Since when the participant has been in the room, by its own clock; `nil` when it does not say.
-    public var since: RFC3339?
+    @OrNull public var since: RFC3339?
     /// The quality of the participant's connection, as the participant reports it; `nil` when it does not.
-    public var quality: SessionStatus.Quality?
+    @OrNull public var quality: SessionStatus.Quality?
 
     public init(
         user: String, device: String, state: State, since: RFC3339?, quality: SessionStatus.Quality? = nil
@@ -60,15 +60,6 @@ public struct RoomParticipant: Codable, Hashable, Sendable {
         self.state = state
         self.since = since
         self.quality = quality
-    }
-
-    public func encode(to encoder: any Encoder) throws {
-        var container = encoder.container(keyedBy: CodingKeys.self)
-        try container.encode(user, forKey: .user)
-        try container.encode(device, forKey: .device)
-        try container.encode(state, forKey: .state)
-        try container.encode(since, forKey: .since)
-        try container.encode(quality, forKey: .quality)
     }
 }
 

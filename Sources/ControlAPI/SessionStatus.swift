@@ -11,48 +11,48 @@ public struct SessionStatus: Codable, Hashable, Sendable {
     /// When the state was entered.
     public var since: RFC3339
     /// What is going on while connecting and reconnecting; otherwise `nil`.
-    public var phase: Phase?
+    @OrNull public var phase: Phase?
     /// How it reconnects while reconnecting; otherwise `nil`.
-    public var mode: Mode?
+    @OrNull public var mode: Mode?
     /// While connected: whether the server still had the session. Otherwise `nil`.
-    public var resumed: Bool?
+    @OrNull public var resumed: Bool?
     /// The number of the attempt, from 1, since the last time the session was stable; 0 when none is needed.
     public var attempt: Int
     /// Seconds until the next attempt while the phase is `waiting`; otherwise `nil`.
-    public var retryIn: Double?
+    @OrNull public var retryIn: Double?
     /// Whether the outage has lasted longer than `lost-after`.
     public var lost: Bool
     /// Set while it is in doubt whether a connected session still is: its path is gone, or a probe awaits its answer.
-    public var doubt: Doubt?
+    @OrNull public var doubt: Doubt?
     /// Why the state was entered.
-    public var reason: Reason?
+    @OrNull public var reason: Reason?
     /// The endpoint that is used or tried, as a URL.
-    public var endpoint: String?
+    @OrNull public var endpoint: String?
     /// The proxy that is used to reach the endpoint, as a URL; `nil` without a proxy.
-    public var proxy: String?
+    @OrNull public var proxy: String?
     /// The address and port that TCP is connected to: the server's or the proxy's.
-    public var peer: String?
+    @OrNull public var peer: String?
     /// The version of TLS, for example `TLSv1.3`; `nil` without TLS.
-    public var tls: String?
+    @OrNull public var tls: String?
     /// The version of MQTT, `5` or `3.1.1`, while connected; otherwise `nil`.
-    public var `protocol`: String?
-    public var path: Path?
+    @OrNull public var `protocol`: String?
+    @OrNull public var path: Path?
     /// Which networks the session may use; `nil` when it may use all of them alike.
-    public var network: Network?
-    public var user: String?
-    public var device: String?
-    public var room: String?
-    public var clientID: String?
+    @OrNull public var network: Network?
+    @OrNull public var user: String?
+    @OrNull public var device: String?
+    @OrNull public var room: String?
+    @OrNull public var clientID: String?
     /// How good the connection is, while connected.
-    public var quality: Quality?
+    @OrNull public var quality: Quality?
     /// Smoothed round-trip time in seconds.
-    public var rtt: Double?
+    @OrNull public var rtt: Double?
     /// The variation of the round-trip time in seconds.
-    public var jitter: Double?
+    @OrNull public var jitter: Double?
     /// Seconds since the server was last heard: a whole packet, or 16 KiB of a larger one.
-    public var lastHeard: Double?
+    @OrNull public var lastHeard: Double?
     /// While connected: what the server has granted. Otherwise `nil`.
-    public var granted: Granted?
+    @OrNull public var granted: Granted?
     /// Every filter that a program, a durable consumer or the room wants, in order.
     public var subscriptions: [Subscription]
     public var outbox: Outbox
@@ -60,9 +60,9 @@ public struct SessionStatus: Codable, Hashable, Sendable {
     public var counters: Counters
     /// Set while the session's file has errors and the session keeps its previous configuration: the first error, and
     /// how many more there are.
-    public var configurationError: String?
+    @OrNull public var configurationError: String?
     /// Set while published messages are refused because they cannot be stored: why the last one was not.
-    public var storeFailure: String?
+    @OrNull public var storeFailure: String?
 
     public init(
         session: String, state: State, since: RFC3339, phase: Phase? = nil, mode: Mode? = nil, resumed: Bool? = nil,
@@ -123,11 +123,11 @@ public struct SessionStatus: Codable, Hashable, Sendable {
         /// Whether the session stays down until a person, a new configuration or a new credential changes something.
         public var terminal: Bool
         /// The reason code of the wire protocol, if the server gave one.
-        public var serverCode: Int?
+        @OrNull public var serverCode: Int?
         /// What happened, in one sentence.
         public var message: String
         /// What to do about it.
-        public var hint: String?
+        @OrNull public var hint: String?
 
         public init(
             code: String, group: String, terminal: Bool, serverCode: Int? = nil, message: String, hint: String? = nil
@@ -139,16 +139,6 @@ public struct SessionStatus: Codable, Hashable, Sendable {
             self.message = message
             self.hint = hint
         }
-
-        public func encode(to encoder: any Encoder) throws {
-            var container = encoder.container(keyedBy: CodingKeys.self)
-            try container.encode(code, forKey: .code)
-            try container.encode(group, forKey: .group)
-            try container.encode(terminal, forKey: .terminal)
-            try container.encode(serverCode, forKey: .serverCode)
-            try container.encode(message, forKey: .message)
-            try container.encode(hint, forKey: .hint)
-        }
     }
 
     /// What the kernel uses to reach the endpoint.
@@ -158,21 +148,13 @@ public struct SessionStatus: Codable, Hashable, Sendable {
         public var type: String
         public var source: String
         /// `nil` when the endpoint is on the link.
-        public var gateway: String?
+        @OrNull public var gateway: String?
 
         public init(interface: String, type: String, source: String, gateway: String?) {
             self.interface = interface
             self.type = type
             self.source = source
             self.gateway = gateway
-        }
-
-        public func encode(to encoder: any Encoder) throws {
-            var container = encoder.container(keyedBy: CodingKeys.self)
-            try container.encode(interface, forKey: .interface)
-            try container.encode(type, forKey: .type)
-            try container.encode(source, forKey: .source)
-            try container.encode(gateway, forKey: .gateway)
         }
     }
 
@@ -202,7 +184,7 @@ public struct SessionStatus: Codable, Hashable, Sendable {
         public var quarantined: Int
         public var bytes: Int64
         /// When the oldest of those that are queued or in flight was accepted.
-        public var oldest: RFC3339?
+        @OrNull public var oldest: RFC3339?
 
         public init(
             queued: Int = 0, inFlight: Int = 0, quarantined: Int = 0, bytes: Int64 = 0, oldest: RFC3339? = nil
@@ -212,15 +194,6 @@ public struct SessionStatus: Codable, Hashable, Sendable {
             self.quarantined = quarantined
             self.bytes = bytes
             self.oldest = oldest
-        }
-
-        public func encode(to encoder: any Encoder) throws {
-            var container = encoder.container(keyedBy: CodingKeys.self)
-            try container.encode(queued, forKey: .queued)
-            try container.encode(inFlight, forKey: .inFlight)
-            try container.encode(quarantined, forKey: .quarantined)
-            try container.encode(bytes, forKey: .bytes)
-            try container.encode(oldest, forKey: .oldest)
         }
     }
 
@@ -257,9 +230,9 @@ public struct SessionStatus: Codable, Hashable, Sendable {
             public var messages: Int
             public var bytes: Int64
             /// The server's words while it refuses the filter, so that the consumer gets nothing new; otherwise `nil`.
-            public var refused: String?
+            @OrNull public var refused: String?
             /// How many messages were dropped, because the consumer was full, that no program was told of.
-            public var missed: Int?
+            @OrNull public var missed: Int?
 
             public init(
                 name: String, filter: String, qos: QoS, attached: Bool, messages: Int = 0, bytes: Int64 = 0,
@@ -274,18 +247,6 @@ public struct SessionStatus: Codable, Hashable, Sendable {
                 self.messages = messages
                 self.bytes = bytes
             }
-
-            public func encode(to encoder: any Encoder) throws {
-                var container = encoder.container(keyedBy: CodingKeys.self)
-                try container.encode(name, forKey: .name)
-                try container.encode(filter, forKey: .filter)
-                try container.encode(qos, forKey: .qos)
-                try container.encode(attached, forKey: .attached)
-                try container.encode(messages, forKey: .messages)
-                try container.encode(bytes, forKey: .bytes)
-                try container.encode(refused, forKey: .refused)
-                try container.encode(missed, forKey: .missed)
-            }
         }
     }
 
@@ -296,7 +257,7 @@ public struct SessionStatus: Codable, Hashable, Sendable {
         public var resumes: Int64
         public var outages: Int64
         /// Seconds; `nil` before the first outage.
-        public var longestOutage: Double?
+        @OrNull public var longestOutage: Double?
         public var published: Int64
         public var received: Int64
         /// Messages that were not sent: expired, too old, without room, or dropped by a person.
@@ -337,56 +298,6 @@ public struct SessionStatus: Codable, Hashable, Sendable {
             dropped = try container.decodeIfPresent(Int64.self, forKey: .dropped) ?? 0
             refused = try container.decodeIfPresent(Int64.self, forKey: .refused) ?? 0
         }
-
-        public func encode(to encoder: any Encoder) throws {
-            var container = encoder.container(keyedBy: CodingKeys.self)
-            try container.encode(attempts, forKey: .attempts)
-            try container.encode(connects, forKey: .connects)
-            try container.encode(resumes, forKey: .resumes)
-            try container.encode(outages, forKey: .outages)
-            try container.encode(longestOutage, forKey: .longestOutage)
-            try container.encode(published, forKey: .published)
-            try container.encode(received, forKey: .received)
-            try container.encode(dropped, forKey: .dropped)
-            try container.encode(refused, forKey: .refused)
-        }
-    }
-
-    public func encode(to encoder: any Encoder) throws {
-        var container = encoder.container(keyedBy: CodingKeys.self)
-        try container.encode(session, forKey: .session)
-        try container.encode(state, forKey: .state)
-        try container.encode(since, forKey: .since)
-        try container.encode(phase, forKey: .phase)
-        try container.encode(mode, forKey: .mode)
-        try container.encode(resumed, forKey: .resumed)
-        try container.encode(attempt, forKey: .attempt)
-        try container.encode(retryIn, forKey: .retryIn)
-        try container.encode(lost, forKey: .lost)
-        try container.encode(doubt, forKey: .doubt)
-        try container.encode(reason, forKey: .reason)
-        try container.encode(endpoint, forKey: .endpoint)
-        try container.encode(proxy, forKey: .proxy)
-        try container.encode(peer, forKey: .peer)
-        try container.encode(tls, forKey: .tls)
-        try container.encode(`protocol`, forKey: .protocol)
-        try container.encode(path, forKey: .path)
-        try container.encode(network, forKey: .network)
-        try container.encode(user, forKey: .user)
-        try container.encode(device, forKey: .device)
-        try container.encode(room, forKey: .room)
-        try container.encode(clientID, forKey: .clientID)
-        try container.encode(quality, forKey: .quality)
-        try container.encode(rtt, forKey: .rtt)
-        try container.encode(jitter, forKey: .jitter)
-        try container.encode(lastHeard, forKey: .lastHeard)
-        try container.encode(granted, forKey: .granted)
-        try container.encode(subscriptions, forKey: .subscriptions)
-        try container.encode(outbox, forKey: .outbox)
-        try container.encode(inbox, forKey: .inbox)
-        try container.encode(counters, forKey: .counters)
-        try container.encode(configurationError, forKey: .configurationError)
-        try container.encode(storeFailure, forKey: .storeFailure)
     }
 }
 

@@ -6,16 +6,16 @@ extension SessionStatus {
         public var qos: QoS
         public var state: State
         /// While granted: the QoS that the server granted, which may be lower.
-        public var grantedQoS: QoS?
+        @OrNull public var grantedQoS: QoS?
         /// While refused: the server's reason code.
-        public var reasonCode: Int?
+        @OrNull public var reasonCode: Int?
         /// While refused: the server's words.
-        public var message: String?
+        @OrNull public var message: String?
         /// While refused: since when.
-        public var since: RFC3339?
+        @OrNull public var since: RFC3339?
         /// While refused: when the server is asked again. Every reconnect asks as well, unless the server had ended
         /// connections because of this filter.
-        public var retryAt: RFC3339?
+        @OrNull public var retryAt: RFC3339?
 
         public init(
             filter: String, qos: QoS, state: State, grantedQoS: QoS? = nil, reasonCode: Int? = nil,
@@ -37,26 +37,14 @@ extension SessionStatus {
             case granted
             case refused
         }
-
-        public func encode(to encoder: any Encoder) throws {
-            var container = encoder.container(keyedBy: CodingKeys.self)
-            try container.encode(filter, forKey: .filter)
-            try container.encode(qos, forKey: .qos)
-            try container.encode(state, forKey: .state)
-            try container.encode(grantedQoS, forKey: .grantedQoS)
-            try container.encode(reasonCode, forKey: .reasonCode)
-            try container.encode(message, forKey: .message)
-            try container.encode(since, forKey: .since)
-            try container.encode(retryAt, forKey: .retryAt)
-        }
     }
 
     /// What the server has granted on the present connection, with the standard's defaults where it said nothing.
     public struct Granted: Codable, Hashable, Sendable {
         /// How many seconds the server keeps the session after the connection ends; `nil`: forever.
-        public var sessionExpiry: Double?
+        @OrNull public var sessionExpiry: Double?
         /// Seconds within which the server wants a sign of life; `nil`: it wants none.
-        public var keepAlive: Double?
+        @OrNull public var keepAlive: Double?
         /// The highest QoS that may be published.
         public var maximumQoS: QoS
         /// Whether the server retains messages.
@@ -82,18 +70,6 @@ extension SessionStatus {
             self.maximumPacketSize = maximumPacketSize
             self.wildcardSubscriptions = wildcardSubscriptions
             self.sharedSubscriptions = sharedSubscriptions
-        }
-
-        public func encode(to encoder: any Encoder) throws {
-            var container = encoder.container(keyedBy: CodingKeys.self)
-            try container.encode(sessionExpiry, forKey: .sessionExpiry)
-            try container.encode(keepAlive, forKey: .keepAlive)
-            try container.encode(maximumQoS, forKey: .maximumQoS)
-            try container.encode(retain, forKey: .retain)
-            try container.encode(receiveMaximum, forKey: .receiveMaximum)
-            try container.encode(maximumPacketSize, forKey: .maximumPacketSize)
-            try container.encode(wildcardSubscriptions, forKey: .wildcardSubscriptions)
-            try container.encode(sharedSubscriptions, forKey: .sharedSubscriptions)
         }
     }
 }

@@ -73,19 +73,13 @@ final class Database {
     }
 
     /// Runs one statement, ignoring any rows.
-    func run(_ sql: StaticString, _ values: Value...) throws(StoreError) { try run(prepared(sql), values) }
+    func run(_ sql: StaticString, _ values: Value...) throws(StoreError) {
+        try query(prepared(sql), values) { _ in true }
+    }
 
     /// Does the same with a text that is composed.
-    func run(text sql: String, with values: [Value]) throws(StoreError) { try run(prepared(sql), values) }
-
-    private func run(_ statement: OpaquePointer, _ values: [Value]) throws(StoreError) {
-        defer { reset(statement) }
-        try bind(values, to: statement)
-        while true {
-            let result = sqlite3_step(statement)
-            if result == SQLITE_DONE { return }
-            guard result == SQLITE_ROW else { throw error(result) }
-        }
+    func run(text sql: String, with values: [Value]) throws(StoreError) {
+        try query(prepared(sql), values) { _ in true }
     }
 
     /// Runs one query and calls `each` with every row until it returns `false`.
@@ -117,13 +111,12 @@ final class Database {
 
     /// Returns the integer in the first column of the only row; `nil` without a row.
     func integer(_ sql: StaticString, _ values: Value...) throws(StoreError) -> Int64? {
-        let statement = try prepared(sql)
-        defer { reset(statement) }
-        try bind(values, to: statement)
-        let result = sqlite3_step(statement)
-        if result == SQLITE_DONE { return nil }
-        guard result == SQLITE_ROW else { throw error(result) }
-        return Row(statement: statement).integer(0)
+        var integer: Int64?
+        try query(prepared(sql), values) { row in
+            integer = row.integer(0)
+            return false
+        }
+        return integer
     }
 
     /// Runs `body` in a transaction: all of its changes are made, or none.

@@ -16,7 +16,7 @@ struct RedirectionsTests {
     /// Follows a redirection that came from the endpoint itself.
     private static func follow(
         _ redirections: inout Redirections, _ reference: String, remember: Bool = false, isStable: Bool = false
-    ) -> Redirections.Verdict {
+    ) -> Redirections.Outcome {
         let present = redirections.begin(EndpointIndex(0))
         return redirections.follow(
             reference, from: present, of: EndpointIndex(0), isRemembered: remember, isStable: isStable)
@@ -47,7 +47,7 @@ struct RedirectionsTests {
         #expect([.unusable, .refused("")].contains(Self.verdict(Self.follow(&redirections, reference))))
     }
 
-    private static func verdict(_ verdict: Redirections.Verdict) -> Redirections.Verdict {
+    private static func verdict(_ verdict: Redirections.Outcome) -> Redirections.Outcome {
         if case .refused = verdict { .refused("") } else { verdict }
     }
 

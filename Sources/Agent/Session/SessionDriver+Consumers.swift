@@ -8,16 +8,6 @@ import SessionCore
 // What durable consumers are given: messages from the inbox, in order, until they are acknowledged.
 
 extension SessionDriver {
-    // MARK: Subscriptions of live and durable consumers
-
-    /// Gives the session an input that leads to a subscription. While connected, waits for the server's answer; `nil`
-    /// if there is none.
-    func subscribing(_ input: (CallID) -> Session.Input) async -> ReasonCode? {
-        await withCheckedContinuation { continuation in
-            run(input(programs.subscribing.add { continuation.resume(returning: $0) }))
-        }
-    }
-
     // MARK: Coming and going
 
     /// What a program is told about its consumer when it attaches.

@@ -5,7 +5,7 @@ import NIOCore
 import Session
 import SessionCore
 
-// What programs publish and subscribe to.
+// What programs publish.
 
 extension SessionDriver {
     /// What a publisher is told about its message.
@@ -127,25 +127,6 @@ extension SessionDriver {
         event.reason = .init(
             code: "unusable-content", group: "inbox", terminal: false, message: message.flaw.message)
         report(event)
-    }
-
-    /// Adds a consumer. While connected, returns when the server has answered; otherwise at once, with no granted QoS.
-    func subscribe(_ consumer: LiveConsumer, _ subscriber: Subscriber) async throws(RPCError) -> QoS? {
-        try checkRunning()
-        let (id, filter) = (consumer.id, consumer.filter)
-        programs.subscribers[id] = subscriber
-        let code = await subscribing { .consume(consumer, $0) }
-        guard let code else { return nil }
-        if code.isError {
-            unsubscribe(id)
-            throw .subscriptionRefused(filter.string, code.description, reasonCode: Int(code.rawValue))
-        }
-        return QoS(rawValue: code.rawValue)
-    }
-
-    func unsubscribe(_ id: SubscriptionID) {
-        programs.subscribers[id] = nil
-        run(.unsubscribe(id))
     }
 }
 

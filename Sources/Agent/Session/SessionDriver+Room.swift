@@ -10,6 +10,14 @@ extension SessionDriver {
     /// The configured device, or the one that is derived from the machine.
     var device: String { configuration.device.isEmpty ? surroundings.deviceID : configuration.device }
 
+    /// Returns the chosen room if it still holds: a reboot ends it, and so does a file that now names another room.
+    func takeUp(_ chosen: ChosenRoom?) -> ChosenRoom? {
+        guard let chosen else { return nil }
+        if chosen.bootID == surroundings.bootID, chosen.configured == configuration.room { return chosen }
+        commit([.setChosenRoom(nil)])
+        return nil
+    }
+
     /// Enters the configured room, or the one that the session was told to switch to since. If the session was in
     /// another room when the daemon was killed, it leaves that one.
     func enterRoom(_ chosen: ChosenRoom?, remembered: Set<TopicFilter>) {
@@ -110,5 +118,13 @@ extension SessionDriver {
         try result.get()
         try await rememberRoom(room)
         return .init(room: room)
+    }
+
+    /// Makes the choice survive restarts of the daemon within a boot.
+    private func rememberRoom(_ room: String) async throws(RPCError) {
+        commit([
+            .setChosenRoom(ChosenRoom(room: room, configured: configuration.room, bootID: surroundings.bootID))
+        ])
+        try await everythingRemembered("session \(name) is in the room \(room)")
     }
 }

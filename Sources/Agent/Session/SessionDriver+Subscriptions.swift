@@ -2,9 +2,36 @@ import ControlAPI
 import MQTT
 import Session
 
-// What the server has granted: subscriptions, and what CONNACK said.
+// Subscriptions of live and durable consumers, and what the server grants: of these, and in CONNACK.
 
 extension SessionDriver {
+    /// Adds a consumer. While connected, returns when the server has answered; otherwise at once, with no granted QoS.
+    func subscribe(_ consumer: LiveConsumer, _ subscriber: Subscriber) async throws(RPCError) -> QoS? {
+        try checkRunning()
+        let (id, filter) = (consumer.id, consumer.filter)
+        programs.subscribers[id] = subscriber
+        let code = await subscribing { .consume(consumer, $0) }
+        guard let code else { return nil }
+        if code.isError {
+            unsubscribe(id)
+            throw .subscriptionRefused(filter.string, code.description, reasonCode: Int(code.rawValue))
+        }
+        return QoS(rawValue: code.rawValue)
+    }
+
+    func unsubscribe(_ id: SubscriptionID) {
+        programs.subscribers[id] = nil
+        run(.unsubscribe(id))
+    }
+
+    /// Gives the session an input that leads to a subscription. While connected, waits for the server's answer; `nil`
+    /// if there is none.
+    func subscribing(_ input: (CallID) -> Session.Input) async -> ReasonCode? {
+        await withCheckedContinuation { continuation in
+            run(input(programs.subscribing.add { continuation.resume(returning: $0) }))
+        }
+    }
+
     /// Reports that the server's answer to a subscription has changed.
     func subscriptionChanged(_ filter: TopicFilter) {
         guard let subscription = subscriptionStatus(of: filter) else { return }

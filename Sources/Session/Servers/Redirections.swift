@@ -7,7 +7,7 @@ package import SessionCore
 /// to every later one. If a connection to such a server fails, the endpoint's own address is next, so that a server
 /// that went away after a redirection to it does not keep the session down.
 package struct Redirections: Sendable {
-    package enum Verdict: Hashable, Sendable {
+    package enum Outcome: Hashable, Sendable {
         /// The next attempt for this endpoint leads there.
         case followed(Endpoint)
         /// The redirection must not be followed, for this reason.
@@ -102,7 +102,7 @@ package struct Redirections: Sendable {
     ///   - isStable: whether the connection had lasted, so that it does not count as a hop of a redirect chain.
     package mutating func follow(
         _ reference: String, from present: Endpoint, of index: EndpointIndex, isRemembered: Bool, isStable: Bool
-    ) -> Verdict {
+    ) -> Outcome {
         let candidates = reference.split(separator: " ").compactMap { Self.endpoint(String($0), like: present) }
         guard let first = candidates.first else { return .unusable }
         guard let target = candidates.first(where: { refusal(of: $0) == nil }) else {

@@ -4,7 +4,7 @@ public enum RPCHelloMethod: ControlMethod {
     public static let role: Role? = nil
 
     public struct Parameters: ClosedObject {
-        /// The caller's name, for example `holdfastctl 0.1.0`.
+        /// The caller's name, for example `holdfastctl 0.1.0`, for the journal entries about calls that are denied.
         public var client: String?
         /// The version of the protocol that the caller speaks; any other than the daemon's is refused.
         public var `protocol`: Int?

@@ -18,6 +18,8 @@ actor ControlConnection {
     nonisolated var unownedExecutor: UnownedSerialExecutor { channel.eventLoop.executor.asUnownedSerialExecutor() }
 
     let peer: Peer?
+    /// What the peer calls itself in its `rpc.hello`.
+    var client: String?
     /// What the peer may do, decided when it connected.
     let roles: Set<Role>
     let daemon: Daemon

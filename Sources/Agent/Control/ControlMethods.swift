@@ -61,7 +61,7 @@ extension ControlConnection {
     private func demand(_ role: Role, for method: String) throws(RPCError) {
         guard !roles.contains(role) else { return }
         daemon.assumeIsolated { $0.calls.denied(method) }
-        daemon.denials.assumeIsolated { $0.denied(method, to: peer, needs: role) }
+        daemon.denials.assumeIsolated { [peer, client] in $0.denied(method, to: peer, client, needs: role) }
         throw .notPermitted(method, role: role, others: daemon.access.others(with: role))
     }
 
@@ -113,6 +113,7 @@ extension ControlConnection {
         if let theirs = parameters.protocol, theirs != ControlMethods.protocolVersion {
             throw .versionMismatch(client: theirs)
         }
+        client = parameters.client ?? client
         return RPCHelloMethod.Result(
             version: Daemon.version, protocol: ControlMethods.protocolVersion, capabilities: ControlMethods.names,
             roles: Role.allCases.filter(roles.contains))

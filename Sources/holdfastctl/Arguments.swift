@@ -8,7 +8,8 @@ struct CommonOptions: ParsableArguments {
     @Option(
         help: ArgumentHelp(
             "The daemon's control socket.",
-            discussion: "Default: $HOLDFAST_SOCKET or /run/holdfast/control.sock.", valueName: "path"))
+            discussion: "Default: $HOLDFAST_SOCKET or /run/holdfast/control.sock.", valueName: "path"),
+        completion: .file())
     var socket: String?
 
     @Flag(help: "Print one JSON object per line, for programs.")

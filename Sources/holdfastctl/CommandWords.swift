@@ -1,73 +1,96 @@
 import ArgumentParser
 import ControlAPI
 
-/// The command line before it is parsed. Options that every command takes may also stand before the command, and an
-/// unknown command is answered with the nearest names.
+/// The command line before it is parsed: commands may be shortened to an unambiguous beginning, `help COMMAND` is
+/// `COMMAND --help`, and an unknown command is answered with the nearest names.
 struct CommandWords: Equatable {
-    /// The words with the command first.
-    let inOrder: [String]
+    /// The words with whole commands.
+    let complete: [String]
     /// Why nothing can be parsed; `nil` if it can.
     let failure: CommandFailure?
 
     init(_ words: [String]) {
-        var rest = words[...]
-        var general = Self.takeGeneral(from: &rest)
-        guard let command = rest.popFirst(), !command.hasPrefix("-") else {
-            inOrder = words
+        var words = words
+        var place = Self.afterCommonOptions(in: words, from: 0)
+        let asksForHelp = words.indices.contains(place) && words[place] == "help"
+        if asksForHelp {
+            words.remove(at: place)
+            words.append("--help")
+        }
+        do {
+            if words.indices.contains(place), !words[place].hasPrefix("-") {
+                words[place] = try Self.command(words[place])
+                let configuration = Self.configurations[words[place]]
+                let command = words[place]
+                place = Self.afterCommonOptions(in: words, from: place + 1)
+                if let configuration, !configuration.subcommands.isEmpty, words.indices.contains(place) {
+                    words[place] = try Self.part(words[place...], of: command, configuration)
+                }
+            }
             failure = nil
-            return
+        } catch {
+            failure = error
         }
-        guard let configuration = Self.configurations[command] else {
-            // Help takes no options.
-            inOrder = [command] + (command == "help" ? [] : general) + rest
-            failure = command == "help" ? nil : Self.unknown(command)
-            return
-        }
-        // The options of a command with subcommands are those of the subcommand.
-        if !configuration.subcommands.isEmpty { general += Self.takeGeneral(from: &rest) }
-        let following = Array(rest)
-        let isPart = following.first.map(configuration.subcommandNames.contains) ?? false
-        inOrder = [command] + following.prefix(isPart ? 1 : 0) + general + following.dropFirst(isPart ? 1 : 0)
-        failure = Self.unknownPart(of: command, configuration, following)
+        complete = words
     }
 
-    /// Removes the options that every command takes from the beginning, and returns them.
-    private static func takeGeneral(from rest: inout ArraySlice<String>) -> [String] {
-        var general: [String] = []
-        while let word = rest.first {
+    /// Returns the place of the first word that is not one of the options that every command takes.
+    private static func afterCommonOptions(in words: [String], from start: Int) -> Int {
+        var place = start
+        while place < words.count {
+            let word = words[place]
             if word == "--json" || word.hasPrefix("--socket=") || word.hasPrefix("--color=") {
-                general.append(word)
-            } else if word == "--socket" || word == "--color", rest.count > 1 {
-                general += rest.prefix(2)
-                rest.removeFirst()
+                place += 1
+            } else if word == "--socket" || word == "--color", place + 1 < words.count {
+                place += 2
             } else {
                 break
             }
-            rest.removeFirst()
         }
-        return general
+        return place
     }
 
     /// Whether errors are also written as JSON.
-    var wantsJSON: Bool { inOrder.prefix { $0 != "--" }.contains("--json") }
+    var wantsJSON: Bool { complete.prefix { $0 != "--" }.contains("--json") }
 
     private static let configurations: [String: CommandConfiguration] = Dictionary(
         HoldfastControl.configuration.subcommands.compactMap { command in
             command.configuration.commandName.map { ($0, command.configuration) }
         }, uniquingKeysWith: { first, _ in first })
 
-    /// Checks the word that follows a command with subcommands: it must be one of them. If one of them is the default,
-    /// the word may also be its argument, unless it is spelled almost like a subcommand and more words follow.
-    private static func unknownPart(
-        of command: String, _ configuration: CommandConfiguration, _ following: [String]
-    ) -> CommandFailure? {
+    /// Returns the command that a word names or begins.
+    private static func command(_ word: String) throws(CommandFailure) -> String {
+        let names = configurations.keys.sorted()
+        if names.contains(word) { return word }
+        let longer = names.filter { $0.hasPrefix(word) }
+        if longer.count == 1 { return longer[0] }
+        let near = known[word].map { [$0] } ?? nearest(to: word, among: names + ["help"])
+        guard longer.isEmpty else {
+            throw CommandFailure(
+                .usage, "\"\(word)\" is the beginning of several commands", advice: didYouMean(longer))
+        }
+        throw CommandFailure(
+            .usage, "unknown command \"\(word)\"", advice: didYouMean(near) ?? "holdfastctl help lists all commands")
+    }
+
+    /// Returns the subcommand that the first of the words after a command names or begins. If one of the subcommands is
+    /// the default, the word may also be its argument: then nothing is shortened, and a word that is spelled almost like
+    /// a subcommand is taken for a mistake only when more words follow.
+    private static func part(
+        _ following: ArraySlice<String>, of command: String, _ configuration: CommandConfiguration
+    ) throws(CommandFailure) -> String {
         let parts = configuration.subcommandNames
-        guard !parts.isEmpty, let word = following.first, !word.hasPrefix("-"), word != "help", !parts.contains(word)
-        else { return nil }
+        guard let word = following.first, !word.hasPrefix("-"), !parts.contains(word) else {
+            return following.first ?? ""
+        }
         let near = nearest(to: word, among: parts)
-        let isArgument = configuration.defaultSubcommand != nil && (near.isEmpty || following.count < 2)
-        guard !isArgument else { return nil }
-        return CommandFailure(
+        if configuration.defaultSubcommand != nil {
+            if near.isEmpty || following.count < 2 { return word }
+        } else {
+            let longer = parts.filter { $0.hasPrefix(word) }
+            if longer.count == 1 { return longer[0] }
+        }
+        throw CommandFailure(
             .usage, "unknown command \"\(command) \(word)\"",
             advice: didYouMean(near.map { "\(command) \($0)" }) ?? "there is: \(parts.joined(separator: ", "))")
     }
@@ -75,21 +98,15 @@ struct CommandWords: Equatable {
     /// The names that other tools use for a command.
     static let known: [String: String] = [
         "up": "connect", "start": "connect", "down": "disconnect", "stop": "disconnect", "restart": "reconnect",
-        "pub": "publish", "send": "publish", "sub": "subscribe", "receive": "subscribe", "consume": "subscribe",
+        "send": "publish", "receive": "subscribe", "consume": "subscribe",
         "ls": "list", "sessions": "list", "show": "status", "info": "status", "state": "status", "logs": "log",
         "journal": "log", "monitor": "watch", "events": "watch", "follow": "watch", "add": "config init",
         "new": "config init", "create": "config init", "init": "config init", "edit": "config edit",
+        "delete": "config remove", "remove": "config remove", "rm": "config remove",
         "doctor": "check", "diagnose": "check", "test": "check", "netcheck": "check", "outbox": "queue",
         "messages": "queue", "route": "network", "ip": "network", "who": "participants", "members": "participants",
         "room": "switch-room", "join": "switch-room", "dashboard": "top", "stats": "metrics", "report": "bugreport",
     ]
-
-    private static func unknown(_ command: String) -> CommandFailure {
-        let near = known[command].map { [$0] } ?? nearest(to: command, among: configurations.keys + ["help"])
-        return CommandFailure(
-            .usage, "unknown command \"\(command)\"",
-            advice: didYouMean(near) ?? "holdfastctl help lists all commands")
-    }
 }
 
 extension CommandConfiguration {

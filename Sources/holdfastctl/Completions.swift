@@ -8,51 +8,84 @@ import HoldfastClient
 extension CompletionKind {
     /// The names of the sessions.
     static var sessions: CompletionKind {
-        .custom { _, _, _ in await Completions.statuses().map(\.session) }
+        .custom { words, _, _ in await Completions(words).statuses().map(\.session) }
+    }
+
+    /// The sessions that are instances of a template.
+    static var instances: CompletionKind {
+        .custom { words, _, _ in await Completions(words).statuses().map(\.session).filter { $0.contains("@") } }
     }
 
     /// The durable consumers of the sessions that are named on the line, or of all.
     static var consumers: CompletionKind {
         .custom { words, _, _ in
-            await Completions.chosen(by: words).flatMap { $0.inbox.consumers.map(\.name) }
+            await Completions(words).chosen().flatMap { $0.inbox.consumers.map(\.name) }
         }
     }
 
     /// The topics of the publications of the sessions that are named on the line.
     static var publications: CompletionKind {
-        .custom { words, _, _ in await Completions.publications(of: words) }
+        .custom { words, _, _ in await Completions(words).publications() }
+    }
+
+    /// The quarantined messages of the session that is named on the line.
+    static var quarantined: CompletionKind {
+        .custom { words, _, _ in await Completions(words).quarantined() }
     }
 }
 
-enum Completions {
+struct Completions {
     /// Short, because a person waits.
     private static let timeout: Duration = .seconds(2)
 
-    private static var client: HoldfastClient {
-        var options = HoldfastClient.Options()
-        options.name = "holdfastctl \(Release.version)"
-        return HoldfastClient(options: options)
+    /// The words of the command line, as the shell splits it.
+    let words: [String]
+
+    init(_ words: [String]) {
+        self.words = words
     }
 
-    static func statuses() async -> [SessionStatus] {
-        (try? await client.call(SessionListMethod.self, NoParameters(), timeout: timeout))?.sessions.inNaturalOrder
+    /// The socket that the line names. bash gives `--socket=PATH` as three words.
+    var socket: String? {
+        guard let index = words.lastIndex(where: { $0.hasPrefix("--socket") }) else { return nil }
+        let parts = words[index].split(separator: "=", maxSplits: 1)
+        if parts.count == 2 { return String(parts[1]) }
+        return words[(index + 1)...].first { $0 != "=" }
+    }
+
+    private var client: HoldfastClient {
+        var options = HoldfastClient.Options()
+        options.name = "holdfastctl \(Release.version)"
+        return HoldfastClient(socket: socket, options: options)
+    }
+
+    func statuses() async -> [SessionStatus] {
+        (try? await client.call(SessionListMethod.self, NoParameters(), timeout: Self.timeout))?.sessions.inNaturalOrder
             ?? []
     }
 
-    static func chosen(by words: [String]) async -> [SessionStatus] {
+    func chosen() async -> [SessionStatus] {
         let all = await statuses()
         let named = all.filter { words.contains($0.session) }
         return named.isEmpty ? all : named
     }
 
-    static func publications(of words: [String]) async -> [String] {
+    func publications() async -> [String] {
         var topics: [String] = []
-        for status in await chosen(by: words) {
+        for status in await chosen() {
             let result = try? await client.call(
-                PublicationListMethod.self, .init(session: status.session), timeout: timeout)
+                PublicationListMethod.self, .init(session: status.session), timeout: Self.timeout)
             topics += result?.publications.map(\.topic) ?? []
         }
         return topics
+    }
+
+    func quarantined() async -> [String] {
+        guard let session = await statuses().first(where: { words.contains($0.session) })?.session else { return [] }
+        let result = try? await client.call(
+            MessageQueueListMethod.self, .init(session: session, state: .quarantined, limit: 100),
+            timeout: Self.timeout)
+        return result?.messages.map { String($0.id) } ?? []
     }
 }
 

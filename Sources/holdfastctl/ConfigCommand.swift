@@ -6,12 +6,12 @@ import HoldfastClient
 struct ConfigCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "config",
-        abstract: "Check or show the configuration; create or edit a session's file.",
-        subcommands: [Check.self, Show.self, Init.self, Edit.self])
+        abstract: "Check or show the configuration; create, edit or remove a session's file.",
+        subcommands: [Check.self, Show.self, Init.self, Edit.self, Remove.self])
 
     /// Where the files are.
     struct Place: ParsableArguments {
-        @Option(help: ArgumentHelp("Where holdfast.toml and sessions.d are.", valueName: "dir"))
+        @Option(help: ArgumentHelp("Where holdfast.toml and sessions.d are.", valueName: "dir"), completion: .directory)
         var configDirectory = "/etc/holdfast"
     }
 
@@ -146,6 +146,70 @@ struct ConfigCommand: AsyncParsableCommand {
                     .failed, "there is no file \(paths[0])", advice: "holdfastctl config init \(session) creates one")
             }
             return path
+        }
+    }
+}
+
+extension ConfigCommand {
+    struct Remove: AsyncParsableCommand {
+        static let configuration = CommandConfiguration(
+            commandName: "remove",
+            abstract: "Remove a session's file, and make the daemon read its configuration again.",
+            discussion: """
+                This also removes the password that "config init --ask-password" has stored. What waits in the session's \
+                outbox stays on disk, and is sent if a session of that name is created again.
+                """)
+
+        @OptionGroup var common: CommonOptions
+        @OptionGroup var place: Place
+        @Argument(help: "The session.", completion: .sessions) var session: String
+
+        private var folder: String { "\(place.configDirectory)/sessions.d" }
+        private var path: String { "\(folder)/\(session).toml" }
+
+        func validate() throws {
+            let parts = session.split(separator: "@", maxSplits: 1, omittingEmptySubsequences: false).map(String.init)
+            let isTemplate = parts.count == 2 && parts[1].isEmpty
+            guard (isTemplate ? Array(parts.prefix(1)) : parts).allSatisfy(SessionWord.isValid) else {
+                throw ValidationError(SessionWord.rule)
+            }
+        }
+
+        func run() async throws {
+            let names = Folder.names(in: folder) ?? []
+            if session.hasSuffix("@"), let link = names.first(where: isInstance) {
+                let instance = link.dropLast(".toml".count)
+                throw CommandFailure(
+                    .failed, "\(session) is the template of \(instance)",
+                    advice: "remove that first: holdfastctl instance remove \(instance)")
+            }
+            var status = stat()
+            guard lstat(path, &status) == 0 else { throw failure(names) }
+            guard status.st_mode & S_IFMT != S_IFLNK else {
+                throw CommandFailure(
+                    .failed, "\(path) is a link to a template", advice: "holdfastctl instance remove \(session)")
+            }
+            guard unlink(path) == 0 else { throw failure(names) }
+            try await common.reload(for: session)
+            unlink("\(place.configDirectory)/\(session).secret")
+        }
+
+        private func isInstance(_ name: String) -> Bool {
+            name.hasPrefix(session) && name != "\(session).toml" && name.hasSuffix(".toml")
+        }
+
+        private func failure(_ names: [String]) -> CommandFailure {
+            let code = errno
+            switch code {
+            case ENOENT:
+                let sessions = names.filter { $0.hasSuffix(".toml") }.map { String($0.dropLast(".toml".count)) }
+                return CommandFailure(
+                    .failed, "there is no file \(path)", advice: didYouMean(nearest(to: session, among: sessions)))
+            case EACCES, EPERM:
+                return CommandFailure(.notPermitted, "\(path) cannot be removed", advice: "try it with sudo")
+            default:
+                return CommandFailure(.failed, "\(path) cannot be removed: \(String(cString: strerror(code)))")
+            }
         }
     }
 }

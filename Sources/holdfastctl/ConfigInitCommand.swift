@@ -29,7 +29,9 @@ extension ConfigCommand {
         var password: String?
         @Flag(help: "Ask for the password, and keep it in NAME.secret in the configuration directory.")
         var askPassword = false
-        @Option(help: ArgumentHelp("The certificate authority to trust, instead of the system's.", valueName: "file"))
+        @Option(
+            help: ArgumentHelp("The certificate authority to trust, instead of the system's.", valueName: "file"),
+            completion: .file())
         var ca: String?
         @Option(help: "The client identifier; by default the user.") var clientID: String?
         @Flag(help: "Write the file without trying the server.") var untried = false

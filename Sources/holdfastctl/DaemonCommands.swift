@@ -46,6 +46,30 @@ struct ReloadCommand: AsyncParsableCommand {
     }
 }
 
+extension CommonOptions {
+    /// Makes the daemon read its configuration again after a file of a session was added or removed. Errors in other
+    /// files are not reported.
+    func reload(for session: String) async throws {
+        let result: DaemonReloadMethod.Result
+        do throws(ClientError) {
+            result = try await client().call(DaemonReloadMethod.self, .init(), timeout: Self.answerTimeout)
+        } catch {
+            guard case .notRunning = error else { throw error }
+            Terminal.complain(["holdfastctl: the daemon is not running; the change takes effect when it starts"])
+            return
+        }
+        let terminal = Terminal()
+        if json {
+            terminal.print(json: JSONText.value(result))
+        } else {
+            terminal.print(ReloadText.sentence(result))
+        }
+        let own = result.errors.filter { $0.session == session || $0.session == nil }
+        Terminal.complain(own.map(ReloadText.problem))
+        guard own.isEmpty else { throw CommandFailure(.failed, "") }
+    }
+}
+
 /// `reload` in words.
 enum ReloadText {
     /// Returns what happened, or would happen, and then the changed keys with their old and new values.

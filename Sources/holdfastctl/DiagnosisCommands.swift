@@ -109,7 +109,9 @@ struct BugreportCommand: AsyncParsableCommand {
 
     @OptionGroup var common: CommonOptions
     @OptionGroup var place: ConfigCommand.Place
-    @Option(name: [.short, .long], help: ArgumentHelp("Write it to this file.", valueName: "file")) var output: String?
+    @Option(
+        name: [.short, .long], help: ArgumentHelp("Write it to this file.", valueName: "file"), completion: .file())
+    var output: String?
     @Flag(help: "Write it without confirmation.") var yes = false
 
     func run() async throws {

@@ -20,7 +20,8 @@ struct HistoryCommand: AsyncParsableCommand {
     var limit = SessionHistoryMethod.Parameters.limits.upperBound
     @Option(
         help: ArgumentHelp(
-            "Write the timeline to this file as SVG, instead of to the terminal.", valueName: "file"))
+            "Write the timeline to this file as SVG, instead of to the terminal.", valueName: "file"),
+        completion: .file())
     var svg: String?
     @OptionGroup var selection: FieldOptions
 

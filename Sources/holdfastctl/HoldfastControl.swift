@@ -28,6 +28,9 @@ struct HoldfastControl: AsyncParsableCommand {
             VersionCommand.self,
             CompletionCommand.self,
         ])
+
+    /// Commands find these options when they are given before the command.
+    @OptionGroup var common: CommonOptions
 }
 
 /// How the command ends, whatever happened.
@@ -35,12 +38,20 @@ struct Ending: Equatable {
     var status: EndStatus
     var output: String
     var isError: Bool
+    /// The error as this command says it; `nil` if the argument parser does.
+    var failure: CommandFailure?
     /// The error as the daemon gave it, if it did.
     var refusal: RPCError?
 
+    private static let prefix = "holdfastctl: "
+
     /// The error for programs.
     var json: JSONValue {
-        var members: [String: JSONValue] = ["status": .integer(Int64(status.rawValue)), "message": .string(output)]
+        let text = output.hasPrefix(Self.prefix) ? String(output.dropFirst(Self.prefix.count)) : output
+        var members: [String: JSONValue] = [
+            "status": .integer(Int64(status.rawValue)), "message": .string(failure?.sentence ?? text),
+        ]
+        if let hint = failure?.advice { members["hint"] = .string(hint) }
         if let refusal {
             members["message"] = .string(refusal.message)
             members["code"] = refusal.data.map { .string($0.code) } ?? .null
@@ -64,13 +75,14 @@ struct Ending: Equatable {
             let prefix = "Error: "
             self.init(
                 status: code.isSuccess ? .success : code == .validationFailure ? .usage : .failed,
-                output: text.hasPrefix(prefix) ? "holdfastctl: " + text.dropFirst(prefix.count) : text,
+                output: text.hasPrefix(prefix) ? Self.prefix + text.dropFirst(prefix.count) : text,
                 isError: !code.isSuccess)
         }
     }
 
     private init(_ failure: CommandFailure) {
         self.init(status: failure.status, output: failure.lines.joined(separator: "\n"), isError: true)
+        self.failure = failure
     }
 
     private init(status: EndStatus, output: String, isError: Bool) {
@@ -90,7 +102,7 @@ enum Main {
         let words = CommandWords(Array(CommandLine.arguments.dropFirst()))
         do {
             if let failure = words.failure { throw failure }
-            var command = try await HoldfastControl.asyncParseAsRoot(words.inOrder)
+            var command = try await HoldfastControl.asyncParseAsRoot(words.complete)
             if var asynchronous = command as? any AsyncParsableCommand {
                 try await asynchronous.run()
             } else {

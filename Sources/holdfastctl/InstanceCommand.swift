@@ -18,7 +18,7 @@ struct InstanceCommand: AsyncParsableCommand {
     struct Options: ParsableArguments {
         @OptionGroup var common: CommonOptions
         @OptionGroup var place: ConfigCommand.Place
-        @Argument(help: "The session, like gateway@edge-17.") var session: String
+        @Argument(help: "The session, like gateway@edge-17.", completion: .instances) var session: String
 
         func validate() throws {
             let parts = session.split(separator: "@", omittingEmptySubsequences: false).map(String.init)
@@ -31,27 +31,6 @@ struct InstanceCommand: AsyncParsableCommand {
         var template: String { session.prefix { $0 != "@" } + "@.toml" }
         var folder: String { "\(place.configDirectory)/sessions.d" }
         var link: String { "\(folder)/\(session).toml" }
-
-        func reload() async throws {
-            let result: DaemonReloadMethod.Result
-            do throws(ClientError) {
-                result = try await common.client().call(
-                    DaemonReloadMethod.self, .init(), timeout: CommonOptions.answerTimeout)
-            } catch {
-                guard case .notRunning = error else { throw error }
-                Terminal.complain(["holdfastctl: the daemon is not running; the change takes effect when it starts"])
-                return
-            }
-            let terminal = Terminal()
-            if common.json {
-                terminal.print(json: JSONText.value(result))
-            } else {
-                terminal.print(ReloadText.sentence(result))
-            }
-            let own = result.errors.filter { $0.session == session || $0.session == nil }
-            Terminal.complain(own.map(ReloadText.problem))
-            guard own.isEmpty else { throw CommandFailure(.failed, "") }
-        }
 
         func failure(_ what: String) -> CommandFailure {
             let code = errno
@@ -77,7 +56,7 @@ struct InstanceCommand: AsyncParsableCommand {
                 if errno == EEXIST { throw CommandFailure(.failed, "\(options.link) is there already") }
                 throw options.failure("made")
             }
-            try await options.reload()
+            try await options.common.reload(for: options.session)
         }
     }
 
@@ -102,7 +81,7 @@ struct InstanceCommand: AsyncParsableCommand {
                     advice: "if you want it gone, remove it yourself, then holdfastctl reload")
             }
             guard unlink(options.link) == 0 else { throw options.failure("removed") }
-            try await options.reload()
+            try await options.common.reload(for: options.session)
         }
     }
 }

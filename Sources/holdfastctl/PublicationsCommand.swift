@@ -38,9 +38,13 @@ struct PublicationsCommand: AsyncParsableCommand {
 
         @OptionGroup var common: CommonOptions
         @Argument(help: "The session.", completion: .sessions) var session: String
-        @Argument(help: "The topic, without wildcards; ~/… is relative to the session's room.") var topic: String
+        @Argument(
+            help: "The topic, without wildcards; ~/… is relative to the session's room.", completion: .publications)
+        var topic: String
         @Argument(help: "The message, unless --file is given.") var message: String?
-        @Option(help: ArgumentHelp("Take the message from a file; - is standard input.", valueName: "path"))
+        @Option(
+            help: ArgumentHelp("Take the message from a file; - is standard input.", valueName: "path"),
+            completion: .file())
         var file: String?
         @Option(help: "Quality of service: 0 or 1.") var qos = QoS.atLeastOnce
         @Option(help: "The MIME type of the message.") var contentType: String?

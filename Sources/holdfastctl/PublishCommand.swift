@@ -17,7 +17,9 @@ struct PublishCommand: AsyncParsableCommand {
     @Argument(help: "The session.", completion: .sessions) var session: String
     @Argument(help: "The topic.") var topic: String
     @Argument(help: "The message.") var message: String?
-    @Option(help: ArgumentHelp("Publish the contents of a file; - is standard input.", valueName: "path"))
+    @Option(
+        help: ArgumentHelp("Publish the contents of a file; - is standard input.", valueName: "path"),
+        completion: .file())
     var file: String?
     @Flag(help: "Publish every line of standard input as a message of its own.") var lines = false
     @Option(help: "Quality of service: 0, 1 or 2.") var qos = QoS.atLeastOnce

@@ -72,7 +72,8 @@ struct QueueCommand: AsyncParsableCommand {
     /// Which messages: ids, or all that are quarantined.
     struct Selection: ParsableArguments {
         @Argument(help: "The session.", completion: .sessions) var session: String
-        @Argument(help: "The ids of the messages, as the list shows them.") var id: [Int64] = []
+        @Argument(help: "The ids of the messages, as the list shows them.", completion: .quarantined)
+        var id: [Int64] = []
         @Flag(help: "All quarantined messages.") var all = false
 
         func validate() throws {

@@ -174,6 +174,8 @@ struct ListCommand: AsyncParsableCommand {
             try terminal.print(fields: fields, of: shown, "sessions")
         } else if common.json {
             terminal.print(json: state == nil ? answer : shown)
+        } else if sessions.isEmpty {
+            terminal.print(all.isEmpty ? StatusText.overview(of: []) : "No session is \(state?.rawValue ?? "here").")
         } else {
             terminal.print(table: StatusDetails.table(sessions, times: Terminal.times(isAbsolute: verbose)))
         }

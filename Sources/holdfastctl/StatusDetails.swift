@@ -131,14 +131,14 @@ enum StatusDetails {
     /// The table of `list`.
     static func table(_ sessions: [SessionStatus], times: TimeText) -> [String] {
         Columns.table(
-            ["SESSION", "STATE", "TIME", "VIA", "RTT", "OUTBOX", "ENDPOINT", "REASON"],
+            ["SESSION", "STATE", "TIME", "VIA", "RTT", "OUTBOX", "REASON", "ENDPOINT"],
             sessions.map { status in
                 let phase = status.phase.map { " (\($0.rawValue))" } ?? ""
                 return [
                     status.session, status.state.rawValue + phase, times.span(since: status.since),
                     status.path?.interface ?? "-", status.rtt.map { TimeText.duration($0) } ?? "-",
-                    String(status.outbox.queued + status.outbox.inFlight), status.endpoint ?? "-",
-                    status.reason?.code ?? "-",
+                    String(status.outbox.queued + status.outbox.inFlight), status.reason?.code ?? "-",
+                    status.endpoint ?? "-",
                 ]
             })
     }

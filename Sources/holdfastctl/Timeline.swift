@@ -204,7 +204,9 @@ private struct RowBuilder {
                 case .trying: "still trying"
                 case .offline: "still no network"
                 case .unknown: "the daemon does not run"
-                case .down: last.to == .failed ? "failed: \(last.reason.message)" : last.to.rawValue
+                case .down where last.to == .failed:
+                    last.reason.message == outage.reason ? "failed" : "failed: \(last.reason.message)"
+                case .down: last.to.rawValue
                 }
             outages.append(outage)
         }

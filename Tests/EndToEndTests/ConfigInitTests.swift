@@ -143,6 +143,32 @@ extension EndToEnd {
         }
     }
 
+    @Test func `config remove removes a session with its password, but no instance`() async throws {
+        try await withLab { lab, daemon in
+            let beginning = try Beginning(lab, daemon)
+            try await daemon.start()
+            func remove(_ name: String) async throws -> (ending: LabProcess.Ending, text: String) {
+                let result = try await daemon.ctl("config", "remove", name, "--config-directory", daemon.configuration)
+                return (result.ending, result.output + result.errors)
+            }
+            #expect(try await beginning.begin("main", "--untried").status == 0)
+            #expect(try await beginning.begin("gw@", "--untried").status == 0)
+            let secret = "\(daemon.configuration)/main.secret"
+            try "mine".write(toFile: secret, atomically: false, encoding: .utf8)
+            _ = try await daemon.ctl("instance", "add", "gw@a", "--config-directory", daemon.configuration)
+            let wrong = try await remove("mian")
+            #expect(wrong.ending == .exited(1) && wrong.text.contains("did you mean main?"), "\(wrong)")
+            for name in ["gw@", "gw@a"] {
+                let kept = try await remove(name)
+                #expect(kept.ending == .exited(1) && kept.text.contains("instance remove gw@a"), "\(kept)")
+            }
+            let removed = try await remove("main")
+            #expect(removed.ending == .exited(0) && removed.text.contains("removed main"), "\(removed)")
+            #expect(try beginning.files == ["gw@.toml", "gw@a.toml"])
+            #expect(access(secret, F_OK) != 0)
+        }
+    }
+
     @Test func `config init refuses what is wrong before it asks for the password`() async throws {
         try await withLab { lab, daemon in
             let beginning = try Beginning(lab, daemon)

@@ -134,7 +134,7 @@ struct EndingTests {
             ["--json", "--socket", "/s", "config", "edit", "main"], ["config", "edit", "--color", "never"],
             ["--socket=/s", "completion", "bash"], ["completion", "bash", "--json"],
         ] {
-            #expect(throws: Never.self) { try HoldfastControl.parseAsRoot(CommandWords(words).inOrder) }
+            #expect(throws: Never.self) { try HoldfastControl.parseAsRoot(CommandWords(words).complete) }
         }
     }
 
@@ -148,9 +148,10 @@ struct EndingTests {
 
     @Test(
         arguments: [
-            (["config", "shwo"], "did you mean config show?"), (["config", "x"], "there is: check, show, init, edit"),
+            (["config", "shwo"], "did you mean config show?"),
+            (["config", "x"], "there is: check, show, init, edit, remove"),
             (["queue", "lits", "main"], "did you mean queue list?"),
-            (["instance", "ad", "a@b"], "did you mean instance add?"),
+            (["instance", "dad", "a@b"], "did you mean instance add?"),
             (["queue", "lits"], nil), (["queue", "main", "--limit", "3"], nil), (["config", "show"], nil),
             (["config"], nil),
             (["config", "--help"], nil), (["publications", "main"], nil),
@@ -182,18 +183,53 @@ struct EndingTests {
 
     @Test(
         arguments: [
-            (["--json", "status"], ["status", "--json"]),
-            (["--socket", "/s", "--json", "wait", "main"], ["wait", "--socket", "/s", "--json", "main"]),
-            (["--socket=/s", "list"], ["list", "--socket=/s"]), (["list", "--json"], ["list", "--json"]),
-            (["--version"], ["--version"]), ([], []),
-            (["--json", "config", "edit", "main"], ["config", "edit", "--json", "main"]),
-            (["config", "--json", "check"], ["config", "check", "--json"]),
-            (["--json", "queue", "main"], ["queue", "--json", "main"]),
-            (["--socket", "/s", "help", "publish"], ["help", "publish"]),
-        ] as [([String], [String])])
-    func `options of every command may stand before the command`(_ words: [String], _ inOrder: [String]) {
-        #expect(CommandWords(words).inOrder == inOrder)
-        #expect(CommandWords(words).failure == nil)
+            (["st"], ["status"]), (["--json", "wai", "main"], ["--json", "wait", "main"]),
+            (["--socket", "/s", "conf", "sh", "main"], ["--socket", "/s", "config", "show", "main"]),
+            (["inst", "--json", "ad", "a@b"], ["instance", "--json", "add", "a@b"]),
+            (["log"], ["log"]), (["con", "--help"], nil), (["p"], nil), (["queue", "l"], ["queue", "l"]),
+            (["--version"], ["--version"]), ([], []), (["---completion", "st"], ["---completion", "st"]),
+            (["help"], ["--help"]), (["help", "pubs"], nil), (["help", "st"], ["status", "--help"]),
+            (["--socket=/s", "help", "queue", "drop"], ["--socket=/s", "queue", "drop", "--help"]),
+        ] as [([String], [String]?)])
+    func `a command may be shortened if no other begins like it, and help names a command`(
+        _ words: [String], _ complete: [String]?
+    ) {
+        let words = CommandWords(words)
+        #expect((words.failure == nil) == (complete != nil))
+        if let complete { #expect(words.complete == complete) }
+    }
+
+    @Test func `an ambiguous beginning names all commands that begin like it`() {
+        #expect(CommandWords(["re"]).failure?.advice == "did you mean reconnect or reload?")
+        #expect(CommandWords(["help", "pu"]).failure?.advice == "did you mean publications or publish?")
+    }
+
+    @Test(arguments: [
+        ["--socket", "/s", "--json", "status"], ["status", "--json", "--socket", "/s"],
+        ["--json", "--socket=/s", "config", "edit", "main"], ["config", "--socket=/s", "edit", "--json", "main"],
+        ["--json", "queue", "main", "--socket", "/s"], ["queue", "--json", "--socket=/s", "main"],
+        ["--socket", "/s", "instance", "--json", "add", "a@b"],
+    ])
+    func `options of every command may stand anywhere`(_ words: [String]) throws {
+        let common =
+            switch try HoldfastControl.parseAsRoot(CommandWords(words).complete) {
+            case let command as StatusCommand: command.common
+            case let command as ConfigCommand.Edit: command.common
+            case let command as QueueCommand.List: command.common
+            case let command as InstanceCommand.Add: command.options.common
+            case let command: throw CommandFailure(.failed, "\(command)")
+            }
+        #expect(common.socket == "/s" && common.json)
+    }
+
+    @Test(
+        arguments: [
+            (["holdfastctl", "status", ""], nil), (["holdfastctl", "--socket", "/s", "status", ""], "/s"),
+            (["holdfastctl", "status", "--socket=/s", ""], "/s"), (["status", "--socket", "=", "/s", ""], "/s"),
+            (["status", "--socket"], nil),
+        ] as [([String], String?)])
+    func `completion asks the daemon whose socket the line names`(_ words: [String], _ socket: String?) {
+        #expect(Completions(words).socket == socket)
     }
 
     @Test(arguments: [
@@ -219,6 +255,8 @@ struct EndingTests {
         #expect(ending.json["error"]?["hint"] == .string("did you mean main?"))
         #expect(ending.json["error"]?["status"] == .integer(1))
         #expect(Ending(ClientError.timeout).json["error"]?["status"] == .integer(4))
+        let ours = Ending(CommandFailure(.usage, "no", advice: "yes")).json["error"]
+        #expect(ours?["message"] == .string("no") && ours?["hint"] == .string("yes"))
     }
 
     @Test func `several errors are several lines`() {

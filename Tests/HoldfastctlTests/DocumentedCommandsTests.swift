@@ -84,7 +84,7 @@ struct DocumentedCommandsTests {
                 count += 1
                 #expect(CommandWords(words).failure == nil, "\(file): holdfastctl \(words.joined(separator: " "))")
                 #expect(throws: Never.self, "\(file): holdfastctl \(words.joined(separator: " "))") {
-                    _ = try HoldfastControl.parseAsRoot(CommandWords(words).inOrder)
+                    _ = try HoldfastControl.parseAsRoot(CommandWords(words).complete)
                 }
             }
         }

@@ -189,9 +189,9 @@ struct DetailTests {
         let other = SessionStatus(session: "b", state: .failed, since: RFC3339(milliseconds: 95_000))
         #expect(
             StatusDetails.table([status, other], times: times) == [
-                "SESSION    STATE                 TIME     VIA  RTT  OUTBOX  ENDPOINT  REASON",
-                "long-name  connecting (dialing)  for 5 s  -    -    0       -         -",
-                "b          failed                for 5 s  -    -    0       -         -",
+                "SESSION    STATE                 TIME     VIA  RTT  OUTBOX  REASON  ENDPOINT",
+                "long-name  connecting (dialing)  for 5 s  -    -    0       -       -",
+                "b          failed                for 5 s  -    -    0       -       -",
             ])
     }
 

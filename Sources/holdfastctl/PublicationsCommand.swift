@@ -94,7 +94,7 @@ struct PublicationsCommand: AsyncParsableCommand {
 enum PublicationText {
     static func sentence(_ topic: String, _ state: PublicationState) -> String {
         switch state {
-        case .pending: "\(topic) is accepted; the server gets it as soon as the session is connected."
+        case .pending: "\(topic) is accepted; it is sent now, or when the session is connected again."
         case .published: "\(topic) is published."
         case .refused: "\(topic) is accepted, but the server refuses it; see holdfastctl publications."
         case .removing: "\(topic) is removed; the server is told as soon as the session is connected."

@@ -81,7 +81,10 @@ struct UnsubscribeCommand: AsyncParsableCommand {
     @Argument(help: "The name of the consumer.", completion: .consumers) var consumer: String
 
     func run() async throws {
-        try await common.show(MessageUnsubscribeMethod.self, .init(session: session, consumer: consumer)) { _, _ in }
+        try await common.show(MessageUnsubscribeMethod.self, .init(session: session, consumer: consumer)) {
+            _, terminal in
+            terminal.print("\(consumer) is removed, with all messages waiting for it.")
+        }
     }
 }
 

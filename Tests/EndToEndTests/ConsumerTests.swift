@@ -207,6 +207,7 @@ extension EndToEnd {
             #expect(printed.count <= expected.count + 3 * 1024)
             let ending = try await daemon.ctl("unsubscribe", "main", "ctl")
             #expect(ending.ending == .exited(0), "\(ending.errors)")
+            #expect(ending.output == "ctl is removed, with all messages waiting for it.\n")
             #expect(try await daemon.status().inbox.consumers.isEmpty)
             let failed = try await printer.ended(within: .seconds(180))
             #expect(failed == .exited(1))

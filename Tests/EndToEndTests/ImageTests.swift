@@ -11,14 +11,38 @@ extension EndToEnd {
         "Image", .timeLimit(.minutes(30)),
         .enabled(if: Podman.obstacle == nil || LabRequirements.isAllRequired, "cannot run here"))
     struct ImageTests {
-        private static let recipe = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
-            .deletingLastPathComponent().appending(path: "Examples/Container/Containerfile").path
+        private static let folder = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
+            .deletingLastPathComponent().appending(path: "Examples/Container")
+        private static let recipe = folder.appending(path: "Containerfile").path
+
+        /// Returns the arguments of podman that Quadlet makes of the unit, as podman-systemd.unit(5) describes them.
+        /// Quadlet itself is in no podman of Debian 12.
+        private static func unitOptions() throws -> [String] {
+            let unit = try String(contentsOf: folder.appending(path: "holdfast.container"), encoding: .utf8)
+            let section = try #require(unit.split(separator: "\n[Container]\n").last?.split(separator: "\n[").first)
+            return try section.split(separator: "\n").filter { !$0.hasPrefix("#") }.flatMap { line -> [String] in
+                let parts = line.split(separator: "=", maxSplits: 1).map(String.init)
+                guard parts.count == 2 else { throw Lab.Failure("not a line of a unit: \(line)") }
+                return switch parts[0] {
+                case "ContainerName": ["--name", parts[1]]
+                case "Network": ["--network", parts[1]]
+                case "Volume": ["-v", parts[1]]
+                case "DropCapability": ["--cap-drop", parts[1]]
+                case "NoNewPrivileges" where parts[1] == "true": ["--security-opt", "no-new-privileges"]
+                case "ReadOnly" where parts[1] == "true": ["--read-only", "--read-only-tmpfs=false"]
+                case "Image": []
+                default: throw Lab.Failure("no key of Quadlet, or none that this test knows: \(line)")
+                }
+            }
+        }
 
         /// What every container of the image is run with, as the recipe says.
         private struct Image {
             var lab: Lab
             var podman: Podman
             private var options: [String]
+            /// What Quadlet runs a container with.
+            private var unit: [String]
 
             init(_ lab: Lab, configuration: String) async throws {
                 self.lab = lab
@@ -37,9 +61,15 @@ extension EndToEnd {
                         "--cgroups", "disabled", "--network", "host", "-v", "\(configuration):/etc/holdfast:ro",
                         "-v", "holdfast-state:/var/lib/holdfast", "-v", "holdfast-run:/run/holdfast",
                     ]
+                unit =
+                    try Podman.limits + ["--cgroups", "disabled"]
+                    + ImageTests.unitOptions().map {
+                        $0 == "/etc/holdfast:/etc/holdfast:ro" ? "\(configuration):/etc/holdfast:ro" : $0
+                    }
                 // The tests' programs are not linked statically, so what they need is mounted.
                 for folder in try await Container.runtime(of: DaemonProcess.programs) {
                     options += ["-v", "\(folder):\(folder):ro"]
+                    unit += ["-v", "\(folder):\(folder):ro"]
                 }
             }
 
@@ -47,6 +77,13 @@ extension EndToEnd {
             func start(_ more: String...) async throws {
                 let words = ["run", "--detach", "--name", "holdfast"] + options + more + ["holdfast"]
                 let result = try await podman.finish(words)
+                guard result.ending == .exited(0) else { throw Lab.Failure("it does not run: \(result)") }
+                try await isHealthy()
+            }
+
+            /// Starts the daemon as the Quadlet unit does, and returns when it answers.
+            func startUnit(_ more: String...) async throws {
+                let result = try await podman.finish(["run", "--detach"] + unit + more + ["holdfast"])
                 guard result.ending == .exited(0) else { throw Lab.Failure("it does not run: \(result)") }
                 try await isHealthy()
             }
@@ -142,6 +179,21 @@ extension EndToEnd {
                 _ = try await image.ctl("publish", "main", "plant/7", "last", "--wait", "delivered")
                 try await far.received("the last one") { $0.last?.payload == "last" }
                 #expect(far.messages.map(\.payload) == ["kept", "last"])
+            }
+        }
+
+        @Test func `the Quadlet unit's container delivers messages and reads its configuration again`() async throws {
+            try await withImage { lab, server, image in
+                try await image.startUnit("--secret", "broker,uid=990,mode=0400")
+                _ = try await image.ctl("wait", "main", "--timeout", "3min")
+                _ = try await image.ctl("publish", "main", "plant/7", "open", "--wait", "delivered")
+                #expect(try await image.ctl("reload") == "Reloaded: nothing changed.\n")
+                let first = try await image.podman("exec", "holdfast", "cat", "/proc/1/status")
+                #expect(first.contains("NoNewPrivs:\t1\n") && first.contains("CapBnd:\t0000000000000000\n"))
+                let unit = try String(contentsOf: Self.folder.appending(path: "holdfast.container"), encoding: .utf8)
+                #expect(unit.contains("\nExecReload=/usr/bin/podman exec holdfast holdfastctl reload\n"))
+                try await image.podman("stop", "--time", "170", "holdfast")
+                #expect(try await image.podman("inspect", "--format", "{{.State.ExitCode}}", "holdfast") == "0\n")
             }
         }
 

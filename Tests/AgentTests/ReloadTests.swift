@@ -297,7 +297,9 @@ struct ReloadTests {
             let clients = await daemon.server.events.all.compactMap { event -> String? in
                 if case .packet(.connect(let connect)) = event { connect.clientID } else { nil }
             }
-            #expect(clients == ["edge-42", "edge-43"])
+            // On a slow machine the call finds the new session connecting, and begins its attempt again.
+            #expect(clients.first == "edge-42" && clients.count > 1)
+            #expect(clients.dropFirst().allSatisfy { $0 == "edge-43" })
         }
     }
 

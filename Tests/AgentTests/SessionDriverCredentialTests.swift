@@ -30,7 +30,12 @@ import Testing
             try await peer.state("connected")
             // Replaced in one step, since the helper may run at any moment.
             rename(try scratch.write("new", #"{"token": "second", "expiresIn": 3600}"#), "\(scratch.path)/output")
-            #expect(try await daemon.server.connect().password == ByteBuffer(string: "second"))
+            // On a slow machine the first one may be asked for once more.
+            var password: ByteBuffer?
+            repeat {
+                password = try await daemon.server.connect().password
+            } while password == ByteBuffer(string: "first")
+            #expect(password == ByteBuffer(string: "second"))
             let reconnecting = try await peer.state("reconnecting")
             #expect(reconnecting["reason"]?["code"] == "credential-renewed")
             try await peer.state("connected")

@@ -174,7 +174,7 @@ extension Reason.Code {
         case .userReconnect: "a reconnect was requested"
         case .configurationChanged: "the session's configuration changed"
         case .credentialRenewed: "the credential was renewed before its end"
-        case .credentialChanged: "the file with the rejected credential has changed"
+        case .credentialChanged: "the file with the rejected credential, or with the authorities, has changed"
         case .shutdown: "the daemon is stopping"
         case .switchRoom: "the session changed its room"
         case .demand: "a local program uses the session"

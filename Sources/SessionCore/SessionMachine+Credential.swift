@@ -125,9 +125,10 @@ extension SessionMachine {
         credential?.renewalFailed(at: now)
     }
 
-    /// Tries again, because there is now a credential other than the one that the server rejected.
+    /// Tries again, because there is now a credential other than the one that the server rejected, or there are other
+    /// authorities than those that did not know the server.
     mutating func credentialChanged(at now: Instant, into actions: inout [Action]) {
-        guard state == .failed, reason.code.group == .auth else { return }
+        guard state == .failed, reason.code.group == .auth || reason.code == .certificateInvalid else { return }
         startTrying(because: Reason(.credentialChanged), at: now, into: &actions)
     }
 

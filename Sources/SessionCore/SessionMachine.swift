@@ -301,7 +301,7 @@ extension SessionMachine {
         case credentialReplaced(Generation, expiresAt: Instant?)
         /// A new credential could not be fetched, or it was the same.
         case credentialRenewalFailed(Generation)
-        /// The credential's file has changed since it was read.
+        /// The credential's file, or that of the authorities, has changed since it was read.
         case credentialChanged
         /// Everything accepted has been acknowledged, or there was nothing to flush.
         case flushed(Generation)

@@ -56,6 +56,31 @@ extension EndToEnd {
         }
     }
 
+    @Test func `a session that did not know the server's authority connects when the file of authorities is repaired`()
+        async throws
+    {
+        try await withLab { lab, daemon in
+            let trusted = "\(lab.directory)/trusted.pem"
+            let former = try await Certificates(lab, name: "broker.lab")
+            rename(former.authority, trusted)
+            let certificates = try await Certificates(lab, name: "broker.lab")
+            var options = LabServer.Options()
+            options.port = 8883
+            (options.certificate, options.key) = (certificates.certificate, certificates.key)
+            let server = try await LabServer(lab, options)
+            try await server.start()
+            try daemon.session(
+                endpoint: "mqtts://\(Lab.serverAddress):8883",
+                tables: "[tls]\nca = \"\(trusted)\"\nserver-name = \"broker.lab\"")
+            try await daemon.start()
+            let events = try await daemon.events()
+            #expect(try await events.until(.failed).reason?.code == "certificate-invalid")
+            rename(certificates.authority, trusted)
+            #expect(try await events.until(.connecting).reason?.code == "credential-changed")
+            try await events.until(.connected)
+        }
+    }
+
     @Test func `a token is replaced before it expires, and no message is lost`() async throws {
         try await withLab { lab, daemon in
             // A server that takes any token.

@@ -262,7 +262,7 @@ import Testing
 
     // MARK: After a rejection
 
-    @Test(arguments: [Reason.Code.credentialRejected, .credentialExpired, .notAuthorized])
+    @Test(arguments: [Reason.Code.credentialRejected, .credentialExpired, .notAuthorized, .certificateInvalid])
     func `a changed file restarts a session that failed because of its credential`(code: Reason.Code) {
         var session = SessionUnderTest(.authenticating)
         session.end(code)
@@ -271,7 +271,7 @@ import Testing
         #expect(session.reason == .credentialChanged)
     }
 
-    @Test(arguments: [Reason.Code.banned, .displaced, .badEndpoint, .certificateInvalid, .quota])
+    @Test(arguments: [Reason.Code.banned, .displaced, .badEndpoint, .quota])
     func `a changed file changes nothing for a session that failed otherwise`(code: Reason.Code) {
         var session = SessionUnderTest(.authenticating)
         session.end(code)

@@ -31,25 +31,32 @@ extension SessionDriver {
 
     // MARK: After a rejection
 
-    /// Watches the credential's file if the session failed because of its credential, so that a change starts it again.
+    /// Watches the file that the session failed because of, the credential's or that of the authorities, so that a change
+    /// starts it again.
     func watchCredential() {
         credentialWatch = nil
-        guard session.state == .failed, session.machine.reason.code.group == .auth,
-            let reference = configuration.password, let path = try? Credential.path(of: reference)
-        else { return }
+        guard session.state == .failed, let (path, rejected) = fileToChange else { return }
         let present = FileMark(path)
         // Checked here at once, so that a failure whose cause is already gone is not reported.
-        if let rejected = session.credentials.mark, let present, present != rejected { return take(.credentialChanged) }
+        if let rejected, let present, present != rejected { return take(.credentialChanged) }
         do throws(Credential.Failure) {
-            credentialWatch = try CredentialWatch(path, last: session.credentials.mark ?? present) {
+            credentialWatch = try CredentialWatch(path, last: rejected ?? present) {
                 [weak self] in
                 Task { await self?.credentialChanged() }
             }
         } catch {
             surroundings.logger.warning(
-                "\(name): the credential cannot be watched for changes: \(error)",
+                "\(name): \(path) cannot be watched for changes: \(error)",
                 metadata: ["HOLDFAST_SESSION": "\(name)"])
         }
+    }
+
+    /// The file that the session failed because of, if it has one, and its version at that time, if that is known.
+    private var fileToChange: (path: String, rejected: FileMark?)? {
+        let reason = session.machine.reason.code
+        if reason == .certificateInvalid { return configuration.tls.authorities.map { ($0, nil) } }
+        guard reason.group == .auth, let reference = configuration.password else { return nil }
+        return (try? Credential.path(of: reference)).map { ($0, session.credentials.mark) }
     }
 
     private func credentialChanged() {

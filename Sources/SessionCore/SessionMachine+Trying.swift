@@ -129,8 +129,8 @@ extension SessionMachine {
         if case .attempting(_, _, _, let established) = trying.activity {
             let isSudden = Rivalry.isSudden(ending.reason)
             trying.followsSuddenClose = established != nil && isSudden
-            // It has taken over already. Whoever was there is displaced, even if the room still shows that device online:
-            // to yield to it would leave nobody connected.
+            // This attempt has already displaced the other device. The room may still show that device as online, but
+            // if this session yielded to it, neither would be connected.
             trying.takesOver = established != nil && !isSudden && !trying.isReconnect && attempt.look == nil
         }
         if ending.reason.code == .stateMismatch, trying.mismatchedAt != attempt.endpoint {

@@ -7,7 +7,7 @@ private let vpn = Path(
     interface: "tun0", interfaceIndex: 9, type: .vpn, source: "10.8.0.2", gateway: nil, table: 254)
 
 extension SessionUnderTest {
-    /// The kernel's own path is not allowed (nil: there is none), and there is no other.
+    /// Excludes the kernel's own path, or reports that the kernel has none (`nil`). The endpoint has no other path.
     @discardableResult
     fileprivate mutating func exclude(_ path: Path?, at endpoint: Int = 0) -> [Order] {
         take(.pathExcluded(EndpointIndex(endpoint), path))

@@ -24,8 +24,8 @@ extension SessionDriver {
         run(.unsubscribe(id))
     }
 
-    /// Gives the session an input that leads to a subscription. While connected, waits for the server's answer; `nil`
-    /// if there is none.
+    /// Gives the session an input that leads to a subscription, and returns the server's answer. Returns `nil` if the
+    /// session is not connected, or the server does not answer.
     func subscribing(_ input: (CallID) -> Session.Input) async -> ReasonCode? {
         await withCheckedContinuation { continuation in
             run(input(programs.subscribing.add { continuation.resume(returning: $0) }))

@@ -2,7 +2,7 @@
 import PackageDescription
 
 // For `make fuzz`: our modules count what is reached and check every access to memory. What they depend on does not: it
-// would take much longer to build and to run, and is not what is looked at (what of it is inlined is counted all the same).
+// would take much longer to build and to run, and is not under test (inlined parts of it are counted anyway).
 let isFuzzed = Context.environment["HOLDFAST_FUZZER"] != nil
 let fuzzing = "-sanitize=fuzzer,address"
 
@@ -109,11 +109,11 @@ let package = Package(
         .target(
             name: "Support", dependencies: ["MQTT", "Session", nioCore, nioPosix], path: "Tests/Support",
             swiftSettings: settings),
-        // By itself: where sd-bus is imported, the sockets of Glibc are found or not, by the order of the build.
+        // A target of its own: importing sd-bus can hide Glibc's socket declarations, depending on the build order.
         .target(
             name: "SupportLogind", dependencies: ["Support", "CSystemd"], path: "Tests/SupportLogind",
             swiftSettings: settings),
-        // By itself: it imports Testing, and programs are linked with Support.
+        // A target of its own: it imports Testing, and programs are linked with Support.
         .target(name: "SupportTiming", path: "Tests/SupportTiming", swiftSettings: settings),
         tests("VocabularyTests", ["Vocabulary"]),
         tests("SessionCoreTests", ["Vocabulary", "SessionCore"]),

@@ -25,7 +25,7 @@ extension DurableStore {
             """,
             .integer(after.rawValue), .integer(MessageKey.range(of: row).upperBound)
         ) { row throws(StoreError) in
-            // The size is read first, so that a payload that is too much is not read for nothing.
+            // Reads the size first, so that a payload over the limit is not loaded.
             bytes += Int(row.integer(1))
             guard messages.isEmpty || bytes <= maxBytes else { return false }
             guard let qos = UInt8(exactly: row.integer(2)).flatMap(QoS.init) else {

@@ -160,7 +160,7 @@ extension DurableStore {
                 """,
             with: [.integer(after.rawValue), .integer(MessageKey.range(of: id).upperBound)]
         ) { row throws(StoreError) in
-            // The size is read first, so that a payload that is too much is not read for nothing.
+            // Reads the size first, so that a payload over the limit is not loaded.
             bytes += Int(row.integer(1))
             guard messages.isEmpty || bytes <= maxBytes else { return false }
             messages.append(try self.message(row))

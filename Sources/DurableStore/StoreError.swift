@@ -57,11 +57,12 @@ extension StoreError: CustomStringConvertible {
             "no room for \(path): \(cause); free space on its file system"
         case .busy(let path, _):
             "another program has locked \(path) (fuser \(path) names it): end that program or its transaction; what is "
-                + "published until then is refused, and everything goes on when the lock is gone"
+                + "published until then is refused, and normal operation resumes when the lock is released"
         case .corrupt(let path, let cause):
             "\(path) is damaged: \(cause); restart the daemon, which moves it aside"
         case .damaged(let path, let cause):
-            "in \(path), \(cause): mend it with sqlite3, or stop the daemon and move the file away, with what is in it"
+            "in \(path), \(cause): repair it with sqlite3, or stop the daemon and move the file away, which discards "
+                + "its contents"
         case .failed(let path, let cause):
             "\(path): \(cause)"
         case .inconsistent(let sentence):

@@ -54,8 +54,8 @@ extension OpenReport.MovedAside {
     public var sentence: String {
         "the durable state was damaged (\(cause))" + (path.map { " and is kept as \($0)" } ?? "") + "; "
             + (isComplete
-                ? "everything in it could still be read, and goes on"
-                : "\(messages) messages could still be read, and go on; others that were accepted and not delivered may be "
-                    + "lost" + (path == nil ? "" : ", and sqlite3 .recover may find them there"))
+                ? "everything in it was recovered"
+                : "\(messages) messages were recovered; others that were accepted and not delivered may be lost"
+                    + (path == nil ? "" : ", and sqlite3 .recover may find them there"))
     }
 }

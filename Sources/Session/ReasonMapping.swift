@@ -48,7 +48,7 @@ extension SessionMachine.Ending {
 }
 
 extension SessionMachine.Ending {
-    /// It may be about something that was sent, and then it is about nothing else: the session goes on.
+    /// The code may be about a packet that we sent. It then says nothing about the session, which continues.
     package func considering(_ finding: MQTTClientMachine.EndFinding?) -> Self {
         guard let finding else { return self }
         var ending = self

@@ -16,7 +16,7 @@ extension Session {
         }
         guard !settings.provesPassword else {
             // A look sends the password itself.
-            act(.tell(.cannotLook("that is not done with SCRAM-SHA-256 in this version")))
+            act(.tell(.cannotLook("not supported with SCRAM-SHA-256")))
             return false
         }
         self.look(for: .attempt(attempt, look), at: link.address, link.login)

@@ -44,8 +44,7 @@ extension Session {
         return discarded
     }
 
-    /// Carries out what the protocol machine has answered before it answers anything else, since commits must be in its
-    /// order.
+    /// Carries out the protocol machine's actions at once, because commits must keep its order.
     private mutating func answered(_ actions: [MQTTClientMachine.Action]) {
         for action in actions { perform(action) }
         checkFlushed()

@@ -235,10 +235,10 @@ extension Session {
         case .refused(let sentence):
             ending.reason = Reason(.redirectRefused, sentence, serverCode: server.code.rawValue)
         case .tooMany:
-            ending.reason.message += ", which is one server too many in a row"
+            ending.reason.message += ", but that is one redirect too many in a row"
             ending.pace = .slow
         case .unusable:
-            ending.reason.message += ", which is no address"
+            ending.reason.message += ", but that is not an address"
         }
         return ending
     }

@@ -1,6 +1,6 @@
 package import SessionCore
 
-/// What the session needs to know from its file and its host, unless one of its values has it already.
+/// What the session needs from its configuration and host, apart from what its parts already have.
 package struct SessionSettings: Sendable {
     package var name: SessionName
     package var endpoints: [Endpoint]

@@ -5,8 +5,8 @@
 /// How the next attempt follows from a reason. Every code is listed, so that nobody adds one without deciding about it.
 struct NextAttempt: Hashable, Sendable {
     var cause: Backoff.Cause
-    /// Whether there is something to change, or to sort out with the server: the first attempt is made at once, and at the
-    /// same endpoint; repetitions follow the table.
+    /// Whether the first attempt is made at once at the same endpoint, because something can be changed or agreed with
+    /// the server; later ones follow the table.
     var isAtOnce = false
     /// Whether a lost connection is continued at another endpoint.
     var leavesEndpoint = false

@@ -183,7 +183,7 @@ extension Reason.Code {
         case .wake: "the host woke up"
         case .returning: "the first endpoint answers again, and the session returns to it"
         case .storeReplaced: "the durable state was damaged, and the session continues with what could be recovered"
-        case .storeUnavailable: "the disk did not take in time what must be stored before the session can connect"
+        case .storeUnavailable: "what must be stored before the session can connect was not stored in time"
         case .inboxRoom: "the inbox has room again, and the server resends the messages that did not fit"
         case .noPath: "no network: the kernel has no route to any endpoint"
         case .pathGained: "the kernel has a route to the endpoint again"

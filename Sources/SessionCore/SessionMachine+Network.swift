@@ -40,7 +40,7 @@ extension SessionMachine {
         guard case .connected(var connected) = state, connected.attempt.endpoint == endpoint,
             connected.isBoundToSource(of: departed)
         else { return }
-        // How long nothing has come through is unknown, so a session that has to look for another device does so first.
+        // It is unknown how long the connection has been silent, so look for another device first.
         if rivalry.look(cause: Reason(.pathMoved), last: Reason(.pathMoved)) != nil { connected.handover = nil }
         actions.append(
             .report(.pathChanged(.movedSourceGone, endpoint, from: departed, to: paths[endpoint.rawValue])))

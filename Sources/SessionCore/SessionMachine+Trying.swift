@@ -106,8 +106,7 @@ extension SessionMachine {
     }
 
     /// Returns the endpoint at which an outage begins. This is the first one, unless its server said that it cannot
-    /// serve now. If there is only something to tell the server, or to sort out with it, it is the endpoint that was in
-    /// use.
+    /// serve now. If the server only has to be told something, or state agreed with it, the same endpoint is used.
     private func endpoint(after connected: Connected, _ ending: Ending) -> EndpointIndex {
         if ending.leavesEndpoint {
             return connected.attempt.endpoint == Self.firstEndpoint
@@ -203,7 +202,7 @@ extension SessionMachine {
         let cause = ending.cause
         notBefore = ending.retryAfter.map { now.advanced(by: $0) }
         var until = notBefore ?? now
-        // Without a path nothing is taken from the table, but a server that asked for patience gets it all the same.
+        // Without a path, the delay table does not apply; a wait that the server asked for does.
         if hasPath || cause.hasFloor {
             until = max(until, now.advanced(by: backoff.nextDelay(after: cause, policy: policy)))
         }

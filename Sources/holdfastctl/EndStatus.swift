@@ -64,7 +64,8 @@ extension CommandFailure {
             self.init(.failed, error.description, advice: "send it in parts")
         case .consumerEnded:
             self.init(
-                .failed, error.description, advice: "one program at a time has a consumer: give each a name of its own")
+                .failed, error.description,
+                advice: "only one program at a time can use a consumer; give each program its own")
         case .cancelled, .closed:
             self.init(.failed, error.description)
         case .refused(let refusal):

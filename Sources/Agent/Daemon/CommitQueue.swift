@@ -3,8 +3,8 @@ import NIOCore
 import Session
 import SessionCore
 
-/// Group commit: what all sessions want to have durable is collected while the last transaction runs, and goes to disk
-/// in the next one, in order.
+/// Group commit: the changes of all sessions are collected while one transaction runs, and are committed, in order, in
+/// the next.
 ///
 /// A transaction that fails is treated by its cause:
 ///
@@ -23,16 +23,16 @@ actor CommitQueue {
 
     private struct Entry {
         enum Waiter {
-            /// `refused` is called at most once, before `completed`, when the new messages among the changes are given up.
+            /// `refused` is called at most once, before `completed`, if the new messages among the changes are refused.
             case changes(refused: @Sendable (StoreError) -> Void, completed: @Sendable (Outcome) -> Void)
-            /// Waits for what is before it, and not for longer than that can be written.
+            /// Waits for the entries before it, but not until somebody has fixed the store.
             case barrier(@Sendable (StoreError?) -> Void)
         }
 
         var session: SessionName
         var changes: [SessionChange]
         var waiter: Waiter
-        /// That it is committed says the same of every call of the session before it.
+        /// When this commit is durable, so are all earlier commits of the session.
         var isCumulative = false
         var isRefused = false
 
@@ -44,14 +44,14 @@ actor CommitQueue {
 
     /// How long to wait before a transaction that failed is tried again.
     static let retryInterval = Duration.seconds(1)
-    /// How long commits took that succeeded, in seconds.
+    /// The same as ``retryInterval``, while another program has the database locked.
+    static let lockedInterval = Duration.milliseconds(100)
+    /// How often a locked database is tried before new messages are refused. Each try also waits for the lock.
+    static let lockedTries = 15
+    /// How long successful commits took, in seconds.
     private(set) var durations = Histogram(bounds: [
         0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5,
     ])
-    /// The same while another program holds a lock on the database.
-    static let lockedInterval = Duration.milliseconds(100)
-    /// So often a locked database is tried before new messages are refused. Each try waits for the lock, too.
-    static let lockedTries = 15
 
     nonisolated let eventLoop: any EventLoop
     nonisolated var unownedExecutor: UnownedSerialExecutor { eventLoop.executor.asUnownedSerialExecutor() }
@@ -65,10 +65,10 @@ actor CommitQueue {
     private var givingUp: [(session: SessionName, continuation: CheckedContinuation<Void, Never>)] = []
     /// Why not even a transaction without new messages succeeds; `nil` when it does.
     private(set) var failure: StoreError?
-    /// Why the last new message was refused; `nil` when it was committed, or what hindered all transactions is over.
+    /// Why the last new message was refused; `nil` after a message was committed, or once transactions succeed again.
     private(set) var refusal: StoreError?
-    /// Whether it was told that transactions fail. They are not said to succeed again before one with messages has: a
-    /// full disk still takes everything else.
+    /// Whether the failure was reported. Recovery is reported only after a transaction with messages, because a full
+    /// disk still takes everything else.
     private var isFailureTold = false
     private let failureChanged: @Sendable (StoreError?) -> Void
     private let leftOut: @Sendable (SessionName, StoreError) -> Void
@@ -92,11 +92,10 @@ actor CommitQueue {
     /// with no changes, a completion says that everything before is durable.
     ///
     /// - Parameters:
-    ///   - isCumulative: `completion` with `committed` says the same of every call of the session before this one. Of such
-    ///     calls in a row that one transaction commits, only the last one's completion is called: what follows from a commit
-    ///     costs more than the commit, and is then done once.
+    ///   - isCumulative: Committing this call also commits the session's earlier ones, so of consecutive calls in one
+    ///     transaction only the last completion is called.
     ///   - refused: called on the loop, at most once and before `completion`, as soon as it is certain that the new
-    ///     messages among the changes are not stored. The rest may take as long as the disk is in trouble.
+    ///     messages among the changes are not stored. The other changes are committed when the disk works again.
     func commit(
         _ changes: [SessionChange], of session: SessionName, isCumulative: Bool = false,
         refused: @escaping @Sendable (StoreError) -> Void = { _ in },
@@ -108,8 +107,8 @@ actor CommitQueue {
                 isCumulative: isCumulative))
     }
 
-    /// Calls `completion` on the loop when everything before is durable, or with the error as soon as it is known that this
-    /// takes until somebody mends something.
+    /// Calls `completion` on the loop when everything before is durable, or with the error as soon as it is clear that
+    /// somebody has to fix the store first.
     func barrier(_ session: SessionName, completion: @escaping @Sendable (StoreError?) -> Void) {
         append(Entry(session: session, changes: [], waiter: .barrier(completion)))
     }
@@ -169,8 +168,7 @@ actor CommitQueue {
 
     // MARK: One batch
 
-    /// Does not return before the batch is durable, but for the messages that are refused and the changes that can never be
-    /// stored.
+    /// Returns when the batch is durable, except for refused messages and changes that can never be stored.
     private func commit(_ entries: [Entry]) async {
         var batch = entries
         var lockedTries = 0
@@ -179,7 +177,8 @@ actor CommitQueue {
             if batch.isEmpty { return }
             let changes = Self.changes(of: batch)
             do throws(StoreError) {
-                // While transactions fail, one without changes shows whether they still do: what was refused is no success.
+                // While transactions fail, an empty one tests whether they still do: a batch whose messages were all
+                // refused proves nothing.
                 if !changes.isEmpty || failure != nil {
                     let start = ContinuousClock.now
                     try await store.commit(changes)
@@ -230,8 +229,8 @@ actor CommitQueue {
         if failure?.isLasting == true || batch.contains(where: { $0.hasInserts && !$0.isRefused }) { refusal = nil }
         failure = nil
         if isFailureTold, batch.contains(where: { $0.hasInserts && !$0.isRefused }) { tell(nil) }
-        let isSpokenFor = Self.areSpokenFor(batch)
-        for (entry, isSpokenFor) in zip(batch, isSpokenFor) where !isSpokenFor {
+        let coveredByLater = Self.coveredByLater(batch)
+        for (entry, isCovered) in zip(batch, coveredByLater) where !isCovered {
             switch entry.waiter {
             case .changes(_, let completed): completed(entry.outcome)
             case .barrier(let completed): completed(nil)
@@ -239,16 +238,16 @@ actor CommitQueue {
         }
     }
 
-    /// For each entry, whether the completion of the session's next one says all that its own would.
-    private static func areSpokenFor(_ batch: [Entry]) -> [Bool] {
+    /// For each entry, whether the completion of a later one of the session makes its own unnecessary.
+    private static func coveredByLater(_ batch: [Entry]) -> [Bool] {
         var answers = [Bool](repeating: false, count: batch.count)
-        var speaksForOthers: Set<SessionName> = []
+        var coversEarlier: Set<SessionName> = []
         for index in batch.indices.reversed() {
             let entry = batch[index]
             if entry.isCumulative, entry.outcome == .committed {
-                answers[index] = !speaksForOthers.insert(entry.session).inserted
+                answers[index] = !coversEarlier.insert(entry.session).inserted
             } else {
-                speaksForOthers.remove(entry.session)
+                coversEarlier.remove(entry.session)
             }
         }
         return answers
@@ -273,7 +272,7 @@ actor CommitQueue {
             entry.changes.removeAll { !$0.needsRoom }
             return succeeded([entry])
         }
-        // One by one: what has to be durable for the wire is, as far as it can be.
+        // Commits one change at a time, so that all that can be stored are.
         for change in changes {
             let single = Entry(
                 session: entry.session, changes: [change], waiter: .changes(refused: { _ in }, completed: { _ in }))
@@ -283,7 +282,7 @@ actor CommitQueue {
         succeeded([entry])
     }
 
-    /// The new messages are given up, and who waits is told.
+    /// Refuses the new messages, and tells those who wait for them.
     private func refuse(_ entries: inout [Entry], _ error: StoreError) {
         for index in entries.indices {
             switch entries[index].waiter {
@@ -306,7 +305,7 @@ actor CommitQueue {
 }
 
 extension StoreError {
-    /// Whether what is not an insert fails for the same reason, too.
+    /// Whether changes that are not inserts fail for the same reason, too.
     fileprivate var isLasting: Bool {
         switch self {
         case .busy, .unwritable, .closed: true

@@ -109,7 +109,7 @@ struct EndpointCheck: Sendable {
         // The server closed the connection before it said anything.
         default:
             switch step {
-            case .tls: "check that the endpoint's port is one for TLS: mqtt:// and ws:// are without"
+            case .tls: "check that the port expects TLS; mqtt:// and ws:// are the schemes without it"
             case .connect where !endpoint.scheme.isSecure:
                 "check the endpoint's port and scheme: a server that expects TLS, mqtts:// or wss://, ends such a connection"
             default: nil

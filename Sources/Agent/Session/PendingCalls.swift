@@ -64,7 +64,7 @@ struct ParkedPrograms: Sendable {
 
     var isEmpty: Bool { live.isEmpty && attached.isEmpty && publishers.isEmpty }
 
-    /// No driver follows soon: those who wait for a delivery are told that it has not happened yet.
+    /// Tells publishers that wait for delivery that it has not happened yet, because no new driver follows soon.
     mutating func releasePublishers() {
         for (sequence, publisher) in publishers {
             publisher.told(

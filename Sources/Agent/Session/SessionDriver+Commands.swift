@@ -32,8 +32,7 @@ extension SessionDriver {
         surroundings.report(name, nil)
     }
 
-    /// Returns, as the other commands do, when what was asked is remembered: what is answered must not be undone by a
-    /// crash.
+    /// Like the other commands, returns when the decision is durable: a crash must not undo what was answered.
     func connect() async throws(RPCError) -> SessionState {
         try await command(.connect(Reason(.userConnect)))
     }
@@ -84,9 +83,9 @@ extension SessionDriver {
     /// What was accepted stays in the store.
     ///
     /// - Parameters:
-    ///   - forGood: the server is to keep nothing of the session, as far as it is connected.
-    ///   - goesOn: the session's next driver takes over those who wait for a delivery. Otherwise they are told that it has
-    ///     not happened yet.
+    ///   - forGood: also clears what the session left at the server, if it is connected.
+    ///   - goesOn: the session's next driver takes over the publishers that wait for delivery. Otherwise they are told
+    ///     that it has not happened yet.
     func stop(_ code: Reason.Code, forGood: Bool = false, goesOn: Bool = false) async -> ParkedPrograms {
         life = .stopping
         run(.stop(Reason(code), forGood: forGood))
@@ -94,8 +93,8 @@ extension SessionDriver {
         ask { $0.end() }
         run()
         credentialWatch = nil
-        // What was committed last may be the reason for more: the next driver must find all of it, and this one decide nothing
-        // after that.
+        // Completing a commit may lead to more commits. Repeat until there are none, so that the next driver reads all
+        // of them.
         var decided = 0
         repeat {
             decided = commitCount
@@ -122,8 +121,8 @@ extension SessionDriver {
 }
 
 extension RPCError {
-    /// The driver was stopped before it could do what was asked. Programs never see it: what they asked is asked of the
-    /// session's next driver, or the daemon is stopping and they are told so.
+    /// The driver was stopped before it could answer the call. Programs never see this error: the call goes to the
+    /// session's next driver, or the program is told that the daemon is stopping.
     static var sessionIsRestarting: RPCError {
         RPCError(.shuttingDown, "the session is being restarted", hint: "try again")
     }

@@ -54,7 +54,8 @@ extension SessionDriver {
     private func checkTopic(_ topic: String, _ resolved: String) throws(RPCError) {
         // Two strings are equal if they look the same, but topics are compared as bytes (4.7.3).
         if let same = session.publications[topic]?.publication.topic, !same.utf8.elementsEqual(topic.utf8) {
-            throw .invalidTopic(topic, "it looks the same as one that the session publishes already, in other bytes")
+            throw .invalidTopic(
+                topic, "it looks like a topic that the session already publishes, but its bytes differ")
         }
         if session.room?.participant(ofPresence: resolved) != nil {
             throw .invalidTopic(topic, "presence is the business of the sessions in the room")

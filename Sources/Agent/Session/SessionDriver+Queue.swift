@@ -232,7 +232,7 @@ extension SkippedMessage {
     fileprivate static func expired(_ summary: StoredMessageSummary) -> SkippedMessage {
         .init(
             id: summary.sequence.rawValue, code: "expired",
-            message: "message \(summary.sequence) has expired: its publisher does not want it sent any more",
+            message: "message \(summary.sequence) has expired, so it is no longer sent",
             hint: "drop it")
     }
 

@@ -1,11 +1,10 @@
 /// What the server refuses because a quota is used up (0x97), and what that has led to.
 ///
-/// Such an acknowledgement says nothing about its message, only that there is no room for any. If the connection goes
-/// on, that is the end of the message all the same, as the standard has it: somebody sent too much. But a server may
-/// close the connection in the same breath, and refuse whatever comes first on the next one. mosquitto 2.0 does so when
-/// it has restored QoS 2 exchanges that both sides had finished: it never stops counting them, and we, who have
-/// forgotten them, cannot release them. Nothing would get through any more, and on each connection one more message
-/// would be set aside.
+/// Such an acknowledgement says nothing about its message, only that there is no room for any. If the connection stays
+/// open, the message is refused all the same, as the standard says: somebody sent too much. But a server may also close
+/// the connection at once, and refuse the first message of the next one in the same way. mosquitto 2.0 does this after
+/// restoring QoS 2 exchanges that both sides had finished: it counts them forever, and we no longer know them. Nothing
+/// would get through any more, and each connection would set aside one more message.
 ///
 /// So a refusal is in doubt until the server answers a PINGREQ that is sent at once. The exchange is over and its
 /// identifier free (4.3.2, 4.3.3), and the message is queued again, durably; nothing follows it meanwhile. With the

@@ -50,12 +50,11 @@ public struct MQTTClientMachine: Sendable {
     /// In MQTT 3.1.1 only.
     var discarding = Discarding.none
     var assignedClientID: String?
-    /// Whether the server's session is known to be the one that we remember. It is not after a start of the daemon, nor
-    /// after a CONNECT whose answer was lost: the server may have begun a new session then.
+    /// Whether the server's session is certainly the one that we remember. It is uncertain after a start of the daemon,
+    /// and after a CONNECT without an answer.
     var isSessionCertain = false
-    /// Whether a CONNECT that begins a new session was never answered. It may reach the server after the CONNECT that
-    /// is accepted next, on a connection that the server does not know to be over, and delete everything set up by
-    /// then.
+    /// A CONNECT for a new session was never answered. It may still arrive after the next one was accepted, and delete
+    /// what was set up since.
     var mayBeginAnew = false
     /// Set by 0x93 and 0x96: half of the window that was too large.
     var windowCap = Int.max

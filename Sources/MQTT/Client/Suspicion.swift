@@ -47,8 +47,8 @@ struct Isolation: Sendable {
     var through: MessageSequence?
     /// Whether announcements go out alone, until all are answered.
     var includesAnnouncements = false
-    /// Whether the connection has to prove that it works before anything is sent on it: the server has given no reason, and
-    /// what ends connections may be something else.
+    /// Whether the connection must answer a PINGREQ first: the server gave no reason, and the cause may not be a
+    /// packet.
     var needsProof = false
     var proof = Proof.needed
 
@@ -196,9 +196,8 @@ extension MQTTClientMachine {
         return judgement.finding
     }
 
-    /// Ends the connection, because the server answered a message with something that is no answer to it. A server that
-    /// did so on three connections in a row would go on doing it, and nothing behind the message would ever arrive, so
-    /// the message is then taken out of the way.
+    /// Ends the connection, because the server acknowledged a message with a packet that does not fit it. A server that
+    /// did this on three connections will do it again and block what follows, so the message is set aside.
     mutating func answeredWrongly(_ id: PacketID, _ sentence: String, _ step: inout Step) {
         defer { violate(.protocolError, sentence, &step) }
         guard let entry = outbox.inFlight[id] else { return }

@@ -1,9 +1,9 @@
 /// Packet identifiers that are reserved ahead for messages of QoS 2.
 ///
-/// A store that loses its last moments when the power fails must not forget that an identifier was used: the server may
-/// hold a message under it, and would take a new one for that. So identifiers are reserved in blocks. A block, and
-/// everything before it, is certain to be on the disk before its first identifier is used; after a loss, exactly the
-/// identifiers of the last block are suspect.
+/// A store that loses its last moments when the power fails must not forget that an identifier was used. The server may
+/// still hold a message under it, and would treat a new one as its duplicate. So identifiers are reserved in blocks. A
+/// block, and everything before it, is certain to be on the disk before its first identifier is used; after a loss,
+/// exactly the identifiers of the last block are suspect.
 public struct IdentifierWindow: Hashable, Sendable {
     /// How many identifiers are reserved at once: one flush of the disk pays for this many messages.
     public static let size = 512

@@ -49,7 +49,9 @@ public enum DaemonStatusMethod: ControlMethod {
 
 /// The state of the daemon itself.
 public struct DaemonStatus: Codable, Hashable, Sendable {
+    /// The version of the daemon.
     public var version: String
+    /// Its process ID.
     public var pid: Int32
     /// When it was started.
     public var since: RFC3339
@@ -76,6 +78,7 @@ public struct DaemonStatus: Codable, Hashable, Sendable {
 
     /// How many sessions are in which state.
     public struct SessionCounts: Codable, Hashable, Sendable {
+        /// The sum of the others.
         public var total: Int
         public var connected: Int
         public var connecting: Int

@@ -1,5 +1,6 @@
 /// The order in which people sort numbered names: gw-2 comes before gw-10.
 public enum NaturalOrder {
+    /// Whether `first` comes before `second`. Groups of ASCII digits are compared as numbers.
     public static func precedes(_ first: String, _ second: String) -> Bool {
         var (left, right) = (Substring(first), Substring(second))
         while let a = left.first, let b = right.first {

@@ -27,11 +27,13 @@ public struct NetworkStatus: Codable, Hashable, Sendable {
 
     public struct Interface: Codable, Hashable, Sendable {
         public var name: String
+        /// The kernel's number for it, as `ip link` shows.
         public var index: Int32
         /// `ethernet`, `wifi`, `cellular`, `vpn`, `loopback` or `other`.
         public var type: String
         /// Whether the administrator has set it up.
         public var up: Bool
+        /// Whether its link works, for example because a cable is plugged in.
         public var carrier: Bool
         /// With prefix length, for example `192.168.1.20/24`.
         public var addresses: [String]

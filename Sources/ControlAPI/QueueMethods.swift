@@ -170,6 +170,7 @@ public struct MessageQueueParameters: ClosedObject {
 
 /// A message that was left as it is.
 public struct SkippedMessage: Codable, Hashable, Sendable {
+    /// The id that the caller gave, or that `all` selected.
     public var id: Int64
     /// Stable and kebab-case: `unknown-message`, `in-flight`, `not-quarantined`, `expired`, or the code of an error
     /// that `message.publish` would have.
@@ -210,7 +211,9 @@ public enum MessageQueueRetryMethod: ControlMethod {
 
 /// A message that was moved to the end of the queue, where it has a new id.
 public struct RetriedMessage: Codable, Hashable, Sendable {
+    /// Its previous id, which is no longer valid.
     public var id: Int64
+    /// The id that it has from now on.
     public var newID: Int64
 
     public init(id: Int64, newID: Int64) {

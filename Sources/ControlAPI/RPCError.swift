@@ -131,21 +131,29 @@ extension RPCError {
             hint: "send a larger message in parts")
     }
 
+    /// The daemon has no such method. The hint has the nearest names.
     public static func unknownMethod(_ name: String) -> RPCError {
         RPCError(
             .unknownMethod, "there is no method \(quoted(name))",
             hint: didYouMean(nearest(to: name, among: ControlMethods.names)))
     }
 
+    /// The parameters do not fit the method.
+    ///
     /// - Parameter hint: for example the nearest valid member.
     public static func invalidParameters(_ message: String, hint: String? = nil) -> RPCError {
         RPCError(.invalidParameters, message, hint: hint)
     }
 
+    /// A fault of the daemon.
+    ///
+    /// - Parameter detail: what went wrong, in one sentence without the final full stop.
     public static func internalError(_ detail: String) -> RPCError {
         RPCError(.internalError, detail, hint: "see journalctl -u holdfast, and please report it")
     }
 
+    /// The daemon has no session of this name.
+    ///
     /// - Parameter sessions: the names that exist; the nearest are in the hint.
     public static func unknownSession(_ name: String, among sessions: [String]) -> RPCError {
         let near = nearest(to: name, among: sessions)
@@ -161,68 +169,93 @@ extension RPCError {
         RPCError(.wrongState, "session \(session) is \(state)", hint: hint)
     }
 
+    /// The call needs a connected session.
+    ///
+    /// - Parameter hint: `nil`: where to see why it is not connected.
     public static func notConnected(_ session: String, hint: String? = nil) -> RPCError {
         RPCError(
             .notConnected, "session \(session) is not connected",
             hint: hint ?? "holdfastctl status \(session) says why")
     }
 
+    /// The message does not fit into the session's outbox.
     public static func outboxFull(_ session: String) -> RPCError {
         RPCError(
             .outboxFull, "the outbox of session \(session) is full",
             hint: "try again after messages have been delivered, or raise [outbox] in the session's file")
     }
 
+    /// The message was accepted or would have been, but is not sent.
+    ///
     /// - Parameter detail: why, for example "it expired before it could be sent".
     public static func messageDropped(_ detail: String, hint: String? = nil) -> RPCError {
         RPCError(.messageDropped, "the message was dropped: \(detail)", hint: hint)
     }
 
-    /// - Parameter cause: why it could not be written to the disk, and what to do.
+    /// The call had no effect, because the store refused it.
+    ///
+    /// - Parameters:
+    ///   - what: for example "the message".
+    ///   - cause: why it could not be written to the disk, and what to do.
     public static func notCommitted(_ what: String, because cause: String) -> RPCError {
         RPCError(.storeFull, "\(what) could not be committed: \(cause)", hint: "fix that, then try again")
     }
 
-    /// - Parameter cause: why it could not be written to the disk, and what to do.
+    /// The call took effect, but a restart of the daemon undoes it.
+    ///
+    /// - Parameters:
+    ///   - what: what took effect, for example "session home is connected".
+    ///   - cause: why it could not be written to the disk, and what to do.
     public static func notRemembered(_ what: String, because cause: String) -> RPCError {
         RPCError(
             .storeFull, "\(what), but that could not be remembered: \(cause)",
             hint: "fix that, then ask again; until then a restart of the daemon undoes it")
     }
 
+    /// The store has no space for the message.
     public static var storeFull: RPCError {
         RPCError(.storeFull, "the message could not be committed: no space left", hint: "free space, then try again")
     }
 
+    /// The topic or topic filter cannot be used.
+    ///
     /// - Parameter detail: what is wrong with the topic.
     public static func invalidTopic(_ topic: String, _ detail: String) -> RPCError {
         RPCError(.invalidTopic, "\(quoted(topic)) is not a valid topic: \(detail)")
     }
 
-    /// - Parameter reasonCode: the code of the server's PUBACK or PUBREC.
+    /// The server rejected the message, or cannot take it.
+    ///
+    /// - Parameter reasonCode: the code of the server's PUBACK or PUBREC, if it sent one.
     public static func messageRejected(_ detail: String, reasonCode: Int?) -> RPCError {
         RPCError(.messageRejected, "the server rejected the message: \(detail)", reasonCode: reasonCode)
     }
 
-    /// - Parameter reasonCode: the code of the server's SUBACK.
+    /// The server refused the filter.
+    ///
+    /// - Parameter reasonCode: the code of the server's SUBACK, if it sent one.
     public static func subscriptionRefused(_ filter: String, _ detail: String, reasonCode: Int?) -> RPCError {
         RPCError(
             .subscriptionRefused, "the server refused the subscription to \(quoted(filter)): \(detail)",
             reasonCode: reasonCode)
     }
 
+    /// This connection to the control socket has no such subscription.
     public static func unknownSubscription(_ id: SubscriptionID) -> RPCError {
         RPCError(
             .unknownSubscription, "there is no subscription \(quoted(id.rawValue)) on this connection",
             hint: "a subscription ends with the connection to the control socket that made it")
     }
 
+    /// This connection to the control socket has no such watch.
     public static func unknownWatch(_ id: WatchID) -> RPCError {
         RPCError(
             .unknownWatch, "there is no watch \(quoted(id.rawValue)) on this connection",
             hint: "a watch ends with the connection to the control socket that made it")
     }
 
+    /// The session has no publication with this topic.
+    ///
     /// - Parameter topics: the topics of the session's publications; the nearest are in the hint.
     public static func unknownPublication(_ topic: String, of session: String, among topics: [String]) -> RPCError {
         let near = nearest(to: topic, among: topics)
@@ -231,6 +264,8 @@ extension RPCError {
             hint: near.isEmpty ? "holdfastctl publications \(session) lists them" : didYouMean(near))
     }
 
+    /// The session has no durable consumer of this name.
+    ///
     /// - Parameter consumers: the names of the session's consumers; the nearest are in the hint.
     public static func unknownConsumer(_ name: String, of session: String, among consumers: [String]) -> RPCError {
         let near = nearest(to: name, among: consumers)
@@ -239,6 +274,7 @@ extension RPCError {
             hint: near.isEmpty ? "holdfastctl status -v \(session) lists them" : didYouMean(near))
     }
 
+    /// The session has as many durable consumers as it may have.
     public static func tooManyConsumers(_ session: String, _ maximum: Int) -> RPCError {
         RPCError(
             .tooManyConsumers, "session \(session) has \(maximum) durable consumers, and may have no more",
@@ -256,27 +292,34 @@ extension RPCError {
                 + " may; [access] in holdfast.toml says so")
     }
 
+    /// No role is enough: only root and the daemon's own user may do this.
+    ///
     /// - Parameter what: for example "try a configuration that is not written".
     public static func onlyForRoot(_ what: String) -> RPCError {
         RPCError(
             .notPermitted, "only root and the user of the daemon may \(what)", hint: "try it with sudo")
     }
 
+    /// The caller, or all callers together, have too much under way.
+    ///
     /// - Parameter what: for example "more than 64 requests are in flight".
     public static func tooManyRequests(_ what: String) -> RPCError {
         RPCError(.tooManyRequests, what, hint: "wait for answers before sending more")
     }
 
+    /// The configuration has mistakes, or does not allow what was asked.
     public static func badConfiguration(_ message: String, hint: String? = nil) -> RPCError {
         RPCError(.badConfiguration, message, hint: hint)
     }
 
+    /// The client speaks another version of the control protocol.
     public static func versionMismatch(client: Int) -> RPCError {
         RPCError(
             .versionMismatch, "the client speaks protocol \(client), the daemon \(ControlMethods.protocolVersion)",
             hint: "install the client and the daemon from the same release")
     }
 
+    /// The daemon is stopping and takes no more calls.
     public static var shuttingDown: RPCError {
         RPCError(.shuttingDown, "the daemon is stopping", hint: "try again when it has started")
     }

@@ -25,7 +25,7 @@ public struct SessionEvent: ControlNotification {
     public var mode: SessionStatus.Mode?
     public var resumed: Bool?
     public var attempt: Int?
-    /// In seconds.
+    /// Seconds until the next attempt, in the phase `waiting`.
     public var retryIn: Double?
     public var lost: Bool?
     /// Also in reconnect-started, reconnect-completed, connection-lost, displaced, message-dropped and message-refused.

@@ -182,6 +182,7 @@ public struct SessionStatus: Codable, Hashable, Sendable {
         public var inFlight: Int
         /// Set aside after the server rejected them.
         public var quarantined: Int
+        /// Topics, payloads and properties of all of them.
         public var bytes: Int64
         /// When the oldest of those that are queued or in flight was accepted.
         @OrNull public var oldest: RFC3339?
@@ -201,6 +202,7 @@ public struct SessionStatus: Codable, Hashable, Sendable {
     public struct Inbox: Codable, Hashable, Sendable {
         /// Counted once for each consumer.
         public var messages: Int
+        /// Topics, payloads and properties, counted once for each consumer.
         public var bytes: Int64
         /// Messages that are not acknowledged to the server, because there is no room for them.
         public var withheld: Int
@@ -227,7 +229,9 @@ public struct SessionStatus: Codable, Hashable, Sendable {
             public var qos: QoS
             /// Whether a program is attached at the moment.
             public var attached: Bool
+            /// How many messages the consumer has not acknowledged.
             public var messages: Int
+            /// Topics, payloads and properties of these messages.
             public var bytes: Int64
             /// The server's words while it refuses the filter, so that the consumer gets nothing new; otherwise `nil`.
             @OrNull public var refused: String?
@@ -252,13 +256,19 @@ public struct SessionStatus: Codable, Hashable, Sendable {
 
     /// Counters since the daemon started the session.
     public struct Counters: Codable, Hashable, Sendable {
+        /// Attempts to connect, failed ones included.
         public var attempts: Int64
+        /// How often the session became connected.
         public var connects: Int64
+        /// How often it did so with the server's session resumed (`mode` is `quick`).
         public var resumes: Int64
+        /// How often the connection was lost. A reconnect that was asked for counts only if its first attempt failed.
         public var outages: Int64
         /// Seconds; `nil` before the first outage.
         @OrNull public var longestOutage: Double?
+        /// Messages accepted from programs and committed to disk.
         public var published: Int64
+        /// Messages from the server, including those that no program is subscribed to.
         public var received: Int64
         /// Messages that were not sent: expired, too old, without room, or dropped by a person.
         public var dropped: Int64

@@ -5,6 +5,9 @@ extension HoldfastClient {
     /// Calls a method and waits for its result.
     ///
     /// - Parameter timeout: how long to wait for the answer; `nil`: as long as the connection lasts.
+    /// - Throws: ``ClientError/refused(_:)`` with the daemon's error; ``ClientError/connectionLost``,
+    ///   ``ClientError/timeout`` or ``ClientError/cancelled`` if it is not known whether the call was carried out;
+    ///   ``ClientError/invalidAnswer(_:)`` if the result cannot be read; other errors if the request was not sent.
     public func call<Method: ControlMethod>(
         _ method: Method.Type, _ parameters: Method.Parameters, timeout: Duration? = nil
     ) async throws(ClientError) -> Method.Result {
@@ -12,6 +15,9 @@ extension HoldfastClient {
     }
 
     /// Calls a method and returns its result as the daemon wrote it, including members that this version does not know.
+    ///
+    /// - Parameter timeout: how long to wait for the answer; `nil`: as long as the connection lasts.
+    /// - Throws: as ``call(_:_:timeout:)``; the result is not checked.
     public func callUndecoded<Method: ControlMethod>(
         _ method: Method.Type, _ parameters: Method.Parameters, timeout: Duration? = nil
     ) async throws(ClientError) -> JSONValue {

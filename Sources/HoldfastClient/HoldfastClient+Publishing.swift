@@ -18,6 +18,8 @@ extension HoldfastClient {
     }
 
     /// Publishes like ``publish(_:timeout:)`` and returns the result as the daemon wrote it.
+    ///
+    /// - Throws: as ``publish(_:timeout:)``; the result is not checked.
     public func publishUndecoded(
         _ parameters: MessagePublishMethod.Parameters, timeout: Duration? = nil
     ) async throws(ClientError) -> JSONValue {

@@ -2,6 +2,7 @@
 public struct Path: Hashable, Sendable {
     /// The outgoing interface, for example `wlan0`.
     public var interface: String
+    /// The kernel's number for the interface, 1 or more.
     public var interfaceIndex: Int32
     public var type: NetworkType
     /// The source address that the kernel would choose, in text form.

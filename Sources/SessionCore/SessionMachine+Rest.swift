@@ -3,6 +3,7 @@
 extension SessionMachine {
     // MARK: Uses
 
+    /// Whether local programs use the session in this way now.
     public func isUsed(for use: Use) -> Bool { demand.uses.contains(use) }
 
     /// Notes a use. Only a session that went down because nothing used it comes back for that.

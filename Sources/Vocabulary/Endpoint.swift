@@ -62,7 +62,11 @@ public struct Endpoint: Hashable, Sendable {
 
     /// Creates an endpoint from its parts, as a server's redirection gives them, with the same checks as parsing.
     ///
-    /// - Parameter host: a name or an IP literal, without brackets.
+    /// - Parameters:
+    ///   - host: a name or an IP literal, without brackets.
+    ///   - port: 1 to 65535; `nil`: the scheme's default port.
+    ///   - path: with the query, if any. Only WebSocket endpoints have one; empty: `/mqtt` there.
+    /// - Throws: an ``EndpointError`` that says what is wrong and what to write instead.
     public init(scheme: Scheme, host: String, port: Int? = nil, path: String = "") throws(EndpointError) {
         let port = port ?? scheme.defaultPort
         guard (1...65535).contains(port) else { throw .badPort(String(port)) }

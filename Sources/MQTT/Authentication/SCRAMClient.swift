@@ -101,6 +101,11 @@ public struct SCRAMClient: Hashable, Sendable {
     public var clientFirst: [UInt8] { Array("n,,\(clientFirstBare)".utf8) }
 
     /// Processes server-first.
+    ///
+    /// - Returns: what to derive the key from, with 4,096 to 1,000,000 iterations.
+    /// - Throws: ``Failure/malformed(_:)`` if the message does not follow RFC 5802 or comes out of turn,
+    ///   ``Failure/refused(_:)`` if the server reports an error, and ``Failure/iterations(_:)`` if the number of
+    ///   iterations is out of range.
     public mutating func challenge(_ bytes: [UInt8]) throws(Failure) -> Challenge {
         guard case .greeted = step else { throw .malformed("the server sent a challenge out of turn") }
         let serverFirst = try Self.text(bytes)
@@ -143,6 +148,9 @@ public struct SCRAMClient: Hashable, Sendable {
     }
 
     /// Processes server-final, the server's own proof.
+    ///
+    /// - Throws: ``Failure/refused(_:)`` if the server reports an error, ``Failure/malformed(_:)`` if the message is
+    ///   not UTF-8, and ``Failure/notProven`` if the proof is missing, wrong or out of turn.
     public mutating func verify(_ bytes: [UInt8]) throws(Failure) {
         guard case .responded(let signature) = step else { throw .notProven }
         step = .over

@@ -82,8 +82,9 @@ public struct TakenMessage: Hashable, Sendable {
 public struct InboxRun: Hashable, Sendable {
     /// The last of them, or a place between it and the next run.
     public var through: InboxSequence
+    /// How many there are.
     public var messages: Int
-    /// The sum of their `size`.
+    /// The sum of their ``CollectedMessage/size``.
     public var bytes: Int
 
     public init(through: InboxSequence, messages: Int, bytes: Int) {

@@ -17,6 +17,8 @@ extension MQTTClientMachine {
 
     /// Does the same without appending the actions: they come with the machine's next input, once for all messages
     /// accepted since the last one. The caller makes sure that there is one, `goOnWithAccepted` at the latest.
+    ///
+    /// - Throws: why the message is not accepted, as `publish` does; nothing has changed then.
     public mutating func accept(
         _ message: OutboundMessage, key: PublishKey? = nil, at now: Timestamp
     ) throws(PublishError) -> MessageSequence {
@@ -36,7 +38,10 @@ extension MQTTClientMachine {
     }
 
     /// Sends a quarantined message again, as a new one at the end of the queue: its row gets the new sequence. The
-    /// caller makes sure that the row still exists.
+    /// caller makes sure that the message is quarantined and that its row still exists.
+    ///
+    /// - Throws: ``PublishError/expired``, or what the connected server or its version of MQTT does not accept; nothing
+    ///   has changed then. Limits of the outbox do not apply, because the message already counts.
     public mutating func retry(
         _ stored: StoredMessage, at now: Timestamp, into actions: inout [Action]
     ) throws(PublishError) -> MessageSequence {
@@ -109,6 +114,9 @@ extension MQTTClientMachine {
 
     /// Checks that the MQTT version of the present or next connection can express the message, whatever the server
     /// accepts.
+    ///
+    /// - Throws: ``PublishError/propertiesNotSupported`` if the version is 3.1.1 and the message has properties;
+    ///   otherwise as the static method of this name.
     public func checkContent(of message: OutboundMessage) throws(PublishError) {
         try Self.checkContent(of: message)
         let inUse = isConnected ? version : configuration.version
@@ -116,6 +124,8 @@ extension MQTTClientMachine {
     }
 
     /// Checks that MQTT can express the message at all.
+    ///
+    /// - Throws: ``PublishError/invalidTopic(_:)`` or ``PublishError/invalidProperty(_:)``.
     public static func checkContent(of message: OutboundMessage) throws(PublishError) {
         do throws(InvalidTopic) {
             try TopicName.validate(message.topic)

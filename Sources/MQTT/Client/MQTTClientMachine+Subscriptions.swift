@@ -4,6 +4,8 @@ extension MQTTClientMachine {
     ///
     /// In MQTT 3.1.1 the QoS is the only option: the server sends retained messages with every answer, and also what
     /// this client itself publishes.
+    ///
+    /// - Throws: what is wrong with the topic filter (4.7, 4.8.2); nothing has changed then.
     public mutating func subscribe(
         _ subscription: Subscription, at now: Timestamp, into actions: inout [Action]
     ) throws(InvalidTopic) {

@@ -65,6 +65,9 @@ public struct PacketDecoder: Sendable {
     }
 
     /// The next whole packet, or `nil` if more bytes are needed.
+    ///
+    /// - Throws: what is wrong with the packet (4.13.1), for example its size. The decoder then drops what it holds,
+    ///   and throws the same error at each later call.
     public mutating func next() throws(MalformedPacket) -> Packet? {
         if let failure { throw failure }
         do {

@@ -41,6 +41,7 @@ public struct TopicName: Sendable {
     /// As it was given; valid.
     public let string: String
 
+    /// - Throws: what is wrong with the string; ``validate(_:)`` has the rules.
     public init(_ string: String) throws(InvalidTopic) {
         try Self.validate(string)
         self.string = string
@@ -51,7 +52,8 @@ public struct TopicName: Sendable {
         string = validated
     }
 
-    /// Throws unless the string is 1...65,535 UTF-8 bytes without U+0000, control characters, `+` and `#`.
+    /// Throws unless the string is 1...65,535 UTF-8 bytes without U+0000, control characters, noncharacters, `+` and
+    /// `#`.
     public static func validate(_ string: String) throws(InvalidTopic) {
         try validateTopicText(string)
         guard !containsWildcard(string) else { throw .wildcardInName }
@@ -79,13 +81,14 @@ public struct TopicFilter: Sendable {
     /// As it was given; valid.
     public let string: String
 
+    /// - Throws: what is wrong with the string; ``validate(_:)`` has the rules.
     public init(_ string: String) throws(InvalidTopic) {
         try Self.validate(string)
         self.string = string
     }
 
-    /// Throws unless the string is 1...65,535 UTF-8 bytes without U+0000 and control characters, with wildcards only as
-    /// whole levels, `#` only at the end, and `$share/` only as `$share/NAME/FILTER`.
+    /// Throws unless the string is 1...65,535 UTF-8 bytes without U+0000, control characters and noncharacters, with
+    /// wildcards only as whole levels, `#` only at the end, and `$share/` only as `$share/NAME/FILTER`.
     public static func validate(_ string: String) throws(InvalidTopic) {
         try validateTopicText(string)
         var levels = string.utf8[...]

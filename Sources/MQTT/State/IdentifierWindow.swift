@@ -11,13 +11,18 @@ public struct IdentifierWindow: Hashable, Sendable {
 
     /// The first identifier; 0 for a window that has none.
     public private(set) var first: UInt16
+    /// How many identifiers it has, 0 to 65,535.
     public private(set) var count: Int
 
+    /// - Parameters:
+    ///   - first: 0 creates a window without identifiers.
+    ///   - count: limited to 0 to 65,535. 1 follows after 65,535.
     public init(first: UInt16 = 0, count: Int = 0) {
         self.first = first
         self.count = first == 0 ? 0 : max(0, min(count, Self.all))
     }
 
+    /// Whether the identifier is reserved.
     public func contains(_ id: PacketID) -> Bool {
         count > 0 && (Int(id.rawValue) - Int(first) + Self.all) % Self.all < count
     }

@@ -15,6 +15,16 @@ public struct TCPMeasurement: Hashable, Sendable {
     /// The time since the peer's kernel last acknowledged anything.
     public var sinceAcknowledgement: Duration
 
+    /// Creates the measurement of a connection that loses nothing.
+    package init(roundTrip: Duration, variation: Duration) {
+        self.roundTrip = roundTrip
+        self.variation = variation
+        retransmissions = 0
+        unacknowledged = 0
+        retries = 0
+        sinceAcknowledgement = .zero
+    }
+
     /// - Returns: `nil` if the descriptor is not a TCP connection, or has no measurement yet.
     init?(descriptor: CInt) {
         var info = tcp_info()

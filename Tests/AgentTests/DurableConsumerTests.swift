@@ -168,7 +168,7 @@ struct DurableConsumerTests {
     }
 
     @Test func `another program takes over a consumer, and the first is told`() async throws {
-        try await DaemonUnderTest.run { daemon in
+        try await DaemonUnderTest.run("room = \"r\"\n") { daemon in
             let first = try await daemon.watcher()
             let second = try await daemon.peer()
             let made = try await Self.subscribe(first)
@@ -176,6 +176,7 @@ struct DurableConsumerTests {
             let event = try await first.notification("session.event", ["event": "consumer-ended"])
             #expect(event["watch"] == made["subscription"])
             #expect(event["consumer"] == "billing")
+            #expect(event["room"] == "r")
             await #expect(throws: ControlPeer.CallFailure(code: "unknown-subscription")) {
                 try await first.call("message.ack", Self.ack(made, 1))
             }

@@ -1,5 +1,6 @@
 import ControlAPI
 import MQTT
+import NIOCore
 import SessionCore
 import Support
 import Testing
@@ -64,6 +65,32 @@ struct StatementScenarios {
         }
     }
 
+    @Test func `events about participants, publications, messages and consumers name the room, too`() async throws {
+        try await Scenario.run { scenario in
+            scenario.with { broker, _ in broker.refusedTopics["secret"] = .notAuthorized }
+            let a = try await scenario.host("A", "room = \"r\"")
+            try await a.until(.connected)
+            let b = try await scenario.host("B", "room = \"r\"")
+            try await a.until(.participantJoined)
+            scenario.withUplink(b) { ($0.isMeasured, $0.latency) = (true, .milliseconds(300)) }
+            try await a.until(.participantChanged)
+            try await b.disconnect()
+            try await a.until(.participantLeft)
+            let driver = try await a.registry().driver("main")
+            _ = try await driver.putPublication(.init(session: "main", topic: "p", payload: .init(text: "1")))
+            try await a.until(.publicationChanged)
+            try await a.publish("secret", "1")
+            try await a.until(.messageRejected)
+            let told = await a.told()
+            #expect(told.map(\.event).contains(.stateChanged))
+            #expect(told.allSatisfy { $0.room == "r" })
+            try await a.consume("billing", "orders/#")
+            try await a.consume("billing", "orders/#")
+            #expect(await a.takenOver.map(\.event.room) == ["r"])
+            #expect(await a.takenOver.map(\.event.consumer) == ["billing"])
+        }
+    }
+
     @Test func `a publication is reported when published, again after a full reconnect, and when removed`()
         async throws
     {
@@ -96,11 +123,12 @@ struct StatementScenarios {
             let a = try await scenario.host("A", "room = \"r\"")
             try await a.until(.connected)
             try await b.until(.participantJoined)
-            let driver = try await a.registry().driver("main")
-            await driver.tellQuality(.poor)
-            let changed = try await b.until(.participantChanged)
+            scenario.withUplink(a) { $0.isMeasured = true }
+            #expect(try await a.until(.qualityChanged).quality == .excellent)
+            scenario.withUplink(a) { $0.latency = .milliseconds(300) }
+            try await a.until("poor") { $0.event == .qualityChanged && $0.quality == .poor }
+            let changed = try await b.until("poor") { $0.event == .participantChanged && $0.quality == .poor }
             #expect(changed.user == "a")
-            #expect(changed.quality == .poor)
             let listed = try await b.registry().driver("main").participants().participants
             #expect(listed.first { $0.user == "a" }?.quality == .poor)
             try await a.disconnect()
@@ -326,13 +354,5 @@ struct StatementScenarios {
             #expect(connected.reason?.code == "path-gained")
             #expect((Duration.seconds(60)...Duration.seconds(61)).contains(began.duration(to: scenario.now)))
         }
-    }
-}
-
-extension SessionDriver {
-    /// As if heartbeats had measured it.
-    fileprivate func tellQuality(_ quality: Quality) {
-        ask { $0.perform($0.rooms.qualityChanged(quality, isConnected: true)) }
-        run()
     }
 }

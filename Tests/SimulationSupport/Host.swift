@@ -48,7 +48,7 @@ actor Host {
     private(set) var received: [String] = []
     private(set) var given: [ReceivedMessage] = []
     private(set) var lastGiven: Int64?
-    private(set) var takenOver: [SubscriptionID] = []
+    private(set) var takenOver: [(id: SubscriptionID, event: SessionEvent)] = []
 
     /// - Parameter modelsDisk: whether the disk is a model as well.
     init(_ name: String, in scenario: Scenario, modelsDisk: Bool = false) throws {
@@ -312,7 +312,7 @@ actor Host {
         let id = try await registry().nextSubscription()
         let subscriber = Subscriber(
             deliver: { [weak self] message in self?.assumeIsolated { $0.given.append(message) } },
-            takenOver: { [weak self] in self?.assumeIsolated { $0.takenOver.append(id) } })
+            takenOver: { [weak self] event in self?.assumeIsolated { $0.takenOver.append((id, event)) } })
         _ = try await driver.attach(
             subscriber, as: id, to: consumer, filter, try TopicFilter(await driver.resolve(filter)), qos)
         return id

@@ -291,6 +291,13 @@ extension Scenario {
 
     // MARK: What can be looked at
 
+    /// What the host's kernel has measured on a connection.
+    func measure(_ id: Int) -> TCPMeasurement? {
+        guard let wire = wires[id], let uplink = uplinks[wire.host], uplink.isMeasured else { return nil }
+        let roundTrip = Duration.nanoseconds((wire.latency ?? uplink.latency).nanoseconds * 2)
+        return TCPMeasurement(roundTrip: roundTrip, variation: roundTrip / 8)
+    }
+
     /// When anything was last heard on a connection; `nil` if it is not open, or was never up.
     func heard(on id: Int) -> Instant? {
         guard let wire = wires[id], wire.isOpenAtHost, !wire.isKnock else { return nil }

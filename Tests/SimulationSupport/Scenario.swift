@@ -79,6 +79,8 @@ actor Scenario {
         var swallows: Set<Direction> = []
         /// The latency in one direction.
         var latency = Scenario.latency
+        /// Whether the host's kernel measures its connections.
+        var isMeasured = false
         /// The most bytes that TCP delivers at once.
         var piece: Int?
         /// After how many bytes the connection that carries them is reset.

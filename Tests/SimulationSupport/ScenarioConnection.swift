@@ -38,7 +38,7 @@ final class ScenarioConnection: TransportConnection, Sendable {
         return scenario.assumeIsolated { $0.proceed(wire, onEvent: onEvent) }
     }
 
-    func measure() -> TCPMeasurement? { nil }
+    func measure() -> TCPMeasurement? { scenario.assumeIsolated { $0.measure(wire) } }
 
     func pauseReading() { scenario.assumeIsolated { $0.read(wire, false) } }
 

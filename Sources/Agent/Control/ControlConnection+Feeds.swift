@@ -79,7 +79,7 @@ extension ControlConnection {
         let subscriber = Subscriber(
             deliver: { [weak self] message in self?.assumeIsolated { $0.deliverDurably(message) } },
             hasRoom: { [weak self] in self?.assumeIsolated { $0.hasRoomForConsumers() } ?? false },
-            takenOver: { [weak self] in self?.assumeIsolated { $0.takenOver(id) } })
+            takenOver: { [weak self] event in self?.assumeIsolated { $0.takenOver(id, event) } })
         let attached = try await driver.attach(
             subscriber, as: id, to: consumer, parameters.filter, filter, parameters.qos)
         // The connection may have ended in the meantime.
@@ -147,12 +147,10 @@ extension ControlConnection {
     }
 
     /// The durable consumer of a subscription was taken over by another program, or removed.
-    private func takenOver(_ id: SubscriptionID) {
-        guard let subscription = endSubscription(id) else { return }
-        var event = SessionEvent(
-            watch: FeedID.subscription(id).watch, sequence: 0, time: .now, session: subscription.session.description,
-            event: .consumerEnded)
-        event.consumer = subscription.consumer?.description
+    private func takenOver(_ id: SubscriptionID, _ event: SessionEvent) {
+        guard endSubscription(id) != nil else { return }
+        var event = event
+        event.watch = FeedID.subscription(id).watch
         OutgoingLine.notification(event).map(write)
         closeWhenDone()
     }

@@ -49,8 +49,8 @@ struct Subscriber: Sendable {
     var deliver: @Sendable (ReceivedMessage) -> Void
     /// Whether the program has read enough to be given more. Call `loadConsumers()` when that becomes true.
     var hasRoom: @Sendable () -> Bool = { true }
-    /// Tells the program that another one has taken over its durable consumer.
-    var takenOver: @Sendable () -> Void = {}
+    /// Tells the program that its durable consumer was taken over by another one, or removed, with the event for that.
+    var takenOver: @Sendable (SessionEvent) -> Void = { _ in }
 }
 
 /// The programs that subscribe to a session's messages, or wait for the delivery of theirs, kept while the session is

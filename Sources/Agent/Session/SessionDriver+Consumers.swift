@@ -30,7 +30,7 @@ extension SessionDriver {
             throw .tooManyConsumers(name.description, DurableConsumers.maximum)
         }
         let (isChanged, former) = ask { $0.attach(subscription, to: consumer, text, filter, qos) }
-        takenOver(former)
+        takenOver(former, consumer)
         programs.subscribers[subscription] = subscriber
         run()
         // If the server has granted the filter already, another SUBSCRIBE would make it send the retained messages
@@ -68,8 +68,11 @@ extension SessionDriver {
     }
 
     /// Tells a program that it has lost its consumer: another program took it over, or it was removed.
-    private func takenOver(_ subscription: SubscriptionID?) {
-        if let subscription { programs.subscribers.removeValue(forKey: subscription)?.takenOver() }
+    private func takenOver(_ subscription: SubscriptionID?, _ consumer: ConsumerName) {
+        guard let subscription, let subscriber = programs.subscribers.removeValue(forKey: subscription) else { return }
+        var event = self.event(.consumerEnded)
+        event.consumer = consumer.description
+        subscriber.takenOver(event)
     }
 
     func deliver(_ message: ReceivedMessage) { programs.subscribers[message.subscription]?.deliver(message) }
@@ -82,7 +85,7 @@ extension SessionDriver {
                 consumer.description, of: name.description,
                 among: session.durableConsumers.consumers.keys.map(\.description))
         }
-        takenOver(session.durableConsumers[consumer]?.attachment?.subscription)
+        takenOver(session.durableConsumers[consumer]?.attachment?.subscription, consumer)
         run(.endConsumer(consumer))
         try await everythingDurable("the end of the consumer")
     }

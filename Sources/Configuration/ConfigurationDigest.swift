@@ -3,8 +3,7 @@ extension SessionConfiguration {
     /// same, and differs when the file says something else.
     ///
     /// It is computed from what differs from the defaults, so that a new version of the daemon, which knows more keys,
-    /// computes the same for the same file. It contains nothing secret, and need not withstand anybody who wants two
-    /// configurations to have the same digest.
+    /// computes the same for the same file. It contains nothing secret, and need not withstand a deliberate collision.
     package var digest: String {
         var lines: [String] = []
         Self.collect(self, Self(), at: "", into: &lines)

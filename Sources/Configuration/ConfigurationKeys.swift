@@ -161,7 +161,7 @@ extension SessionConfiguration {
 
 extension SessionConfiguration {
     /// Finds settings that MQTT 3.1.1 does not have. With `auto` they include authentication: a server that asks for
-    /// 3.1.1 must not have the password sent in the clear.
+    /// 3.1.1 must not get the password in the clear.
     private func versionContradictions(in content: ConfigurationValue) -> [ConfigurationError] {
         var errors: [ConfigurationError] = []
         if mqtt.version != .five, mqtt.authentication != .password, let value = content["mqtt", "authentication"] {

@@ -6,8 +6,7 @@ package enum Preset: String, CaseIterable, Sendable {
 }
 
 extension SessionConfiguration {
-    /// Sets the timings that an SDK documents: the section PRESETS of holdfast-session(5). What an SDK does not
-    /// have is off.
+    /// Sets the timings that an SDK documents: the section PRESETS of holdfast-session(5). What the SDK lacks is off.
     package mutating func adopt(_ preset: Preset) {
         self.preset = preset
         switch preset {

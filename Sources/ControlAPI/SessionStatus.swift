@@ -235,7 +235,7 @@ public struct SessionStatus: Codable, Hashable, Sendable {
             public var bytes: Int64
             /// The server's words while it refuses the filter, so that the consumer gets nothing new; otherwise `nil`.
             @OrNull public var refused: String?
-            /// How many messages were dropped, because the consumer was full, that no program was told of.
+            /// How many messages were dropped, because the consumer was full, since a program was last told.
             @OrNull public var missed: Int?
 
             public init(

@@ -27,7 +27,7 @@ final class Database {
         static func optional(_ value: (some BinaryInteger)?) -> Value { value.map { Value.int64(Int64($0)) } ?? .null }
     }
 
-    /// Opens the file, or makes it.
+    /// Opens the file, or creates it.
     init(path: String) throws(StoreError) {
         var opened: OpaquePointer?
         let flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE

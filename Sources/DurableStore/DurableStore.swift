@@ -168,7 +168,7 @@ public actor DurableStore {
         return directory.contains(aside) ? aside : nil
     }
 
-    /// Makes a new database with all that can be read of the old one.
+    /// Makes a new database with everything that can be recovered from the old one.
     ///
     /// - Parameters:
     ///   - old: the old one, if it is intact and still open. It is kept until everything is in the new one.
@@ -286,8 +286,8 @@ public actor DurableStore {
     /// Calls `body` on the store's thread whenever a damaged file was replaced while the daemon runs.
     public func whenReplaced(_ body: @escaping @Sendable (OpenReport.MovedAside) -> Void) { replaced = body }
 
-    /// Makes a new file because the present one is damaged or no longer in its directory. What can be read of the old
-    /// one is moved to the new one.
+    /// Makes a new file because the present one is damaged or no longer in its directory. What can be recovered from
+    /// the old one is copied.
     private func replace() throws(StoreError) -> Database {
         // A file that was removed is still open here, and intact.
         let isDamaged = database?.isCorrupt ?? true

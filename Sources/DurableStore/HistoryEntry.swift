@@ -20,7 +20,7 @@ public struct HistoryEntry: Hashable, Sendable {
     public var message: String
     /// The reason code of the wire protocol, if the server gave one.
     public var serverCode: UInt8?
-    /// How long the outage was that ended here, to the millisecond.
+    /// The length of the outage that ended here, to the millisecond.
     public var outage: Duration?
 
     public init(

@@ -11,7 +11,7 @@ extension DurableStore {
         var entries: Int64 = 10_000
         /// How long entries are kept, in milliseconds: 30 days.
         var age: Int64 = 30 * 86_400_000
-        /// After how many new entries old ones are looked for, which reads all entries.
+        /// How many new entries are recorded between two searches for old ones, each of which reads all entries.
         var agePrunedEvery = 256
     }
 

@@ -1,7 +1,7 @@
 internal import MQTT
 internal import SessionCore
 
-/// Copies what can still be read of a damaged database into a new one, row by row.
+/// Copies what can still be read from a damaged database into a new one, row by row.
 ///
 /// A page that cannot be read loses its rows, and no others: a range of keys that fails is halved and tried again,
 /// larger ranges first, until this many ranges of a table were tried.

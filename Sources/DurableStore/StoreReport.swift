@@ -34,7 +34,7 @@ public struct OpenReport: Hashable, Sendable {
     /// The last sign of life of the daemon that had the directory before; `nil` if there was none.
     public var lastAlive: Timestamp?
 
-    /// A database that was damaged or removed, and was replaced by a new one with what could still be read.
+    /// A database that was damaged or removed, and was replaced by a new one with what could be recovered.
     public struct MovedAside: Hashable, Sendable {
         /// Where the old one is now; `nil` if nothing of it was left.
         public var path: String?

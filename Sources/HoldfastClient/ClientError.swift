@@ -1,6 +1,6 @@
 public import ControlAPI
 
-/// Why the daemon could not be asked, or why it did not do what it was asked.
+/// Why a call failed: the daemon could not be reached, or did not do what it was asked.
 public enum ClientError: Error, Hashable, Sendable {
     /// Nothing listens on the socket, or the socket does not exist.
     case notRunning(socket: String)

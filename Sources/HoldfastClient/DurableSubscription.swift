@@ -45,8 +45,8 @@ public struct DurableSubscription: AsyncSequence, Sendable {
         /// The daemon is told when it sends the message again. If this client ends before that, the next one receives
         /// the message; if the daemon's store was replaced, this one receives it again.
         case pending
-        /// The daemon's store was replaced since the message came. The message, if it could still be read, comes again
-        /// as another element, with another id.
+        /// The daemon's store was replaced since the message came. If the message was recovered, it comes again as
+        /// another element, with another id.
         case outdated
     }
 
@@ -227,7 +227,7 @@ extension HoldfastClient {
     }
 
     /// Ends the sequence of a consumer that another program has taken over, or that was ended. The consumer is not
-    /// taken back: two programs that did so would take it from each other without end.
+    /// taken back: two programs that did so would take it from each other forever.
     func consumerEnded(_ event: SessionEvent) {
         guard let feed = consumers.first(where: { $0.value.id?.rawValue == event.watch.rawValue })?.key else { return }
         consumers.removeValue(forKey: feed)?.end(.consumerEnded(event.consumer ?? ""))

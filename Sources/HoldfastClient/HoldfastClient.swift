@@ -71,7 +71,7 @@ public actor HoldfastClient {
     let options: Options
     nonisolated let eventLoop: any EventLoop
     var connection = Connection.detached
-    /// Counts connections, so that late events of an old one are recognised.
+    /// Counts connections, so that late events of an old one are recognized.
     var generation = 0
     var lastID: Int64 = 0
     var pending: [Int64: Pending] = [:]

@@ -14,7 +14,7 @@ public enum ClockChange: Hashable, Sendable {
 /// `CLOCK_BOOTTIME`; nothing else does that. Only a step moves the wall clock against `CLOCK_BOOTTIME`: slewing moves
 /// all three alike.
 public struct ClockClassifier: Hashable, Sendable {
-    /// Smaller changes than this concern nobody.
+    /// Smaller changes are not reported.
     public static let least = Duration.seconds(1)
 
     private var asleep: Duration

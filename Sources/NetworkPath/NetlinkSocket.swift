@@ -101,7 +101,7 @@ struct NetlinkSocket: ~Copyable {
     }
 
     /// Returns the name of an interface and its `IFF_…` flags; `nil` if there is no such interface. It does not take
-    /// the kernel's big routing lock, which is held for long while containers come and go.
+    /// the kernel's global routing lock, which is held for a long time while containers come and go.
     func interface(index: Int32) -> (name: String, flags: UInt32)? {
         var request = ifreq()
         request.ifr_ifru.ifru_ivalue = index

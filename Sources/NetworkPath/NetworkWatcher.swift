@@ -129,9 +129,9 @@ public actor NetworkWatcher {
 
     /// Watches a target, new or with other addresses, and returns its path.
     ///
-    /// If the target was watched before with the same addresses and origin, nothing is looked up again: every change is
-    /// noticed anyway. Only the paths that it left behind are forgotten: a caller that sets a target has no connection
-    /// there.
+    /// If the target was watched before with the same addresses and origin, nothing is looked up again, because every
+    /// change is noticed anyway. Only the paths that it left behind are forgotten: a caller that sets a target has no
+    /// connection on them.
     ///
     /// - Parameters:
     ///   - target: the target whose path is watched.

@@ -6,9 +6,9 @@ public struct PathChange: Hashable, Sendable {
     public var target: Target
     /// What the change means.
     public var pathClass: PathClass
-    /// The path at the previous look; `nil` if there was none, and so for `returned`. For `movedSourceGone`, the path
-    /// whose source address has left: the previous one; after a moment without any path, the one before that; or one
-    /// that was left earlier while its address stayed, and then ``to`` has not changed.
+    /// The path at the previous look; `nil` if there was none, as always for `returned`. For `movedSourceGone`, the
+    /// path whose source address has left: the previous one; after a moment without any path, the one before that; or
+    /// one that was left earlier while its address stayed, and then ``to`` has not changed.
     public var from: Path?
     /// The path now; `nil` if there is none.
     public var to: Path?

@@ -24,8 +24,8 @@ struct PathClassifier: Hashable {
     /// them may be bound to it still, wherever the path has gone since.
     private(set) var leftBehind: [Path] = []
     private(set) var current: Observation
-    /// Whether the target's name does not resolve yet. Its path is then that of the default routes, whose moves say
-    /// little.
+    /// Whether the target's name does not resolve yet. Its path is then that of the default routes, and a move of that
+    /// path says little about the target.
     var isUnresolved: Bool
 
     private struct Loss: Hashable {

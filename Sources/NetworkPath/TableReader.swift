@@ -2,7 +2,7 @@ import CNetlink
 import Glibc
 import SessionCore
 
-/// Reads the kernel's tables for the snapshot, off the event loop: a full Internet routing table takes long.
+/// Reads the kernel's tables for the snapshot, off the event loop: a full Internet routing table takes a long time.
 actor TableReader {
     /// The tables as they were at one time.
     struct Tables: Sendable {

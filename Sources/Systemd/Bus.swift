@@ -6,7 +6,7 @@ internal import Glibc
 ///
 /// It belongs to one executor. Everything is asynchronous: ``process()`` sends requests and handles messages.
 final class Bus {
-    /// Why something cannot be done, or was refused.
+    /// Why a call failed or was refused.
     struct Failure: Error, Hashable {
         /// The name of the D-Bus error, or empty.
         var name = ""
@@ -27,7 +27,7 @@ final class Bus {
     private let event: OpaquePointer
     private let bus: OpaquePointer
     private let source: any DispatchSourceRead
-    /// The handlers that libsystemd has only pointers to.
+    /// Keeps alive the handlers to which libsystemd has only pointers.
     private var handlers: [UnsafeMutableRawPointer: Handler] = [:]
     private var isArmed = false
     private var isProcessing = false

@@ -33,8 +33,8 @@ public actor Logind {
     private static let busName = "org.freedesktop.DBus"
     private static let busPath = "/org/freedesktop/DBus"
 
-    /// The waits after a bus was lost. After that many failures in a row without an answer from the bus, it is left
-    /// alone.
+    /// How long to wait before each attempt to reach a lost bus. If all of them fail without an answer from the bus,
+    /// there are no more.
     private static let pauses: [Duration] = [.seconds(1), .seconds(4), .seconds(16), .seconds(64), .seconds(256)]
 
     private nonisolated let executor: any SerialExecutor

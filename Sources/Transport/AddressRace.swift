@@ -73,7 +73,7 @@ final class AddressRace {
     private func finished(_ result: Result<any Channel, any Error>) {
         channels = []
         guard let completion = completion.take() else {
-            // A success that crossed the cancel.
+            // The connection succeeded just before it was cancelled.
             if case .success(let channel) = result { channel.close(promise: nil) }
             return
         }

@@ -16,8 +16,9 @@ func makeTLSHandler(
     return try make(NIOSSLClientHandler.self)
 }
 
-/// NIOSSL (2.37) has deprecated this initializer because it is hard to make the decision correctly in the callback. Its
-/// successors replace the whole verification; this one can just listen. A protocol's requirement is not deprecated.
+/// Calls an initializer that NIOSSL (2.37) has deprecated, because it is hard to make the decision correctly in the
+/// callback. Its successors replace the whole verification; this one can just listen. Through a protocol it can be
+/// called without a warning.
 private protocol Reporting {
     init(context: NIOSSLContext, serverHostname: String?, verificationCallback: NIOSSLVerificationCallback?) throws
 }

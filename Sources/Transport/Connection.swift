@@ -223,7 +223,7 @@ extension Connection {
             flushed?()
         case .failure(let error):
             // Kept because the channel's end, which comes next, gives no reason. After a clean close by the peer, a
-            // write fails with a closed channel, which is no `IOError`.
+            // write fails with a closed channel, which is not an `IOError`.
             if error is IOError, writeFailure == nil { writeFailure = failure(error) }
         }
         if phase == .closing { sayGoodbyeWhenFlushed() }

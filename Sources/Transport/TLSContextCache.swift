@@ -90,7 +90,7 @@ struct LoadedTLS: Sendable {
         }
     }
 
-    /// Returns a sentence if our own certificate has expired: servers say only that they do not want it, or nothing.
+    /// Returns a sentence if our own certificate has expired: servers only say that they reject it, or say nothing.
     func expiry(at now: Int) -> String? {
         guard let identity, let certificate = identity.chain.first, now > certificate.notValidAfter else { return nil }
         return "our own certificate in \(identity.path) has expired, or our clock is wrong"

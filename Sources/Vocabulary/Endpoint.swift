@@ -1,4 +1,4 @@
-/// One server address out of a session's list: `mqtts://broker.example:8883`.
+/// One server address from a session's list: `mqtts://broker.example:8883`.
 ///
 /// Parsing is strict: it accepts only what can be dialed, and refuses every other text with a sentence that says what
 /// to write instead. Host names are kept in lower case, IP literals in their canonical form (RFC 5952), so that two

@@ -1,7 +1,7 @@
 public import NIOCore
 
 /// A message of the session itself, not of a program: it is sent once, while a connection lasts, and is not part of the
-/// session's durable state. On the next connection the announcer says what is then true.
+/// session's durable state. On the next connection, what is true by then is announced again.
 public struct Announcement: Hashable, Sendable {
     /// A valid topic name (4.7).
     public var topic: String

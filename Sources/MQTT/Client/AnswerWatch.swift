@@ -138,7 +138,7 @@ extension MQTTClientMachine {
         let finding = judgeEnd(nil, "the server does not answer this message", &step)
         if case .setAside? = finding {
             patience.hasBlamed = true
-            // What is behind it goes out as usual again: if the next one is not answered either, another answer shows
+            // The messages behind it go out as usual again: if the next one is not answered either, other answers show
             // whether the server answers at all.
             isolation = Isolation()
         }

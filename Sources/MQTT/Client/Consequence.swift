@@ -121,13 +121,13 @@ extension Consequence {
 
     /// What else is done.
     public enum Measure: Hashable, Sendable, CaseIterable {
-        /// The next attempt is made without a delay, unless the last one was, too.
+        /// The next attempt is made without a delay, unless the last one was made without one.
         case atOnce
         /// The next attempt waits at least as long as after a busy server.
         case slowly
         /// The shortest delay doubles each time.
         case floor
-        /// As `floor`, starting at twice its value.
+        /// Like `floor`, but starting at twice its value.
         case doubledFloor
         /// The first delay is random.
         case spread
@@ -152,7 +152,7 @@ extension Consequence {
         case retireIdentifier
         /// The Server Reference is followed where that is allowed.
         case follow
-        /// As `follow`, also by later attempts.
+        /// Like `follow`, but later attempts follow it as well.
         case remember
         /// Another device has this session now.
         case displaced
@@ -181,9 +181,9 @@ public enum Remedy: Hashable, Sendable {
     case window(Int)
     /// Topic aliases are no longer used.
     case noAliases
-    /// The keep-alive from now on, in seconds; from the second time on.
+    /// The keep-alive from now on, in seconds; not before the second such end.
     case keepAlive(UInt16)
-    /// What may have been the reason is sent one by one on the next connection.
+    /// Packets that may have been the reason are sent one by one on the next connection.
     case isolation
     /// One message or filter was set aside.
     case quarantine

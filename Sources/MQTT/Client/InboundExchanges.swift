@@ -49,7 +49,7 @@ struct InboundExchanges: Sendable {
 
     enum Arrival {
         case new
-        /// New as well, although the identifier was in use: by a session that the server no longer has.
+        /// New as well. The identifier was in use, but in a session that the server no longer has.
         case newInDoubt
         case duplicate
     }

@@ -90,7 +90,7 @@ struct InboxIntake: Sendable {
     /// Whether what waits is stuck until a program, or a person, makes room.
     private var isStuck: Bool { batch == nil && (isFull || isPaused) }
 
-    /// How far it has come with fetching what was left out.
+    /// How far the messages that were left out have been fetched.
     enum Fetching: Hashable, Sendable {
         /// There is no room, or nothing to fetch. Can transition to: asking.
         case none

@@ -32,9 +32,8 @@ extension MQTTClientMachine {
         InboxCounts(messages: intake.messages, bytes: intake.bytes, withheld: intake.withheld)
     }
 
-    /// Whether the driver should read on. It should not while a commit is under way, which has an end, and as much
-    /// waits for it as memory has room for. A lack of room in the inbox is no reason: that may last, and the connection
-    /// has to be heard.
+    /// Whether the driver should read on. It should not while a commit is under way and memory has no room for more to
+    /// wait for it. A full inbox is not a reason to stop: it may stay full for long, and the server must be heard.
     public var wantsToRead: Bool {
         !isBehind && work.count < Self.maximumWork
             && (intake.batch == nil || intake.waitingBytes <= configuration.maximumWaitingBytes)
@@ -47,7 +46,8 @@ extension MQTTClientMachine {
     /// them again on another connection, and it is time for that.
     public var hasRoomForLeftOut: Bool { intake.hasRoomForLeftOut && intake.fetching == .ready }
 
-    /// Prepares for another connection, which is the way to get them: acknowledgements must not be lost on this one.
+    /// Prepares for another connection, on which the server sends them again: acknowledgements must not be lost on this
+    /// one.
     mutating func fetchLeftOut(_ step: inout Step) {
         guard intake.hasRoomForLeftOut, intake.fetching == .none, work.isEmpty, isConnected else { return }
         intake.fetching = .asking
@@ -170,7 +170,7 @@ extension MQTTClientMachine {
         if let id = entry.publish.packetID, entry.publish.qos == .exactlyOnce {
             entry.wasDoubtful = inbox.begin(id, duplicate: entry.publish.duplicate) == .newInDoubt
             exchange = id
-            // It may have been sent before, but was never taken.
+            // The server may have sent it before, but it was never collected.
             message.duplicate = false
         }
         let sequence = intake.nextSequence

@@ -157,8 +157,8 @@ extension MQTTClientMachine {
         if !isBehind { readOn(&step) }
     }
 
-    /// How many bytes of one packet are a sign of life: the slowest link takes no longer than a heartbeat for them, and
-    /// a server that only drips never gets there.
+    /// How many bytes of one packet are a sign of life. The slowest link carries them within a heartbeat; a server that
+    /// sends single bytes now and then never reaches them.
     private static var partOfPacket: Int { 16 << 10 }
 
     /// Processes one input's share of what has arrived.
@@ -213,7 +213,7 @@ extension MQTTClientMachine {
 
     private mutating func accept(_ connack: Connack, _ connecting: Connecting, _ step: inout Step) {
         guard !connack.reasonCode.isError else {
-            // The server has not touched the session.
+            // The server has left the session as it was.
             isSessionCertain = connecting.wasSessionCertain
             step.emit(
                 .refused(

@@ -30,7 +30,7 @@ extension MQTTClientMachine {
         }
     }
 
-    /// Answers a message that no durable consumer needs, or has already.
+    /// Answers a message that no durable consumer needs, or that was collected before.
     mutating func acknowledge(_ publish: Publish, _ step: inout Step) {
         guard let id = publish.packetID else { return }
         guard publish.qos == .exactlyOnce else { return enqueue(.puback(id), step) }

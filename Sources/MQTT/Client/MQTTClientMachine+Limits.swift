@@ -24,7 +24,7 @@ extension MQTTClientMachine {
         )
     }
 
-    /// The same without what is not durable yet: if the disk refuses that, nothing has been dropped for it.
+    /// The same without messages that are not durable yet: nothing is dropped for a message that the disk may refuse.
     private var settledExcess: (messages: Int, bytes: Int) {
         let new = acceptances.filter { !$0.isRetry }
         return (
@@ -41,8 +41,8 @@ extension MQTTClientMachine {
         case .refuse: throw .outboxFull
         case .dropNew: throw .dropped
         case .dropOldest:
-            // The messages that make room may still have to be committed or read, and until then there is more than the
-            // limit. That has a limit too: a disk that hangs must not fill the memory.
+            // The messages to be dropped may still have to be committed or read, and until then the outbox is over its
+            // limit. The excess is limited too: a disk that hangs must not fill the memory.
             let waiting = outbox.waiting
             guard excess.messages <= waiting.messages, excess.bytes <= waiting.bytes,
                 excess.messages <= configuration.readAheadMessages,

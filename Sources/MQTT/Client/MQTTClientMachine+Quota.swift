@@ -52,9 +52,9 @@ enum PingPurpose: Sendable {
 }
 
 extension MQTTClientMachine {
-    /// What the end of the connection would mean now: the server has refused messages because its quota is used up, and
-    /// has not shown since that it goes on. `nil` if it would mean nothing in particular. With `cleanStart` among the
-    /// remedies, the next connection must begin a new session.
+    /// What the end of the connection would mean now, if the server has refused messages because its quota is used up,
+    /// and has not yet shown that it keeps the connection. `nil` if it would mean nothing in particular. With
+    /// `cleanStart` among the remedies, the next connection must begin a new session.
     public var reasonIfEnded: ServerReason? {
         guard isInDoubt, let window = quota.nextWindowCap else { return nil }
         var reason = ServerReason(code: .quotaExceeded)
@@ -64,7 +64,7 @@ extension MQTTClientMachine {
 
     private var isInDoubt: Bool { outbox.hasRefused || !quota.announcements.isEmpty }
 
-    /// Whether one more fruitless connection would be one too many, and this one has been fruitless up to now.
+    /// Whether the next measure is due if the server takes nothing on this connection, as it has until now.
     private var endsPatience: Bool { !quota.hasTaken && quota.fruitlessConnections + 1 >= Quota.patience }
 
     /// Whether there is nothing left to try, so that a refusal counts at once.

@@ -34,8 +34,8 @@ extension MQTTClientMachine {
         return remedies
     }
 
-    /// Whether messages go out one by one, to find the one that the server ended the connection for. What is announced
-    /// meanwhile would be under suspicion, too.
+    /// Whether messages go out one by one, to find the one that the server ended the connection for. Anything announced
+    /// meanwhile would be under suspicion as well.
     public var isIsolating: Bool {
         guard let last = isolation.through else { return false }
         return outbox.inFlight.contains { $0.value.sequence <= last }
@@ -72,8 +72,8 @@ extension MQTTClientMachine {
         // 0x81 and 0x82 may mean anything, unless the message was the first thing after a resume or went out alone.
         let isCertain =
             Consequence(of: code, in: .disconnect).class != .retryOnce || isolation.through != nil || isFreshlyResumed
-        // It may have been an announcement, which is no program's message, or a message of QoS 0, which is gone. Both
-        // wait next time.
+        // It may have been an announcement, which is not a program's message, or a message of QoS 0, which is gone.
+        // Both have to wait next time.
         guard suspects.count == 1, isCertain, announcements.outstanding.isEmpty, !reading.isInDoubt,
             outbox.abandoned.isEmpty,
             let suspect = suspects.first
@@ -121,8 +121,7 @@ extension MQTTClientMachine {
         return keepAlive == 0 ? keepAliveCap : min(keepAlive, keepAliveCap)
     }
 
-    /// Caps the keep-alive from the second time on. Once may be chance: a suspended host, a network that swallowed a
-    /// ping.
+    /// Caps the keep-alive from the second time on. Once may be chance: a host that was suspended, or a lost ping.
     private mutating func shortenKeepAlive() -> UInt16? {
         keepAliveTimeouts += 1
         guard keepAliveTimeouts > 1 else { return nil }

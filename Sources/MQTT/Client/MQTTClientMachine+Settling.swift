@@ -9,7 +9,7 @@
 extension MQTTClientMachine {
     struct Settling: Sendable {
         enum Proof: Hashable, Sendable {
-            /// There are acknowledgements that were not sent yet.
+            /// There are acknowledgements that have not been sent yet.
             case needed
             /// The answer to a PINGREQ behind them is awaited.
             case awaited

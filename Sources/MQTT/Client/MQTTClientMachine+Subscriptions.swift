@@ -124,7 +124,7 @@ extension MQTTClientMachine {
         while filters.count < filtersPerPacket,
             case .unsubscribe(let filter)? = subscriptions.needs.first
         {
-            // The filter is wanted again: the SUBSCRIBE behind it says so, and this would only lose messages in
+            // The filter is wanted again, and a SUBSCRIBE for it follows. The UNSUBSCRIBE would only lose messages in
             // between.
             let isWanted = subscriptions.wanted[filter] != nil
             let size = 2 + filter.string.utf8.count
@@ -236,7 +236,7 @@ extension MQTTClientMachine {
         return isTaken && !identifierIsTaken(id, &step)
     }
 
-    /// Notes an answer for a filter, the server's or the one that it would give.
+    /// Notes an answer for a filter: the server's, or the one that it would give.
     private mutating func answered(_ filter: TopicFilter, _ code: ReasonCode, _ words: String?, _ step: inout Step) {
         subscriptions.answered(filter)
         let isNews = subscriptions.note(code, words, of: filter, at: step.now)

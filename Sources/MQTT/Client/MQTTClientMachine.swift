@@ -124,7 +124,7 @@ public struct MQTTClientMachine: Sendable {
         suspectIDs = durable.suspectIDs
         hasKeys = durable.hasKeys
         durableClientID = durable.clientID
-        // A session of another client identifier was never ours.
+        // The session at the server belongs to another client identifier, so we have none there.
         if let before = durable.clientID, !configuration.clientID.isEmpty, before != configuration.clientID {
             isEstablished = false
         }

@@ -212,8 +212,8 @@ extension MQTTClientMachine {
         public var resumed: Bool
         /// Whether we had claimed a session that the server no longer had.
         public var sessionLost: Bool
-        /// Whether a resumed session is known to be the one that we remember: not after a start of the daemon, and not
-        /// after a CONNECT whose answer was lost, since the server may have begun a new one then.
+        /// Whether a resumed session is certainly the one that we remember. It is uncertain after a start of the
+        /// daemon, and after a CONNECT without an answer, because the server may have begun a new one then.
         public var isCertain: Bool
         /// The client identifier in use, ours or the server's.
         public var clientID: String
@@ -261,7 +261,7 @@ extension MQTTClientMachine {
 
         /// A server that speaks MQTT 3.1.1 cannot say how many messages it accepts before the first is finished, and
         /// closes the connection when there is one more. mosquitto accepts 20 unless configured otherwise, and few
-        /// accept less.
+        /// servers accept fewer.
         static let olderReceiveMaximum = 20
 
         /// - Parameters:

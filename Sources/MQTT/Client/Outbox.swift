@@ -125,7 +125,7 @@ struct Outbox: Sendable {
 
     /// Set while a load is outstanding: what was durable when it was issued.
     private var loadingThrough: MessageSequence?
-    /// Whether what the outstanding load brings is out of date.
+    /// Whether the outstanding load will bring messages that are out of date.
     private var loadIsStale = false
     /// How often the queue was started over because the server had lost the session.
     private(set) var lossCount = 0
@@ -162,7 +162,7 @@ struct Outbox: Sendable {
     /// Messages that wait for an answer on this connection.
     var outstandingCount: Int { inFlight.count - resend.count }
 
-    /// What takes room in the server's window: it counts what was dropped here, too.
+    /// How many messages take room in the server's window, which also counts those that were dropped here.
     var windowCount: Int { outstandingCount + abandoned.count }
 
     /// QoS 0 messages let through and not flushed.

@@ -1,8 +1,8 @@
 /// The packet identifiers of one session: one space for PUBLISH, SUBSCRIBE and UNSUBSCRIBE that we send (2.2.1).
 ///
-/// Identifiers are given out in turn, so that one that was freed rests as long as possible before it is used again.
+/// Identifiers are given out in turn, so that a freed one stays unused for as long as possible.
 struct PacketIDAllocator: Sendable {
-    /// One bit for each identifier that is in use. Words without any are left out: most sessions use few at once.
+    /// One bit for each identifier that is in use. Empty words are left out: most sessions use few identifiers at once.
     private var used: [Int: UInt64] = [:]
     /// The identifier that was given out last.
     private var last: UInt16 = 0
@@ -34,7 +34,7 @@ struct PacketIDAllocator: Sendable {
         used[Int(id.rawValue) >> 6, default: 0] |= 1 << UInt64(id.rawValue & 63)
     }
 
-    /// Continues after this identifier, so that identifiers from before a restart rest too.
+    /// Continues after this identifier, so that identifiers used before a restart stay unused as well.
     mutating func resume(after id: PacketID) {
         last = id.rawValue
     }

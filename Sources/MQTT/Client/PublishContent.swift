@@ -1,8 +1,8 @@
 import NIOCore
 
-// What is wrong with a message although it could be decoded. A server relays what other publishers send, and most do
-// not check it. Such a message must not end our connection: the server would send it again on the next one, and nothing
-// behind it would ever arrive.
+// What is wrong with a message although it could be decoded. Servers relay what other publishers send, and most of them
+// do not check it. Such a message must not end our connection: the server would send it again on the next one, and
+// nothing behind it would ever arrive.
 
 extension Publish {
     /// Why this message from the server must not be delivered; `nil` if nothing is wrong with it.

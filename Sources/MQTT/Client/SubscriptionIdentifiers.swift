@@ -1,7 +1,7 @@
 // Subscription Identifiers (3.8.2.1.2): which of our filters the server sends a message for.
 //
 // Where filters overlap, a server may send a message once for each of them [3.3.4]. Without identifiers each copy would
-// match every filter, and what one program subscribes to would make another one's messages come twice.
+// match every filter, and a program would get messages twice because of what another program subscribes to.
 
 extension TopicFilter {
     /// 1 to 268,435,455, a hash of the filter's bytes (FNV-1a): the same after a restart, for what the server has

@@ -25,8 +25,8 @@ public struct SubscriptionRefusal: Hashable, Sendable {
 
     /// Milliseconds until a refused filter is asked for again while the connection stays.
     static let patience: Int64 = 600_000
-    /// The same if each time may cost a connection. There may have been another reason for the ends, so it is tried
-    /// again.
+    /// The same if asking may cost a connection each time. It is still tried again, because the connections may have
+    /// ended for another reason.
     static let longPatience: Int64 = 3_600_000
     var patience: Int64 { endedConnections ? Self.longPatience : Self.patience }
 }

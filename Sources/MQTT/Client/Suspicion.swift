@@ -5,7 +5,7 @@
 //       ─▶ what was unanswered goes out one by one, each on a connection that has proven to work
 //       ─▶ what is alone when the connection ends is set aside, with the reason
 //
-// An answer to that packet ends the suspicion: another one is the oldest then.
+// An answer to that packet ends the suspicion, because another packet is then the oldest.
 
 /// The packet that was the oldest unanswered one when the last connections ended.
 struct Suspicion: Sendable {
@@ -15,7 +15,7 @@ struct Suspicion: Sendable {
         case announcement(String)
     }
 
-    /// This many ends in a row are no accident.
+    /// So many ends in a row are not a coincidence.
     static let patience = 3
 
     private var suspect: Suspect?
@@ -167,7 +167,7 @@ extension MQTTClientMachine {
     ///   - words: why, as a sentence about the culprit.
     @discardableResult
     mutating func judgeEnd(_ code: ReasonCode?, _ words: String, _ step: inout Step) -> EndFinding? {
-        // Right after refusals for lack of room, a close means nothing else; a code that says something else does.
+        // Right after refusals for lack of room, a close without a code is explained by them.
         guard code != nil || reasonIfEnded == nil, let judgement else { return nil }
         if let suspect = judgement.suspect {
             suspicion.ended(with: suspect)

@@ -2,7 +2,7 @@
 ///
 /// The first topics get one each until there are no more. What is stored always has its whole topic.
 struct TopicAliases: Sendable {
-    /// More would be memory for topics that come once.
+    /// More would take memory for topics that are used only once.
     private static let limit = 1024
     /// An alias takes three bytes, so it saves nothing for a shorter topic.
     private static let shortestTopic = 4

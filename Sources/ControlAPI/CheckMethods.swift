@@ -77,6 +77,7 @@ public enum CheckStep: String, Codable, Sendable, CaseIterable {
 
 /// The outcome of the steps to one endpoint.
 public struct CheckedEndpoint: Codable, Hashable, Sendable {
+    /// The endpoint as a URL.
     public var endpoint: String
     /// Whether every step succeeded.
     public var ok: Bool
@@ -94,7 +95,7 @@ public struct CheckedEndpoint: Codable, Hashable, Sendable {
 public struct CheckedStep: Codable, Hashable, Sendable {
     public var step: CheckStep
     public var ok: Bool
-    /// In seconds.
+    /// How long the step took, in seconds.
     public var duration: Double
     /// What was found, or what went wrong.
     @OrNull public var detail: String?

@@ -142,10 +142,13 @@ public enum DaemonReloadMethod: ControlMethod {
     public struct Result: Codable, Hashable, Sendable {
         /// Sessions whose configuration changed.
         public var changed: [String]
+        /// Sessions that are new.
         public var added: [String]
+        /// Sessions whose files are gone.
         public var removed: [String]
         /// Sessions that keep their previous configuration, because their files have errors.
         public var kept: [String]
+        /// All errors in all files.
         public var errors: [ConfigurationProblem]
         /// The keys whose effective values changed.
         public var changes: [ConfigurationChange]
@@ -187,6 +190,7 @@ public struct ConfigurationChange: Codable, Hashable, Sendable {
     public var key: String
     /// The old value, as TOML like the new one; a value that may be secret is left out.
     public var from: String
+    /// The new value.
     public var to: String
 
     public init(session: String?, key: String, from: String, to: String) {
@@ -201,11 +205,13 @@ public struct ConfigurationChange: Codable, Hashable, Sendable {
 public struct ConfigurationProblem: Codable, Hashable, Sendable {
     /// `nil` when the file belongs to no session.
     @OrNull public var session: String?
+    /// The path of the file.
     public var file: String
     /// From 1; `nil` when the error concerns the whole file.
     @OrNull public var line: Int?
-    /// From 1.
+    /// From 1, in Unicode scalars; `nil` when the error concerns the whole file.
     @OrNull public var column: Int?
+    /// What is wrong, and what was expected.
     public var message: String
 
     public init(session: String?, file: String, line: Int?, column: Int?, message: String) {

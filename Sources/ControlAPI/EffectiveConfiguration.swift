@@ -9,9 +9,11 @@ public struct EffectiveConfiguration: Codable, Hashable, Sendable {
         self.errors = errors
     }
 
+    /// The effective values of one file.
     public struct File: Codable, Hashable, Sendable {
         /// `nil` for holdfast.toml.
         public var session: String?
+        /// The path of the file.
         public var file: String
         public var values: [EffectiveValue]
 
@@ -25,6 +27,7 @@ public struct EffectiveConfiguration: Codable, Hashable, Sendable {
 
 /// The value of one key.
 public struct EffectiveValue: Codable, Hashable, Sendable {
+    /// Where a value comes from.
     public enum Origin: String, Codable, Sendable, CaseIterable {
         /// The file sets it.
         case file

@@ -13,6 +13,7 @@ public enum MessagePublishMethod: ControlMethod {
 
     public struct Parameters: ClosedObject {
         public var session: String
+        /// A topic name (MQTT 5, section 4.7), or `~/…`, which is relative to the session's room.
         public var topic: String
         public var payload: MessagePayload
         /// Default: at least once.
@@ -121,7 +122,7 @@ public enum MessageSubscribeMethod: ControlMethod {
 
     public struct Parameters: ClosedObject {
         public var session: String
-        /// A topic filter (MQTT 5, section 4.7).
+        /// A topic filter (MQTT 5, section 4.7), or `~/…`, which is relative to the session's room.
         public var filter: String
         /// The highest QoS that is wanted; default: at least once.
         public var qos: QoS
@@ -151,9 +152,9 @@ public enum MessageSubscribeMethod: ControlMethod {
     }
 
     public struct Result: Codable, Hashable, Sendable {
+        /// What ``ReceivedMessage/subscription`` and later calls name.
         public var subscription: SubscriptionID
-        /// The QoS that the server granted; `nil` while the session is not connected, since the server is asked once it
-        /// is.
+        /// The QoS that the server granted; `nil` while the session is not connected: the server is asked later.
         @OrNull public var grantedQoS: QoS?
         /// For a durable consumer: how many of its messages were dropped since a program was last told.
         @OrNull public var missed: Int?

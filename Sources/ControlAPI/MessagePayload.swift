@@ -86,6 +86,7 @@ public struct MessageProperties: ClosedObject {
     /// Names and values, in order; names may repeat.
     public var user: [UserProperty]?
 
+    /// A name and a value whose meaning the application defines (MQTT 5, section 3.3.2.3.7).
     public struct UserProperty: ClosedObject {
         public var name: String
         public var value: String

@@ -25,7 +25,9 @@ public struct NetworkStatus: Codable, Hashable, Sendable {
         self.counters = counters
     }
 
+    /// One network interface.
     public struct Interface: Codable, Hashable, Sendable {
+        /// The kernel's name, for example `wlan0`.
         public var name: String
         /// The kernel's number for it, as `ip link` shows.
         public var index: Int32

@@ -45,6 +45,7 @@ public struct ListedPublication: Codable, Hashable, Sendable {
     public var payload: MessagePayload?
     /// `nil` for one that is being removed.
     public var qos: QoS?
+    /// `nil` if it has none.
     public var properties: MessageProperties?
     public var state: PublicationState
     /// When it was put; `nil` for one that is being removed.

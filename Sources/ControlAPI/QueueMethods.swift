@@ -85,6 +85,7 @@ public struct ListedMessage: Codable, Hashable, Sendable {
     public var retain: Bool
     /// Bytes of topic, payload and properties: what the message counts towards `max-bytes`.
     public var size: Int
+    /// When it was accepted, or last retried.
     public var acceptedAt: RFC3339
     /// When it expires; `nil`: never.
     @OrNull public var expiresAt: RFC3339?

@@ -7,13 +7,17 @@ public struct ReceivedMessage: ControlNotification {
     /// Grows with every message. For a durable consumer it is the id that `message.ack` names: it is never used again,
     /// and is the same when the message is given again.
     public var id: Int64
+    /// The full topic name, also if the filter is relative to a room.
     public var topic: String
     /// Written as `payload` or `payloadBase64`; see ``MessagePayload``.
     public var payload: MessagePayload
+    /// The QoS with which the server sent it.
     public var qos: QoS
+    /// Whether the server had retained it from before the subscription.
     public var retain: Bool
     /// Whether the message may have been given before.
     public var duplicate: Bool
+    /// `nil` if it has none.
     public var properties: MessageProperties?
 
     public init(

@@ -121,8 +121,12 @@ public enum SessionReconnectMethod: ControlMethod {
     public static let role: Role? = .control
     public typealias Result = SessionStateResult
 
+    /// How to reconnect.
     public enum Mode: String, Codable, Sendable, CaseIterable {
-        case quick, full
+        /// Resume the session at the server.
+        case quick
+        /// Set everything up again.
+        case full
         /// Quick if the server still has the session.
         case auto
     }
@@ -191,6 +195,7 @@ public enum SessionSimulateMethod: ControlMethod {
     public static let role: Role? = .control
     public typealias Result = SessionStateResult
 
+    /// The fault to simulate.
     public enum Fault: String, Codable, Sendable, CaseIterable {
         /// The connection breaks.
         case drop

@@ -119,6 +119,7 @@ public struct SessionStatus: Codable, Hashable, Sendable {
     public struct Reason: Codable, Hashable, Sendable {
         /// Stable and kebab-case, for example `heartbeat-timeout`.
         public var code: String
+        /// `local`, `network`, `liveness`, `auth`, `session`, `server`, `displaced`, `removed`, `config` or `unknown`.
         public var group: String
         /// Whether the session stays down until a person, a new configuration or a new credential changes something.
         public var terminal: Bool
@@ -143,11 +144,13 @@ public struct SessionStatus: Codable, Hashable, Sendable {
 
     /// What the kernel uses to reach the endpoint.
     public struct Path: Codable, Hashable, Sendable {
+        /// The name of the outgoing interface, for example `wlan0`.
         public var interface: String
         /// `ethernet`, `wifi`, `cellular`, `vpn`, `loopback` or `other`.
         public var type: String
+        /// The source address.
         public var source: String
-        /// `nil` when the endpoint is on the link.
+        /// The address of the next hop; `nil` when the endpoint is on the link.
         @OrNull public var gateway: String?
 
         public init(interface: String, type: String, source: String, gateway: String?) {

@@ -31,6 +31,7 @@ extension SessionStatus {
             self.retryAt = retryAt
         }
 
+        /// What the server has made of the filter.
         public enum State: String, Codable, Sendable, CaseIterable {
             /// The server has not been asked yet, or has not answered.
             case pending

@@ -4,6 +4,7 @@ public import MQTT
 public struct StoreStatistics: Hashable, Sendable {
     /// The database file.
     public var path: String
+    /// The version of the file's layout.
     public var schemaVersion: Int
     /// The size of the database file, in bytes.
     public var fileBytes: Int
@@ -17,7 +18,9 @@ public struct StoreStatistics: Hashable, Sendable {
     public var failedCommits: UInt64
     /// How many of the commits waited for the disk.
     public var flushes: UInt64
+    /// How long the last commit took.
     public var lastCommitDuration: Duration
+    /// How long the longest commit has taken since the store was opened.
     public var longestCommitDuration: Duration
     /// Messages of all sessions, queued, in flight and quarantined.
     public var messages: Int

@@ -14,6 +14,7 @@ internal import NIOPosix
 /// Whatever follows an answer on the wire, such as the first event of a watch, therefore finds that answer already
 /// handled.
 public actor HoldfastClient {
+    /// The limits and times of a client.
     public struct Options: Sendable {
         /// The name that the client gives itself when it attaches.
         public var name = "HoldfastClient"
@@ -67,6 +68,7 @@ public actor HoldfastClient {
         case ignored
     }
 
+    /// The path of the control socket.
     public nonisolated let socket: String
     let options: Options
     nonisolated let eventLoop: any EventLoop

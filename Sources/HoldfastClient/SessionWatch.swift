@@ -5,6 +5,7 @@ public import ControlAPI
 /// It ends with an error when the daemon refuses the watch, and without one when the client is closed. At most
 /// ``HoldfastClient/Options/bufferedElements`` elements wait for the reader; further ones are dropped and counted.
 public struct SessionWatch: AsyncSequence, Sendable {
+    /// What a watch brings, in order.
     public enum Element: Hashable, Sendable {
         /// The state of all watched sessions: at the beginning, and again whenever the daemon was away. If its
         /// `restarted` is set, the daemon was restarted: what happened until the previous daemon ended is not known,
@@ -32,6 +33,7 @@ public struct SessionWatch: AsyncSequence, Sendable {
 /// It ends with an error when the daemon refuses the subscription, and without one when the client is closed. At most
 /// ``HoldfastClient/Options/bufferedElements`` elements wait for the reader; further ones are dropped and counted.
 public struct MessageSubscription: AsyncSequence, Sendable {
+    /// What a live subscription brings, in order.
     public enum Element: Hashable, Sendable {
         /// The daemon has made the subscription: at the beginning, and again whenever the daemon was away.
         case subscribed(MessageSubscribeMethod.Result)

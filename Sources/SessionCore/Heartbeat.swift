@@ -101,6 +101,7 @@ struct Heartbeat: Hashable, Sendable {
 public struct RoundTripTime: Hashable, Sendable {
     /// `nil` before the first sample.
     public private(set) var smoothed: Duration?
+    /// `nil` before the first sample.
     public private(set) var variation: Duration?
 
     mutating func add(_ sample: Duration) {

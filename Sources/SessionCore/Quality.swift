@@ -1,7 +1,8 @@
 /// What the kernel measured on the connection's own segments (`TCP_INFO`, tcp(7)).
 public struct TransportMeasurement: Hashable, Sendable {
-    /// The kernel's smoothed round-trip time and its mean deviation.
+    /// The kernel's smoothed round-trip time.
     public var roundTrip: Duration
+    /// Its mean deviation.
     public var variation: Duration
     /// Segments retransmitted since the connection was opened.
     public var retransmissions: Int

@@ -3,14 +3,15 @@ import Vocabulary
 /// Why a state was entered: a stable code, a sentence for people, and the server's own code if it gave one.
 public struct Reason: Hashable, Sendable {
     public var code: Reason.Code
-    /// What happened, in one sentence without the final full stop; plain text of at most 500 characters, whoever wrote
-    /// parts of it.
+    /// What happened, in one sentence without the final full stop; plain text of at most 500 characters, no matter
+    /// who wrote parts of it.
     public var message: String {
         didSet { message = message.plain() }
     }
     /// The reason code of the wire protocol, if the server gave one.
     public var serverCode: UInt8?
 
+    /// - Parameter message: what happened; `nil`: the code's own sentence.
     public init(_ code: Reason.Code, _ message: String? = nil, serverCode: UInt8? = nil) {
         self.code = code
         self.message = (message ?? code.sentence).plain()
@@ -120,6 +121,7 @@ extension Reason {
 }
 
 extension Reason.Code {
+    /// The group that the code belongs to.
     public var group: ReasonGroup {
         switch self {
         case .autoconnect, .userConnect, .userDisconnect, .goodbyeUnheard, .userReconnect, .configurationChanged,

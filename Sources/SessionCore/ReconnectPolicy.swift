@@ -26,6 +26,7 @@ public struct ReconnectPolicy: Hashable, Sendable {
     /// How soon a session that is connected to a later endpoint knocks at the first one; doubles with each failed
     /// return, up to `returnAtMost`.
     public var returnAfter: Duration = .seconds(60)
+    /// The longest pause before a return.
     public var returnAtMost: Duration = .seconds(15 * 60)
     /// The shortest delay after a server said that it is busy; doubles each time.
     public var busyFloor: Duration = .seconds(5)
@@ -55,7 +56,9 @@ public struct AttemptTimeouts: Hashable, Sendable {
 
 /// How soon to ask a silent connection for a sign of life, and how long the answer may take.
 public struct HeartbeatPolicy: Hashable, Sendable {
+    /// How long the connection may be silent in either direction before the server is asked for a sign of life.
     public var interval: Duration = .seconds(15)
+    /// How long the server may take to answer.
     public var timeout: Duration = .seconds(5)
     /// The longest that a probe waits for its answer.
     public var probeTimeout: Duration = .seconds(3)

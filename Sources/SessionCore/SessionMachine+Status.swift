@@ -17,10 +17,13 @@ extension SessionMachine {
         /// Why a connected session may not really be connected.
         public var doubt: Doubt?
         public var reason: Reason
+        /// The endpoint that is used or tried; `nil` if there is none.
         public var endpoint: EndpointIndex?
+        /// The path to that endpoint, if it has one.
         public var path: Path?
     }
 
+    /// What people see of the session now.
     public var status: Status {
         var status = Status(
             state: .disconnected, phase: nil, mode: nil, resumed: nil, attempt: 0, retryAt: nil, isLost: false,

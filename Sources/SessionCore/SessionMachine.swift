@@ -102,10 +102,15 @@ public struct SessionMachine: Sendable {
 
     /// What has happened since the machine was made.
     public struct Counters: Hashable, Sendable {
+        /// Attempts to connect, failed ones included.
         public var attempts = 0
+        /// How often the session became connected.
         public var connects = 0
+        /// How often it did so with the server's session resumed.
         public var resumes = 0
+        /// How often the connection was lost; a requested reconnect counts only if its first attempt failed.
         public var outages = 0
+        /// Zero until an outage has ended.
         public var longestOutage: Duration = .zero
     }
 }
@@ -246,6 +251,7 @@ extension SessionMachine {
 // MARK: - Inputs and actions
 
 extension SessionMachine {
+    /// What happened, or what was asked.
     public enum Input: Hashable, Sendable {
         /// Start, for example with reason `autoconnect` or `user-connect`.
         case connect(Reason)
@@ -340,14 +346,17 @@ extension SessionMachine {
         /// What the ending means for the search for the one thing that makes the server end connections.
         public var search = Search.none
 
+        /// How far a search for the one thing that makes the server end connections has come.
         public enum Search: Hashable, Sendable {
             /// No search is under way.
             case none
+            /// The search goes on.
             case continued
             /// The thing is set aside, and is not sent to the server again.
             case found
         }
 
+        /// When the next attempt is made.
         public enum Pace: Hashable, Sendable {
             /// As usual for the reason.
             case byReason
@@ -357,7 +366,7 @@ extension SessionMachine {
             case slow
             /// After the floor for busy servers, which doubles each time.
             case floor
-            /// As `floor`, starting at twice the floor.
+            /// Like `floor`, but starting at twice the floor.
             case doubledFloor
         }
 
@@ -369,6 +378,7 @@ extension SessionMachine {
         }
     }
 
+    /// What the driver does, in this order.
     public enum Action: Hashable, Sendable {
         /// Open a connection for this attempt and report its progress.
         case open(Attempt)

@@ -24,8 +24,9 @@ public enum PublishOutcome: Hashable, Sendable {
 
 /// What is remembered of a message that was published with a key.
 public struct KeyedMessage: Hashable, Sendable {
+    /// What has become of the message.
     public enum State: Hashable, Sendable {
-        /// It is in the outbox.
+        /// It is queued or in flight.
         case waiting
         case quarantined(ReasonCode, String)
         case done(PublishOutcome)

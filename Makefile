@@ -1,6 +1,6 @@
 # Holdfast: one command each. `make help` lists them.
 
-# Where `make install` puts things; DESTDIR is put in front of all of it.
+# Where `make install` puts the files; DESTDIR is put in front of every path.
 PREFIX     ?= /usr
 SYSCONFDIR ?= /etc
 sbindir     = $(PREFIX)/sbin
@@ -11,20 +11,20 @@ docdir      = $(PREFIX)/share/doc/holdfast
 datadir     = $(PREFIX)/share
 # The units, wherever the host's systemd looks for them.
 UNITDIR    ?= $(libdir)/systemd/system
-# What removes the symbols of an installed program; nothing when a package keeps them apart.
+# The command that removes the symbols of an installed program; empty when a package keeps them separately.
 STRIP      ?= --strip
 
 SWIFT ?= swift
 export SWIFT
 
-# The release is one file per program: the Swift runtime is linked in, and what nobody calls is left out. It needs only
-# glibc, libsystemd and libsqlite3 of the host. The symbols are removed when it is installed.
+# The release is one file per program: the Swift runtime is linked in, and unused code is left out. It needs only glibc,
+# libsystemd and libsqlite3 from the host. The symbols are removed when it is installed.
 RELEASE_SCRATCH = .build-release
 RELEASE_FLAGS   = --configuration release --static-swift-stdlib --scratch-path $(RELEASE_SCRATCH) \
                   -Xlinker --gc-sections -Xlinker -z -Xlinker now
 RELEASE         = $(RELEASE_SCRATCH)/release
 
-# The tests, and the programs that they run; nothing else that the packages have. The index is for editors.
+# The tests and the programs that they run, and no other product of the packages. The index is only for editors.
 TESTS       = --product holdfastPackageTests --disable-index-store
 BUILD_TESTS = $(SWIFT) build $(TESTS)
 
@@ -35,7 +35,7 @@ MAN1 = man/holdfastctl.1
 MAN5 = man/holdfast.toml.5 man/holdfast-session.5
 MAN7 = man/holdfast-rpc.7
 MAN8 = man/holdfastd.8
-# Of bash, zsh and fish, where Debian's shells look for them, below $(datadir).
+# The completions of bash, zsh and fish, where Debian's shells look for them, below $(datadir).
 COMPLETIONS = bash-completion/completions/holdfastctl zsh/vendor-completions/_holdfastctl \
               fish/vendor_completions.d/holdfastctl.fish
 UNITS = systemd/holdfast.service systemd/holdfast.socket systemd/holdfast-wait-online.service \
@@ -77,7 +77,7 @@ test-servers: ## run the same cases at every make of server, and a cluster whose
 	$(BUILD_TESTS)
 	HOLDFAST_REQUIRE_ALL=1 HOLDFAST_SERVERS=all scripts/test --filter EndToEnd/Servers
 
-# How often the daemon and the server are killed, and the seed of the moments.
+# How often the daemon and the server are killed, and the seed that chooses the moments.
 DAEMON ?= 1000
 SERVER ?= 200
 SEED   ?= 1
@@ -88,7 +88,7 @@ soak-kills: ## kill the daemon DAEMON times and the server SERVER times in mid-s
 	HOLDFAST_REQUIRE_ALL=1 HOLDFAST_KILLS='$(DAEMON) $(SERVER) $(SEED)' \
 	    scripts/test --filter EndToEnd/Kills
 
-# How long, and the seed of what happens.
+# How long, and the seed that chooses the faults.
 MINUTES   ?= 60
 SOAK_SEED ?= $(shell od -An -N4 -tu4 /dev/urandom | tr -d ' ')
 
@@ -118,10 +118,9 @@ fuzz: ## feed TARGET with bytes for SECONDS, with libFuzzer and the address sani
 	SWIFT_BACKTRACE=enable=no $(FUZZ_SCRATCH)/release/fuzz $(TARGET) -max_total_time=$(SECONDS) -timeout=10 \
 	    -rss_limit_mb=2048 -max_len=8192 -print_final_stats=1 $(FUZZ_SCRATCH)/corpus/$(TARGET) Tests/Fuzz/Corpus/$(TARGET)
 
-# Which sanitizers, each with a build of its own. C code of others is not instrumented. Everything takes many times as long,
-# so fewer tests run at once; still one may miss a time limit on a machine that has other things to do. A report is a fault
-# on any. What is not freed at the end of a daemon is not looked for: Swift keeps pointers shifted, where the leak sanitizer
-# does not find them; the soak looks at memory.
+# Which sanitizers, each with a build of its own. C code of dependencies is not instrumented. Everything takes many times as
+# long, so fewer tests run at once; one may still miss a time limit on a busy machine. A report is always a fault. Leaks are
+# not looked for: Swift stores shifted pointers, which the leak sanitizer does not find. The soak test measures memory.
 SANITIZERS ?= address thread
 
 sanitize: ## every test under the address and the thread sanitizer, each with a build of its own; SANITIZERS=thread runs one of them
@@ -133,10 +132,10 @@ sanitize: ## every test under the address and the thread sanitizer, each with a 
 	        TEST_PROGRAM=.build-$$sanitizer/debug/holdfastPackageTests.xctest scripts/test --apart || exit 1; \
 	done
 
-# The simulator needs what only tests may see of the modules, in a release.
+# The simulator is a release build that uses declarations which only tests may see.
 SIMULATE_SCRATCH = .build-simulate
 SIMULATE_FLAGS   = --configuration release --scratch-path $(SIMULATE_SCRATCH) -Xswiftc -enable-testing
-# Which runs, and how long each; JOBS at once. ARGUMENTS: see `simulate --help`.
+# Which runs, how many steps each has, and how many run at once (JOBS). For ARGUMENTS, see `simulate --help`.
 SEEDS     ?= 0..<1000
 STEPS     ?= 1000
 JOBS      ?= 2
@@ -151,7 +150,7 @@ simulate-mutants: ## build the simulator with known mistakes, one by one, and sh
 	scripts/setup build
 	scripts/simulate-mutants
 
-# How many mistakes, and which: another MUTANT_SEED, others. ARGUMENTS=--survivors: those that survived the last time.
+# How many mistakes, and which: another MUTANT_SEED chooses others, ARGUMENTS=--survivors those that survived the last time.
 MUTANTS         ?= 400
 MUTANT_SEED     ?= 1
 MUTANTS_SCRATCH  = .build-mutants/mechanical
@@ -257,7 +256,7 @@ IMAGE = .build-image
 ENGINE     ?= $(or $(shell command -v podman),docker)
 IMAGE_NAME ?= holdfast
 
-# Without the format, podman leaves the health check out.
+# In its default format, podman omits the health check.
 image: build ## make an image for containers of the release, with podman or docker; Examples/Container says how to run it
 	install -D -m 755 --strip --target-directory $(IMAGE) $(RELEASE)/holdfastd $(RELEASE)/holdfastctl
 	$(ENGINE) build $(if $(findstring podman,$(ENGINE)),--format docker) --file Examples/Container/Containerfile \

@@ -100,7 +100,7 @@ let package = Package(
             name: "holdfastctl", dependencies: ["HoldfastClient", "ControlAPI", "Vocabulary", argumentParser],
             swiftSettings: settings),
 
-        // How the module MQTT is used by itself; its documentation quotes it, and the end-to-end tests run it.
+        // How the module MQTT is used on its own; its documentation quotes it, and the end-to-end tests run it.
         .executableTarget(
             name: "mqtt-client", dependencies: ["MQTT", nioCore, nioPosix], path: "Examples/MQTTClient",
             swiftSettings: settings),

@@ -10,7 +10,7 @@
 //		})
 //
 // Calls are JSON-RPC 2.0 on the daemon's Unix socket; holdfast-rpc(7) has every method, and Call takes any of them. A message
-// that Publish has returned for is on disk. Publish, Consume, Subscribe and Watch go on when the daemon is restarted.
+// that Publish has returned for is on disk. Publish, Consume, Subscribe and Watch continue when the daemon is restarted.
 package holdfast
 
 import (
@@ -36,7 +36,7 @@ const DefaultSocket = "/run/holdfast/control.sock"
 const protocolVersion = 1
 
 // ErrNotRunning says that there is no daemon at the socket, that it is stopping, or that it went away before it answered.
-// Whether a call that was not answered was carried out is not known.
+// It is not known whether an unanswered call was carried out.
 var ErrNotRunning = errors.New("holdfastd does not run")
 
 // ErrConsumerEnded says that another program has taken the durable consumer over, or that it was ended.
@@ -46,7 +46,7 @@ var ErrConsumerEnded = errors.New("another program has the durable consumer now,
 type Error struct {
 	// Message says what is wrong, in one sentence.
 	Message string
-	// Code is stable: see ERRORS in holdfast-rpc(7).
+	// Code is stable: see ERROR CODES in holdfast-rpc(7).
 	Code string
 	// Hint says what to do about it; it may be empty.
 	Hint string
@@ -59,16 +59,16 @@ func (e *Error) Error() string {
 	return e.Message + "; " + e.Hint
 }
 
-// Message is one that a session received.
+// Message is a message that a session received.
 type Message struct {
 	Session string
 	Topic   string
 	Payload []byte
 	QoS     int
 	Retain  bool
-	// Duplicate says that a program may have had it already.
+	// Duplicate says that a program may have received it before.
 	Duplicate bool
-	// ID is what the acknowledgement of a durable consumer names.
+	// ID identifies the message when a durable consumer acknowledges it.
 	ID int64
 }
 
@@ -80,11 +80,11 @@ type Publication struct {
 	// QoS is 1 unless it is given: 0, 1 or 2.
 	QoS    *int
 	Retain bool
-	// Expiry is for how long it is worth delivering; 0 is for ever.
+	// Expiry is how long the message is worth delivering; 0 means forever.
 	Expiry time.Duration
 	// UntilDelivered waits until the server has acknowledged it, instead of until it is on disk.
 	UntilDelivered bool
-	// Key makes calls with the same key within 24 hours the same message; by default every call is a message of its own.
+	// Key prevents duplicates: calls with the same key within 24 hours are the same message. By default each call is a new one.
 	Key string
 }
 
@@ -93,7 +93,7 @@ type Published struct {
 	ID        int64 `json:"id"`
 	Accepted  bool  `json:"accepted"`
 	Delivered bool  `json:"delivered"`
-	// ReasonCode is that of the server's acknowledgement.
+	// ReasonCode is the code in the server's acknowledgement.
 	ReasonCode *int `json:"reasonCode"`
 }
 
@@ -113,21 +113,21 @@ type Event struct {
 	Name string
 	// Session is empty in a snapshot.
 	Session string
-	// Members is the JSON object.
+	// Members is the whole JSON object.
 	Members json.RawMessage
 }
 
 // Client calls the daemon. It may be used by several goroutines at once.
 type Client struct {
 	socket string
-	// Name is what the daemon's log calls this program; set it before the first call.
+	// Name is the name of this program in the daemon's log; set it before the first call.
 	Name string
 
 	lock    sync.Mutex
 	current *connection
 }
 
-// New makes a client. An empty socket is $HOLDFAST_SOCKET, or DefaultSocket. Nothing is connected before the first call.
+// New makes a client. An empty socket means $HOLDFAST_SOCKET or DefaultSocket. It connects at the first call.
 func New(socket string) *Client {
 	if socket == "" {
 		socket = os.Getenv("HOLDFAST_SOCKET")
@@ -148,8 +148,9 @@ func (c *Client) Close() {
 	c.current = nil
 }
 
-// Call calls a method of holdfast-rpc(7). Params is anything that is a JSON object, result a pointer to what the answer is
-// decoded into, or nil. The error is an *Error when the daemon refuses, and ErrNotRunning when it does not answer.
+// Call calls a method of holdfast-rpc(7). Params is any value that becomes a JSON object; result is a pointer to the value
+// that the answer is decoded into, or nil. The error is an *Error if the daemon refuses, and ErrNotRunning if it does not
+// answer.
 func (c *Client) Call(ctx context.Context, method string, params any, result any) error {
 	connection, err := c.connection(ctx)
 	if err != nil {
@@ -158,7 +159,7 @@ func (c *Client) Call(ctx context.Context, method string, params any, result any
 	return connection.call(ctx, method, params, result)
 }
 
-// Publish publishes a message, once, also when the daemon is restarted in between: until then it is tried again.
+// Publish publishes a message once. If the daemon is restarted before it answers, the call is repeated.
 func (c *Client) Publish(ctx context.Context, publication Publication) (Published, error) {
 	params := map[string]any{
 		"session": publication.Session, "topic": publication.Topic, "retain": publication.Retain,
@@ -190,9 +191,9 @@ func (c *Client) Publish(ctx context.Context, publication Publication) (Publishe
 	return published, err
 }
 
-// Consume hands every message of a durable consumer to handle, one after the other, from where the consumer left off. A
-// message is acknowledged when handle returns nil; one that it returns an error for, or that the program was killed with,
-// comes again. It returns when the context is done, when handle returns an error, and when the daemon refuses.
+// Consume passes every message of a durable consumer to handle, one after the other, from where the consumer left off. A
+// message is acknowledged when handle returns nil; if handle returns an error or the program is killed, it comes again.
+// Consume returns when the context is done, when handle returns an error, or when the daemon refuses.
 func (c *Client) Consume(
 	ctx context.Context, subscription Subscription, handle func(context.Context, Message) error,
 ) error {
@@ -202,8 +203,8 @@ func (c *Client) Consume(
 	return c.receive(ctx, subscription, handle)
 }
 
-// Subscribe hands the messages from now on to handle, until the context is done, handle returns an error or the daemon
-// refuses. What comes while the daemon does not run is not seen.
+// Subscribe passes messages that arrive from now on to handle, until the context is done, handle returns an error or the
+// daemon refuses. Messages that are sent while the daemon is not running are missed.
 func (c *Client) Subscribe(
 	ctx context.Context, subscription Subscription, handle func(context.Context, Message) error,
 ) error {
@@ -211,8 +212,8 @@ func (c *Client) Subscribe(
 	return c.receive(ctx, subscription, handle)
 }
 
-// Watch hands a snapshot and every event behind it to handle, and a snapshot again after each restart of the daemon. An empty
-// session is all of them.
+// Watch passes a snapshot and then every event to handle, and another snapshot after each restart of the daemon. An empty
+// session means all sessions.
 func (c *Client) Watch(ctx context.Context, session string, handle func(context.Context, Event) error) error {
 	params := map[string]any{}
 	if session != "" {
@@ -259,7 +260,7 @@ func (c *Client) receive(
 			if err := handle(ctx, message); err != nil || subscription.Consumer == "" {
 				return err
 			}
-			// The answer comes between the messages; what it could refuse ends the feed.
+			// The answer comes among the messages; if it is a refusal, it ends the feed.
 			return connection.send("message.ack", map[string]any{"subscription": id, "id": message.ID}, 0)
 		case "session.event":
 			var event struct {
@@ -273,8 +274,8 @@ func (c *Client) receive(
 	})
 }
 
-// feed runs a method whose answer is followed by notifications, on a connection of its own: a program that is slow with them
-// is not read on, and what it calls meanwhile is answered all the same. It goes on when the daemon is restarted.
+// feed runs a method whose answer is followed by notifications, on a connection of its own, so that a program that handles
+// them slowly still gets the answers to its calls. It continues when the daemon is restarted.
 func (c *Client) feed(
 	ctx context.Context, method string, params any, take func(*connection, incoming) error,
 ) error {
@@ -284,7 +285,7 @@ func (c *Client) feed(
 			return err
 		}
 		defer connection.close()
-		// Reading does not know of contexts.
+		// Reading does not take a context.
 		over := make(chan struct{})
 		defer close(over)
 		go func() {
@@ -315,7 +316,7 @@ func (c *Client) feed(
 	})
 }
 
-// again tries until it is no restart of the daemon that is in the way.
+// again calls try until it succeeds, or fails for another reason than that the daemon is being restarted.
 func again(ctx context.Context, try func() error) error {
 	for pause := 50 * time.Millisecond; ; pause = min(2*pause, time.Second) {
 		began := time.Now()
@@ -326,7 +327,7 @@ func again(ctx context.Context, try func() error) error {
 		if !errors.Is(err, ErrNotRunning) {
 			return err
 		}
-		// What went well for a while begins anew.
+		// After a run of more than a second, the pauses start over.
 		if time.Since(began) > time.Second {
 			pause = 50 * time.Millisecond
 		}
@@ -345,7 +346,7 @@ func min(a, b time.Duration) time.Duration {
 	return b
 }
 
-// connection returns that of the calls, and makes it if there is none.
+// connection returns the connection for calls, and opens it if there is none.
 func (c *Client) connection(ctx context.Context) (*connection, error) {
 	c.lock.Lock()
 	defer c.lock.Unlock()
@@ -392,11 +393,11 @@ func (c *Client) dial(ctx context.Context) (*connection, error) {
 	return connection, nil
 }
 
-// connection is one to the daemon: either its answers are read by readAnswers, or a feed reads everything itself.
+// connection is a connection to the daemon. Either readAnswers reads its answers, or a feed reads everything itself.
 type connection struct {
 	socket net.Conn
 	reader *bufio.Reader
-	// writing is held for one line.
+	// writing is held while one line is written.
 	writing sync.Mutex
 
 	lock    sync.Mutex
@@ -406,7 +407,7 @@ type connection struct {
 	over    chan struct{}
 }
 
-// incoming is a line of the daemon: an answer, or a notification.
+// incoming is a line from the daemon: an answer, or a notification.
 type incoming struct {
 	ID     int64           `json:"id"`
 	Method string          `json:"method"`
@@ -475,7 +476,7 @@ func (c *connection) hasEnded() bool {
 
 var errEnded = fmt.Errorf("%w: the connection to it has ended", ErrNotRunning)
 
-// send writes a call. The number 0 stands for one whose answer only matters if it is an error.
+// send writes a call. The number 0 is for calls whose answer matters only if it is an error.
 func (c *connection) send(method string, params any, number int64) error {
 	if params == nil {
 		params = map[string]any{}
@@ -546,7 +547,7 @@ func (c *connection) call(ctx context.Context, method string, params any, result
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-c.over:
-		// It may have come just before.
+		// The answer may have come just before.
 		select {
 		case line = <-answer:
 		default:

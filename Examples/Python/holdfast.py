@@ -62,7 +62,7 @@ class Message:
 
 
 class Client:
-    """One connection to the daemon. Not for several threads; in one event loop, calls may be made at once."""
+    """One connection to the daemon. Use it from one thread; several calls may be under way in one event loop."""
 
     def __init__(self, socket: Optional[str] = None, name: str = "holdfast.py") -> None:
         self.path = socket or os.environ.get("HOLDFAST_SOCKET") or DEFAULT_SOCKET
@@ -84,10 +84,10 @@ class Client:
     # What most programs need
 
     async def call(self, method: str, **parameters: Any) -> dict[str, Any]:
-        """Calls a method of holdfast-rpc(7), with its parameters by name. `None` leaves one out.
+        """Calls a method of holdfast-rpc(7), with its parameters by name. A parameter that is `None` is omitted.
 
-        Raises Error when the daemon refuses, NotRunning when it does not answer. Whether a call that was not answered was
-        carried out is not known.
+        Raises Error if the daemon refuses, and NotRunning if it does not answer. It is not known whether an unanswered
+        call was carried out.
         """
         return await (await self._connect()).request(method, parameters)
 
@@ -95,11 +95,11 @@ class Client:
         self, session: str, topic: str, payload: Union[str, bytes], *, qos: int = 1, retain: bool = False,
         expiry: Optional[float] = None, wait: str = "accepted", key: Optional[str] = None,
     ) -> dict[str, Any]:
-        """Publishes a message, once, also when the daemon is restarted in between: until then it is tried again.
+        """Publishes a message once. If the daemon is restarted before it answers, the call is repeated.
 
-        - expiry: for how many seconds it is worth delivering.
+        - expiry: for how many seconds the message is worth delivering.
         - wait: "accepted" returns when it is on disk, "delivered" when the server has acknowledged it.
-        - key: the same key within 24 hours is the same message; by default every call is a message of its own.
+        - key: calls with the same key within 24 hours are the same message; by default each call is a new one.
         """
         parameters: dict[str, Any] = {
             "session": session, "topic": topic, "qos": qos, "retain": retain, "expiry": expiry, "wait": wait,
@@ -114,9 +114,9 @@ class Client:
     async def consume(
         self, session: str, filter: str, *, consumer: str, qos: int = 1
     ) -> AsyncIterator[Message]:
-        """Every message of a durable consumer, from where it left off. One is acknowledged when the next is asked for, so
-        one that the program was killed with comes again. Goes on when the daemon is restarted, and raises ConsumerEnded when
-        another program takes the consumer over."""
+        """Every message of a durable consumer, from where it left off. A message is acknowledged when the next one is
+        requested, so if the program is killed before that, the message comes again. Continues when the daemon is restarted,
+        and raises ConsumerEnded when another program takes the consumer over."""
         while True:
             try:
                 connection = await self._connect()
@@ -130,21 +130,21 @@ class Client:
                     if "topic" not in parameters:
                         continue
                     yield _message(parameters)
-                    # Of the connection that gave it: on another one, the subscription's name means something else.
+                    # On the connection that gave it: on another one, the subscription's name means something else.
                     await connection.request("message.ack", {"subscription": subscription, "id": parameters["id"]})
             except NotRunning:
                 pass
             await asyncio.sleep(1)
 
     async def subscribe(self, session: str, filter: str, *, qos: int = 1) -> AsyncIterator[Message]:
-        """Messages from now on. Goes on when the daemon is restarted; what comes meanwhile is not seen."""
+        """Messages from now on. Continues when the daemon is restarted; messages sent meanwhile are missed."""
         while True:
             try:
                 connection = await self._connect()
                 answer = await connection.request(
                     "message.subscribe", {"session": session, "filter": filter, "qos": qos})
                 async for parameters in connection.feed(answer["subscription"]):
-                    # Or how many were dropped, because this program is too slow.
+                    # Or how many messages were dropped because this program is too slow.
                     if "topic" in parameters:
                         yield _message(parameters)
             except NotRunning:
@@ -152,7 +152,7 @@ class Client:
             await asyncio.sleep(1)
 
     async def watch(self, session: Optional[str] = None) -> AsyncIterator[dict[str, Any]]:
-        """First {"event": "snapshot", "sessions": […]}, then every event; a snapshot again after each restart."""
+        """First {"event": "snapshot", "sessions": […]}, then every event; another snapshot after each restart."""
         while True:
             try:
                 connection = await self._connect()
@@ -185,7 +185,7 @@ class _Connection:
         self._writer = writer
         self._answers: dict[int, asyncio.Future[Any]] = {}
         self._feeds: dict[str, asyncio.Queue[Optional[dict[str, Any]]]] = {}
-        # What came for a feed before the answer that names it was looked at.
+        # Notifications of a feed that arrived before the answer that names it was handled.
         self._early: dict[str, list[dict[str, Any]]] = {}
         self._last = 0
         self._reading = asyncio.create_task(self._read(reader))

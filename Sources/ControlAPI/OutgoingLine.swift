@@ -138,7 +138,7 @@ public enum OutgoingLine {
     }
 
     /// Returns an answer whose result has one member: a list that was written in pages by ``elements(_:)``. A list of
-    /// thousands of elements is thus not copied once more to be encoded.
+    /// thousands of elements is then not copied once more to be encoded.
     public static func answer(_ id: RequestID, list name: String, pages: [[UInt8]]) -> [UInt8] {
         // The id is written as in every other answer.
         var line = Array(#"{"id":"#.utf8) + (encode(id)?.dropLast() ?? [])

@@ -6,7 +6,7 @@ public enum Journal {
     /// Whether stderr goes to the journal, so that native entries belong where the lines would have gone.
     ///
     /// `$JOURNAL_STREAM` names device and inode of the journal's stream. A child with redirected stderr inherits the
-    /// variable but not the stream, hence the comparison: systemd.exec(5).
+    /// variable but not the stream, so the two are compared: systemd.exec(5).
     public static var isAttached: Bool { isAttached(descriptor: STDERR_FILENO, environment: .process) }
 
     /// The same as ``isAttached``, for any descriptor.

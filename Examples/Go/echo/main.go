@@ -1,4 +1,4 @@
-// Command echo answers every message of a topic, and loses none, whoever is restarted: echo SESSION
+// Command echo answers every message of a topic, and loses none, whichever program is restarted: echo SESSION
 //
 // It takes SESSION's orders/# as the durable consumer "echo", and publishes each payload to replies/…
 package main

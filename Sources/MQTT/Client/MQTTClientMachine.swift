@@ -6,7 +6,7 @@ import NIOCore
 ///
 /// One rule makes it safe to be killed at any point: *nothing is sent before everything decided before it is durable*.
 /// A packet that follows from state waits in `work` for the commit of what was decided up to then; commits complete in
-/// order, so the packets leave in order too. Thus a packet identifier is durable before its PUBLISH leaves, PUBREC's
+/// order, so the packets leave in order too. So a packet identifier is durable before its PUBLISH leaves, PUBREC's
 /// effect before the PUBREL, an inbound identifier before the PUBREC, its removal before the PUBCOMP, and the
 /// subscription before the SUBSCRIBE. Only PINGREQ and DISCONNECT, which carry no state, do not wait. Waiting packets
 /// are discarded with their connection, so an acknowledgement can never be sent on the next one.

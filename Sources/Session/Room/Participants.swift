@@ -88,7 +88,7 @@ package struct Participants: Hashable, Sendable {
         isComplete = true
     }
 
-    /// All retained messages have arrived: whoever was not among them is gone.
+    /// All retained messages have arrived: a participant without one is gone.
     package mutating func endSnapshot() -> [Change] {
         guard case .filling(let missing, _) = phase else { return [] }
         phase = .known

@@ -120,7 +120,7 @@ extension Session {
         case .retire(let generation, let ending):
             linkRetired(generation, ending, .connectionClosed)
         case .pathFound(let endpoint, let path, let excluded):
-            // Only the addresses that are watched have changed. That is no event, unless it ends the wait for the
+            // Only the addresses that are watched have changed. That is not an event, unless it ends the wait for the
             // network.
             let isGained = path != nil && machine.status.phase == .waitingForNetwork
             answer(.machine(.pathChanged(endpoint, to: path, isGained ? .gained : .none)))

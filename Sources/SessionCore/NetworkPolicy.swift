@@ -37,7 +37,7 @@ public struct NetworkPolicy: Hashable, Sendable {
     }
 
     /// Whether an interface may be used although the kernel would not use it. If no interface or type is named, only
-    /// networks that are certainly independent qualify: a tunnel may lead through the very network that is to be
+    /// networks that are certainly independent qualify: a tunnel may lead through the very network that must be
     /// avoided.
     private func isAlternative(_ link: NetworkLink) -> Bool {
         !interfaces.isEmpty || !types.isEmpty || link.type == .ethernet || link.type == .wifi

@@ -8,7 +8,7 @@ public struct TransportMeasurement: Hashable, Sendable {
     public var retransmissions: Int
     /// Segments in flight that the server's kernel has not acknowledged.
     public var unacknowledged: Int
-    /// How often the first of them has been retransmitted in vain.
+    /// How often the first of them has been retransmitted without an acknowledgement.
     public var retries: Int
     /// How long ago the server's kernel last acknowledged anything; `nil` if unknown.
     public var sinceAcknowledgement: Duration?

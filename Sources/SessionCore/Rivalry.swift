@@ -31,7 +31,7 @@ public struct Rivalry: Hashable, Sendable {
     /// Whether the connection lost last is the last of these.
     private var isLastClose = false
 
-    /// This many sudden closes in a row are no accident.
+    /// So many sudden closes in a row are not a coincidence.
     static let suspiciousCount = 3
     /// How long a sudden close is remembered.
     static let memory: Duration = .seconds(600)

@@ -382,7 +382,7 @@ extension SessionMachine {
     public enum Action: Hashable, Sendable {
         /// Open a connection for this attempt and report its progress.
         case open(Attempt)
-        /// Drop the attempt or connection without a word.
+        /// Drop the attempt or connection without a goodbye.
         case abandon(Generation)
         /// Set up the transport of this attempt, everything before CONNECT, beside the connection in use, and report
         /// `prepared` or `preparationFailed`. It is kept as long as `successor` names it; `open` may follow at any

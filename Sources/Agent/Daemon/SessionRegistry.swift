@@ -84,7 +84,7 @@ actor SessionRegistry {
                 do throws(StoreError) {
                     try await start(name, configuration)
                 } catch {
-                    // Damaged rows of one session are no reason to keep the others from starting.
+                    // Damaged rows of one session must not keep the others from starting.
                     guard case .damaged = error else { throw error }
                     list(name, as: unreadable(name, error))
                 }

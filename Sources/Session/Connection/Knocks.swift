@@ -51,7 +51,7 @@ package struct Knocks: Sendable {
     }
 
     package enum Continuation: Hashable, Sendable {
-        /// There is no knock to go on with.
+        /// There is no knock to continue.
         case none
         /// The attempt goes on with this connection.
         case with(DialID)

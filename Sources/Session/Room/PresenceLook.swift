@@ -10,9 +10,9 @@ package import SessionCore
 /// value without I/O: the driver moves the bytes.
 package struct PresenceLook: Sendable {
     package enum Purpose: Hashable, Sendable {
-        /// The look is for an attempt, which goes on with CONNECT if nothing speaks against it.
+        /// The look is for an attempt, which continues with CONNECT unless the look finds a reason not to.
         case attempt(Attempt, Look)
-        /// The session is displaced, and its presence is to be removed.
+        /// The session is displaced, and its presence must be removed.
         case farewell
 
         package var attempt: Attempt? { if case .attempt(let attempt, _) = self { attempt } else { nil } }
@@ -199,9 +199,9 @@ package struct PresenceLook: Sendable {
 extension PresenceLook {
     /// What to do after a look.
     package enum Conclusion: Hashable, Sendable {
-        /// The attempt goes on: nothing speaks against it.
+        /// The attempt may continue.
         case goOn(Attempt)
-        /// The attempt goes on if a second look, a second later, finds no other device either.
+        /// The attempt may continue if a second look, a second later, finds no other device either.
         case lookAgain
         /// The session must not connect, for this reason.
         case stayAway(Attempt, Reason)

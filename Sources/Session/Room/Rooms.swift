@@ -98,8 +98,8 @@ package struct Rooms: Sendable {
 
     /// Sets the room at the start.
     ///
-    /// - Parameter filters: what the server was subscribed to in an earlier life of the daemon. A room that the session
-    ///   was in then, and is no longer in, is left.
+    /// - Parameter filters: the session's subscriptions at the server from an earlier run of the daemon. If the session
+    ///   was in another room then, it leaves that room.
     package mutating func begin(in room: Room?, subscribedTo filters: Set<TopicFilter>, at time: RFC3339) {
         membership = room.map { membership(in: $0, at: time) }
         topicsToClear = Set(Room.presenceTopics(of: identity, in: filters))

@@ -102,7 +102,7 @@ struct WaitOptions: ParsableArguments {
 
 /// What the outcome of a command means for the exit status.
 enum CommandOutcome {
-    /// - Parameter isConnect: whether the session was to be connected.
+    /// - Parameter isConnect: whether the command was meant to connect the session.
     static func failure(
         _ result: SessionStateResult, _ session: String, isConnect: Bool, timeout: SpanArgument?
     ) -> CommandFailure? {

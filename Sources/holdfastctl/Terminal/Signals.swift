@@ -44,7 +44,7 @@ enum TerminalSettings {
 
     /// Turns flags off until ``restore()``.
     ///
-    /// - Returns: `false` when standard input is no terminal.
+    /// - Returns: `false` when standard input is not a terminal.
     static func turnOff(_ flags: Int32, _ time: Int32, end: StaticString = "") -> Bool {
         change = Change(time: time, end: end)
         guard tcgetattr(STDIN_FILENO, &change.before) == 0 else { return false }

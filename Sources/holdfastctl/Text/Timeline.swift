@@ -8,7 +8,7 @@ struct Timeline: Equatable {
         case connected
         /// Connecting or reconnecting.
         case trying
-        /// There is no network, so trying would be in vain.
+        /// There is no network, so trying would be useless.
         case offline
         /// Nothing is tried: somebody disconnected it, or it failed.
         case down

@@ -99,12 +99,13 @@ extension SessionMachine {
     /// announces its end.
     private mutating func noteUnheardGoodbye(lastHeard: Instant, at now: Instant) {
         guard reason.code == .userDisconnect, let lingering else { return }
-        let rest = now.duration(to: lastHeard.advanced(by: lingering)).components.seconds
-        guard rest > 0 else { return }
+        let rest = now.duration(to: lastHeard.advanced(by: lingering))
+        guard rest > .zero else { return }
+        let seconds = (rest + .nanoseconds(999_999_999)).components.seconds
         reason = Reason(
             .goodbyeUnheard,
-            "\(Reason.Code.goodbyeUnheard.sentence): others in the room may see the session for up to \(rest) s from then on"
-        )
+            "\(Reason.Code.goodbyeUnheard.sentence): others in the room may see the session for up to \(seconds) s "
+                + "from then on")
     }
 
     private mutating func reconnect(_ mode: ReconnectMode?, at now: Instant, into actions: inout [Action]) {

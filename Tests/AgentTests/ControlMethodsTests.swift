@@ -245,6 +245,27 @@ struct ControlMethodsTests {
         }
     }
 
+    @Test func `connect and disconnect answer with the outcome if they wait for it`() async throws {
+        try await DaemonUnderTest.run(autoconnect: false) { daemon in
+            let peer = try await daemon.peer()
+            let waiting = #"{"session":"main","wait":true}"#
+            let connected = try await peer.call("session.connect", waiting)
+            #expect(connected["outcome"] == "connected" && connected["state"] == "connected")
+            let disconnected = try await peer.call("session.disconnect", waiting)
+            #expect(disconnected["outcome"] == "disconnected" && disconnected["state"] == "disconnected")
+            #expect(disconnected["reason"]?["code"] == "user-disconnect")
+            await daemon.server.set { $0.connack = Connack(reasonCode: .banned) }
+            let failed = try await peer.call("session.connect", waiting)
+            #expect(failed["outcome"] == "failed" && failed["state"] == "failed")
+            #expect(failed["reason"]?["code"] == "banned")
+            await daemon.server.set { $0.connack = Connack(reasonCode: .serverBusy) }
+            let late = try await peer.call("session.connect", #"{"session":"main","wait":true,"timeout":0.1}"#)
+            #expect(late["outcome"] == "timeout" && late["state"] == "connecting")
+            let unwaited = try await peer.call("session.disconnect", #"{"session":"main"}"#)
+            #expect(unwaited["outcome"] == nil && unwaited["reason"] == nil)
+        }
+    }
+
     @Test func `a peer that may only observe can check TCP, and nothing with the credential`() async throws {
         try await DaemonUnderTest.run(autoconnect: false) { daemon in
             let peer = try await peer([.observe], of: daemon)

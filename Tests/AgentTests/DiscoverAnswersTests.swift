@@ -1,4 +1,7 @@
 import ControlAPI
+import MQTT
+import NIOCore
+import Support
 import Testing
 
 @testable import Agent
@@ -6,28 +9,68 @@ import Testing
 /// The document of rpc.discover, compared with a running daemon.
 @Suite(.timeLimit(.minutes(5)))
 struct DiscoverAnswersTests {
+    /// Calls of every method, in an order in which each succeeds, and the state that the session then comes to.
+    ///
+    /// - Parameters:
+    ///   - watch: a second watch of this connection, which would tell every state twice.
+    ///   - consumer: the subscription of a durable consumer that was given message 1.
+    private static func calls(watch: String, consumer: String) -> [(name: String, parameters: String, then: String?)] {
+        let session = #"{"session":"main"}"#
+        return [
+            ("rpc.hello", #"{"client":"test","protocol":1}"#, nil), ("daemon.status", "{}", nil),
+            ("daemon.metrics", "{}", nil), ("daemon.logLevel", "{}", nil),
+            ("daemon.reload", #"{"dryRun":true}"#, nil), ("network.status", "{}", nil), ("session.list", "{}", nil),
+            ("session.status", session, nil), ("session.history", session, nil), ("session.connect", session, nil),
+            ("session.unwatch", #"{"watch":"\#(watch)"}"#, nil),
+            ("publication.put", #"{"session":"main","topic":"p","payload":"1"}"#, nil),
+            ("publication.list", session, nil),
+            ("publication.remove", #"{"session":"main","topic":"p"}"#, nil),
+            ("message.publish", #"{"session":"main","topic":"a/b","payload":"1","wait":"delivered"}"#, nil),
+            ("message.ack", #"{"subscription":"\#(consumer)","id":1}"#, nil),
+            ("message.unsubscribe", #"{"session":"main","consumer":"c"}"#, nil),
+            ("message.queue.list", session, nil),
+            ("message.queue.retry", #"{"session":"main","all":"quarantined"}"#, nil),
+            ("message.queue.drop", #"{"session":"main","all":"quarantined"}"#, nil),
+            ("session.switchRoom", #"{"session":"main","room":"lab"}"#, "connected"),
+            ("session.reconnect", #"{"session":"main","wait":true}"#, "connected"),
+            ("session.renewToken", #"{"session":"main","token":"fresh"}"#, "connected"),
+            ("session.simulate", #"{"session":"main","fault":"drop"}"#, "connected"),
+            ("session.disconnect", #"{"session":"main","wait":true}"#, nil),
+            ("check.run", session, nil),
+        ]
+    }
+
     @Test func `the daemon's answers match the document`() async throws {
-        try await DaemonUnderTest.run { daemon in
+        try await DaemonUnderTest.run("room = \"plant\"\ninsecure = true\n") { daemon in
             let peer = try await daemon.watcher()
             let document = try await peer.call("rpc.discover")
-            try await peer.call("publication.put", #"{"session":"main","topic":"p","payload":"1"}"#)
-            let session = #"{"session":"main"}"#
-            let calls = [
-                ("rpc.hello", #"{"client":"test","protocol":1}"#), ("daemon.status", "{}"), ("daemon.metrics", "{}"),
-                ("daemon.logLevel", "{}"), ("daemon.reload", #"{"dryRun":true}"#), ("session.list", "{}"),
-                ("session.status", session), ("session.history", session), ("session.connect", session),
-                ("session.watch", session), ("network.status", "{}"), ("publication.list", session),
-                ("message.subscribe", #"{"session":"main","filter":"a/#","consumer":"c"}"#),
-                ("message.publish", #"{"session":"main","topic":"a/b","payload":"1","wait":"delivered"}"#),
-                ("message.queue.list", session),
-                ("message.unsubscribe", #"{"session":"main","consumer":"c"}"#),
-                ("publication.remove", #"{"session":"main","topic":"p"}"#), ("session.disconnect", session),
-            ]
-            for (name, parameters) in calls {
-                let schema = try #require(Self.method(name, in: document)?["result"]?["schema"])
-                let result = try await peer.call(name, parameters)
+            func check(_ name: String, _ result: JSONValue) throws {
+                let schema = try #require(Self.method(name, in: document)?["result"]?["schema"], "\(name)")
                 #expect(Self.problems(result, schema, at: name) == [])
             }
+            // The list of participants begins with the session's own presence; Bob's shows that it was received.
+            let presence = try await daemon.server.message()
+            await daemon.server.publish(presence.topic, String(buffer: presence.payload))
+            await daemon.server.publish(
+                "holdfast/rooms/plant/presence/bob/desk", RoomSessionTests.presence("bob", "desk"))
+            _ = try await peer.notification("session.event", ["event": "participant-joined"])
+            try check("room.participants", try await peer.call("room.participants", #"{"session":"main"}"#))
+            let watch = try await peer.call("session.watch")
+            try check("session.watch", watch)
+            let consumer = try await peer.call(
+                "message.subscribe", #"{"session":"main","filter":"a/#","qos":1,"consumer":"c"}"#)
+            try check("message.subscribe", consumer)
+            await daemon.server.publish("a/1", "x", qos: .atLeastOnce)
+            _ = try await peer.notification("message.received")
+            let calls = Self.calls(watch: watch["watch"]?.text ?? "", consumer: consumer["subscription"]?.text ?? "")
+            for (name, parameters, then) in calls {
+                try check(name, try await peer.call(name, parameters))
+                if let then { try await peer.state(then) }
+            }
+            let called = Set(calls.map(\.name)).union([
+                "rpc.discover", "room.participants", "session.watch", "message.subscribe",
+            ])
+            #expect(called == Set(ControlMethods.names))
         }
     }
 

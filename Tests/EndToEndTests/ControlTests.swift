@@ -188,14 +188,46 @@ extension EndToEnd {
         }
     }
 
+    @Test func `a fault is simulated for a user with the role control, and for no other`() async throws {
+        try await withLab { lab, daemon in
+            let server = try await LabServer(lab)
+            try await server.start()
+            try lab.write("\(daemon.configuration)/holdfast.toml", "[access]\nobserve = [\"anyone\"]\n")
+            try daemon.session()
+            try await daemon.start()
+            let events = try await daemon.events()
+            try await events.until(.connected)
+            chmod(daemon.socket, 0o666)
+            let denied = try await daemon.ctl("simulate", "main", "drop", user: "65534")
+            #expect(denied.ending == .exited(5), "\(denied)")
+            #expect(denied.errors.contains("session.simulate"), "\(denied)")
+            #expect(try await daemon.status().counters.outages == 0)
+            let simulated = try await daemon.ctl("simulate", "main", "drop")
+            #expect(simulated.ending == .exited(0), "\(simulated)")
+            #expect(try await events.until(.reconnecting).reason?.code == "reset")
+            #expect(try await events.until(.connected).resumed == true)
+        }
+    }
+
     @Test func `holdfastctl has an exit code for each outcome`() async throws {
         try await withLab { lab, daemon in
             let server = try await LabServer(lab)
             try await server.start()
             try daemon.session()
             try daemon.session("lonely", endpoint: "mqtt://\(Lab.serverAddress):1999")
+            try daemon.writeSession(
+                "hopeless",
+                """
+                endpoints = ["mqtt://\(Lab.serverAddress):1999"]
+                user = "hopeless"
+                autoconnect = false
+                [reconnect]
+                give-up-attempts = 1
+                """)
+            try daemon.session("resident", top: "room = \"plant\"")
             try await daemon.start()
             try await daemon.events().until(.connected)
+            try await daemon.events(of: "resident").until(.connected)
 
             let waited = try await daemon.ctl("wait", "main")
             #expect(waited.ending == .exited(0), "\(waited)")
@@ -215,6 +247,13 @@ extension EndToEnd {
             #expect(check.ending == .exited(3), "\(check)")
             let late = try await daemon.ctl("wait", "lonely", "--timeout", "300ms")
             #expect(late.ending == .exited(4), "\(late)")
+            let connected = try await daemon.ctl("connect", "main", "--wait")
+            #expect(connected.ending == .exited(0), "\(connected)")
+            let failed = try await daemon.ctl("connect", "hopeless", "--wait")
+            #expect(failed.ending == .exited(3), "\(failed)")
+            #expect(failed.errors.contains("hopeless is failed"), "\(failed)")
+            let unconnected = try await daemon.ctl("connect", "lonely", "--wait", "--timeout", "300ms")
+            #expect(unconnected.ending == .exited(4), "\(unconnected)")
             let stranger = try await daemon.ctl("status", user: "65534")
             #expect(stranger.ending == .exited(5), "\(stranger)")
             #expect(stranger.errors.contains("holdfast"), "\(stranger)")
@@ -237,6 +276,12 @@ extension EndToEnd {
             #expect(published.ending == .exited(0), "\(published)")
             #expect(published.output.contains(#""delivered":true"#), "\(published)")
             try await far.received("the message is there") { $0.map(\.payload) == ["hello"] }
+
+            try await lab.breakNetwork()
+            let unheard = try await daemon.ctl("disconnect", "resident")
+            #expect(unheard.ending == .exited(1), "\(unheard)")
+            #expect(unheard.errors.contains("others in the room may see the session"), "\(unheard)")
+            try await lab.healNetwork()
 
             _ = try await daemon.stop()
             let gone = try await daemon.ctl("status")

@@ -330,12 +330,19 @@ struct WaitProgressTests {
             .init(watch: .init(rawValue: "w1"), snapshot: .init(sessions: sessions), sequence: 1))
     }
 
-    private func event(_ session: String, _ state: SessionStatus.State) -> SessionWatch.Element {
+    private func event(
+        _ session: String, _ state: SessionStatus.State, _ code: String? = nil
+    ) -> SessionWatch.Element {
         var event = SessionEvent(
             watch: .init(rawValue: "w1"), sequence: 2, time: RFC3339(milliseconds: 0), session: session,
             event: .stateChanged)
         event.state = state
+        event.reason = code.map(reason)
         return .event(event)
+    }
+
+    private func reason(_ code: String) -> SessionStatus.Reason {
+        .init(code: code, group: "local", terminal: false, message: "because of \(code)")
     }
 
     @Test func `wait has no outcome before the snapshot`() {
@@ -377,6 +384,27 @@ struct WaitProgressTests {
         #expect(wanted.outcome == .reached(["a": "failed"]))
     }
 
+    @Test(arguments: [("user-disconnect", true), ("goodbye-unheard", true), ("idle", false), ("suspend", false)])
+    func `wait ends when somebody disconnected the session, and goes on when it only rests`(
+        _ code: String, _ isOver: Bool
+    ) {
+        let over = WaitProgress.Outcome.hopeless(
+            "a is disconnected: because of \(code); holdfastctl connect a starts it")
+        var told = WaitProgress(wanted: .connected, names: ["a"])
+        told.take(snapshot(["a": .connecting]))
+        told.take(event("a", .disconnected, code))
+        #expect(told.outcome == (isOver ? over : nil))
+        var found = WaitProgress(wanted: .connected, names: ["a"])
+        var status = SessionStatus(session: "a", state: .disconnected, since: RFC3339(milliseconds: 0))
+        status.reason = reason(code)
+        found.take(.snapshot(.init(watch: .init(rawValue: "w1"), snapshot: .init(sessions: [status]), sequence: 1)))
+        #expect(found.outcome == (isOver ? over : nil))
+        var wanted = WaitProgress(wanted: .disconnected, names: ["a"])
+        wanted.take(snapshot(["a": .connecting]))
+        wanted.take(event("a", .disconnected, code))
+        #expect(wanted.outcome == .reached(["a": "disconnected"]))
+    }
+
     @Test func `wait forgets the states when the daemon goes away`() {
         var progress = WaitProgress(wanted: .connected, names: ["a"])
         progress.take(snapshot(["a": .connecting]))
@@ -385,5 +413,33 @@ struct WaitProgressTests {
         #expect(progress.outcome == nil)
         progress.take(snapshot(["a": .connected]))
         #expect(progress.outcome == .reached(["a": "connected"]))
+    }
+}
+
+struct CommandOutcomeTests {
+    @Test(
+        arguments: [
+            (.connected, .connected, nil, true, nil), (.timeout, .connecting, "refused", true, .timeout),
+            (.timeout, .disconnecting, "user-disconnect", false, .timeout),
+            (.failed, .failed, "banned", true, .notConnected),
+            (.disconnected, .disconnected, "user-disconnect", true, .notConnected),
+            (.disconnected, .disconnected, "user-disconnect", false, nil),
+            (.disconnected, .disconnected, "goodbye-unheard", false, .failed),
+            (.failed, .failed, "banned", false, nil), (nil, .connecting, nil, true, nil),
+        ] as [(SessionOutcome?, SessionStatus.State, String?, Bool, EndStatus?)])
+    func `the outcome of a command decides its exit code`(
+        _ outcome: SessionOutcome?, _ state: SessionStatus.State, _ code: String?, _ isConnect: Bool,
+        _ status: EndStatus?
+    ) {
+        let reason = code.map {
+            SessionStatus.Reason(code: $0, group: "local", terminal: false, message: "because of \($0)", hint: "advice")
+        }
+        let failure = CommandOutcome.failure(
+            .init(state: state, outcome: outcome, reason: reason), "main", isConnect: isConnect,
+            timeout: SpanArgument(argument: "2s"))
+        #expect(failure?.status == status)
+        guard let failure else { return }
+        #expect(failure.sentence.contains("main is") && failure.sentence.hasSuffix("because of \(code ?? "")"))
+        #expect(failure.advice?.isEmpty == false)
     }
 }

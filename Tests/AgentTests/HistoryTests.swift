@@ -55,6 +55,25 @@ struct HistoryTests {
         }
     }
 
+    @Test func `another room is recorded, and is not an outage`() async throws {
+        try await DaemonUnderTest.run("room = \"plant\"") { daemon in
+            let peer = try await daemon.watcher()
+            try await peer.call("session.switchRoom", #"{"session":"main","room":"lab"}"#)
+            try await peer.state("connected")
+            let history = try await peer.call("session.history", #"{"session":"main"}"#)
+            #expect(
+                Self.changes(history).suffix(2) == [
+                    "connected → reconnecting switch-room", "reconnecting → connected switch-room",
+                ])
+            guard case .array(let entries)? = history["entries"] else {
+                throw ControlPeer.CallFailure(code: "shape")
+            }
+            #expect(entries.allSatisfy { $0["outage"] == .null })
+            let status = try await peer.call("session.status", #"{"session":"main"}"#)
+            #expect(status["counters"]?["outages"] == 0)
+        }
+    }
+
     @Test func `the history outlives the daemon, and says when that was not running`() async throws {
         try await DaemonUnderTest.run { daemon in
             let directory = try TemporaryDirectory()

@@ -130,6 +130,16 @@ struct RoundTripTests {
         #expect(unknown.event.rawValue == "invented-later")
     }
 
+    @Test func `unknown members and kinds of events are read`() throws {
+        let text = """
+            {"watch":"w1","sequence":7,"time":"2026-01-01T00:00:00Z","session":"a","event":"new-kind","new":{"x":[1]}}
+            """
+        let value = try JSONValue(parsing: Array(text.utf8)[...])
+        let event = try ParameterDecoder.decodeLeniently(SessionEvent.self, from: value)
+        #expect(event.event == SessionEvent.Kind(rawValue: "new-kind"))
+        #expect(event.sequence == 7)
+    }
+
     @Test func `the history is read and written as documented`() throws {
         let result = try roundTrip(
             SessionHistoryMethod.Result.self,

@@ -7,7 +7,7 @@ import Testing
 private func minute(_ minutes: Double) -> Int64 { 1_795_176_000_000 + Int64(minutes * 60_000) }
 
 private func reason(_ code: String) -> SessionStatus.Reason {
-    let local = ["user-disconnect", "user-reconnect", "shutdown"].contains(code)
+    let local = ["user-disconnect", "goodbye-unheard", "user-reconnect", "switch-room", "shutdown"].contains(code)
     return .init(code: code, group: local ? "local" : "network", terminal: false, message: "because of \(code)")
 }
 
@@ -132,6 +132,16 @@ struct TimelineTests {
                 [
                     entry(10, .connected, .disconnecting, "user-disconnect"),
                     entry(10, .disconnecting, .disconnected, "user-disconnect"),
+                    entry(20, .disconnected, .connecting), entry(21, .connecting, .connected),
+                ], 0
+            ),
+            // Another room takes a moment; a goodbye that nobody heard is one all the same.
+            ([entry(10, .connected, .reconnecting, "switch-room"), entry(10.1, .reconnecting, .connected)], 0),
+            ([entry(10, .connected, .reconnecting, "switch-room"), entry(12, .reconnecting, .connected)], 0),
+            (
+                [
+                    entry(10, .connected, .disconnecting, "user-disconnect"),
+                    entry(10, .disconnecting, .disconnected, "goodbye-unheard"),
                     entry(20, .disconnected, .connecting), entry(21, .connecting, .connected),
                 ], 0
             ),

@@ -41,6 +41,22 @@ struct LiveKitScenarios {
         }
     }
 
+    @Test func `quick is faster than full, by the time to set everything up again`() async throws {
+        try await Self.connected { scenario, a in
+            scenario.withUplink(a) { $0.latency = .seconds(1) }
+            try await a.reconnect(.quick)
+            var began = scenario.now
+            try await a.until(.connected)
+            let quick = began.duration(to: scenario.now)
+            try await a.reconnect(.full)
+            began = scenario.now
+            try await a.until(.connected)
+            let full = began.duration(to: scenario.now)
+            #expect(quick == .seconds(4), "TCP, and CONNECT")
+            #expect(full >= quick + .seconds(2), "and SUBSCRIBE")
+        }
+    }
+
     @Test func `quick is announced when it starts and when it completes`() async throws {
         try await Self.connected { scenario, a in
             await scenario.move(a)

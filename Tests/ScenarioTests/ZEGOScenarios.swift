@@ -69,6 +69,7 @@ struct ZEGOScenarios {
             try await a.until(.reconnecting)
             let left = try await b.until(.participantLeft)
             #expect(left.user == "a")
+            #expect(left.cause == .lost)
             #expect(silent.duration(to: scenario.now) > .seconds(54))
             #expect(silent.duration(to: scenario.now) < .seconds(100))
             #expect(try await b.participants() == ["b"])

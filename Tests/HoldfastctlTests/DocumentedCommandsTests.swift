@@ -91,6 +91,29 @@ struct DocumentedCommandsTests {
         #expect(count >= 18)
     }
 
+    /// Returns the command lines in the cells of a page's tables.
+    private static func inCells(of file: String) throws -> [[String]] {
+        try text(file).split(separator: "\n").filter { $0.hasPrefix("|") }.flatMap { line in
+            line.matches(of: /`holdfastctl (?<rest>[^`]*)`/).map { words($0.output.rest) }
+        }
+    }
+
+    /// A cell may leave out the session, and the room.
+    @Test(arguments: files.filter { $0.hasSuffix(".md") })
+    func `a command line in a table is understood`(_ file: String) throws {
+        let isToBeTyped = file == "Documentation/Testing-reconnection.md"
+        let lines = try Self.inCells(of: file)
+        #expect(!isToBeTyped || lines.count >= 8)
+        for words in lines {
+            let omitted = isToBeTyped ? [[]] : [[], ["main"], ["main", "room"]]
+            let isUnderstood = omitted.contains { more in
+                let words = CommandWords(words + more)
+                return words.failure == nil && (try? HoldfastControl.parseAsRoot(words.complete)) != nil
+            }
+            #expect(isUnderstood, "holdfastctl \(words.joined(separator: " "))")
+        }
+    }
+
     @Test func `a command named in a sentence exists`() throws {
         var count = 0
         for file in Self.files {

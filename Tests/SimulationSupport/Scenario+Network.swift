@@ -295,7 +295,13 @@ extension Scenario {
     func measure(_ id: Int) -> TCPMeasurement? {
         guard let wire = wires[id], let uplink = uplinks[wire.host], uplink.isMeasured else { return nil }
         let roundTrip = Duration.nanoseconds((wire.latency ?? uplink.latency).nanoseconds * 2)
-        return TCPMeasurement(roundTrip: roundTrip, variation: roundTrip / 8)
+        var measurement = TCPMeasurement(roundTrip: roundTrip, variation: roundTrip / 8)
+        if !uplink.carries(.toServer), let heardAt = wire.heardAt {
+            measurement.unacknowledged = wire.toServer.count
+            measurement.retries = 1
+            measurement.sinceAcknowledgement = heardAt.duration(to: now)
+        }
+        return measurement
     }
 
     /// When anything was last heard on a connection; `nil` if it is not open, or was never up.

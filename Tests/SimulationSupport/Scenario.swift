@@ -107,6 +107,8 @@ actor Scenario {
         /// Nothing is ever heard of the dial.
         case none
         case certificateExpired, certificateInvalid, proxyFailed, webSocketFailed, ioError
+        /// The endpoint is one that the transport cannot dial.
+        case unsupported
 
         var code: TransportFailure.Code? {
             switch self {
@@ -123,6 +125,7 @@ actor Scenario {
             case .proxyFailed: .proxyFailed
             case .webSocketFailed: .webSocketFailed
             case .ioError: .ioError
+            case .unsupported: .unsupported
             }
         }
     }

@@ -234,6 +234,20 @@ import Testing
         #expect(client.announce(announcement).last?.hasPrefix("PUBLISH here") == true)
     }
 
+    @Test func `an announcement that the server answers in between is not suspected`() throws {
+        var client = MQTTClientHarness()
+        for round in 1...6 {
+            client.connect(resumed: round > 1)
+            client.announce("here")
+            let sent = try #require(client.publishes.last?.packetID)
+            client.server(.puback(Acknowledgement(packetID: sent)))
+            client.announce("here again")
+            #expect(client.machine.findingIfEnded == .suspected(ends: 1))
+            client.handle(.connectionEnded(.byServer))
+        }
+        #expect(!client.machine.isIsolating)
+    }
+
     static let codesAtFilter: [ReasonCode?] = [
         nil, .malformedPacket, .protocolError, .implementationSpecificError, .notAuthorized, .topicNameInvalid,
         .packetTooLarge, .payloadFormatInvalid, .qosNotSupported,

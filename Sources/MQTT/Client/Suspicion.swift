@@ -32,6 +32,12 @@ struct Suspicion: Sendable {
     var isEnough: Bool { ends >= Self.patience }
 
     mutating func cleared() { self = Suspicion() }
+
+    /// The server has answered an announcement on this topic. A message that was answered never comes again, but an
+    /// announcement does, and a server that takes it does not end connections for it.
+    mutating func answered(announcementOn topic: String) {
+        if suspect == .announcement(topic) { cleared() }
+    }
 }
 
 /// How messages are sent one by one, to find the one that the server ends the connection for.

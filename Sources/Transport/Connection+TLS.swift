@@ -82,7 +82,7 @@ extension Connection {
     func handshakeFailed(_ failure: TransportFailure) {
         let left = addresses.filter { $0 != peer }
         switch failure.code {
-        case .tlsTimeout, .tlsFailed, .wrongProtocol, .reset, .unreachable:
+        case .tlsTimeout, .tlsFailed, .wrongProtocol, .certificateInvalid, .certificateExpired, .reset, .unreachable:
             // Perhaps only this address fails, and the race would choose it again at every attempt.
             guard !left.isEmpty else { return fail(failure) }
             earlierFailures.append(failure)

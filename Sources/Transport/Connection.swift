@@ -322,10 +322,19 @@ extension Connection {
 
     func fail(_ failure: TransportFailure) {
         let failure = explained(failure)
-        let message = (earlierFailures + [failure]).map(\.message).joined(separator: "; ")
+        let failures = earlierFailures + [failure]
+        let message = failures.map(\.message).joined(separator: "; ")
         finish(
             phase == .closing
-                ? .closedLocally : .failed(TransportFailure(failure.code, message, retryAfter: failure.retryAfter)))
+                ? .closedLocally
+                : .failed(TransportFailure(code(for: failures), message, retryAfter: failure.retryAfter)))
+    }
+
+    /// What the failures of several addresses come to. An address that answered tells more than one that could not be
+    /// dialed, and an invalid certificate counts only if no other address failed in a way that may go away.
+    private func code(for failures: [TransportFailure]) -> TransportFailure.Code {
+        let answered = phase == .dialing && failures.count > 1 ? failures.dropLast() : failures[...]
+        return answered.last { $0.code != .certificateInvalid }?.code ?? .certificateInvalid
     }
 
     func finish(_ end: ConnectionEnd) {

@@ -154,23 +154,57 @@ import Testing
     }
 
     @Test func `another address is tried when the handshake with one fails`() async throws {
-        let server = try await serverBesideABrokenOne()
+        let server = try await servers(nil, "localhost")
         let client = try await TestClient(
             "mqtts://localhost:\(server.port)", options: options(), lookUp: addresses(["::1", "127.0.0.1"]))
         #expect(try await client.opened().peer.ipAddress == "127.0.0.1")
         try await client.close(.abort)
     }
 
-    /// A server on 127.0.0.1, and one with the same port on ::1 that closes every connection. The kernel chooses a port
-    /// that is free for one of them; if the other has it already, another one is chosen.
-    private func serverBesideABrokenOne() async throws -> TestServer {
-        let context = try certificates.server("localhost")
+    @Test(arguments: ["untrusted", "expired"])
+    func `another address is tried when the certificate of one is not valid`(_ certificate: String) async throws {
+        let server = try await servers(certificate, "localhost")
+        let client = try await TestClient(
+            "mqtts://localhost:\(server.port)", options: options(), lookUp: addresses(["::1", "127.0.0.1"]))
+        #expect(try await client.opened().peer.ipAddress == "127.0.0.1")
+        try await client.close(.abort)
+    }
+
+    @Test(arguments: [
+        ("untrusted", TransportFailure.Code.certificateInvalid), ("expired", .certificateExpired),
+    ])
+    func `the failures of several addresses come to the one that tells most`(
+        _ certificate: String, _ code: TransportFailure.Code
+    ) async throws {
+        let server = try await TestServer(.echo, host: "::1", tls: try certificates.server(certificate))
+        // Nothing listens at the second address.
+        let alone = try await TestClient(
+            "mqtts://localhost:\(server.port)", options: options(), lookUp: addresses(["::1", "127.0.0.2"])
+        ).failure()
+        #expect(alone.code == code)
+        #expect(alone.message.contains("127.0.0.2"), "\(alone.message)")
+        for (first, second) in [("untrusted", nil), (nil, "untrusted")] {
+            let server = try await servers(first, second)
+            let both = try await TestClient(
+                "mqtts://localhost:\(server.port)", options: options(), lookUp: addresses(["::1", "127.0.0.1"])
+            ).failure()
+            #expect(both.code == .tlsFailed, "an invalid certificate is not all that is wrong")
+        }
+    }
+
+    /// Servers with these certificates on ::1 and on 127.0.0.1, with the same port; one without closes every connection.
+    /// The kernel chooses a port that is free for one of them; if the other has it already, another one is chosen.
+    ///
+    /// - Returns: the second one.
+    private func servers(_ first: String?, _ second: String?) async throws -> TestServer {
+        let first = try first.map { try certificates.server($0) }
+        let second = try second.map { try certificates.server($0) }
         while true {
-            let broken = try await TestServer(.close, host: "::1")
+            let one = try await TestServer(first == nil ? .close : .echo, host: "::1", tls: first)
             do {
-                return try await TestServer(.echo, port: broken.port, tls: context)
+                return try await TestServer(second == nil ? .close : .echo, port: one.port, tls: second)
             } catch let error as IOError where error.errnoCode == EADDRINUSE {
-                try await broken.stop()
+                try await one.stop()
             }
         }
     }

@@ -58,7 +58,7 @@ public struct DaemonStatus: Codable, Hashable, Sendable {
     public var sessions: SessionCounts
     /// Statistics of the store, by name: bytes, messages, commits and the like.
     public var store: [String: Int64]
-    /// Set while published messages are refused because they cannot be stored: why the last one was not.
+    /// Set while published messages cannot be stored, and are refused or wait: why.
     @OrNull public var storeFailure: String?
     /// Counters of the network watcher, by name: messages, overruns and the like.
     public var netlink: [String: Int64]

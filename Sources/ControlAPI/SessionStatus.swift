@@ -61,7 +61,7 @@ public struct SessionStatus: Codable, Hashable, Sendable {
     /// Set while the session's file has errors and the session keeps its previous configuration: the first error, and
     /// how many more there are.
     @OrNull public var configurationError: String?
-    /// Set while published messages are refused because they cannot be stored: why the last one was not.
+    /// Set while published messages cannot be stored, and are refused or wait: why.
     @OrNull public var storeFailure: String?
 
     public init(

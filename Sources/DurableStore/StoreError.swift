@@ -16,6 +16,8 @@ public enum StoreError: Error, Hashable, Sendable {
     case corrupt(path: String, cause: String)
     /// The file is intact, but something in it makes no sense: a person has to look at it.
     case damaged(path: String, cause: String)
+    /// The disk has not answered for more than this many seconds. Nothing is lost; the call may still be done.
+    case stalled(seconds: Int)
     /// The disk or the library failed in another way.
     case failed(path: String, cause: String)
     /// The change contradicts what is stored, which is the caller's mistake.
@@ -35,6 +37,7 @@ extension StoreError: CustomStringConvertible {
         case .busy: "store-busy"
         case .corrupt: "store-corrupt"
         case .damaged: "store-damaged"
+        case .stalled: "store-stalled"
         case .failed: "store-failed"
         case .inconsistent: "store-inconsistent"
         case .closed: "store-closed"
@@ -63,6 +66,9 @@ extension StoreError: CustomStringConvertible {
         case .damaged(let path, let cause):
             "in \(path), \(cause): repair it with sqlite3, or stop the daemon and move the file away, which discards "
                 + "its contents"
+        case .stalled(let seconds):
+            "the disk with the state directory has not answered for more than \(seconds) s; what is published waits "
+                + "until it does"
         case .failed(let path, let cause):
             "\(path): \(cause)"
         case .inconsistent(let sentence):

@@ -14,11 +14,14 @@ struct CommitQueueTests {
     private enum Event: Hashable, Sendable {
         case done(Int, CommitQueue.Outcome)
         case failing(StoreError?)
+        case stalled(Bool)
         case leftOut
     }
 
     private struct Bench: Sendable {
         var store: DurableStore
+        /// Its thread is the store's.
+        var disk: any EventLoop
         var queue: CommitQueue
         var events: Arrivals<Event>
         var main: SessionName
@@ -49,21 +52,24 @@ struct CommitQueueTests {
         }
     }
 
-    private static func run(_ body: (Bench) async throws -> Void) async throws {
+    private static func run(patience: TimeAmount = StoreWatch.patience, _ body: (Bench) async throws -> Void) async throws {
         let directory = try TemporaryDirectory()
         defer { directory.remove() }
         let group = MultiThreadedEventLoopGroup(numberOfThreads: 2)
         let loop = group.next()
-        let store = try DurableStore(directory: directory.path, durability: .normal, executor: group.next().executor)
+        let disk = group.next()
+        let store = try DurableStore(directory: directory.path, durability: .normal, executor: disk.executor)
         let events = Arrivals<Event>(eventLoop: loop)
-        let queue = CommitQueue(store: store, eventLoop: loop) { failure in
+        let queue = CommitQueue(store: store, eventLoop: loop, patience: patience) { failure in
             events.assumeIsolated { $0.append(.failing(failure)) }
+        } stallChanged: { stall in
+            events.assumeIsolated { $0.append(.stalled(stall != nil)) }
         } leftOut: { _, _ in
             events.assumeIsolated { $0.append(.leftOut) }
         }
         try await body(
             Bench(
-                store: store, queue: queue, events: events, main: try #require(SessionName("main")),
+                store: store, disk: disk, queue: queue, events: events, main: try #require(SessionName("main")),
                 path: "\(directory.path)/\(DurableStore.fileName)"))
         try await store.close()
         try await group.shutdownGracefully()
@@ -232,6 +238,33 @@ struct CommitQueueTests {
             try await bench.commit([[Self.insert(2)]])
             #expect(try await bench.store.session(bench.main).mqtt.queuedCount == 1)
             #expect(try await bench.store.session(bench.main).mqtt.established)
+        }
+    }
+
+    @Test func `while the disk does not answer, a commit waits and a person does not`() async throws {
+        try await Self.run(patience: .milliseconds(20)) { bench in
+            let standstill = Standstill(of: bench.disk)
+            let stalled = StoreError.stalled(seconds: 0)
+            try await bench.queue.eventLoop.submit {
+                bench.queue.assumeIsolated { queue in
+                    queue.commit([Self.insert(1)], of: bench.main) { outcome in
+                        bench.events.assumeIsolated { $0.append(.done(1, outcome)) }
+                    }
+                }
+            }.get()
+            for _ in 1...2 {
+                await #expect(throws: stalled) {
+                    try await bench.queue.watch.answer { () throws(StoreError) in await bench.store.statistics() }
+                }
+            }
+            #expect(await bench.queue.hindrance == stalled)
+            #expect(await bench.events.all == [.stalled(true)])
+            standstill.end()
+            _ = try await bench.events.first { $0 == .done(1, .committed) ? true : nil }
+            _ = try await bench.events.first { $0 == .stalled(false) ? true : nil }
+            #expect(await bench.queue.hindrance == nil)
+            #expect(await bench.events.all.count == 3)
+            _ = try await bench.queue.watch.answer { () throws(StoreError) in await bench.store.statistics() }
         }
     }
 

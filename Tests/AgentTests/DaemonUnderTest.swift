@@ -57,6 +57,8 @@ struct DaemonUnderTest: Sendable {
     let commits: CommitQueue
     let log: RecordingLog
     let eventLoop: any EventLoop
+    /// Its thread is the store's.
+    let disk: any EventLoop
 
     var registry: SessionRegistry { daemon.registry }
     var socket: String { "\(directory.path)/control.sock" }
@@ -64,6 +66,7 @@ struct DaemonUnderTest: Sendable {
     /// Runs a daemon with the session `main` and the other files in `files` for the duration of `body`.
     static func run(
         _ extra: String = "", autoconnect: Bool = true, files: [String: String] = [:],
+        diskPatience: TimeAmount = StoreWatch.patience,
         prepare: (LoopbackServer) async throws -> Void = { _ in },
         _ body: (DaemonUnderTest) async throws -> Void
     ) async throws {
@@ -76,7 +79,7 @@ struct DaemonUnderTest: Sendable {
         mkdir("\(directory.path)/sessions.d", 0o700)
         try directory.write("sessions.d/main.toml", await session(server, extra, autoconnect: autoconnect))
         for (name, text) in files { try directory.write(name, text) }
-        try await run(in: directory, server, on: group, body)
+        try await run(in: directory, server, on: group, diskPatience: diskPatience, body)
         try await server.stop()
         try await group.shutdownGracefully()
     }
@@ -84,10 +87,12 @@ struct DaemonUnderTest: Sendable {
     /// Runs one life of the daemon.
     static func run(
         in directory: TemporaryDirectory, _ server: LoopbackServer, on group: MultiThreadedEventLoopGroup,
-        bootID: String = "boot", configure: (inout SessionConfiguration) -> Void = { _ in },
+        bootID: String = "boot", diskPatience: TimeAmount = StoreWatch.patience,
+        configure: (inout SessionConfiguration) -> Void = { _ in },
         _ body: (DaemonUnderTest) async throws -> Void
     ) async throws {
-        let daemon = try await start(in: directory, server, on: group, bootID: bootID, configure)
+        let daemon = try await start(
+            in: directory, server, on: group, bootID: bootID, diskPatience: diskPatience, configure)
         let result: Result<Void, any Error>
         do {
             try await body(daemon)
@@ -101,7 +106,7 @@ struct DaemonUnderTest: Sendable {
 
     private static func start(
         in directory: TemporaryDirectory, _ server: LoopbackServer, on group: MultiThreadedEventLoopGroup,
-        bootID: String, _ configure: (inout SessionConfiguration) -> Void
+        bootID: String, diskPatience: TimeAmount, _ configure: (inout SessionConfiguration) -> Void
     ) async throws -> DaemonUnderTest {
         let (loop, disk, log) = (server.eventLoop, group.next(), RecordingLog())
         let store = try DurableStore(
@@ -120,7 +125,7 @@ struct DaemonUnderTest: Sendable {
             network: NetworkView(watcher: watcher), logger: log.logger, eventLoop: loop)
         let control = ControlServer(daemon: daemon)
         try await control.listen(path: options.socketPath)
-        let commits = CommitQueue(store: store, eventLoop: loop) { _ in }
+        let commits = CommitQueue(store: store, eventLoop: loop, patience: diskPatience) { _ in }
         await store.whenReplaced { moved in
             loop.execute { registry.assumeIsolated { $0.storeReplaced(moved) } }
         }
@@ -138,7 +143,7 @@ struct DaemonUnderTest: Sendable {
         try await control.serve()
         return DaemonUnderTest(
             directory: directory, server: server, daemon: daemon, control: control, store: store, commits: commits,
-            log: log, eventLoop: loop)
+            log: log, eventLoop: loop, disk: disk)
     }
 
     private func stop() async {

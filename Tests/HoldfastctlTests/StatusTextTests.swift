@@ -121,7 +121,7 @@ struct StatusTextTests {
         )
         let lines = StatusDetails.lines(for: status, times: TimeText(now: Self.now))
         #expect(
-            lines.contains { $0.contains("Store") && $0.hasSuffix("publishing is refused: no room for holdfast.db") })
+            lines.contains { $0.contains("Store") && $0.hasSuffix("published messages cannot be stored: no room for holdfast.db") })
     }
 
     @Test(arguments: SessionStatus.State.allCases, [nil] + SessionStatus.Phase.allCases.map(Optional.some))

@@ -57,6 +57,8 @@ actor CommitQueue {
     nonisolated var unownedExecutor: UnownedSerialExecutor { eventLoop.executor.asUnownedSerialExecutor() }
 
     private let store: any SessionStore
+    /// Notices when the disk does not answer.
+    nonisolated let watch: StoreWatch
     private var waiting: [Entry] = []
     private var isRunning = false
     /// Sessions whose changes are left out of the batch under way.
@@ -76,17 +78,24 @@ actor CommitQueue {
     /// - Parameters:
     ///   - failureChanged: called on the loop with the first error when transactions begin to fail, and with `nil` when
     ///     messages can be committed again.
+    ///   - patience: how long the disk may take for one transaction.
+    ///   - stallChanged: called on the loop when the disk does not answer, and with `nil` when it does again.
     ///   - leftOut: called on the loop when a change of a session can never be stored, and is left out.
     init(
-        store: any SessionStore, eventLoop: any EventLoop,
+        store: any SessionStore, eventLoop: any EventLoop, patience: TimeAmount = StoreWatch.patience,
         failureChanged: @escaping @Sendable (StoreError?) -> Void,
+        stallChanged: @escaping @Sendable (StoreError?) -> Void = { _ in },
         leftOut: @escaping @Sendable (SessionName, StoreError) -> Void = { _, _ in }
     ) {
         self.store = store
         self.eventLoop = eventLoop
         self.failureChanged = failureChanged
+        watch = StoreWatch(eventLoop: eventLoop, patience: patience, changed: stallChanged)
         self.leftOut = leftOut
     }
+
+    /// Why messages cannot be stored at present, for people.
+    var hindrance: StoreError? { refusal ?? watch.assumeIsolated { $0.stall } }
 
     /// Makes the changes durable and then calls `completion` on the loop. Completions come in the order of the calls;
     /// with no changes, a completion says that everything before is durable.
@@ -181,7 +190,8 @@ actor CommitQueue {
                 // refused proves nothing.
                 if !changes.isEmpty || failure != nil {
                     let start = ContinuousClock.now
-                    try await store.commit(changes)
+                    let store = store
+                    try await watch.wait { () throws(StoreError) in try await store.commit(changes) }
                     let (seconds, attoseconds) = start.duration(to: .now).components
                     durations.add(Double(seconds) + Double(attoseconds) / 1e18)
                 }

@@ -23,6 +23,8 @@ actor Daemon {
     nonisolated let logger: Logger
     private let options: DaemonOptions
     private let store: DurableStore
+    /// What the store last said about itself; `nil` if it never did.
+    private var lastStatistics: StoreStatistics?
     private let since = RFC3339.now
     private var configuration: DaemonConfiguration
     private let notifier = Notifier()
@@ -54,21 +56,22 @@ actor Daemon {
     // MARK: What the control socket asks
 
     func status() async -> DaemonStatus {
-        let statistics = await store.statistics()
+        let statistics = await storeStatistics()
         let statuses = await registry.statuses()
-        var numbers: [String: Int64] = [
-            "schemaVersion": Int64(statistics.schemaVersion), "fileBytes": Int64(statistics.fileBytes),
-            "logBytes": Int64(statistics.logBytes), "commits": Int64(clamping: statistics.commits),
-            "failedCommits": Int64(clamping: statistics.failedCommits), "flushes": Int64(clamping: statistics.flushes),
-            "messages": Int64(statistics.messages),
-            "lastCommitMicroseconds": statistics.lastCommitDuration.nanoseconds / 1000,
-            "longestCommitMicroseconds": statistics.longestCommitDuration.nanoseconds / 1000,
-        ]
-        if let free = statistics.freeBytes { numbers["freeBytes"] = Int64(clamping: free) }
         return DaemonStatus(
             version: Self.version, pid: getpid(), since: since,
-            sessions: DaemonStatus.SessionCounts(states: statuses.map(\.state)), store: numbers,
-            storeFailure: await registry.surroundings?.commits.refusal?.description, netlink: network.counters)
+            sessions: DaemonStatus.SessionCounts(states: statuses.map(\.state)), store: statistics?.numbers ?? [:],
+            storeFailure: await registry.surroundings?.commits.hindrance?.description, netlink: network.counters)
+    }
+
+    /// While the disk does not answer, what the store said before.
+    private func storeStatistics() async -> StoreStatistics? {
+        let store = store
+        guard let watch = await registry.surroundings?.commits.watch else { return await store.statistics() }
+        do throws(StoreError) {
+            lastStatistics = try await watch.answer { () throws(StoreError) in await store.statistics() }
+        } catch {}
+        return lastStatistics
     }
 
     func metrics(_ format: MetricsFormat = .openMetrics) async -> DaemonMetricsMethod.Result {
@@ -189,5 +192,20 @@ extension Logger.Level {
             case .error: .error
             case .critical: .critical
             }
+    }
+}
+
+extension StoreStatistics {
+    /// What `daemon.status` says about the store.
+    fileprivate var numbers: [String: Int64] {
+        var numbers: [String: Int64] = [
+            "schemaVersion": Int64(schemaVersion), "fileBytes": Int64(fileBytes), "logBytes": Int64(logBytes),
+            "commits": Int64(clamping: commits), "failedCommits": Int64(clamping: failedCommits),
+            "flushes": Int64(clamping: flushes), "messages": Int64(messages),
+            "lastCommitMicroseconds": lastCommitDuration.nanoseconds / 1000,
+            "longestCommitMicroseconds": longestCommitDuration.nanoseconds / 1000,
+        ]
+        if let freeBytes { numbers["freeBytes"] = Int64(clamping: freeBytes) }
+        return numbers
     }
 }

@@ -222,6 +222,13 @@ private struct DaemonStart {
             } else {
                 logger.notice("the store can be written again")
             }
+        } stallChanged: { [logger, weak registry] stall in
+            registry?.assumeIsolated { $0.statusMayHaveChanged() }
+            if let stall {
+                logger.warning("\(stall)")
+            } else {
+                logger.notice("the disk answers again")
+            }
         } leftOut: { [logger] session, error in
             logger.error(
                 "\(session): a change of its state cannot be stored and is skipped, so a message may be sent twice after a restart: \(error)"

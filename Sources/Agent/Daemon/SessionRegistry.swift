@@ -278,7 +278,7 @@ actor SessionRegistry {
         case .running(let driver):
             var status = driver.assumeIsolated { $0.status() }
             status.configurationError = rejected[name]?.summary
-            status.storeFailure = driver.surroundings.commits.assumeIsolated { $0.refusal?.description }
+            status.storeFailure = driver.surroundings.commits.assumeIsolated { $0.hindrance?.description }
             return status
         case .broken(let errors, let since):
             return SessionStatus(
@@ -400,10 +400,9 @@ actor SessionRegistry {
     ) async throws(RPCError) -> [UInt8] {
         guard let surroundings else { throw .shuttingDown }
         let name = wanted.session.flatMap { SessionName($0) }
-        await historyQueue?.everythingRecorded()
         // A session that is no longer configured still has a history.
         if let session = wanted.session, name.flatMap({ entries[$0] }) == nil {
-            guard let name, try await !page(surroundings.store, name, limit: 1).entries.isEmpty else {
+            guard let name, try await !page(surroundings, name, limit: 1).entries.isEmpty else {
                 throw .unknownSession(session, among: entries.keys.map(\.description))
             }
         }
@@ -414,7 +413,7 @@ actor SessionRegistry {
         var (left, before) = (wanted.limit, Int64?.none)
         repeat {
             let page = try await page(
-                surroundings.store, name, since: wanted.since, until: wanted.until, before: before,
+                surroundings, name, since: wanted.since, until: wanted.until, before: before,
                 limit: min(left, Self.historyPage))
             if !page.entries.isEmpty { pages.append(await Self.elements(page.entries, configurations)) }
             left -= page.entries.count
@@ -433,13 +432,17 @@ actor SessionRegistry {
     }
 
     private func page(
-        _ store: any SessionStore, _ session: SessionName?, since: RFC3339? = nil, until: RFC3339? = nil,
-        before: Int64? = nil, limit: Int
+        _ surroundings: SessionDriver.Surroundings, _ session: SessionName?, since: RFC3339? = nil,
+        until: RFC3339? = nil, before: Int64? = nil, limit: Int
     ) async throws(RPCError) -> HistoryPage {
+        let (store, queue) = (surroundings.store, historyQueue)
         do throws(StoreError) {
-            return try await store.historyPage(
-                session: session, since: since.map { Timestamp(rawValue: $0.milliseconds) },
-                until: until.map { Timestamp(rawValue: $0.milliseconds) }, before: before, limit: limit)
+            return try await surroundings.commits.watch.answer { () throws(StoreError) in
+                if before == nil { await queue?.everythingRecorded() }
+                return try await store.historyPage(
+                    session: session, since: since.map { Timestamp(rawValue: $0.milliseconds) },
+                    until: until.map { Timestamp(rawValue: $0.milliseconds) }, before: before, limit: limit)
+            }
         } catch {
             throw .internalError("the history cannot be read: \(error)")
         }

@@ -40,10 +40,10 @@ extension SessionDriver {
     ) async throws(RPCError) -> MessageQueueListMethod.Result {
         try checkRunning()
         run(.timePassed)
-        await everythingCommitted()
         // One more than wanted shows whether there are more.
         let found = try await read { store throws(StoreError) in
-            try await store.summaries(
+            await self.everythingCommitted()
+            return try await store.summaries(
                 self.name, .init(wanted.state), after: .init(rawValue: wanted.after ?? 0), limit: wanted.limit + 1)
         }
         var page: [ListedMessage] = []
@@ -58,10 +58,11 @@ extension SessionDriver {
     }
 
     private func read<Value: Sendable>(
-        _ body: (any SessionStore) async throws(StoreError) -> Value
+        _ body: @escaping @Sendable (any SessionStore) async throws(StoreError) -> Value
     ) async throws(RPCError) -> Value {
+        let store = surroundings.store
         do throws(StoreError) {
-            return try await body(surroundings.store)
+            return try await surroundings.commits.watch.answer { () throws(StoreError) in try await body(store) }
         } catch {
             throw .internalError("the outbox of session \(name) cannot be read: \(error)")
         }

@@ -1,0 +1,110 @@
+import DurableStore
+import NIOCore
+
+/// Notices when the disk does not answer. A call to the store takes as long as the disk wants, and cannot be called
+/// back: commits wait for it, but people are told.
+actor StoreWatch {
+    private struct Call {
+        var began: NIODeadline
+        /// Called when the caller must not wait any longer.
+        var givesUp: ((StoreError) -> Void)?
+    }
+
+    /// How long the disk may take for one call.
+    static let patience = TimeAmount.seconds(5)
+
+    nonisolated let eventLoop: any EventLoop
+    nonisolated var unownedExecutor: UnownedSerialExecutor { eventLoop.executor.asUnownedSerialExecutor() }
+
+    private let patience: TimeAmount
+    private let changed: @Sendable (StoreError?) -> Void
+    private var calls: [UInt64: Call] = [:]
+    private var lastCall: UInt64 = 0
+    private var isLooking = false
+    /// Set while the disk does not answer.
+    private(set) var stall: StoreError?
+
+    /// - Parameter changed: called on the loop when the disk does not answer, and with `nil` when it does again.
+    init(
+        eventLoop: any EventLoop, patience: TimeAmount = StoreWatch.patience,
+        changed: @escaping @Sendable (StoreError?) -> Void
+    ) {
+        self.eventLoop = eventLoop
+        self.patience = patience
+        self.changed = changed
+    }
+
+    /// Returns what the store answers to something that a person asked for.
+    ///
+    /// - Throws: also ``StoreError/stalled(seconds:)``, as soon as the disk does not answer. The call goes on then, without
+    ///   its caller.
+    func answer<Value: Sendable>(
+        _ body: @escaping @Sendable () async throws(StoreError) -> Value
+    ) async throws(StoreError) -> Value {
+        if let stall { throw stall }
+        return try await withCheckedContinuation { (continuation: CheckedContinuation<Result<Value, StoreError>, Never>) in
+            let id = begin { continuation.resume(returning: .failure($0)) }
+            Task {
+                var result: Result<Value, StoreError>
+                do throws(StoreError) {
+                    result = .success(try await body())
+                } catch {
+                    result = .failure(error)
+                }
+                if end(id) { continuation.resume(returning: result) }
+            }
+        }.get()
+    }
+
+    /// Calls the store for something that has to wait as long as the disk wants.
+    func wait<Value: Sendable>(
+        for body: @Sendable () async throws(StoreError) -> Value
+    ) async throws(StoreError) -> Value {
+        let id = begin()
+        defer { end(id) }
+        return try await body()
+    }
+
+    private func begin(givesUp: ((StoreError) -> Void)? = nil) -> UInt64 {
+        lastCall += 1
+        calls[lastCall] = Call(began: eventLoop.now, givesUp: givesUp)
+        if stall == nil { look(after: patience) }
+        return lastCall
+    }
+
+    /// - Returns: whether the caller still waits.
+    @discardableResult
+    private func end(_ id: UInt64) -> Bool {
+        guard let call = calls.removeValue(forKey: id) else { return false }
+        if stall != nil, !calls.values.contains(where: isLate) {
+            stall = nil
+            changed(nil)
+            if !calls.isEmpty { look(after: patience) }
+        }
+        return call.givesUp != nil
+    }
+
+    private func isLate(_ call: Call) -> Bool { call.began + patience <= eventLoop.now }
+
+    /// One timer for all calls, which is not moved when a call ends: most calls take less than a millisecond.
+    private func look(after delay: TimeAmount) {
+        guard !isLooking else { return }
+        isLooking = true
+        eventLoop.scheduleTask(in: delay) { self.assumeIsolated { $0.look() } }
+    }
+
+    private func look() {
+        isLooking = false
+        guard let oldest = calls.values.map(\.began).min() else { return }
+        let now = eventLoop.now
+        guard oldest + patience <= now else { return look(after: oldest + patience - now) }
+        let stall = StoreError.stalled(seconds: Int(patience.nanoseconds / 1_000_000_000))
+        self.stall = stall
+        changed(stall)
+        for id in calls.keys {
+            let givesUp = calls[id]?.givesUp
+            calls[id]?.givesUp = nil
+            givesUp?(stall)
+        }
+    }
+}

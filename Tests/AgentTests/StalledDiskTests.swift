@@ -1,0 +1,37 @@
+import ControlAPI
+import NIOCore
+import Support
+import Testing
+
+@testable import Agent
+
+struct StalledDiskTests {
+    private static let main = #"{"session":"main"}"#
+
+    @Test func `while the disk does not answer, every question is answered, and a message waits`() async throws {
+        try await DaemonUnderTest.run(diskPatience: .milliseconds(20)) { daemon in
+            _ = try await daemon.watcher()
+            let peer = try await daemon.peer()
+            let before = try await peer.call("daemon.status")
+            let standstill = Standstill(of: daemon.disk)
+            let publisher = try await daemon.peer()
+            async let published = publisher.call(
+                "message.publish", #"{"session":"main","topic":"t","payload":"kept"}"#)
+            for method in ["session.history", "message.queue.list"] {
+                await #expect(throws: ControlPeer.CallFailure(code: "internal-error"), "\(method)") {
+                    try await peer.call(method, Self.main)
+                }
+            }
+            let status = try await peer.call("daemon.status")
+            #expect(status["store"]?["schemaVersion"] == before["store"]?["schemaVersion"])
+            #expect(status["storeFailure"]?.text?.hasPrefix("the disk with the state directory has not answered") == true)
+            let session = try await peer.call("session.status", Self.main)
+            #expect(session["storeFailure"] == status["storeFailure"])
+            let metrics = try await peer.call("daemon.metrics")
+            #expect(metrics["text"]?.text?.contains("holdfast_store_commits_total") == true)
+            standstill.end()
+            #expect(try await published["id"] != nil)
+            while try await peer.call("daemon.status")["storeFailure"] != .null {}
+        }
+    }
+}

@@ -121,7 +121,8 @@ let package = Package(
         tests("ControlAPITests", ["Vocabulary", "ControlAPI"]),
         tests("SessionTests", ["Vocabulary", "Session", "SessionCore", "MQTT", "ControlAPI", "Support", nioCore]),
         tests(
-            "ConfigurationTests", ["Configuration", "Support", "Vocabulary", "SessionCore", "ControlAPI", "Session"]),
+            "ConfigurationTests",
+            ["Configuration", "Support", "Vocabulary", "SessionCore", "MQTT", "ControlAPI", "Session"]),
         tests("NetworkPathTests", ["Vocabulary", "NetworkPath", "SessionCore", nioCore, nioPosix]),
         tests("SystemdTests", ["Systemd", "Support", "SupportLogind", nioCore, nioPosix]),
         tests(

@@ -2,6 +2,7 @@
 // a SessionConfiguration. The initial values of the properties are the defaults of the manual. How the files are read
 // is a table, one row per key, in ConfigurationKeys.swift.
 
+package import MQTT
 package import Session
 package import SessionCore
 
@@ -85,6 +86,7 @@ package struct SessionConfiguration: Hashable, Sendable {
     package var proxy = ProxyConfiguration()
     package var outbox = OutboxConfiguration()
     package var inbox = InboxConfiguration()
+    package var topics = TopicConfiguration()
 
     package init() {}
 }
@@ -163,6 +165,27 @@ package struct InboxConfiguration: Hashable, Sendable {
     /// `nil`: messages never become too old.
     package var maxAge: Duration?
     package var whenFull = InboxOverflow.dropOldest
+}
+
+/// The topics that programs may use; root and the daemon's own user may use all.
+package struct TopicConfiguration: Hashable, Sendable {
+    /// Gives users the topics that match a filter.
+    package struct Grant: Hashable, Sendable {
+        package var who: Principal
+        package var filter: TopicFilter
+
+        package init(_ filter: TopicFilter, to who: Principal) {
+            self.who = who
+            self.filter = filter
+        }
+    }
+
+    /// Empty: every program may publish to every topic. Otherwise only to those that are given to its user here.
+    package var publish: [Grant] = []
+    /// The same for subscriptions.
+    package var subscribe: [Grant] = []
+
+    package var isEmpty: Bool { publish.isEmpty && subscribe.isEmpty }
 }
 
 package enum InboxOverflow: String, CaseIterable, Sendable {

@@ -1,4 +1,5 @@
 import ControlAPI
+import MQTT
 import Session
 
 /// What the value of a key must be, how it is read, and how a file would write it.
@@ -305,6 +306,20 @@ extension Principal {
             }
             self = .uid(number)
         default: return nil
+        }
+    }
+}
+
+extension ConfigurationForm<TopicConfiguration.Grant> {
+    static var grant: Self {
+        text(
+            "\"user:NAME FILTER\", or the same with \"uid:N\", \"group:NAME\" or \"anyone\": who may use which topics",
+            write: { TOML.text("\($0.who.text) \($0.filter)") }
+        ) { text in
+            guard let space = text.firstIndex(of: " "), let who = Principal(String(text[..<space])),
+                let filter = try? TopicFilter(String(text[text.index(after: space)...])), !filter.isShared
+            else { return nil }
+            return .init(filter, to: who)
         }
     }
 }

@@ -91,6 +91,9 @@ extension SessionConfiguration {
         .init("inbox.max-bytes", \.inbox.maxBytes, .size("1KiB", to: "1024TiB")),
         .init("inbox.max-age", \.inbox.maxAge, .durationOrNever("1s", to: "3650d")),
         .init("inbox.when-full", \.inbox.whenFull, .choice),
+
+        .init("topics.publish", \.topics.publish, .list(.grant, of: "grants")),
+        .init("topics.subscribe", \.topics.subscribe, .list(.grant, of: "grants")),
     ]
 }
 

@@ -13,7 +13,7 @@ package enum ConfigurationReferences {
         if case .success = loaded.daemon, let file = try? ConfigurationFile(path: path),
             let content = try? ConfigurationParser.parse(file.text, file: path)
         {
-            errors += access(content).map { (nil, $0) }
+            errors += accounts(["observe", "message", "control"], of: "access", content).map { (nil, $0) }
         }
         let listing = SessionSource.list(
             "\(directory)/sessions.d", ConfigurationLoader.sessionFiles(in: directory).names)
@@ -22,16 +22,22 @@ package enum ConfigurationReferences {
                 continue
             }
             errors += files(session, content).map { (source.name, $0) }
+            errors += accounts(["publish", "subscribe"], of: "topics", content).map { (source.name, $0) }
         }
         return errors
     }
 
-    private static func access(_ content: ConfigurationValue) -> [ConfigurationError] {
-        ["observe", "message", "control"].flatMap { role -> [ConfigurationValue] in
-            guard case .list(let elements)? = content["access", role]?.content else { return [] }
+    /// - Parameter keys: lists whose elements begin with a principal.
+    private static func accounts(
+        _ keys: [String], of table: String, _ content: ConfigurationValue
+    ) -> [ConfigurationError] {
+        keys.flatMap { key -> [ConfigurationValue] in
+            guard case .list(let elements)? = content[table, key]?.content else { return [] }
             return elements
         }.compactMap { element in
-            guard case .text(let text) = element.content, let colon = text.firstIndex(of: ":") else { return nil }
+            guard case .text(let given) = element.content else { return nil }
+            let text = given.prefix { $0 != " " }
+            guard let colon = text.firstIndex(of: ":") else { return nil }
             let name = String(text[text.index(after: colon)...])
             let isThere =
                 switch text[..<colon] {

@@ -292,6 +292,15 @@ extension RPCError {
                 + " may; [access] in holdfast.toml says so")
     }
 
+    /// The session's `[topics]` gives the caller other topics.
+    ///
+    /// - Parameter use: "publish to" or "subscribe to".
+    public static func topicNotPermitted(_ topic: String, of session: String, _ use: String) -> RPCError {
+        RPCError(
+            .notPermitted, "you may not \(use) \(quoted(topic)) in session \(session)",
+            hint: "[topics] in the session's file says who may; holdfastctl config show \(session) shows it")
+    }
+
     /// No role is enough: only root and the daemon's own user may do this.
     ///
     /// - Parameter what: for example "try a configuration that is not written".

@@ -1,6 +1,7 @@
 import Configuration
 import ControlAPI
 import Glibc
+import MQTT
 import Testing
 
 @testable import Agent
@@ -53,6 +54,39 @@ struct AccessPolicyTests {
         let peer = principal == .uid(1000) ? Self.peer() : Self.peer(uid: uid, groups: [1000, gid])
         #expect(Self.roles(peer) { $0.observe = [principal] } == [.observe])
         #expect(Self.roles(peer) { $0.message = [principal] } == [.message])
+    }
+
+    private static func rights(_ peer: Peer, publish: [String], subscribe: [String] = []) throws -> TopicRights {
+        var topics = SessionConfiguration().topics
+        topics.publish = try publish.map { .init(try TopicFilter($0), to: .uid(1000)) }
+        topics.subscribe = try subscribe.map { .init(try TopicFilter($0), to: .uid(1000)) }
+        return AccessPolicy(configuration: AccessConfiguration(), ownUID: 900).rights(of: peer, by: topics)
+    }
+
+    @Test(arguments: [
+        ("plant/a", true), ("plant/a/b", false), ("plant", false), ("other", false), ("~/chat", true),
+        ("~/other", false), ("~", false), ("", false), ("$share/g/plant/a", false),
+    ])
+    func `a user publishes where an entry says so`(_ topic: String, _ isPermitted: Bool) throws {
+        let entries = ["plant/+", "~/chat", "+/chat"]
+        #expect(try Self.rights(Self.peer(), publish: entries).permit(.publish, topic) == isPermitted)
+        #expect(try !Self.rights(Self.peer(uid: 1001), publish: entries).permit(.publish, topic), "not named")
+        for master in [0, 900] as [UInt32] {
+            #expect(try Self.rights(Self.peer(uid: master), publish: entries).permit(.publish, topic))
+        }
+        #expect(try Self.rights(Self.peer(), publish: []).permit(.publish, topic), "no entries: not narrowed")
+        let isOrdinary = !topic.isEmpty && !topic.hasPrefix("$")
+        #expect(try Self.rights(Self.peer(), publish: ["#"]).permit(.publish, topic) == isOrdinary)
+    }
+
+    @Test(arguments: [
+        ("plant/#", true), ("plant/+/a", true), ("plant", true), ("#", false), ("+/a", false), ("~/#", false),
+        ("$share/g/plant/a", true), ("$share/g/~/a", false), ("plant/#/a", true),
+    ])
+    func `a user subscribes to what one entry covers`(_ filter: String, _ isPermitted: Bool) throws {
+        let rights = try Self.rights(Self.peer(), publish: ["nothing"], subscribe: ["plant/#", "+"])
+        #expect(rights.permit(.subscribe, filter) == isPermitted)
+        #expect(!rights.permit(.publish, "plant/a"), "the two lists are apart")
     }
 
     @Test func `a user with control has every role`() {

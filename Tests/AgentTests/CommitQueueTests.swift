@@ -52,7 +52,9 @@ struct CommitQueueTests {
         }
     }
 
-    private static func run(patience: TimeAmount = StoreWatch.patience, _ body: (Bench) async throws -> Void) async throws {
+    private static func run(
+        patience: TimeAmount = StoreWatch.patience, _ body: (Bench) async throws -> Void
+    ) async throws {
         let directory = try TemporaryDirectory()
         defer { directory.remove() }
         let group = MultiThreadedEventLoopGroup(numberOfThreads: 2)

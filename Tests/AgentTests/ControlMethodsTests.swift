@@ -266,6 +266,39 @@ struct ControlMethodsTests {
         }
     }
 
+    @Test func `a peer uses only the topics that its user is given`() async throws {
+        let topics = "[topics]\npublish = [\"uid:4242 plant/+\"]\nsubscribe = [\"uid:4242 plant/#\"]"
+        try await DaemonUnderTest.run(topics) { daemon in
+            _ = try await daemon.watcher()
+            let peer = try await peer([.observe, .message], of: daemon)
+            let calls = [
+                ("message.publish", #""topic":"TOPIC","payload":"x""#, "plant/a", "other"),
+                ("message.publish", #""topic":"TOPIC","payload":"x","key":"k""#, "plant/b", "plant/a/b"),
+                ("publication.put", #""topic":"TOPIC","payload":"x""#, "plant/c", "other"),
+                ("publication.remove", #""topic":"TOPIC""#, "plant/c", "other"),
+                ("message.subscribe", #""filter":"TOPIC""#, "plant/+/a", "#"),
+                ("message.subscribe", #""filter":"TOPIC","consumer":"c""#, "plant/#", "other"),
+            ]
+            for (method, members, own, foreign) in calls {
+                func parameters(_ topic: String) -> String {
+                    #"{"session":"main",\#(members.replacing("TOPIC", with: topic))}"#
+                }
+                try await peer.call(method, parameters(own))
+                await #expect(throws: ControlPeer.CallFailure(code: "not-permitted"), "\(method)") {
+                    try await peer.call(method, parameters(foreign))
+                }
+            }
+            let denials = daemon.log.lines.filter { $0.message.hasPrefix("denied") }
+            #expect(denials.count == min(calls.count, JournalPacer.burst))
+            #expect(
+                denials.first?.message.hasSuffix("[topics] of session main does not let it publish to \"other\"")
+                    == true,
+                "\(denials)")
+            // Root is not narrowed.
+            try await daemon.peer().call("message.publish", #"{"session":"main","topic":"other","payload":"x"}"#)
+        }
+    }
+
     @Test func `a peer that may only observe can check TCP, and nothing with the credential`() async throws {
         try await DaemonUnderTest.run(autoconnect: false) { daemon in
             let peer = try await peer([.observe], of: daemon)

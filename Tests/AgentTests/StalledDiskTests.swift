@@ -24,7 +24,8 @@ struct StalledDiskTests {
             }
             let status = try await peer.call("daemon.status")
             #expect(status["store"]?["schemaVersion"] == before["store"]?["schemaVersion"])
-            #expect(status["storeFailure"]?.text?.hasPrefix("the disk with the state directory has not answered") == true)
+            let failure = try #require(status["storeFailure"]?.text)
+            #expect(failure.hasPrefix("the disk with the state directory has not answered"))
             let session = try await peer.call("session.status", Self.main)
             #expect(session["storeFailure"] == status["storeFailure"])
             let metrics = try await peer.call("daemon.metrics")

@@ -158,6 +158,14 @@ private let duration = #"a duration such as "250ms", "15s" or "20min""#
         }
     }
 
+    @Test(arguments: ["user:joe", "user:joe ", "joe a", "user:joe a/#/b", "user:joe $share/g/a", "anyone"])
+    func `gives no topics to a user`(grant: String) {
+        #expect(throws: ConfigurationErrors.self) {
+            let text = "endpoints = [\"mqtts://a\"]\nuser = \"u\"\ntopics.publish = [\"\(grant)\"]"
+            _ = try SessionConfiguration(ConfigurationFile(path: "main.toml", text: text))
+        }
+    }
+
     @Test(arguments: [
         "metrics.listen = \"0.0.0.0:9464\"", "metrics.listen = \"localhost:9464\"", "metrics.listen = \"127.0.0.1\"",
         "metrics.textfile = \"/m\"", "metrics.textfile = \"m.prom\"",

@@ -45,4 +45,17 @@ struct ConfigurationReferencesTests {
                     "[access]\nobserve = [\"user:root\", \"user:no-such-user\"]\ncontrol = [\"group:no-such\", \"uid:7\"]\n"
             ]) == ["- 2:25 there is no user \"no-such-user\"", "- 3:12 there is no group \"no-such\""])
     }
+
+    @Test func `users and groups of [topics] are looked up, too`() throws {
+        #expect(
+            try errors([
+                "sessions.d/main.toml": """
+                endpoints = ["mqtts://broker.example"]
+                user = "u"
+                [topics]
+                publish = ["user:root a b", "user:no-such-user a"]
+                subscribe = ["group:no-such #", "anyone #"]
+                """
+            ]) == ["main 4:29 there is no user \"no-such-user\"", "main 5:14 there is no group \"no-such\""])
+    }
 }

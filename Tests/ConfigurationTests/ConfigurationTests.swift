@@ -1,3 +1,4 @@
+import MQTT
 import SessionCore
 import Support
 import Testing
@@ -176,6 +177,9 @@ private func leaves(of value: ConfigurationValue) -> Set<String> {
             max-bytes = "4KiB"
             max-age = "1min"
             when-full = "withhold"
+            [topics]
+            publish = ["user:joe plant/+", "group:ops with space/#"]
+            subscribe = ["anyone ~/chat"]
             """)
         var expected = SessionConfiguration()
         expected.endpoints = [try Endpoint("mqtts://broker.example")]
@@ -220,6 +224,11 @@ private func leaves(of value: ConfigurationValue) -> Set<String> {
             maxMessages: 1, maxBytes: 2 << 30, maxAge: .seconds(7 * 86_400), whenFull: .dropOldest)
         expected.inbox = InboxConfiguration(
             maxMessages: 2, maxBytes: 4096, maxAge: .seconds(60), whenFull: .withhold)
+        expected.topics.publish = [
+            .init(try TopicFilter("plant/+"), to: .user("joe")),
+            .init(try TopicFilter("with space/#"), to: .group("ops")),
+        ]
+        expected.topics.subscribe = [.init(try TopicFilter("~/chat"), to: .anyone)]
         #expect(configuration == expected)
         // Not together with the others.
         #expect(try session("mqtt.version = \"auto\"").mqtt.version == .automatic)

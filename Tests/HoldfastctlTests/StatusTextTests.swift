@@ -120,8 +120,8 @@ struct StatusTextTests {
                 == "main is disconnecting; it sends what is in flight first; messages that are published cannot be stored."
         )
         let lines = StatusDetails.lines(for: status, times: TimeText(now: Self.now))
-        #expect(
-            lines.contains { $0.contains("Store") && $0.hasSuffix("published messages cannot be stored: no room for holdfast.db") })
+        let end = "published messages cannot be stored: no room for holdfast.db"
+        #expect(lines.contains { $0.contains("Store") && $0.hasSuffix(end) })
     }
 
     @Test(arguments: SessionStatus.State.allCases, [nil] + SessionStatus.Phase.allCases.map(Optional.some))

@@ -73,6 +73,22 @@ struct PacketTopicTests {
         #expect(try !TopicFilter(filter).matches(topic: topic))
     }
 
+    @Test(arguments: [
+        ("a", "a"), ("a/+", "a/b"), ("a/+", "a/+"), ("a/#", "a/#"), ("a/#", "a"), ("a/#", "a/+/c"), ("#", "+/a/#"),
+        ("+/#", "a/#"), ("+/+", "/a"), ("$SYS/#", "$SYS/+"), ("a/+", "$share/g/a/b"), ("#", "#"),
+    ])
+    func `a filter covers these filters`(_ filter: String, _ other: String) throws {
+        #expect(try TopicFilter(filter).covers(TopicFilter(other)))
+    }
+
+    @Test(arguments: [
+        ("a", "b"), ("a/b", "a/+"), ("a/+", "a/#"), ("a/+", "a/b/c"), ("a/+", "a"), ("+", "#"), ("+/#", "#"),
+        ("a/#", "#"), ("a/#", "+/b"), ("#", "$SYS/a"), ("#", "$SYS/#"), ("a/b/#", "a"),
+    ])
+    func `a filter does not cover these filters`(_ filter: String, _ other: String) throws {
+        #expect(try !TopicFilter(filter).covers(TopicFilter(other)))
+    }
+
     @Test func `a filter knows whether it is shared, and whether it has wildcards`() throws {
         let shared = try TopicFilter("$share/group/a/#")
         #expect(shared.isShared && shared.hasWildcard)

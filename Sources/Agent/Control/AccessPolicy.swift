@@ -59,9 +59,9 @@ struct AccessPolicy: Hashable, Sendable {
     func roles(of peer: Peer) -> Set<Role> {
         if isMaster(peer) { return Set(Role.allCases) }
         var roles: Set<Role> = []
-        if permits(configuration.observe, peer) { roles.insert(.observe) }
-        if permits(configuration.message, peer) { roles.insert(.message) }
-        if permits(configuration.control, peer) { roles.formUnion(Role.allCases) }
+        if includes(configuration.observe, peer) { roles.insert(.observe) }
+        if includes(configuration.message, peer) { roles.insert(.message) }
+        if includes(configuration.control, peer) { roles.formUnion(Role.allCases) }
         return roles
     }
 
@@ -87,7 +87,8 @@ struct AccessPolicy: Hashable, Sendable {
         return texts
     }
 
-    private func permits(_ principals: [Principal], _ peer: Peer) -> Bool {
+    /// Whether the peer is one of these users.
+    func includes(_ principals: [Principal], _ peer: Peer) -> Bool {
         principals.contains { principal in
             switch principal {
             case .anyone: true

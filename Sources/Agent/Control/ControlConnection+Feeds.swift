@@ -54,6 +54,7 @@ extension ControlConnection {
     ) async throws(RPCError) -> CallReply {
         let durable = try parameters.consumer.map { text throws(RPCError) in try consumerName(text) }
         let driver = try await registry.driver(parameters.session)
+        try demand(parameters.filter, to: .subscribe, for: MessageSubscribeMethod.name, in: driver)
         let filter = try filter(parameters.filter, of: driver)
         let id = await registry.nextSubscription()
         try reserveFeed(.subscription)

@@ -9,6 +9,7 @@ extension ControlConnection {
         do throws(RPCError) {
             let parameters = try take(MessagePublishMethod.self, waiting.request.parameters, waiting.message)
             guard let driver = try driverNow(parameters.session) else { return false }
+            try demand(parameters.topic, to: .publish, for: MessagePublishMethod.name, in: driver)
             publish(parameters, on: driver, for: call)
         } catch {
             fail(call, error)
@@ -29,7 +30,9 @@ extension ControlConnection {
     func publishWhenPossible(_ call: RunningCall, _ waiting: WaitingCall) async {
         do throws(RPCError) {
             let parameters = try take(MessagePublishMethod.self, waiting.request.parameters, waiting.message)
-            publish(parameters, on: try await registry.driver(parameters.session), for: call)
+            let driver = try await registry.driver(parameters.session)
+            try demand(parameters.topic, to: .publish, for: MessagePublishMethod.name, in: driver)
+            publish(parameters, on: driver, for: call)
         } catch {
             fail(call, error)
         }

@@ -1,3 +1,4 @@
+import Configuration
 import ControlAPI
 import Logging
 import NIOCore
@@ -53,6 +54,8 @@ actor ControlConnection {
     var output = ControlOutput()
     /// The session of the last publish in this turn, during which nothing else happens.
     var route: (session: String, driver: SessionDriver)?
+    /// What `[topics]` of a session gives the peer, and the `[topics]` that it follows from.
+    var topicRights: [SessionName: (topics: TopicConfiguration, rights: TopicRights)] = [:]
 
     private struct Reads {
         /// Reads that wait for their turn.

@@ -1,4 +1,6 @@
+import Configuration
 import ControlAPI
+import SessionCore
 
 // What each method does: check the role, decode the parameters, ask the session, answer.
 
@@ -60,9 +62,30 @@ extension ControlConnection {
 
     private func demand(_ role: Role, for method: String) throws(RPCError) {
         guard !roles.contains(role) else { return }
-        daemon.assumeIsolated { $0.calls.denied(method) }
-        daemon.denials.assumeIsolated { [peer, client] in $0.denied(method, to: peer, client, needs: role) }
+        deny(method, because: "it needs the role \(role.rawValue)")
         throw .notPermitted(method, role: role, others: daemon.access.others(with: role))
+    }
+
+    private func deny(_ method: String, because cause: String) {
+        daemon.assumeIsolated { $0.calls.denied(method) }
+        daemon.denials.assumeIsolated { [peer, client] in $0.denied(method, to: peer, client, because: cause) }
+    }
+
+    /// Checks that the peer may use the topic or filter.
+    func demand(_ topic: String, to use: TopicRights.Use, for method: String, in driver: SessionDriver) throws(RPCError)
+    {
+        guard !driver.configuration.topics.isEmpty, !rights(in: driver).permit(use, topic) else { return }
+        deny(method, because: "[topics] of session \(driver.name) does not let it \(use.rawValue) \(quoted(topic))")
+        throw .topicNotPermitted(topic, of: driver.name.description, use.rawValue)
+    }
+
+    /// Accounts are looked up once for each connection, as they are for the roles.
+    private func rights(in driver: SessionDriver) -> TopicRights {
+        let topics = driver.configuration.topics
+        if let known = topicRights[driver.name], known.topics == topics { return known.rights }
+        let rights = peer.map { daemon.access.rights(of: $0, by: topics) } ?? TopicRights(publish: [], subscribe: [])
+        topicRights[driver.name] = (topics, rights)
+        return rights
     }
 
     private func check(_ wanted: CheckRunMethod.Parameters) async throws(RPCError) -> CheckRunMethod.Result {
@@ -236,10 +259,12 @@ extension ControlConnection {
         case PublicationPutMethod.name:
             let parameters = try take(PublicationPutMethod.self, parameters)
             let driver = try await registry.driver(parameters.session)
+            try demand(parameters.topic, to: .publish, for: method, in: driver)
             return OutgoingLine.answer(id, result: try await driver.putPublication(parameters))
         case PublicationRemoveMethod.name:
             let parameters = try take(PublicationRemoveMethod.self, parameters)
             let driver = try await registry.driver(parameters.session)
+            try demand(parameters.topic, to: .publish, for: method, in: driver)
             return OutgoingLine.answer(id, result: try await driver.removePublication(parameters))
         default:
             throw .unknownMethod(method)

@@ -18,14 +18,16 @@ actor DenialLog {
         self.eventLoop = eventLoop
     }
 
-    /// - Parameter client: what the peer calls itself; anyone may call themselves anything.
-    func denied(_ method: String, to peer: Peer?, _ client: String?, needs role: Role) {
+    /// - Parameters:
+    ///   - client: what the peer calls itself; anyone may call themselves anything.
+    ///   - cause: the end of the sentence, for example "it needs the role control".
+    func denied(_ method: String, to peer: Peer?, _ client: String?, because cause: String) {
         let (uid, pid, now) = (peer?.uid ?? .max, peer?.pid ?? 0, BootClock.now())
         if pacers[uid] == nil { pacers = pacers.filter { !$0.value.isIdle(at: now) } }
         switch pacers[uid, default: JournalPacer()].take(at: now) {
         case .write:
             let name = client.map { " (\(quoted($0)))" } ?? ""
-            write("denied \(method) to uid \(uid), pid \(pid)\(name): it needs the role \(role.rawValue)", uid)
+            write("denied \(method) to uid \(uid), pid \(pid)\(name): \(cause)", uid)
         case .count(let until):
             _ = eventLoop.scheduleTask(in: .nanoseconds(max(0, now.duration(to: until).nanoseconds))) { [weak self] in
                 self?.assumeIsolated { $0.summarize(uid) }

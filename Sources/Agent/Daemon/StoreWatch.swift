@@ -42,10 +42,11 @@ actor StoreWatch {
         _ body: @escaping @Sendable () async throws(StoreError) -> Value
     ) async throws(StoreError) -> Value {
         if let stall { throw stall }
-        return try await withCheckedContinuation { (continuation: CheckedContinuation<Result<Value, StoreError>, Never>) in
+        typealias Answer = Result<Value, StoreError>
+        return try await withCheckedContinuation { (continuation: CheckedContinuation<Answer, Never>) in
             let id = begin { continuation.resume(returning: .failure($0)) }
             Task {
-                var result: Result<Value, StoreError>
+                let result: Answer
                 do throws(StoreError) {
                     result = .success(try await body())
                 } catch {

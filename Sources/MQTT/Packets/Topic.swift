@@ -119,21 +119,28 @@ public struct TopicFilter: Sendable {
 
     /// Whether a message to this topic belongs to the filter (4.7). A shared filter is compared without its `$share/NAME/`.
     /// A filter that starts with a wildcard does not match a topic that starts with `$` [MQTT-4.7.2-1].
-    public func matches(topic: String) -> Bool {
-        var filter = levels
-        var topic = topic.utf8[...]
-        guard let firstOfTopic = topic.first, let firstOfFilter = filter.first else { return false }
-        if firstOfTopic == Character8.dollar, Character8.isWildcard(firstOfFilter) { return false }
+    public func matches(topic: String) -> Bool { Self.covers(levels, topic.utf8[...]) }
+
+    /// Whether every topic that matches `other` matches this filter, too. Shared filters are compared without their
+    /// `$share/NAME/`.
+    public func covers(_ other: TopicFilter) -> Bool { Self.covers(levels, other.levels) }
+
+    /// - Parameter wanted: a filter, or a topic, which has no wildcards.
+    private static func covers(_ filter: Substring.UTF8View, _ wanted: Substring.UTF8View) -> Bool {
+        var (filter, wanted) = (filter, wanted)
+        guard let first = wanted.first, let firstOfFilter = filter.first else { return false }
+        if first == Character8.dollar, Character8.isWildcard(firstOfFilter) { return false }
         while true {
-            let wanted = filter.prefix { $0 != Character8.slash }
-            if wanted.first == Character8.number { return true }
-            let level = topic.prefix { $0 != Character8.slash }
-            guard wanted.first == Character8.plus || wanted.elementsEqual(level) else { return false }
-            let filterEnds = wanted.endIndex == filter.endIndex
-            let topicEnds = level.endIndex == topic.endIndex
-            filter = filter[wanted.endIndex...].dropFirst()
-            topic = topic[level.endIndex...].dropFirst()
-            if topicEnds {
+            let own = filter.prefix { $0 != Character8.slash }
+            if own.first == Character8.number { return true }
+            let level = wanted.prefix { $0 != Character8.slash }
+            if level.first == Character8.number { return false }
+            guard own.first == Character8.plus || own.elementsEqual(level) else { return false }
+            let filterEnds = own.endIndex == filter.endIndex
+            let wantedEnds = level.endIndex == wanted.endIndex
+            filter = filter[own.endIndex...].dropFirst()
+            wanted = wanted[level.endIndex...].dropFirst()
+            if wantedEnds {
                 // "a/#" also matches "a", the parent of all those levels (4.7.1.2).
                 return filterEnds || (filter.count == 1 && filter.first == Character8.number)
             }

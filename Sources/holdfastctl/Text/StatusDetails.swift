@@ -17,7 +17,9 @@ enum StatusDetails {
             if let hint = reason.hint { rows.append(("Hint", hint)) }
         }
         if let error = status.configurationError { rows.append(("File", "not read: \(error)")) }
-        if let failure = status.storeFailure { rows.append(("Store", "published messages cannot be stored: \(failure)")) }
+        if let failure = status.storeFailure {
+            rows.append(("Store", "published messages cannot be stored: \(failure)"))
+        }
         if let retryIn = status.retryIn {
             rows.append(("Retry", "\(times.later(retryIn)), attempt \(status.attempt)"))
         }

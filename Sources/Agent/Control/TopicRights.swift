@@ -1,0 +1,48 @@
+import Configuration
+import MQTT
+import Session
+
+/// The topics that one user's programs may use in a session, as `[topics]` in the session's file says.
+struct TopicRights {
+    enum Use: String {
+        case publish = "publish to"
+        case subscribe = "subscribe to"
+    }
+
+    /// `nil`: all topics.
+    private let publish: [TopicFilter]?
+    private let subscribe: [TopicFilter]?
+
+    static let all = TopicRights(publish: nil, subscribe: nil)
+
+    init(publish: [TopicFilter]?, subscribe: [TopicFilter]?) {
+        self.publish = publish
+        self.subscribe = subscribe
+    }
+
+    /// Compares topics as the program writes them, since what a relative one stands for changes with the room.
+    func permit(_ use: Use, _ text: String) -> Bool {
+        guard let filters = use == .publish ? publish : subscribe else { return true }
+        let isRelative = Room.isRelative(text)
+        let comparable = filters.filter { isRelative == Room.isRelative($0.string) || $0.string == "#" }
+        switch use {
+        case .publish:
+            return comparable.contains { $0.matches(topic: text) }
+        case .subscribe:
+            // What is no filter at all is refused later, with the reason.
+            guard let wanted = try? TopicFilter(text) else { return true }
+            return comparable.contains { $0.covers(wanted) }
+        }
+    }
+}
+
+extension AccessPolicy {
+    func rights(of peer: Peer, by topics: TopicConfiguration) -> TopicRights {
+        if isMaster(peer) { return .all }
+        func filters(_ grants: [TopicConfiguration.Grant]) -> [TopicFilter]? {
+            if grants.isEmpty { return nil }
+            return grants.filter { includes([$0.who], peer) }.map(\.filter)
+        }
+        return TopicRights(publish: filters(topics.publish), subscribe: filters(topics.subscribe))
+    }
+}

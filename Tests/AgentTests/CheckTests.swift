@@ -84,7 +84,7 @@ struct EndpointCheckTests {
         #expect(hungUp?.hint?.contains("mqtts://") == true)
         let plain = try checked(
             "mqtts://b.example:1883", .closed(.failed(TransportFailure(.reset, "the connection broke"))))
-        #expect(plain?.hint?.contains("mqtt:// and ws:// are without") == true)
+        #expect(plain?.hint?.contains("mqtt:// and ws:// are the schemes without it") == true)
         let old = try checked("mqtts://b.example", .closed(.failed(TransportFailure(.certificateExpired, "expired"))))
         #expect(old?.hint?.contains("clock") == true)
     }

@@ -66,7 +66,7 @@ struct DaemonUnderTest: Sendable {
     /// Runs a daemon with the session `main` and the other files in `files` for the duration of `body`.
     static func run(
         _ extra: String = "", autoconnect: Bool = true, files: [String: String] = [:],
-        diskPatience: TimeAmount = StoreWatch.patience,
+        diskPatience: TimeAmount = .hours(1),
         prepare: (LoopbackServer) async throws -> Void = { _ in },
         _ body: (DaemonUnderTest) async throws -> Void
     ) async throws {
@@ -87,7 +87,7 @@ struct DaemonUnderTest: Sendable {
     /// Runs one life of the daemon.
     static func run(
         in directory: TemporaryDirectory, _ server: LoopbackServer, on group: MultiThreadedEventLoopGroup,
-        bootID: String = "boot", diskPatience: TimeAmount = StoreWatch.patience,
+        bootID: String = "boot", diskPatience: TimeAmount = .hours(1),
         configure: (inout SessionConfiguration) -> Void = { _ in },
         _ body: (DaemonUnderTest) async throws -> Void
     ) async throws {
@@ -157,15 +157,21 @@ struct DaemonUnderTest: Sendable {
     static func session(
         _ server: LoopbackServer, _ extra: String = "", autoconnect: Bool = true, user: String = "edge-42"
     ) async -> String {
-        """
-        endpoints = ["mqtt://127.0.0.1:\(await server.port)"]
-        user = "\(user)"
-        autoconnect = \(autoconnect)
-        \(extra)
-        [reconnect]
-        delays = ["10ms"]
-        spread = "0s"
-        """
+        // On a machine that is busy with other tests, no time limit may end a connection.
+        let limits = [
+            ("heartbeat", "interval = \"1h\"\ntimeout = \"1h\""),
+            ("timeouts", "dial = \"1h\"\nauthenticate = \"1h\"\nrestore = \"1h\"\nacknowledge = \"1h\""),
+        ].filter { !extra.contains($0.0) }.map { "[\($0.0)]\n\($0.1)" }
+        return """
+            endpoints = ["mqtt://127.0.0.1:\(await server.port)"]
+            user = "\(user)"
+            autoconnect = \(autoconnect)
+            \(extra)
+            [reconnect]
+            delays = ["10ms"]
+            spread = "0s"
+            \(limits.joined(separator: "\n"))
+            """
     }
 
     func peer(reads: Bool = true) async throws -> ControlPeer {

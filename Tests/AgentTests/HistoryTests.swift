@@ -89,8 +89,9 @@ struct HistoryTests {
             try await DaemonUnderTest.run(in: directory, daemon.server, on: group) { _ = try await $0.watcher() }
             try await DaemonUnderTest.run(in: directory, daemon.server, on: group) { second in
                 let peer = try await second.watcher()
+                let ofMain = Self.changes(try await peer.call("session.history", #"{"session":"main"}"#))
                 #expect(
-                    Self.changes(try await peer.call("session.history", #"{"session":"main"}"#)) == [
+                    ofMain == [
                         "disconnected → connecting autoconnect", "connecting → connected autoconnect",
                         "connected → disconnecting shutdown", "disconnecting → disconnected shutdown",
                         "disconnected → connecting autoconnect", "connecting → connected autoconnect",

@@ -22,24 +22,24 @@ import Testing
 
     @Test func `a helper's token is sent, and a new one before it expires`() async throws {
         let scratch = try CredentialScratch()
-        try scratch.write("output", #"{"token": "first", "expiresIn": 2}"#)
+        try scratch.write("output", #"{"token": "tulip-1", "expiresIn": 2}"#)
         try await DaemonUnderTest.run(try Self.password(scratch), autoconnect: false) { daemon in
             let peer = try await daemon.watcher("disconnected")
             try await peer.call("session.connect", #"{"session":"main"}"#)
-            #expect(try await daemon.server.connect().password == ByteBuffer(string: "first"))
+            #expect(try await daemon.server.connect().password == ByteBuffer(string: "tulip-1"))
             try await peer.state("connected")
             // Replaced in one step, since the helper may run at any moment.
-            rename(try scratch.write("new", #"{"token": "second", "expiresIn": 3600}"#), "\(scratch.path)/output")
+            rename(try scratch.write("new", #"{"token": "tulip-2", "expiresIn": 3600}"#), "\(scratch.path)/output")
             // On a slow machine the first one may be asked for once more.
             var password: ByteBuffer?
             repeat {
                 password = try await daemon.server.connect().password
-            } while password == ByteBuffer(string: "first")
-            #expect(password == ByteBuffer(string: "second"))
+            } while password == ByteBuffer(string: "tulip-1")
+            #expect(password == ByteBuffer(string: "tulip-2"))
             let reconnecting = try await peer.state("reconnecting")
             #expect(reconnecting["reason"]?["code"] == "credential-renewed")
             try await peer.state("connected")
-            #expect(daemon.log.lines.allSatisfy { !$0.message.contains("first") && !$0.message.contains("second") })
+            #expect(daemon.log.lines.allSatisfy { !$0.message.contains("tulip") })
         }
     }
 

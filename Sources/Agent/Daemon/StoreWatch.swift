@@ -11,7 +11,7 @@ actor StoreWatch {
     }
 
     /// How long the disk may take for one call.
-    static let patience = TimeAmount.seconds(5)
+    static let patience = TimeAmount.seconds(10)
 
     nonisolated let eventLoop: any EventLoop
     nonisolated var unownedExecutor: UnownedSerialExecutor { eventLoop.executor.asUnownedSerialExecutor() }

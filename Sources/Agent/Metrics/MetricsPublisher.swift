@@ -77,11 +77,8 @@ actor MetricsPublisher {
         guard connectionCount < Self.maximumConnections else { throw ChannelError.ioOnClosedChannel }
         connectionCount += 1
         channel.closeFuture.whenComplete { [weak self] _ in self?.assumeIsolated { $0.connectionCount -= 1 } }
-        // A client that asks for nothing, or does not read, is not waited for.
-        let timer = eventLoop.scheduleTask(in: .seconds(10)) { channel.close(promise: nil) }
-        channel.closeFuture.whenComplete { _ in timer.cancel() }
         try channel.pipeline.syncOperations.configureHTTPServerPipeline(withPipeliningAssistance: false)
-        try channel.pipeline.syncOperations.addHandler(MetricsHandler(read: read))
+        try channel.pipeline.syncOperations.addHandler(MetricsHandler(channel, read: read))
     }
 
     // MARK: The file
@@ -126,6 +123,8 @@ actor MetricsPublisher {
 }
 
 /// Answers the first request of a connection, and reads no other: NIO traps if the answers to two requests mix.
+///
+/// A client that asks for nothing, or does not read the answer, is not waited for.
 private final class MetricsHandler: ChannelInboundHandler {
     typealias InboundIn = HTTPServerRequestPart
     typealias OutboundOut = HTTPServerResponsePart
@@ -133,9 +132,20 @@ private final class MetricsHandler: ChannelInboundHandler {
     private let read: @Sendable (MetricsFormat) async -> String
     private var head: HTTPRequestHead?
     private var isAnswering = false
+    private let timer: Scheduled<Void>
 
-    init(read: @escaping @Sendable (MetricsFormat) async -> String) {
+    /// How long a client may take to ask, and to read the answer.
+    private static let patience = TimeAmount.seconds(10)
+
+    init(_ channel: any Channel, read: @escaping @Sendable (MetricsFormat) async -> String) {
         self.read = read
+        timer = Self.closing(channel)
+    }
+
+    private static func closing(_ channel: any Channel) -> Scheduled<Void> {
+        let timer = channel.eventLoop.scheduleTask(in: patience) { channel.close(promise: nil) }
+        channel.closeFuture.whenComplete { _ in timer.cancel() }
+        return timer
     }
 
     func channelRead(context: ChannelHandlerContext, data: NIOAny) {
@@ -146,6 +156,7 @@ private final class MetricsHandler: ChannelInboundHandler {
         case .end:
             guard let head else { return }
             isAnswering = true
+            timer.cancel()
             Self.respond(to: head, on: context.channel, read)
         }
     }
@@ -180,6 +191,7 @@ private final class MetricsHandler: ChannelInboundHandler {
         if request.method != .HEAD {
             channel.write(HTTPServerResponsePart.body(.byteBuffer(ByteBuffer(string: text))), promise: nil)
         }
+        _ = closing(channel)
         // This fails if the client is gone.
         try? await channel.writeAndFlush(HTTPServerResponsePart.end(nil))
         channel.close(promise: nil)

@@ -47,6 +47,16 @@ public struct Notifier: Sendable {
         return send(["RELOADING=1", "MONOTONIC_USEC=\(microseconds)"])
     }
 
+    /// EXTEND_TIMEOUT_USEC=: starting or stopping takes at least this much longer, counted from now. Call it again before
+    /// that time is over.
+    ///
+    /// - Parameter status: what takes so long; `nil` leaves the status as it is.
+    @discardableResult
+    public func extendTimeout(_ time: Duration, status: String? = nil) -> Delivery {
+        let microseconds = time.components.seconds * 1_000_000 + time.components.attoseconds / 1_000_000_000_000
+        return send(["EXTEND_TIMEOUT_USEC=\(microseconds)"] + (status.map { [Self.assignment(ofStatus: $0)] } ?? []))
+    }
+
     /// WATCHDOG=1: the daemon is alive.
     @discardableResult
     public func watchdog() -> Delivery {

@@ -268,6 +268,12 @@ extension EndToEnd {
                     try await container.properties(of: "program")["ActiveState"] == "active"
                 }
                 #expect(try await container.properties(of: "holdfast-online.target")["ActiveState"] == "active")
+                // An upgrade restarts the daemon, perhaps while the server is away.
+                let before = try await container.properties(of: "program")["ActiveEnterTimestampMonotonic"]
+                try await container.run("systemctl", "stop", "mosquitto")
+                try await container.run("systemctl", "restart", "holdfast")
+                let after = try await container.properties(of: "program")
+                #expect(after["ActiveState"] == "active" && after["ActiveEnterTimestampMonotonic"] == before)
             }
         }
     }

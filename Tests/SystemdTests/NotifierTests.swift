@@ -21,6 +21,10 @@ import Testing
             #expect(socket.receive() == "STOPPING=1")
             #expect(notifier.watchdog() == .sent)
             #expect(socket.receive() == "WATCHDOG=1")
+            #expect(notifier.extendTimeout(.milliseconds(1500)) == .sent)
+            #expect(socket.receive() == "EXTEND_TIMEOUT_USEC=1500000")
+            #expect(notifier.extendTimeout(.seconds(30), status: "migrating") == .sent)
+            #expect(socket.receive() == "EXTEND_TIMEOUT_USEC=30000000\nSTATUS=migrating")
             #expect(socket.receive() == nil)
         }
     }

@@ -160,6 +160,10 @@ private struct DaemonStart {
     }
 
     private func openStore() throws(StartFailure) -> DurableStore {
+        let extending = TimeExtension(on: disk) {
+            Notifier().extendTimeout(TimeExtension.requested, status: "opening the durable state")
+        }
+        defer { extending.end() }
         let store: DurableStore
         do throws(StoreError) {
             store = try DurableStore(
@@ -281,7 +285,11 @@ private func stop(_ running: Running, _ logger: Logger) async {
     await running.daemon.registry.stop()
     await running.server.closeConnections()
     await running.daemon.network.watcher.stop()
+    let extending = TimeExtension(on: running.daemon.eventLoop) {
+        Notifier().extendTimeout(TimeExtension.requested, status: "writing out the durable state")
+    }
     try? await running.store.close()
+    extending.end()
 }
 
 /// Tells systemd that the daemon is alive, as long as the loop, all sessions, the network watcher and the store

@@ -1,0 +1,24 @@
+import NIOCore
+
+/// Asks the service manager for more time, again and again, while something takes as long as the disk wants: a large
+/// store that is migrated at the start, or written out at the end, must not be cut off.
+///
+/// The loop must not be the one that does the work.
+struct TimeExtension {
+    /// How often more time is asked for. What is asked for each time must be longer.
+    static let interval = TimeAmount.seconds(10)
+    static let requested = Duration.seconds(30)
+    /// More than any store needs. After that, the unit's own limit ends the daemon.
+    static let longest = TimeAmount.hours(1)
+
+    private let timer: RepeatedTask
+
+    init(on eventLoop: any EventLoop, every interval: TimeAmount = Self.interval, ask: @escaping @Sendable () -> Void) {
+        let end = eventLoop.now + Self.longest
+        timer = eventLoop.scheduleRepeatedTask(initialDelay: interval, delay: interval) { timer in
+            if eventLoop.now < end { ask() } else { timer.cancel() }
+        }
+    }
+
+    func end() { timer.cancel() }
+}

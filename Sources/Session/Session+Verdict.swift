@@ -5,9 +5,13 @@ import SessionCore
 
 extension Session {
     /// Whether the verdict was a failure under a configuration that has changed since.
-    package func isOver(_ verdict: Verdict) -> Bool {
-        guard verdict.bootID == settings.bootID, verdict.isFailure else { return false }
-        return verdict.configuration.map { $0 != settings.digest() } ?? false
+    ///
+    /// - Parameter configuration: the digest of the present one, which takes a while, and few sessions need it.
+    package func isOver(_ verdict: Verdict, under configuration: @autoclosure () -> String) -> Bool {
+        guard verdict.bootID == settings.bootID, verdict.isFailure, let before = verdict.configuration else {
+            return false
+        }
+        return before != configuration()
     }
 
     /// Takes up an earlier verdict. Call it before anything else, so that nothing the session does at its start undoes
@@ -48,7 +52,7 @@ extension Session {
     private func newVerdict(_ state: SessionState, _ reason: Reason) -> Verdict {
         Verdict(
             state: state.rawValue, reasonCode: reason.code.rawValue, message: reason.message,
-            serverCode: reason.serverCode, bootID: settings.bootID, since: timestamp, configuration: settings.digest(),
+            serverCode: reason.serverCode, bootID: settings.bootID, since: timestamp,
             credential: credentials.mark?.rawValue)
     }
 }

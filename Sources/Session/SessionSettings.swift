@@ -26,8 +26,6 @@ package struct SessionSettings: Sendable {
     /// How soon to retry something that the disk had no room for.
     package var retryInterval = Duration.seconds(1)
     package var bootID = ""
-    /// Returns the digest of the configuration. It takes a while, and few sessions need it.
-    package var digest: @Sendable () -> String = { "" }
 
     package enum Proxy: Hashable, Sendable {
         case none

@@ -14,7 +14,7 @@ extension SessionDriver {
     ///   - wasUp: it was up, or tried to be, before its configuration changed.
     func start(_ stored: StoredSession, wasUp: Bool = false) {
         // A failure is about the configuration that it had: another one since is like a reload.
-        let isFailureOver = stored.verdict.map(session.isOver) ?? false
+        let isFailureOver = stored.verdict.map { session.isOver($0, under: configuration.digest) } ?? false
         var isDecided = false
         if !isFailureOver, let verdict = stored.verdict, ask({ $0.takeUp(verdict) }) {
             isDecided = true

@@ -195,6 +195,5 @@ extension SessionSettings {
         isBound = configuration.network.isBinding
         retryInterval = CommitQueue.retryInterval
         self.bootID = bootID
-        digest = { configuration.digest }
     }
 }

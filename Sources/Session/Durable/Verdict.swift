@@ -14,7 +14,7 @@ package struct Verdict: Hashable, Sendable {
     /// The boot that the verdict is valid for; the caller compares.
     package var bootID: String
     package var since: Timestamp
-    /// The digest of the session's configuration at that time; `nil` if it was not recorded.
+    /// The digest of the session's configuration at that time, which the driver adds; `nil` if it was not recorded.
     package var configuration: String?
     /// The mark of the version of the credential's file that was last used; `nil` if the credential does not come from
     /// a file.

@@ -173,7 +173,7 @@ import Testing
         while bytes.readableBytes > 0 {
             guard let part = bytes.readSlice(length: min(chunk, bytes.readableBytes)) else { break }
             words += client.handle(.received(part))
-            #expect(client.machine.decoder.bufferedBytes <= 100 + chunk)
+            #expect(client.machine.link.decoder.bufferedBytes <= 100 + chunk)
         }
         #expect(words.filter { !$0.hasPrefix("PUB") } == ["refused 95 large", "received next"])
         #expect(words.filter { $0.hasPrefix("PUB") } == ["PUBACK 1", "PUBACK 2"])

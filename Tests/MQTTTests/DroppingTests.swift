@@ -45,7 +45,7 @@ import Testing
         } else {
             #expect(client.server(.puback(answer(1))) == ["PUBLISH b id 2"])
         }
-        #expect(client.machine.packetIDs.isUsed(id(1)) == (qos == .exactlyOnce))
+        #expect(client.machine.identifiers.allocator.isUsed(id(1)) == (qos == .exactlyOnce))
     }
 
     @Test mutating func `a dropped message that the server refuses frees its place in the window`() throws {
@@ -68,7 +68,7 @@ import Testing
         #expect(client.server(.pingresp).contains("close"))
         client.handle(.connectionClosed)
         #expect(client.connect(resumed: true).filter { $0.hasPrefix("PUBLISH") } == ["PUBLISH b id 2"])
-        #expect(!client.machine.packetIDs.isUsed(id(1)))
+        #expect(!client.machine.identifiers.allocator.isUsed(id(1)))
     }
 
     @Test mutating func `a dropped message is not sent again, and with QoS 2 its identifier is not reused`() throws {
@@ -78,7 +78,7 @@ import Testing
         #expect(drop(1, .inFlight(id(1)), qos: .exactlyOnce).0 == .dropped)
         #expect(client.changes.contains(.retireIdentifier(id(1))))
         #expect(drop(2, .inFlight(id(2))).0 == .dropped)
-        #expect(!client.machine.packetIDs.isUsed(id(2)))
+        #expect(!client.machine.identifiers.allocator.isUsed(id(2)))
         #expect(client.connect(resumed: true).filter { $0.hasPrefix("PUB") } == [])
         #expect(client.machine.counts == .init())
     }

@@ -16,8 +16,8 @@ import Testing
         client.changes = []
         #expect(client.server(.pubcomp(answer(1, .packetIdentifierNotFound)), .pubcomp(answer(2))).isEmpty)
         #expect(client.changes == [.clearSuspect(id(1)), .clearSuspect(id(2))])
-        #expect(!client.machine.packetIDs.isUsed(id(1)))
-        #expect(client.machine.packetIDs.isUsed(id(3)))
+        #expect(!client.machine.identifiers.allocator.isUsed(id(1)))
+        #expect(client.machine.identifiers.allocator.isUsed(id(3)))
     }
 
     @Test func `a server that ends the connection after such a PUBREL is not asked again`() {
@@ -25,13 +25,13 @@ import Testing
         #expect(client.connect(resumed: true).contains("PUBREL 1"))
         client.handle(.connectionClosed)
         #expect(!client.connect(resumed: true).contains("PUBREL 1"))
-        #expect(client.machine.packetIDs.isUsed(id(1)), "the identifier is not used")
+        #expect(client.machine.identifiers.allocator.isUsed(id(1)), "the identifier is not used")
     }
 
     @Test func `a new session at the server frees the suspect identifiers`() {
         var client = MQTTClientHarness(durable: durable([1]))
         #expect(!client.connect(resumed: false).contains("PUBREL 1"))
-        #expect(!client.machine.packetIDs.isUsed(id(1)))
+        #expect(!client.machine.identifiers.allocator.isUsed(id(1)))
         #expect(client.changes.contains(.freeRetiredIdentifiers))
     }
 

@@ -31,7 +31,7 @@ import Testing
         client.connect()
         try client.subscribe("a")
         try client.publish("x")
-        func used() -> [UInt16] { (1...4).filter { client.machine.packetIDs.isUsed(id($0)) } }
+        func used() -> [UInt16] { (1...4).filter { client.machine.identifiers.allocator.isUsed(id($0)) } }
         #expect(used() == [1, 2])
         client.handle(.connectionClosed)
         #expect(used() == [2])
@@ -45,7 +45,7 @@ import Testing
         client.connect()
         try client.publish("x")
         #expect(client.server(.puback(answer(1, .packetIdentifierInUse))) == ["rejected 1 91"])
-        #expect(client.machine.packetIDs.isUsed(id(1)))
+        #expect(client.machine.identifiers.allocator.isUsed(id(1)))
     }
 
     /// Decision 0002: the server takes a packet with the same identifier for the same message.
@@ -59,7 +59,7 @@ import Testing
         client.handle(.connectionClosed)
         let words = client.connect(resumed: true, Connack.Properties(retainAvailable: false))
         #expect(words.contains("rejected 1 9A"))
-        #expect(client.machine.packetIDs.isUsed(id(1)))
+        #expect(client.machine.identifiers.allocator.isUsed(id(1)))
         #expect(client.changes.contains(.retireIdentifier(id(1))))
 
         var restarted = MQTTClientHarness(durable: DurableSession(established: true, retiredIDs: [id(1)]))
@@ -68,7 +68,8 @@ import Testing
         #expect(restarted.publishes.map(\.packetID) == [id(2)])
         restarted.handle(.connectionClosed)
         restarted.connect()
-        #expect(!restarted.machine.packetIDs.isUsed(id(1)), "no identifier is used in the server's new session")
+        #expect(
+            !restarted.machine.identifiers.allocator.isUsed(id(1)), "no identifier is used in the server's new session")
         #expect(restarted.changes.contains(.freeRetiredIdentifiers))
     }
 

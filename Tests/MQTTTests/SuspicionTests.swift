@@ -157,7 +157,7 @@ import Testing
         var client = MQTTClientHarness()
         try client.publish("a")
         for _ in 1...10 {
-            client.connect(resumed: client.machine.isEstablished)
+            client.connect(resumed: client.machine.claim.isEstablished)
             client.handle(.connectionClosed)
         }
         client.connect(resumed: true)
@@ -172,7 +172,7 @@ import Testing
         var client = MQTTClientHarness()
         try client.publish("a")
         for _ in 1...6 {
-            client.connect(resumed: client.machine.isEstablished)
+            client.connect(resumed: client.machine.claim.isEstablished)
             client.server(.disconnect(Disconnect(reasonCode: code)))
             client.handle(.connectionClosed)
         }
@@ -185,7 +185,7 @@ import Testing
         var client = MQTTClientHarness()
         try client.publish("a")
         for _ in 1...3 {
-            client.connect(resumed: client.machine.isEstablished)
+            client.connect(resumed: client.machine.claim.isEstablished)
             client.handle(.connectionEnded(.byServer))
         }
         for _ in 1...10 {

@@ -64,7 +64,7 @@ extension Simulation {
             let connection = driver.session.link?.connection.flatMap { driver.connections[$0] }
             wire = (connection as? ScenarioConnection)?.wire
             isReadingLastWords = driver.session.link?.flow.end != nil && driver.session.mqtt.isBehind
-            undecided = driver.session.mqtt.acceptances.count
+            undecided = driver.session.mqtt.commits.acceptances.count
             var outbox = driver.session.mqtt.outbox
             readAhead = driver.session.mqtt.configuration.readAheadMessages
             isReadingHead = outbox.isHeadMissing && outbox.nextLoad(messages: 1, bytes: 1) == nil

@@ -105,7 +105,7 @@ extension MQTTClientMachine {
                 enqueue(.announceUnacknowledged, step)
             } else {
                 guard outbox.windowCount + announcements.outstanding.count < session.limits.receiveMaximum,
-                    let id = packetIDs.allocate()
+                    let id = identifiers.allocator.allocate()
                 else { return }
                 announcements.outstanding[id] = next
                 enqueue(.announce(id), step)
@@ -122,14 +122,14 @@ extension MQTTClientMachine {
 
     mutating func sendAnnouncement(_ id: PacketID, _ step: inout Step) {
         guard let announcement = announcements.outstanding[id] else { return }
-        announcements.places[id] = reading.send()
+        announcements.places[id] = link.reading.send()
         patience.exchanges.sent(id, at: step.now)
         send(announcement, id, &step)
     }
 
     mutating func sendUnacknowledgedAnnouncement(_ step: inout Step) {
         guard let announcement = announcements.unacknowledged.popFirst() else { return }
-        reading.sendUnanswerable()
+        link.reading.sendUnanswerable()
         send(announcement, nil, &step)
         step.emit(.announced(announcement, .success))
     }
@@ -148,9 +148,9 @@ extension MQTTClientMachine {
         guard announcements.places[answer.packetID] != nil,
             let announcement = announcements.outstanding.removeValue(forKey: answer.packetID)
         else { return false }
-        packetIDs.free(answer.packetID)
+        identifiers.allocator.free(answer.packetID)
         patience.exchanges.answered(answer.packetID)
-        if let place = announcements.places.removeValue(forKey: answer.packetID) { reading.answered(place) }
+        if let place = announcements.places.removeValue(forKey: answer.packetID) { link.reading.answered(place) }
         if announcements.waiting.isEmpty, announcements.outstanding.isEmpty { isolation.includesAnnouncements = false }
         suspicion.answered(announcementOn: announcement.topic)
         if doubt(announcement, answer, &step) { return true }

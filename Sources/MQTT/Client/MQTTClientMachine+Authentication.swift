@@ -6,7 +6,7 @@ import NIOCore
 extension MQTTClientMachine {
     /// Handles AUTH from the server, before or after CONNACK.
     mutating func received(_ auth: Auth, isConnected: Bool, _ step: inout Step) {
-        guard var exchange = authentication else {
+        guard var exchange = link.authentication else {
             return violate(.protocolError, "the server sent AUTH, and nothing is being authenticated", &step)
         }
         guard auth.properties.authenticationMethod == SCRAMClient.method else {
@@ -17,10 +17,10 @@ extension MQTTClientMachine {
             switch auth.reasonCode {
             case .continueAuthentication:
                 let challenge = try exchange.challenge(data)
-                authentication = exchange
+                link.authentication = exchange
                 step.emit(.challenged(challenge))
             case .success where isConnected:
-                authentication = nil
+                link.authentication = nil
                 try exchange.verify(data)
                 step.emit(.reauthenticated)
             default:
@@ -33,8 +33,8 @@ extension MQTTClientMachine {
 
     /// Checks a CONNACK with success. Returns whether the server has proven itself, or need not.
     mutating func isProven(_ connack: Connack, _ step: inout Step) -> Bool {
-        guard var exchange = authentication else { return true }
-        authentication = nil
+        guard var exchange = link.authentication else { return true }
+        link.authentication = nil
         // A server that does not support it accepts anybody, or takes us for somebody else.
         guard connack.properties.authenticationMethod == SCRAMClient.method else {
             authenticationFailed(.notProven, &step)
@@ -42,7 +42,7 @@ extension MQTTClientMachine {
         }
         do throws(SCRAMClient.Failure) {
             try exchange.verify(connack.properties.authenticationData.map { Array($0.readableBytesView) } ?? [])
-            isAuthenticatedByMethod = true
+            link.isAuthenticatedByMethod = true
             return true
         } catch {
             authenticationFailed(error, &step)
@@ -56,20 +56,20 @@ extension MQTTClientMachine {
         case .closed, .closing: return
         case .connecting, .connected: break
         }
-        guard let response = authentication?.respond(with: key) else { return }
+        guard let response = link.authentication?.respond(with: key) else { return }
         write(.continueAuthentication, response, &step)
     }
 
     mutating func reauthenticate(_ exchange: SCRAMClient, _ step: inout Step) {
         guard canReauthenticate else { return }
-        authentication = exchange
+        link.authentication = exchange
         write(.reauthenticate, exchange.clientFirst, &step)
     }
 
     /// Whether a new credential can be taken to the server on this connection.
     public var canReauthenticate: Bool {
-        guard case .connected(let session) = connection, isAuthenticatedByMethod else { return false }
-        return authentication == nil && session.limits.maximumPacketSize >= Self.largestAuth
+        guard case .connected(let session) = connection, link.isAuthenticatedByMethod else { return false }
+        return link.authentication == nil && session.limits.maximumPacketSize >= Self.largestAuth
     }
 
     /// How many bytes an AUTH of ours may have [MQTT-3.2.2-15]: a user name, each byte of which may take three, or a
@@ -86,7 +86,7 @@ extension MQTTClientMachine {
     }
 
     private mutating func authenticationFailed(_ failure: SCRAMClient.Failure, _ step: inout Step) {
-        authentication = nil
+        link.authentication = nil
         step.emit(.authenticationFailed(failure))
         disconnect(.protocolError, &step)
     }

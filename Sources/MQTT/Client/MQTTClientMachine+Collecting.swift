@@ -35,7 +35,7 @@ extension MQTTClientMachine {
     /// Whether the driver should read on. It should not while a commit is under way and memory has no room for more to
     /// wait for it. A full inbox is not a reason to stop: it may stay full for long, and the server must be heard.
     public var wantsToRead: Bool {
-        !isBehind && work.count < Self.maximumWork
+        !link.isBehind && commits.work.count < Self.maximumWork
             && (intake.batch == nil || intake.waitingBytes <= configuration.maximumWaitingBytes)
     }
 
@@ -49,7 +49,7 @@ extension MQTTClientMachine {
     /// Prepares for another connection, on which the server sends them again: acknowledgements must not be lost on this
     /// one.
     mutating func fetchLeftOut(_ step: inout Step) {
-        guard intake.hasRoomForLeftOut, intake.fetching == .none, work.isEmpty, isConnected else { return }
+        guard intake.hasRoomForLeftOut, intake.fetching == .none, commits.work.isEmpty, isConnected else { return }
         intake.fetching = .asking
         ping(.fetching, &step)
     }

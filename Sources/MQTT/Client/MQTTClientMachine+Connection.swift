@@ -13,6 +13,55 @@ extension MQTTClientMachine {
         case closing
     }
 
+    /// What belongs to one connection, and is forgotten with it.
+    struct Link: Sendable {
+        var decoder = PacketDecoder()
+        /// Whether whole packets may wait in the decoder for `readOn`.
+        var isBehind = false
+        /// Bytes that have arrived since the last sign of life.
+        var bytesSinceSign = 0
+        /// How much the server has read, as far as it is known.
+        var reading = Reading()
+        var aliases = TopicAliases()
+        /// The exchange under way, before CONNACK or after.
+        var authentication: SCRAMClient?
+        /// Whether both sides have proven themselves by enhanced authentication.
+        var isAuthenticatedByMethod = false
+        /// The PINGREQs that are unanswered, in order.
+        var pings = CircularBuffer<PingPurpose>(initialCapacity: 1)
+        /// Whether the server still had the session, and has not answered a message yet.
+        var isFreshlyResumed = false
+        /// In seconds.
+        var keepAliveInForce: UInt16 = 0
+        /// Set while nothing new is begun.
+        var settling: Settling?
+    }
+
+    /// Which session we may claim at the server, and under which name.
+    struct SessionClaim: Sendable {
+        var isEstablished: Bool
+        /// Whether the server's session is certainly the one that we remember. It is uncertain after a start of the daemon,
+        /// and after a CONNECT without an answer.
+        var isCertain = false
+        /// A CONNECT for a new session was never answered. It may still arrive after the next one was accepted, and delete
+        /// what was set up since.
+        var mayBeginAnew = false
+        /// In MQTT 3.1.1 only.
+        var discarding = Discarding.none
+        var assignedClientID: String?
+        /// The client identifier that the session at the server belongs to, as far as it is durable.
+        var durableClientID: String?
+
+        /// - Parameter clientID: the configured one; empty if the server assigns it.
+        init(_ durable: DurableSession, clientID: String) {
+            isEstablished = durable.established
+            assignedClientID = durable.assignedClientID
+            durableClientID = durable.clientID
+            // The session at the server belongs to another client identifier, so we have none there.
+            if let before = durable.clientID, !clientID.isEmpty, before != clientID { isEstablished = false }
+        }
+    }
+
     struct Connecting: Sendable {
         var credentials: MQTTCredentials
         var cleanStart: Bool
@@ -20,7 +69,7 @@ extension MQTTClientMachine {
         var claimsSession: Bool
         /// Whether the connection has no other purpose than to discard the server's session; in MQTT 3.1.1 only.
         var onlyDiscards: Bool
-        /// `isSessionCertain` as it was before CONNECT.
+        /// ``SessionClaim/isCertain`` as it was before CONNECT.
         var wasSessionCertain: Bool
         var isSent = false
     }
@@ -39,25 +88,24 @@ extension MQTTClientMachine {
         version = configuration.version
         step.version = version
         precondition(credentials.authentication == nil || version == .five, "MQTT 3.1.1 has no enhanced authentication")
-        decoder = PacketDecoder(
+        link.decoder = PacketDecoder(
             sender: .server, version: version, setsContentAside: true,
             maximumPacketSize: Int(max(1, configuration.maximumPacketSize)))
+        link.authentication = credentials.authentication
         inbox.connectionOpened(receiveMaximum: version == .five ? Int(configuration.receiveMaximum) : .max)
-        authentication = credentials.authentication
-        isAuthenticatedByMethod = false
-        if forceCleanStart, isEstablished {
+        if forceCleanStart, claim.isEstablished {
             // The server forgets its session as soon as it has read CONNECT. If we are killed then, we must not take the
             // new, empty session for the old one at the next start.
-            isEstablished = false
+            claim.isEstablished = false
             step.changes.append(.setEstablished(false))
         }
-        if version == .threeOneOne, forceCleanStart, discarding == .none { discarding = .needed }
-        let onlyDiscards = version == .threeOneOne && discarding == .needed
+        if version == .threeOneOne, forceCleanStart, claim.discarding == .none { claim.discarding = .needed }
+        let onlyDiscards = version == .threeOneOne && claim.discarding == .needed
         connection = .connecting(
             Connecting(
                 credentials: credentials,
-                cleanStart: version == .five ? !isEstablished : onlyDiscards || clientID.isEmpty,
-                claimsSession: isEstablished, onlyDiscards: onlyDiscards, wasSessionCertain: isSessionCertain))
+                cleanStart: version == .five ? !claim.isEstablished : onlyDiscards || clientID.isEmpty,
+                claimsSession: claim.isEstablished, onlyDiscards: onlyDiscards, wasSessionCertain: claim.isCertain))
         enqueue(.connect, step)
     }
 
@@ -65,7 +113,7 @@ extension MQTTClientMachine {
         guard case .connecting(var connecting) = connection else { return }
         connecting.isSent = true
         connection = .connecting(connecting)
-        isSessionCertain = false
+        claim.isCertain = false
         var connect = Connect(clientID: clientID, cleanStart: connecting.cleanStart)
         connect.keepAlive = announcedKeepAlive
         connect.username = connecting.credentials.username
@@ -73,7 +121,7 @@ extension MQTTClientMachine {
         // A connection that only discards a session must not cause a will.
         connect.will = connecting.onlyDiscards ? nil : configuration.will
         if version == .threeOneOne, connect.password != nil { connect.username = connect.username ?? "" }
-        if let authentication {
+        if let authentication = link.authentication {
             connect.properties.authenticationMethod = SCRAMClient.method
             connect.properties.authenticationData = ByteBuffer(bytes: authentication.clientFirst)
         }
@@ -94,28 +142,25 @@ extension MQTTClientMachine {
 
     mutating func connectionClosed() {
         quotaConnectionClosed()
-        reading = Reading()
-        isBehind = false
-        bytesSinceSign = 0
+        link = Link()
         isolation.proof = .needed
         patience.connectionClosed()
         if case .connecting(let connecting) = connection, connecting.isSent, connecting.cleanStart {
-            mayBeginAnew = true
+            claim.mayBeginAnew = true
         }
         connection = .closed
-        work.removeAll()
+        commits.work.removeAll()
         forgetAbandoned()
         outbox.connectionClosed()
         inbox.connectionClosed()
         intake.connectionClosed()
-        settling = nil
-        for id in subscriptions.connectionClosed() + announcements.connectionClosed() { packetIDs.free(id) }
+        for id in subscriptions.connectionClosed() + announcements.connectionClosed() { identifiers.allocator.free(id) }
     }
 
     /// Ends the connection: nothing is sent from here on.
     private mutating func end(_ step: inout Step) {
         connection = .closing
-        work.removeAll()
+        commits.work.removeAll()
         intake.connectionClosed()
         step.closes = true
     }
@@ -144,17 +189,17 @@ extension MQTTClientMachine {
     mutating func received(_ bytes: ByteBuffer, _ step: inout Step) {
         switch connection {
         case .closed, .closing: return
-        case .connecting, .connected: decoder.append(bytes)
+        case .connecting, .connected: link.decoder.append(bytes)
         }
-        if case .connecting = connection, decoder.isAtStart,
-            let other = ForeignProtocol(beginning: decoder.buffered.readableBytesView)
+        if case .connecting = connection, link.decoder.isAtStart,
+            let other = ForeignProtocol(beginning: link.decoder.buffered.readableBytesView)
         {
             // It would not understand a goodbye either.
             step.emit(.foreignProtocol(other))
             return end(&step)
         }
-        bytesSinceSign += bytes.readableBytes
-        if !isBehind { readOn(&step) }
+        link.bytesSinceSign += bytes.readableBytes
+        if !link.isBehind { readOn(&step) }
     }
 
     /// How many bytes of one packet are a sign of life. The slowest link carries them within a heartbeat; a server that
@@ -164,24 +209,24 @@ extension MQTTClientMachine {
     /// Processes one input's share of what has arrived.
     mutating func readOn(_ step: inout Step) {
         var count = 0
-        isBehind = false
+        link.isBehind = false
         defer {
-            if count > 0 || bytesSinceSign >= Self.partOfPacket {
+            if count > 0 || link.bytesSinceSign >= Self.partOfPacket {
                 signsOfLife += 1
-                bytesSinceSign = 0
+                link.bytesSinceSign = 0
             }
         }
         do throws(MalformedPacket) {
             while true {
                 guard count < configuration.packetsPerInput else {
-                    isBehind = decoder.bufferedBytes > 0
+                    link.isBehind = link.decoder.bufferedBytes > 0
                     return
                 }
                 switch connection {
                 case .closed, .closing: return
                 case .connecting, .connected: break
                 }
-                guard let packet = try decoder.next() else { return }
+                guard let packet = try link.decoder.next() else { return }
                 if case .publish = packet { count += max(1, messageWeight) } else { count += 1 }
                 switch connection {
                 case .closed, .closing: return
@@ -214,7 +259,7 @@ extension MQTTClientMachine {
     private mutating func accept(_ connack: Connack, _ connecting: Connecting, _ step: inout Step) {
         guard !connack.reasonCode.isError else {
             // The server has left the session as it was.
-            isSessionCertain = connecting.wasSessionCertain
+            claim.isCertain = connecting.wasSessionCertain
             step.emit(
                 .refused(
                     ServerReason(
@@ -238,34 +283,34 @@ extension MQTTClientMachine {
             guard let assigned = connack.properties.assignedClientID, !assigned.isEmpty else {
                 return violate(.protocolError, "the server assigned no client identifier (MQTT 5, 3.2.2.3.7)", &step)
             }
-            assignedClientID = assigned
+            claim.assignedClientID = assigned
             step.changes.append(.setAssignedClientID(assigned))
         }
-        if !isEstablished {
-            isEstablished = true
+        if !claim.isEstablished {
+            claim.isEstablished = true
             step.changes.append(.setEstablished(true))
         }
-        if durableClientID != clientID {
-            durableClientID = clientID
+        if claim.durableClientID != clientID {
+            claim.durableClientID = clientID
             step.changes.append(.setClientID(clientID))
         }
-        keepAliveInForce = capped(connack.properties.serverKeepAlive ?? configuration.keepAlive)
+        link.keepAliveInForce = capped(connack.properties.serverKeepAlive ?? configuration.keepAlive)
         let grant = Connected(
             resumed: connack.sessionPresent, sessionLost: connecting.claimsSession && !connack.sessionPresent,
-            isCertain: connecting.wasSessionCertain, clientID: clientID, keepAlive: keepAliveInForce,
+            isCertain: connecting.wasSessionCertain, clientID: clientID, keepAlive: link.keepAliveInForce,
             sessionExpiry: connack.properties.sessionExpiryInterval ?? configuration.sessionExpiry, limits: limits)
         connection = .connected(ServerSession(grant: grant))
-        isFreshlyResumed = connack.sessionPresent
+        link.isFreshlyResumed = connack.sessionPresent
         quotaConnected()
-        aliases = TopicAliases(maximum: usesAliases ? limits.topicAliasMaximum : 0)
+        link.aliases = TopicAliases(maximum: lessons.usesAliases ? limits.topicAliasMaximum : 0)
         step.emit(.connected(grant))
         if connack.sessionPresent {
             resume(isCertain: connecting.wasSessionCertain, &step)
         } else {
             loseSession(&step)
         }
-        isSessionCertain = !mayBeginAnew
-        mayBeginAnew = false
+        claim.isCertain = !claim.mayBeginAnew
+        claim.mayBeginAnew = false
         restoreSubscriptions(
             resumed: connack.sessionPresent, isCertain: connecting.wasSessionCertain, limits, &step)
     }
@@ -303,9 +348,11 @@ extension MQTTClientMachine {
     /// takes nothing new for one of them. Nobody knows whether there are any: a server that knows of none says so,
     /// which is not an error (4.3.3).
     private mutating func askAboutSuspects(_ step: inout Step) {
-        guard !hasAskedAboutSuspects else { return }
-        hasAskedAboutSuspects = true
-        for id in suspectIDs.sorted(by: { $0.rawValue < $1.rawValue }) { enqueue(.pubrel(id, .success), step) }
+        guard !identifiers.hasAskedAboutSuspects else { return }
+        identifiers.hasAskedAboutSuspects = true
+        for id in identifiers.suspects.sorted(by: { $0.rawValue < $1.rawValue }) {
+            enqueue(.pubrel(id, .success), step)
+        }
     }
 
     /// Starts over in a new session (Session Present 0): there is no exchange to continue [MQTT-3.2.2-5].
@@ -326,12 +373,12 @@ extension MQTTClientMachine {
         let repeated = outbox.inFlight.values.count { $0.wasAttempted && $0.message?.qos == .exactlyOnce }
         if repeated > 0 { step.emit(.repeated(repeated)) }
         if !outbox.inFlight.isEmpty { outbox.sessionLost() }
-        packetIDs.freeAll()
-        if hasRetiredIDs || !suspectIDs.isEmpty { step.changes.append(.freeRetiredIdentifiers) }
-        hasRetiredIDs = false
-        suspectIDs = []
-        unreleased = []
-        identifierClashes = 0
+        identifiers.allocator.freeAll()
+        if identifiers.hasRetired || !identifiers.suspects.isEmpty { step.changes.append(.freeRetiredIdentifiers) }
+        identifiers.hasRetired = false
+        identifiers.suspects = []
+        identifiers.unreleased = []
+        identifiers.clashes = 0
         quotaSessionLost()
         if inbox.sessionLost() { step.changes.append(.removeAllInbound) }
         if subscriptions.sessionLost() { step.changes.append(.forgetAllSubscriptions) }
@@ -339,7 +386,7 @@ extension MQTTClientMachine {
 
     private mutating func received(_ packet: Packet, _ step: inout Step) {
         switch packet {
-        case .puback, .pubrec, .pubcomp: isFreshlyResumed = false
+        case .puback, .pubrec, .pubcomp: link.isFreshlyResumed = false
         default: break
         }
         switch packet {

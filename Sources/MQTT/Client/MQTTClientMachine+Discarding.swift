@@ -25,13 +25,13 @@ extension MQTTClientMachine {
         _ connack: Connack, _ connecting: Connecting, _ step: inout Step
     ) -> Bool {
         if connecting.onlyDiscards {
-            discarding = .done
+            claim.discarding = .done
             step.emit(.discarded)
         } else if version == .threeOneOne, connack.sessionPresent, !connecting.claimsSession {
-            discarding = .needed
+            claim.discarding = .needed
             step.emit(.stateMismatch("the server has a session of this client that is not known here"))
         } else {
-            discarding = .none
+            claim.discarding = .none
             return false
         }
         disconnect(.normalDisconnection, &step)

@@ -59,14 +59,14 @@ extension MQTTClientMachine {
             // `patience` keeps waiting for the answer.
             outbox.abandoned[id] = isKnownToServer ? .exactlyOnce : .atLeastOnce
         } else {
-            packetIDs.free(id)
+            identifiers.allocator.free(id)
         }
         if isKnownToServer { retire(id, &step) }
         guard entry.isReleased else {
             drop(entry.sequence, stored.topic, size: entry.size, because: .discarded, &step)
             return .dropped
         }
-        unreleased.insert(id)
+        identifiers.unreleased.insert(id)
         outbox.counts.bytes -= entry.size
         remove(entry.sequence, .delivered(entry.answer), &step)
         step.emit(.delivered(entry.sequence, entry.answer))
@@ -75,23 +75,23 @@ extension MQTTClientMachine {
 
     /// Handles the last answer to a message that was dropped; returns whether it is one.
     mutating func answeredAbandoned(_ id: PacketID) -> Bool {
-        unreleased.remove(id)
+        identifiers.unreleased.remove(id)
         guard let qos = outbox.abandoned.removeValue(forKey: id) else { return false }
         patience.exchanges.answered(id)
-        if qos == .atLeastOnce { packetIDs.free(id) }
+        if qos == .atLeastOnce { identifiers.allocator.free(id) }
         return true
     }
 
     /// Forgets what was dropped after it was sent: the connection is gone, and no answer can come any more.
     mutating func forgetAbandoned() {
-        for (id, qos) in outbox.abandoned where qos == .atLeastOnce { packetIDs.free(id) }
+        for (id, qos) in outbox.abandoned where qos == .atLeastOnce { identifiers.allocator.free(id) }
         outbox.abandoned = [:]
     }
 
     /// Continues the exchanges whose messages were dropped when the server already owned them: it may hold them back
     /// until they are released. A restarted daemon does not know of them, and leaves their identifiers alone.
     mutating func releaseDropped(_ step: inout Step) {
-        for id in unreleased.sorted(by: { $0.rawValue < $1.rawValue }) {
+        for id in identifiers.unreleased.sorted(by: { $0.rawValue < $1.rawValue }) {
             outbox.abandoned[id] = .exactlyOnce
             enqueue(.pubrel(id, .success), step)
         }

@@ -26,7 +26,7 @@ extension MQTTClientMachine {
 
     /// The same without messages that are not durable yet: nothing is dropped for a message that the disk may refuse.
     private var settledExcess: (messages: Int, bytes: Int) {
-        let new = acceptances.filter { !$0.isRetry }
+        let new = commits.acceptances.filter { !$0.isRetry }
         return (
             max(0, outbox.counts.total - new.count - configuration.outboxMaxMessages),
             max(0, outbox.counts.bytes - new.reduce(0) { $0 + $1.size } - configuration.outboxMaxBytes)
@@ -77,7 +77,7 @@ extension MQTTClientMachine {
         subscriptions.clockStepped(by: milliseconds)
         announcements.clockStepped(by: milliseconds)
         patience.shiftTimes(by: milliseconds)
-        guard outbox.counts.total > 0 || intake.messages > 0 || hasKeys else { return }
+        guard outbox.counts.total > 0 || intake.messages > 0 || commits.hasKeys else { return }
         outbox.shiftTimes(by: milliseconds, acceptedWithin: range)
         intake.shiftTimes(by: milliseconds, receivedWithin: range)
         step.changes.append(.shiftTimes(by: milliseconds, acceptedWithin: range))

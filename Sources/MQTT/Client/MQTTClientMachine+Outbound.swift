@@ -34,7 +34,7 @@ extension MQTTClientMachine {
 
     /// Commits the messages that were accepted.
     public mutating func goOnWithAccepted(at now: Timestamp, into actions: inout [Action]) {
-        if !accepted.isEmpty { step(at: now, into: &actions) { _, _ in } }
+        if !commits.accepted.isEmpty { step(at: now, into: &actions) { _, _ in } }
     }
 
     /// Sends a quarantined message again, as a new one at the end of the queue: its row gets the new sequence. The
@@ -59,7 +59,7 @@ extension MQTTClientMachine {
             message.acceptedAt = now
             machine.enqueue(message, sequence)
             step.changes.append(.requeue(stored.sequence, as: sequence, at: now))
-            machine.acceptances.append(
+            machine.commits.acceptances.append(
                 Acceptance(
                     commit: machine.nextCommit(step), sequence: sequence, size: stored.message.size, isRetry: true))
             return sequence
@@ -68,14 +68,15 @@ extension MQTTClientMachine {
 
     private mutating func accept(_ message: OutboundMessage, _ key: PublishKey?) -> MessageSequence {
         let goesAtOnce =
-            message.qos != .atMostOnce && outbox.isQueueEmpty && settling == nil && hasRoom(outbox.lastSequence.next)
+            message.qos != .atMostOnce && outbox.isQueueEmpty && link.settling == nil
+            && hasRoom(outbox.lastSequence.next)
         let sequence = outbox.nextSequence()
         let size = message.size
         // Everything accepted before the next step is one commit.
-        let commit = CommitNumber(rawValue: issuedCommit.rawValue + 1)
+        let commit = CommitNumber(rawValue: commits.issued.rawValue + 1)
         var stored = StoredMessage(sequence: sequence, message: message)
         var packetID: PacketID?
-        if goesAtOnce, let id = packetIDs.allocate() {
+        if goesAtOnce, let id = identifiers.allocator.allocate() {
             packetID = id
             stored.state = .inFlight(id)
             outbox.counts.inFlight += 1
@@ -83,12 +84,12 @@ extension MQTTClientMachine {
         } else {
             enqueue(message, sequence)
         }
-        accepted.append(.insert(stored))
+        commits.accepted.append(.insert(stored))
         if let key {
-            hasKeys = true
-            accepted.append(.rememberKey(key, sequence, at: message.acceptedAt))
+            commits.hasKeys = true
+            commits.accepted.append(.rememberKey(key, sequence, at: message.acceptedAt))
         }
-        acceptances.append(Acceptance(commit: commit, sequence: sequence, size: size, packetID: packetID))
+        commits.acceptances.append(Acceptance(commit: commit, sequence: sequence, size: size, packetID: packetID))
         if let packetID { letThrough(Outbox.Queued(sequence: sequence, message: message), packetID, commit) }
         return sequence
     }
@@ -218,7 +219,7 @@ extension MQTTClientMachine {
 extension MQTTClientMachine {
     /// How many unanswered QoS 1 and 2 messages a server with these limits may be sent.
     func window(_ limits: ServerLimits) -> Int {
-        min(limits.receiveMaximum, max(1, configuration.maximumInFlight), windowCap, quota.windowCap)
+        min(limits.receiveMaximum, max(1, configuration.maximumInFlight), lessons.windowCap, quota.windowCap)
     }
 
     /// Whether this message has to go out alone.
@@ -262,7 +263,7 @@ extension MQTTClientMachine {
                             Outbox.Queued(sequence: entry.sequence, message: message), id, nextCommit(step))
                     }
                 }
-            } else if let queued, settling == nil {
+            } else if let queued, link.settling == nil {
                 guard pass(queued, session, &step) else { return }
             } else {
                 return
@@ -278,7 +279,7 @@ extension MQTTClientMachine {
         {
             return passUnacknowledged(queued, session, &step)
         }
-        guard hasRoom(queued.sequence), let id = packetIDs.allocate() else { return false }
+        guard hasRoom(queued.sequence), let id = identifiers.allocator.allocate() else { return false }
         outbox.removeFirst()
         outbox.leaveQueue(size: message.size)
         outbox.counts.inFlight += 1
@@ -313,7 +314,7 @@ extension MQTTClientMachine {
         let size = queued.message.size
         outbox.inFlight[id, default: Outbox.InFlight(queued)].progress = .letThrough
         outbox.letThrough(bytes: size)
-        work.append(PendingWork(commit: commit, work: .publish(queued.sequence, id)))
+        commits.work.append(PendingWork(commit: commit, work: .publish(queued.sequence, id)))
     }
 
     /// Returns whether it was sent.
@@ -327,7 +328,7 @@ extension MQTTClientMachine {
             drop(sequence, message.topic, size: entry.size, because: reason, &step)
             return false
         }
-        outbox.inFlight.values[index].sent(at: reading.send())
+        outbox.inFlight.values[index].sent(at: link.reading.send())
         patience.exchanges.sent(id, at: step.now)
         write(message, id, duplicate: entry.wasAttempted, &step)
         return true
@@ -335,7 +336,7 @@ extension MQTTClientMachine {
 
     mutating func sendUnacknowledged(_ step: inout Step) {
         guard let message = outbox.nextToWrite() else { return }
-        reading.sendUnanswerable()
+        link.reading.sendUnanswerable()
         write(message, nil, duplicate: false, &step)
     }
 
@@ -348,7 +349,7 @@ extension MQTTClientMachine {
             publish.properties.messageExpiryInterval = max(1, step.now.secondsLeft(until: expiresAt))
         }
         if case .connected(let session) = connection {
-            aliases.apply(to: &publish, room: session.limits.maximumPacketSize - roughLength(of: message))
+            link.aliases.apply(to: &publish, room: session.limits.maximumPacketSize - roughLength(of: message))
         }
         step.write(.publish(publish))
         step.messageBytes += message.size
@@ -371,12 +372,12 @@ extension MQTTClientMachine {
         let id = answer.packetID
         if answeredAbandoned(id) { return }
         guard let entry = outbox.inFlight[id], entry.wasAttempted else { return }
-        reading.answered(entry.place)
+        link.reading.answered(entry.place)
         guard let message = entry.message, message.qos == .atLeastOnce || version == .threeOneOne else {
             return answeredWrongly(id, "the server answered a QoS 2 PUBLISH with PUBACK", &step)
         }
-        if message.qos == .exactlyOnce, !lowersQoS {
-            lowersQoS = true
+        if message.qos == .exactlyOnce, !lessons.lowersQoS {
+            lessons.lowersQoS = true
             step.emit(.serverLowersQoS)
         }
         if answer.reasonCode.isError { return refused(answer, &step) }
@@ -392,10 +393,11 @@ extension MQTTClientMachine {
                 return
             }
             patience.exchanges.answered(id)
-            if outbox.abandoned[id] != nil { unreleased.insert(id) }
-            return enqueue(.pubrel(id, unreleased.contains(id) ? .success : .packetIdentifierNotFound), step)
+            if outbox.abandoned[id] != nil { identifiers.unreleased.insert(id) }
+            return enqueue(
+                .pubrel(id, identifiers.unreleased.contains(id) ? .success : .packetIdentifierNotFound), step)
         }
-        reading.answered(entry.place)
+        link.reading.answered(entry.place)
         if let message = entry.message {
             guard message.qos == .exactlyOnce else {
                 return answeredWrongly(id, "the server answered a QoS 1 PUBLISH with PUBREC", &step)
@@ -418,8 +420,8 @@ extension MQTTClientMachine {
 
     mutating func receivedPubcomp(_ answer: Acknowledgement, _ step: inout Step) {
         let id = answer.packetID
-        if hasAskedAboutSuspects, suspectIDs.remove(id) != nil {
-            packetIDs.free(id)
+        if identifiers.hasAskedAboutSuspects, identifiers.suspects.remove(id) != nil {
+            identifiers.allocator.free(id)
             step.changes.append(.clearSuspect(id))
             return
         }
@@ -450,14 +452,14 @@ extension MQTTClientMachine {
     }
 
     private func conclude(_ sequence: MessageSequence, _ outcome: PublishOutcome, _ step: inout Step) {
-        if hasKeys { step.changes.append(.concludeKey(sequence, outcome)) }
+        if commits.hasKeys { step.changes.append(.concludeKey(sequence, outcome)) }
     }
 
     /// Ends the exchange; the caller decides what becomes of the message.
     mutating func finish(_ id: PacketID, _ step: inout Step) {
         outbox.remove(id)
         outbox.counts.inFlight -= 1
-        packetIDs.free(id)
+        identifiers.allocator.free(id)
         patience.exchanges.answered(id)
     }
 

@@ -102,24 +102,24 @@ extension MQTTClientMachine {
 
     private mutating func askForProof(_ step: inout Step) {
         if case .connected(let session) = connection { quota.nextWindowCap = max(1, window(session.limits) / 2) }
-        if !pings.contains(.proof) { ping(.proof, &step) }
+        if !link.pings.contains(.proof) { ping(.proof, &step) }
     }
 
     mutating func ping(_ purpose: PingPurpose, _ step: inout Step) {
         guard case .connected = connection else { return }
-        pings.append(purpose)
+        link.pings.append(purpose)
         step.write(.pingreq)
     }
 
     mutating func pingAnswered(_ step: inout Step) {
         // A PINGRESP that answers no PINGREQ proves only that the server is alive.
-        guard let purpose = pings.popFirst() else { return }
+        guard let purpose = link.pings.popFirst() else { return }
         switch purpose {
         case .heartbeat:
             step.emit(.pingAnswered)
         case .settling:
             // Any but the last belongs to a settling that was given up.
-            if settling?.proof == .awaited, !pings.contains(.settling) { settling?.proof = .given }
+            if link.settling?.proof == .awaited, !link.pings.contains(.settling) { link.settling?.proof = .given }
         case .fetching:
             intake.fetching = .ready
         case .isolation:
@@ -156,7 +156,6 @@ extension MQTTClientMachine {
     /// Notes the end of the connection. To be called before the outbox knows of it.
     mutating func quotaConnectionClosed() {
         if isInDoubt, !quota.hasTaken { quota.fruitlessConnections += 1 }
-        pings.removeAll()
         quota.announcements = []
         quota.hasTaken = false
     }

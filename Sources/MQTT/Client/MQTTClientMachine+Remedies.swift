@@ -2,6 +2,20 @@
 // the measures of `Consequence.rows`.
 
 extension MQTTClientMachine {
+    /// What the machine has learned about the server, for as long as it lives.
+    struct Lessons: Sendable {
+        /// Set by 0x93 and 0x96: half of the window that was too large.
+        var windowCap = Int.max
+        /// Cleared by 0x94.
+        var usesAliases = true
+        /// Whether the server has answered a QoS 2 PUBLISH with PUBACK, as some servers without QoS 2 do. In MQTT 3.1.1
+        /// they cannot say so beforehand: there is no Maximum QoS.
+        var lowersQoS = false
+        /// How often the server has ended a connection with 0x8D; from the second time on the keep-alive is capped.
+        var keepAliveTimeouts = 0
+        var keepAliveCap: UInt16?
+    }
+
     /// Does what the reason code asks for, and returns what has changed.
     mutating func remedies(
         for disconnect: Disconnect, _ session: ServerSession, _ step: inout Step
@@ -10,11 +24,11 @@ extension MQTTClientMachine {
         var remedies: [Remedy] = []
         let measures = Consequence(of: code, in: .disconnect).measures
         if measures.contains(.halveWindow) {
-            windowCap = max(1, window(session.limits) / 2)
-            remedies.append(.window(windowCap))
+            lessons.windowCap = max(1, window(session.limits) / 2)
+            remedies.append(.window(lessons.windowCap))
         }
         if measures.contains(.noAliases) {
-            usesAliases = false
+            lessons.usesAliases = false
             remedies.append(.noAliases)
         }
         if measures.contains(.shortenKeepAlive), let seconds = shortenKeepAlive() {
@@ -28,7 +42,7 @@ extension MQTTClientMachine {
                 : blameMessage(code, disconnect.properties.reasonString, &step)
             if let found { remedies.append(found) }
         }
-        if measures.contains(.cleanStart), isFreshlyResumed, !remedies.contains(.isolation) {
+        if measures.contains(.cleanStart), link.isFreshlyResumed, !remedies.contains(.isolation) {
             remedies.append(.cleanStart)
         }
         return remedies
@@ -71,10 +85,11 @@ extension MQTTClientMachine {
         guard let last = suspects.map(\.value.sequence).max() else { return nil }
         // 0x81 and 0x82 may mean anything, unless the message was the first thing after a resume or went out alone.
         let isCertain =
-            Consequence(of: code, in: .disconnect).class != .retryOnce || isolation.through != nil || isFreshlyResumed
+            Consequence(of: code, in: .disconnect).class != .retryOnce || isolation.through != nil
+            || link.isFreshlyResumed
         // It may have been an announcement, which is not a program's message, or a message of QoS 0, which is gone.
         // Both have to wait next time.
-        guard suspects.count == 1, isCertain, announcements.outstanding.isEmpty, !reading.isInDoubt,
+        guard suspects.count == 1, isCertain, announcements.outstanding.isEmpty, !link.reading.isInDoubt,
             outbox.abandoned.isEmpty,
             let suspect = suspects.first
         else {
@@ -117,17 +132,17 @@ extension MQTTClientMachine {
 
     /// The server's value or ours, capped at what was found to be short enough.
     func capped(_ keepAlive: UInt16) -> UInt16 {
-        guard let keepAliveCap else { return keepAlive }
+        guard let keepAliveCap = lessons.keepAliveCap else { return keepAlive }
         return keepAlive == 0 ? keepAliveCap : min(keepAlive, keepAliveCap)
     }
 
     /// Caps the keep-alive from the second time on. Once may be chance: a host that was suspended, or a lost ping.
     private mutating func shortenKeepAlive() -> UInt16? {
-        keepAliveTimeouts += 1
-        guard keepAliveTimeouts > 1 else { return nil }
-        let present = keepAliveInForce == 0 ? 60 : keepAliveInForce
+        lessons.keepAliveTimeouts += 1
+        guard lessons.keepAliveTimeouts > 1 else { return nil }
+        let present = link.keepAliveInForce == 0 ? 60 : link.keepAliveInForce
         let shorter = max(min(present, Self.shortestKeepAlive), present / 2)
-        keepAliveCap = shorter
+        lessons.keepAliveCap = shorter
         return shorter
     }
 
@@ -137,8 +152,8 @@ extension MQTTClientMachine {
 
     /// Makes sure that nothing is sent with this identifier in this session any more.
     mutating func retire(_ id: PacketID, _ step: inout Step) {
-        packetIDs.reserve(id)
-        hasRetiredIDs = true
+        identifiers.allocator.reserve(id)
+        identifiers.hasRetired = true
         step.changes.append(.retireIdentifier(id))
     }
 
@@ -147,9 +162,9 @@ extension MQTTClientMachine {
     /// connection continues.
     mutating func identifierIsTaken(_ id: PacketID, _ step: inout Step) -> Bool {
         retire(id, &step)
-        identifierClashes += 1
-        guard identifierClashes > 1 else { return true }
-        step.emit(.stateMismatch("the server has \(identifierClashes) packet identifiers in use that are free here"))
+        identifiers.clashes += 1
+        guard identifiers.clashes > 1 else { return true }
+        step.emit(.stateMismatch("the server has \(identifiers.clashes) packet identifiers in use that are free here"))
         disconnect(.normalDisconnection, &step)
         return false
     }

@@ -23,17 +23,17 @@ extension MQTTClientMachine {
     }
 
     /// Whether nothing new is begun on the connection.
-    public var isSettling: Bool { settling != nil }
+    public var isSettling: Bool { link.settling != nil }
 
     mutating func settle() {
-        guard case .connected = connection, settling == nil else { return }
-        settling = Settling()
+        guard case .connected = connection, link.settling == nil else { return }
+        link.settling = Settling()
     }
 
     /// Keeps the connection after all.
     mutating func goOn(_ step: inout Step) {
-        guard let withheld = settling?.withheld else { return }
-        settling = nil
+        guard let withheld = link.settling?.withheld else { return }
+        link.settling = nil
         for publish in withheld {
             guard case .connected = connection, let id = publish.packetID else { return }
             take(publish, id, &step)
@@ -43,26 +43,26 @@ extension MQTTClientMachine {
     /// Returns whether the message must not be taken now. What has arrived counts towards our Receive Maximum all the
     /// same, so there is never more of it than the server may send.
     mutating func withhold(_ publish: Publish) -> Bool {
-        guard let settling else { return false }
+        guard let settling = link.settling else { return false }
         if !settling.withheld.contains(where: { $0.packetID == publish.packetID }) {
-            self.settling?.withheld.append(publish)
+            link.settling?.withheld.append(publish)
         }
         return true
     }
 
     /// Asks for the proof once everything else has been sent, and reports once that nothing is in flight.
     mutating func noteSettled(_ step: inout Step) {
-        guard let settling, !settling.isReported, case .connected = connection else { return }
+        guard let settling = link.settling, !settling.isReported, case .connected = connection else { return }
         switch settling.proof {
         case .needed:
-            guard work.isEmpty, intake.isIdle else { return }
+            guard commits.work.isEmpty, intake.isIdle else { return }
             ping(.settling, &step)
-            self.settling?.proof = .awaited
+            link.settling?.proof = .awaited
         case .awaited:
             return
         case .given:
             guard outbox.counts.inFlight == 0, !isAnnouncing else { return }
-            self.settling?.isReported = true
+            link.settling?.isReported = true
             step.emit(.settled)
         }
     }

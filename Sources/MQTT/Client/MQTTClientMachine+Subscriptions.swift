@@ -59,7 +59,7 @@ extension MQTTClientMachine {
             < (subscriptions.isolates ? 1 : max(1, configuration.maximumSubscribeRequests)),
             let need = subscriptions.needs.first
         {
-            guard let id = packetIDs.allocate() else { return }
+            guard let id = identifiers.allocator.allocate() else { return }
             let isIssued =
                 switch need {
                 case .subscribe: issueSubscribe(id, limits, &step)
@@ -68,7 +68,7 @@ extension MQTTClientMachine {
             if isIssued {
                 enqueue(.request(id), step)
             } else {
-                packetIDs.free(id)
+                identifiers.allocator.free(id)
             }
         }
     }
@@ -246,7 +246,9 @@ extension MQTTClientMachine {
 
     /// Asks again for what was refused long ago: what a server allows may change.
     mutating func askAgain(_ step: inout Step) {
-        guard case .connected(let session) = connection, subscriptions.restoring == nil, settling == nil else { return }
+        guard case .connected(let session) = connection, subscriptions.restoring == nil, link.settling == nil else {
+            return
+        }
         for filter in subscriptions.takeDue(at: step.now) {
             // If the connection ends again, this filter is known to be the reason.
             if subscriptions.isSetAside(filter) { subscriptions.isolates = true }
@@ -259,7 +261,7 @@ extension MQTTClientMachine {
         subscriptions.requests[id] = nil
         subscriptions.sent.remove(id)
         patience.requests.answered(id)
-        packetIDs.free(id)
+        identifiers.allocator.free(id)
     }
 
     private mutating func afterAnswer(_ step: inout Step) {

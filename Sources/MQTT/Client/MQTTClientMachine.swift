@@ -5,7 +5,7 @@ import NIOCore
 /// and actions.
 ///
 /// One rule makes it safe to be killed at any point: *nothing is sent before everything decided before it is durable*.
-/// A packet that follows from state waits in `work` for the commit of what was decided up to then; commits complete in
+/// A packet that follows from state waits in `commits` for the commit of what was decided up to then; commits complete in
 /// order, so the packets leave in order too. So a packet identifier is durable before its PUBLISH leaves, PUBREC's
 /// effect before the PUBREL, an inbound identifier before the PUBREC, its removal before the PUBCOMP, and the
 /// subscription before the SUBSCRIBE. Only PINGREQ and DISCONNECT, which carry no state, do not wait. Waiting packets
@@ -28,111 +28,37 @@ public struct MQTTClientMachine: Sendable {
     /// How many packets a PUBLISH counts for in an input's share: a message that is given to many costs more than
     /// others do.
     public var messageWeight = 1
-    var connection = ConnectionState.closed
-    var decoder = PacketDecoder()
-    /// Whether whole packets may have arrived that were not processed, because there were more than one input's share.
-    /// They wait for `readOn`, and the driver should not read more from the transport until then.
-    public internal(set) var isBehind = false
     /// Grows with each input that shows that the server is alive: a whole packet, or another good part of a large one.
     /// Single bytes do not count: a server that never finishes its packet never answers.
     public internal(set) var signsOfLife: UInt64 = 0
-    /// Bytes that have arrived since the last sign of life.
-    var bytesSinceSign = 0
+
+    var connection = ConnectionState.closed
+    var link = Link()
+    var claim: SessionClaim
+    var lessons = Lessons()
     var outbox: Outbox
     var inbox: InboundExchanges
     var intake: InboxIntake
     var subscriptions: Subscriptions
-    var packetIDs = PacketIDAllocator()
     var announcements = Announcements()
-
-    /// Whether we may claim a session at the server.
-    var isEstablished: Bool
-    /// In MQTT 3.1.1 only.
-    var discarding = Discarding.none
-    var assignedClientID: String?
-    /// Whether the server's session is certainly the one that we remember. It is uncertain after a start of the daemon,
-    /// and after a CONNECT without an answer.
-    var isSessionCertain = false
-    /// A CONNECT for a new session was never answered. It may still arrive after the next one was accepted, and delete
-    /// what was set up since.
-    var mayBeginAnew = false
-    /// Set by 0x93 and 0x96: half of the window that was too large.
-    var windowCap = Int.max
+    var identifiers: Identifiers
+    var commits: CommitLine
     var isolation = Isolation()
     var suspicion = Suspicion()
     var patience = Patience()
-    /// How much of this connection the server has read, as far as it is known.
-    var reading = Reading()
-    /// Cleared by 0x94.
-    var usesAliases = true
-    var aliases = TopicAliases()
-    /// The exchange under way, before CONNACK or after.
-    var authentication: SCRAMClient?
     var quota = Quota()
-    /// The PINGREQs of this connection that are unanswered, in order.
-    var pings = CircularBuffer<PingPurpose>(initialCapacity: 1)
-    /// Whether the server has answered a QoS 2 PUBLISH with PUBACK, as some servers without QoS 2 do. In MQTT 3.1.1
-    /// they cannot say so beforehand: there is no Maximum QoS.
-    var lowersQoS = false
-    /// Whether both sides of this connection have proven themselves by enhanced authentication.
-    var isAuthenticatedByMethod = false
-    /// Whether the server still had the session, and has not answered a message on this connection yet.
-    var isFreshlyResumed = false
-    /// How often the server has ended a connection with 0x8D; from the second time on the keep-alive is capped.
-    var keepAliveTimeouts = 0
-    var keepAliveCap: UInt16?
-    /// The keep-alive of this connection, or of the last one, in seconds.
-    var keepAliveInForce: UInt16 = 0
-    /// Set while nothing new is begun on the connection.
-    var settling: Settling?
-    /// Whether there are identifiers that the server may hold on to although nothing is in flight with them.
-    var hasRetiredIDs: Bool
-    /// Identifiers under which the server may hold a message of QoS 2 that is not known here.
-    var suspectIDs: Set<PacketID>
-    /// Identifiers of messages that the server owns, and that were dropped here before they were released.
-    var unreleased: Set<PacketID> = []
-    /// Whether the server was asked to release the suspects.
-    var hasAskedAboutSuspects = false
-    /// Whether a message was published with a key that is still remembered.
-    var hasKeys: Bool
-    /// The client identifier that the session at the server belongs to, as far as it is durable.
-    var durableClientID: String?
-    /// How many identifiers the server called in use that were free here, since the session began.
-    var identifierClashes = 0
-
-    /// What to send, in order, each when its commit is durable.
-    var work = CircularBuffer<PendingWork>(initialCapacity: 1)
-    /// Messages that were accepted since the last step: the next one commits them before its own changes.
-    var accepted: [DurableChange] = []
-    /// Inserts that are not durable yet, in order.
-    var acceptances = CircularBuffer<Acceptance>(initialCapacity: 1)
-    var issuedCommit = CommitNumber(rawValue: 0)
-    var completedCommit = CommitNumber(rawValue: 0)
-    var lastFlush = FlushNumber(rawValue: 0)
 
     /// - Parameter durable: what the store had; an empty one for a new session.
     public init(configuration: Configuration, restoring durable: DurableSession = DurableSession()) {
         self.configuration = configuration
         version = configuration.version
-        isEstablished = durable.established
-        assignedClientID = durable.assignedClientID
+        claim = SessionClaim(durable, clientID: configuration.clientID)
         outbox = Outbox(durable)
         inbox = InboundExchanges(durable.inboundIDs)
         intake = InboxIntake(durable)
         subscriptions = Subscriptions(remembered: durable.rememberedSubscriptions)
-        hasRetiredIDs = !durable.retiredIDs.isEmpty
-        suspectIDs = durable.suspectIDs
-        hasKeys = durable.hasKeys
-        durableClientID = durable.clientID
-        // The session at the server belongs to another client identifier, so we have none there.
-        if let before = durable.clientID, !configuration.clientID.isEmpty, before != configuration.clientID {
-            isEstablished = false
-        }
-        for id in durable.suspectIDs { packetIDs.reserve(id) }
-        for id in durable.retiredIDs { packetIDs.reserve(id) }
-        let identifiers = outbox.identifiersInOrder
-        for id in identifiers { packetIDs.reserve(id) }
-        if let last = identifiers.last { packetIDs.resume(after: last) }
+        identifiers = Identifiers(durable, inUse: outbox.identifiersInOrder)
+        commits = CommitLine(hasKeys: durable.hasKeys)
     }
 
     /// Takes one input and appends the actions that follow.
@@ -171,7 +97,7 @@ public struct MQTTClientMachine: Sendable {
 
     /// Notes that the next connection leads to a server other than the last one that accepted the session. If it
     /// resumes the session, what is set up there may be older than what is known here, so it is set up again.
-    public mutating func doubtSession() { isSessionCertain = false }
+    public mutating func doubtSession() { claim.isCertain = false }
 
     /// How many messages there are, and in which state.
     public var counts: Counts { outbox.counts }
@@ -189,6 +115,10 @@ public struct MQTTClientMachine: Sendable {
         if case .connected(let session) = connection { session.grant } else { nil }
     }
 
+    /// Whether whole packets may have arrived that were not processed, because there were more than one input's share.
+    /// They wait for `readOn`, and the driver should not read more from the transport until then.
+    public var isBehind: Bool { link.isBehind }
+
     /// Whether CONNECT was sent and the server has not answered it.
     public var isAwaitingConnack: Bool {
         if case .connecting(let connecting) = connection { connecting.isSent } else { false }
@@ -196,7 +126,7 @@ public struct MQTTClientMachine: Sendable {
 
     /// The client identifier that is used; empty until the server has assigned one.
     public var clientID: String {
-        configuration.clientID.isEmpty ? assignedClientID ?? "" : configuration.clientID
+        configuration.clientID.isEmpty ? claim.assignedClientID ?? "" : configuration.clientID
     }
 }
 
@@ -219,6 +149,21 @@ extension MQTTClientMachine {
         case announce(PacketID)
         /// The next of the announcements of QoS 0 that were let through.
         case announceUnacknowledged
+    }
+
+    /// What waits for commits. They complete in order.
+    struct CommitLine: Sendable {
+        /// What to send, in order, each when its commit is durable.
+        var work = CircularBuffer<PendingWork>(initialCapacity: 1)
+        /// Messages that were accepted since the last step: the next one commits them before its own changes.
+        var accepted: [DurableChange] = []
+        /// Inserts that are not durable yet, in order.
+        var acceptances = CircularBuffer<Acceptance>(initialCapacity: 1)
+        var issued = CommitNumber(rawValue: 0)
+        var completed = CommitNumber(rawValue: 0)
+        var lastFlush = FlushNumber(rawValue: 0)
+        /// Whether a message was published with a key that is still remembered, and needs its outcome.
+        var hasKeys: Bool
     }
 
     struct PendingWork: Sendable {
@@ -267,7 +212,7 @@ extension MQTTClientMachine {
     ) -> Result {
         var step = Step(now: now, version: version)
         swap(&step.actions, &actions)
-        swap(&step.changes, &accepted)
+        swap(&step.changes, &commits.accepted)
         let result = body(&self, &step)
         collectWaiting(&step)
         if step.looksAtTimes { dropOverdue(&step) }
@@ -281,16 +226,16 @@ extension MQTTClientMachine {
         fetchLeftOut(&step)
         proveIsolated(&step)
         if !step.changes.isEmpty {
-            issuedCommit = nextCommit(step)
-            step.actions.append(.commit(step.changes, issuedCommit))
+            commits.issued = nextCommit(step)
+            step.actions.append(.commit(step.changes, commits.issued))
         }
         if let load = nextLoad(step) { step.actions.append(load) }
         if step.output.readableBytes > 0 {
             var flush: FlushNumber?
             if step.hasMessages {
-                lastFlush = FlushNumber(rawValue: lastFlush.rawValue + 1)
-                outbox.assign(lastFlush, bytes: step.messageBytes)
-                flush = lastFlush
+                commits.lastFlush = FlushNumber(rawValue: commits.lastFlush.rawValue + 1)
+                outbox.assign(commits.lastFlush, bytes: step.messageBytes)
+                flush = commits.lastFlush
             }
             step.actions.append(.send(step.output, flush: flush))
         }
@@ -300,23 +245,23 @@ extension MQTTClientMachine {
     }
 
     /// Whether something for the server waits until it is durable.
-    public var awaitsStore: Bool { !work.isEmpty }
+    public var awaitsStore: Bool { !commits.work.isEmpty }
 
     /// The commit that makes everything decided up to now durable.
     func nextCommit(_ step: Step) -> CommitNumber {
-        step.changes.isEmpty ? issuedCommit : CommitNumber(rawValue: issuedCommit.rawValue + 1)
+        step.changes.isEmpty ? commits.issued : CommitNumber(rawValue: commits.issued.rawValue + 1)
     }
 
     /// Sends this as soon as everything decided up to now is durable.
     mutating func enqueue(_ item: Work, _ step: Step) {
-        work.append(PendingWork(commit: nextCommit(step), work: item))
+        commits.work.append(PendingWork(commit: nextCommit(step), work: item))
     }
 
     /// Sends what is durable, in order. Returns whether that made room in the window.
     private mutating func drain(_ step: inout Step) -> Bool {
         var madeRoom = false
-        while let next = work.first, next.commit <= completedCommit {
-            work.removeFirst()
+        while let next = commits.work.first, next.commit <= commits.completed {
+            commits.work.removeFirst()
             switch next.work {
             case .connect: sendConnect(&step)
             case .publish(let sequence, let id):
@@ -343,11 +288,11 @@ extension MQTTClientMachine {
     }
 
     private mutating func committed(_ number: CommitNumber, _ step: inout Step) {
-        precondition(number <= issuedCommit, "only commits that were issued complete")
-        completedCommit = max(completedCommit, number)
+        precondition(number <= commits.issued, "only commits that were issued complete")
+        commits.completed = max(commits.completed, number)
         collected(number, &step)
-        while let acceptance = acceptances.first, acceptance.commit <= number {
-            acceptances.removeFirst()
+        while let acceptance = commits.acceptances.first, acceptance.commit <= number {
+            commits.acceptances.removeFirst()
             outbox.durableThrough = acceptance.sequence
             step.emit(acceptance.isRetry ? .requeued(acceptance.sequence) : .accepted(acceptance.sequence))
         }
@@ -357,15 +302,15 @@ extension MQTTClientMachine {
         precondition(number.rawValue > 0, "commits are numbered from 1")
         committed(CommitNumber(rawValue: number.rawValue - 1), &step)
         notCollected(number, &step)
-        while let acceptance = acceptances.first, acceptance.commit <= number {
-            acceptances.removeFirst()
+        while let acceptance = commits.acceptances.first, acceptance.commit <= number {
+            commits.acceptances.removeFirst()
             outbox.durableThrough = acceptance.sequence
             if acceptance.isRetry {
                 step.emit(.requeued(acceptance.sequence))
                 continue
             }
             let id = outbox.forget(acceptance.sequence, size: acceptance.size, packetID: acceptance.packetID)
-            if let id { packetIDs.free(id) }
+            if let id { identifiers.allocator.free(id) }
             step.emit(.notAccepted(acceptance.sequence))
         }
         committed(number, &step)

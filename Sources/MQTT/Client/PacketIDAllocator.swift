@@ -54,3 +54,28 @@ struct PacketIDAllocator: Sendable {
         (used[Int(id.rawValue) >> 6] ?? 0) & (1 << UInt64(id.rawValue & 63)) != 0
     }
 }
+
+/// The packet identifiers of a session, and what the server may still hold under them.
+struct Identifiers: Sendable {
+    var allocator = PacketIDAllocator()
+    /// Identifiers under which the server may hold a message of QoS 2 that is not known here.
+    var suspects: Set<PacketID>
+    /// Identifiers of messages that the server owns, and that were dropped here before they were released.
+    var unreleased: Set<PacketID> = []
+    /// Whether there are identifiers that the server may hold on to although nothing is in flight with them.
+    var hasRetired: Bool
+    /// Whether the server was asked to release the suspects.
+    var hasAskedAboutSuspects = false
+    /// How many identifiers the server called in use that were free here, since the session began.
+    var clashes = 0
+
+    /// - Parameter inUse: those of the messages in flight, in the order in which they were given out.
+    init(_ durable: DurableSession, inUse: [PacketID]) {
+        suspects = durable.suspectIDs
+        hasRetired = !durable.retiredIDs.isEmpty
+        for id in durable.suspectIDs { allocator.reserve(id) }
+        for id in durable.retiredIDs { allocator.reserve(id) }
+        for id in inUse { allocator.reserve(id) }
+        if let last = inUse.last { allocator.resume(after: last) }
+    }
+}

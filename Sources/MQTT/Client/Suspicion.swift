@@ -123,7 +123,8 @@ extension MQTTClientMachine {
     private func isAlone(_ count: Int) -> Bool {
         guard isolation.through != nil || isolation.includesAnnouncements else { return false }
         let areReleases = outbox.inFlight.allSatisfy { $0.value.progress != .onWire || $0.value.isReleased }
-        return isolation.needsProof && (count == 1 || areReleases) && !reading.isInDoubt && outbox.abandoned.isEmpty
+        return isolation.needsProof && (count == 1 || areReleases) && !link.reading.isInDoubt
+            && outbox.abandoned.isEmpty
     }
 
     private func oldest(
@@ -194,7 +195,7 @@ extension MQTTClientMachine {
         case .releases(let ids): for id in ids.sorted() { finishWithoutServer(id, &step) }
         case .announcement(let id):
             guard let announcement = announcements.outstanding.removeValue(forKey: id) else { break }
-            packetIDs.free(id)
+            identifiers.allocator.free(id)
             announcements.refuse(announcement.topic, code, at: step.now)
             step.emit(.announced(announcement, code))
         case .filter(let filter): refuse(filter, code, nil, &step)
@@ -229,7 +230,7 @@ extension MQTTClientMachine {
 
     /// Asks for proof that the connection works, once nothing waits to be sent and all requests were answered.
     mutating func proveIsolated(_ step: inout Step) {
-        guard isolation.isUnproven, isolation.proof == .needed, isConnected, work.isEmpty,
+        guard isolation.isUnproven, isolation.proof == .needed, isConnected, commits.work.isEmpty,
             isolation.through != nil || isolation.includesAnnouncements, subscriptions.requests.isEmpty,
             subscriptions.restoring == nil
         else { return }

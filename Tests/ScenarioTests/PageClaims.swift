@@ -11,6 +11,8 @@ struct Claim: Hashable, Sendable, CustomStringConvertible {
         case resumed(Bool)
         case phase(SessionStatus.Phase)
         case cause(RoomParticipant.Departure)
+        case quality(SessionStatus.Quality)
+        case publication(PublicationState)
         case event(SessionEvent.Kind)
         case error(String)
     }
@@ -40,6 +42,9 @@ struct Claim: Hashable, Sendable, CustomStringConvertible {
         case .resumed(let resumed): told { $0.resumed == resumed }
         case .phase(let phase): told { $0.phase == phase }
         case .cause(let cause): outcome.told.contains { $0.cause == cause }
+        case .quality(let quality):
+            outcome.told.contains { $0.event == .qualityChanged && $0.quality == quality }
+        case .publication(let state): outcome.told.contains { $0.publication == state }
         case .event(let kind): outcome.told.contains { $0.event == kind }
         case .error(let code): outcome.errors.contains(code)
         }
@@ -95,7 +100,7 @@ extension Claim {
         private var state: SessionStatus.State?
         private var isAboutEvents = false
         private var isAboutErrors = false
-        /// The word that the next ones are values of: `mode`, `resumed` or `cause`.
+        /// The word that the next ones are values of: `mode`, `resumed`, `cause`, `quality` or an event.
         private var key = ""
         private var previous = ""
 
@@ -110,14 +115,24 @@ extension Claim {
             switch word {
             case "event", "events": isAboutEvents = true
             case "RPC": isAboutErrors = true
-            case "mode", "cause": key = word
+            case "mode", "cause", "quality": key = word
+            case "excellent", "good", "poor", "lost", "left", "pending", "published", "removed": read(value: word)
+            case "to", "with", "the": break
             case "quick", "full": if key == "mode" { claim(.mode(word == "quick" ? .quick : .full)) }
             case "true", "false": if key == "resumed" { claim(.resumed(word == "true")) }
-            case "left", "lost": if key == "cause" { claim(.cause(word == "left" ? .left : .lost)) }
             case "or", "and": break
             default:
                 key = ""
                 if let named = SessionStatus.State(rawValue: word) { read(named) }
+            }
+        }
+
+        private mutating func read(value: String) {
+            switch key {
+            case "cause": claim(.cause(.init(rawValue: value)))
+            case "quality": SessionStatus.Quality(rawValue: value).map { claim(.quality($0)) }
+            case SessionEvent.Kind.publicationChanged.rawValue: claim(.publication(.init(rawValue: value)))
+            default: break
             }
         }
 
@@ -145,6 +160,7 @@ extension Claim {
                 claim(.reason(word))
             } else if Claim.kinds.contains(.init(rawValue: word)) {
                 claim(.event(.init(rawValue: word)))
+                key = word
             } else if RPCError.Code.allCases.contains(where: { $0.name == word }) {
                 claim(.error(word))
             }

@@ -12,6 +12,9 @@ enum PageRows {
     ]
 
     private static let liveKit: [String: [Situation]] = [
+        "ConnectionQuality 2 EXCELLENT, 1 GOOD, 0 POOR, 3 LOST": [
+            .roundTrip(10), .roundTrip(180), .roundTrip(600), .silence,
+        ],
         "disconnected": [.disconnect, .banned],
         "connecting": [.starts],
         "connected": [.connected],
@@ -152,7 +155,7 @@ enum PageRows {
         "31023 RC_CONN_OTHER_DEVICE_LOGIN": [.yielded],
         "31024 CONCURRENT_LIMIT_ERROR (private cloud)": [.serverBusy],
         "31026 RC_CONN_APP_AUTH_FAILED": [.notAuthorized],
-        "31027 RC_CONN_DISPOSABLE_TOKEN_USED": [.tokenRejected],
+        "31027 RC_CONN_DISPOSABLE_TOKEN_USED": [.tokenRejected, .tokenNotAuthorized],
         "31029 RC_CONN_USER_ABANDON": [.tokenRejected, .tokenNotAuthorized],
         "31030 RC_CONN_APP_LICENSE_EXPIRED (private cloud)": [.notAuthorized],
         "32001 RC_QUERY_ACK_NO_DATA, 32002 RC_MESSAGE_DATA_INCOMPLETE": [.protocolError],
@@ -168,7 +171,7 @@ enum PageRows {
         "34006 RC_CONNECT_TIMEOUT": [.givenUp],
         "34238 INVALID_PARAMETER_PROXY": [.badFile("[proxy]\nurl = \"nonsense\"")],
         "34245 RC_CONN_PROXY_UNAVAILABLE": [.dial(.proxyFailed)],
-        "34257 INVALID_APP_KEY": [.tokenRejected],
+        "34257 INVALID_APP_KEY": [.tokenRejected, .tokenNotAuthorized],
         "405 REJECTED_BY_BLACKLIST": [.messageRejected],
         "20604 SEND_MSG_FREQUENCY_OVERRUN": [.messageRejected, .rateLimited],
         "21501 RC_MSG_BLOCKED_SENSITIVE_WORD": [.messageRejected],
@@ -178,6 +181,8 @@ enum PageRows {
     ]
 
     private static let agora: [String: [Situation]] = [
+        "1 QUALITY_EXCELLENT": [.roundTrip(10)], "2 QUALITY_GOOD": [.roundTrip(180)],
+        "3 QUALITY_POOR, 4 QUALITY_BAD, 5 QUALITY_VBAD": [.roundTrip(600)], "6 QUALITY_DOWN": [.silence],
         "1 CONNECTION_STATE_DISCONNECTED": [.disconnect],
         "2 CONNECTION_STATE_CONNECTING": [.starts],
         "3 CONNECTION_STATE_CONNECTED": [.connected],
@@ -207,7 +212,7 @@ enum PageRows {
         "21 LICENSE_VALIDATION_FAILURE": [.notAuthorized],
         "22 CERTIFICATION_VERYFY_FAILURE": [.dial(.certificateInvalid), .dial(.certificateExpired)],
         "23 STREAM_CHANNEL_NOT_AVAILABLE (22 in Signaling)": [.notAuthorized, .subscriptionRefused],
-        "24 INCONSISTENT_APPID (23 in Signaling)": [.tokenRejected],
+        "24 INCONSISTENT_APPID (23 in Signaling)": [.tokenRejected, .tokenNotAuthorized],
         "10001 LOGIN_SUCCESS (Signaling)": [.connected],
         "10002 LOGOUT (Signaling)": [.disconnect],
         "10003 PRESENCE_NOT_READY (Signaling), by name only": [.connected],
@@ -282,6 +287,8 @@ enum PageRows {
     ]
 
     private static let zego: [String: [Situation]] = [
+        "0 Excellent": [.roundTrip(10)], "1 Good": [.roundTrip(180)], "2 Medium, 3 Bad": [.roundTrip(600)],
+        "4 Die": [.silence],
         "0 Disconnected": [.disconnect, .banned],
         "1 Connecting": [.starts, .reset],
         "2 Connected": [.connected],
@@ -332,10 +339,10 @@ enum PageRows {
         "1002056 RoomTokenExpiredKickedOut": [.tokenEnded, .tokenRejected, .tokenNotAuthorized],
         "1002057 RoomSessionExceptionKickedOut": [.stateMismatch],
         "1002066 RoomUserInBlacklist": [.banned],
-        "1002067 RoomNoToken": [.refusal(.badUserNameOrPassword), .tokenUnreadable],
+        "1002067 RoomNoToken": [.refusal(.badUserNameOrPassword), .notAuthorized, .tokenUnreadable],
         "1002073 RoomAppCallTooFrequent": [.rateLimited],
-        "1002074 RoomTokenInnerError, 1002075 RoomTokenFormatError": [.tokenRejected],
-        "1002079 RoomTokenVersionError, 1002080 RoomTokenNoncetypeError": [.tokenRejected],
+        "1002074 RoomTokenInnerError, 1002075 RoomTokenFormatError": [.tokenRejected, .tokenNotAuthorized],
+        "1002079 RoomTokenVersionError, 1002080 RoomTokenNoncetypeError": [.tokenRejected, .tokenNotAuthorized],
         "1002076 RoomTokenAppidError, 1002077 RoomTokenUseridError": [.tokenRejected, .tokenNotAuthorized],
         "1002078 RoomTokenExpireError": [.tokenEnded, .tokenRejected, .tokenNotAuthorized],
         "1002082 RoomRenewTokenNoPublishAuthError": [.messageRejected],
@@ -352,7 +359,7 @@ enum PageRows {
         "1000066 CommonConfigAfterEngineStarted, 1000067 CommonConfigAfterRoomLoggedIn": [.newFile],
         "1001000 EngineAppidZero, 1001001 to 1001003 EngineAppsign…": [.badFile("app-id = 0")],
         "1001004 EngineAppidIncorrectOrNotOnline": [.clientIdentifier, .notAuthorized],
-        "1001005 EngineAppsignIncorrect, 1001006 EngineLicenseNull": [.tokenRejected],
+        "1001005 EngineAppsignIncorrect, 1001006 EngineLicenseNull": [.tokenRejected, .tokenNotAuthorized],
     ]
 
     private static let coming: [String: [Situation]] = [

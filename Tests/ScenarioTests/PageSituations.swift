@@ -332,6 +332,18 @@ extension Situation {
         scenario.stop()
         outcome.last = try await a.until(.failed)
     }
+    /// - Parameter milliseconds: the round trip from the first packet on.
+    static func roundTrip(_ milliseconds: Int64) -> Situation {
+        Situation("a round trip takes \(milliseconds) ms") { scenario, outcome in
+            let a = try scenario.addHost("A")
+            scenario.withUplink(a) { ($0.isMeasured, $0.latency) = (true, .milliseconds(milliseconds / 2)) }
+            try await a.write("main", "endpoints = [\"\(Scenario.ServerName.one.endpoint)\"]\nuser = \"a\"\n")
+            try await a.start()
+            try await a.until(.qualityChanged)
+            await scenario.sleep(.seconds(600))
+            #expect(await a.told(.qualityChanged).count == 1)
+        }
+    }
     static let quality = Situation("the connections become poor") { scenario, outcome in
         let b = try await scenario.host("B", "room = \"r\"")
         let a = try await up(scenario, "room = \"r\"")

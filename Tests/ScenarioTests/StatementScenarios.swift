@@ -186,6 +186,7 @@ struct StatementScenarios {
             scenario.silence(a)
             try await a.disconnect()
             #expect(try await a.until(.disconnected).reason?.code == "goodbye-unheard")
+            #expect(try await a.status().counters.outages == 0)
             scenario.unsilence(a)
             try await a.connect()
             try await a.until(.connected)

@@ -20,8 +20,10 @@ enum ExternalProgram {
     }
 
     /// Runs a program to its end.
+    ///
+    /// - Parameter isQuiet: whether what it writes to standard error is ignored.
     /// - Returns: what it wrote to standard output, and whether it ended with 0; `nil` when it cannot be started.
-    static func output(of words: [String]) -> (text: String, succeeded: Bool)? {
+    static func output(of words: [String], isQuiet: Bool = false) -> (text: String, succeeded: Bool)? {
         var ends: [Int32] = [-1, -1]
         guard pipe(&ends) == 0 else { return nil }
         // Otherwise the program would inherit the end that its output is read from.
@@ -29,6 +31,7 @@ enum ExternalProgram {
         var actions = posix_spawn_file_actions_t()
         posix_spawn_file_actions_init(&actions)
         posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO)
+        if isQuiet { posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0) }
         defer { posix_spawn_file_actions_destroy(&actions) }
         var attributes = usualSignals([])
         defer { posix_spawnattr_destroy(&attributes) }

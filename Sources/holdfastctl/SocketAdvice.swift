@@ -67,7 +67,7 @@ extension SocketAdvice {
         let named = getenv("HOLDFAST_SOCKET").map { String(cString: $0) } ?? ""
         let path = socket ?? (named.isEmpty ? Self.standardPath : named)
         origin = path == Self.standardPath ? .standard : path == named ? .environment : .option
-        hasSystemd = access("/run/systemd/system", F_OK) == 0
+        hasSystemd = ServiceUnit.hasSystemd
         var status = stat()
         guard stat(path, &status) == 0 else { return }
         guard status.st_gid != 0, status.st_mode & S_IWGRP != 0 else {

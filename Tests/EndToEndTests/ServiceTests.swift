@@ -376,7 +376,8 @@ extension EndToEnd {
                 try await container.run("chmod", "600", "/etc/holdfast/broker.secret")
                 try container.write(
                     "/etc/systemd/system/holdfast.service.d/secret.conf",
-                    "[Service]\nLoadCredential=broker:/etc/holdfast/broker.secret\n")
+                    "[Service]\nLoadCredential=broker:/etc/holdfast/broker.secret\nSetCredential=other:planted-in-unit\n"
+                )
                 try await container.run("systemctl", "daemon-reload")
                 try await container.run("systemctl", "enable", "--now", "holdfast")
                 #expect(
@@ -389,6 +390,14 @@ extension EndToEnd {
                 try await container.run("holdfastctl", "wait", "main", "--timeout", "3min")
                 let everything = try await container.run("journalctl", "--no-pager", "-o", "export")
                 #expect(!everything.contains("sesame"))
+
+                // The report has the unit and what systemd says of it.
+                let report = try await container.run("holdfastctl", "bugreport", "-o", "/tmp/report", "--yes")
+                #expect(report.contains("ActiveState=active"), "\(report)")
+                #expect(report.contains("\nLoadCredential= (left out)\nSetCredential= (left out)\n"), "\(report)")
+                #expect(report.contains("Started holdfast.service"), "\(report)")
+                #expect(!report.contains("sesame") && !report.contains("planted"), "\(report)")
+                #expect(try await container.run("cat", "/tmp/report") == report)
             }
         }
     }

@@ -47,20 +47,72 @@ struct CheckTextTests {
 
 struct BugReportTests {
     @Test func `a report omits possible secrets, and how to get them`() {
-        let file = """
+        let file = #"""
             endpoints = ["mqtts://a.example"]
             password = "exec:get --token 12345"
             # password = "exec:curl -H secret"
+            #password = "hunter2"
+            # the password was hunter2
+            # A comment.
+            user = "edge" # before: token hunter2
+            room = "token-ring" # The ring's room.
+            proxy = { url = "http://p", password = "hunter2" }
+            "password" = "hunter#2"
+            password = """
+            hunter2
+            """
+            password = [ # hunter2
+              "hunter2",
+            ]
+            device = 'a # b'
+            endpoints = ["mqtts://edge:hunter2@a.example", "ws://b.example/a@b"]
+            ca = "/etc/secrets/ca.pem"
+              exec:get hunter2
             [proxy]
             password = "file:/p"
-            """
+            """#
         #expect(
-            BugReport.withoutSecrets(file) == """
+            BugReport.withoutSecrets(file) == #"""
                 endpoints = ["mqtts://a.example"]
                 password = (left out)
                 # (left out)
+                # (left out)
+                # (left out)
+                # A comment.
+                user = "edge" # (left out)
+                room = "token-ring" # The ring's room.
+                proxy = (left out)
+                "password" = (left out)
+                password = (left out)
+                password = (left out)
+                device = 'a # b'
+                endpoints = ["mqtts://(left out)@a.example", "ws://b.example/a@b"]
+                ca = "/etc/secrets/ca.pem"
+                (left out)
                 [proxy]
                 password = (left out)
+                """#)
+    }
+
+    @Test func `a report omits the secrets of a unit`() {
+        let unit = #"""
+            [Service]
+            ExecStart=/usr/sbin/holdfastd
+            Environment=BROKER=hunter2
+            SetCredential=broker: \
+            hunter2 \
+            hunter2
+            LoadCredential=broker:/etc/broker
+            WatchdogSec=3s
+            """#
+        #expect(
+            BugReport.withoutSecrets(unit) == """
+                [Service]
+                ExecStart=/usr/sbin/holdfastd
+                Environment= (left out)
+                SetCredential= (left out)
+                LoadCredential= (left out)
+                WatchdogSec=3s
                 """)
     }
 }

@@ -30,8 +30,8 @@ struct LogCommand: AsyncParsableCommand {
         }
         if let session { try await checkName(session) }
         if let obstacle = Journal.obstacle { throw obstacle }
-        var words = ["journalctl", "SYSLOG_IDENTIFIER=holdfastd", "--lines=\(lines)"]
-        if let session { words.append("HOLDFAST_SESSION=\(session)") }
+        let matches = session.map { ["SYSLOG_IDENTIFIER=holdfastd", "HOLDFAST_SESSION=\($0)"] } ?? Journal.service
+        var words = ["journalctl", "--lines=\(lines)"] + matches
         if follow { words.append("--follow") }
         if explain { words.append("--catalog") }
         if common.json { words.append("--output=json") }
@@ -56,6 +56,12 @@ struct LogCommand: AsyncParsableCommand {
 
 /// The journal of the system.
 enum Journal {
+    /// What selects the daemon's entries, and what systemd says about its units, such as why the service failed.
+    static let service = [
+        "SYSLOG_IDENTIFIER=holdfastd", "+", "_SYSTEMD_UNIT=holdfast.service", "+", "_PID=1", "UNIT=holdfast.service",
+        "+", "_PID=1", "UNIT=holdfast.socket",
+    ]
+
     /// Why the journal cannot be read here, so that journalctl would claim that there are no entries; `nil` if it can
     /// be read.
     static var obstacle: CommandFailure? {
@@ -102,7 +108,8 @@ struct BugreportCommand: AsyncParsableCommand {
         commandName: "bugreport",
         abstract: "Collect what is needed to diagnose a fault, without secrets.",
         discussion: """
-            Versions, states, history, network, metrics, the session files without secrets, and the last journal entries. \
+            Versions, states, history, network, metrics, the service and its drop-ins, the configuration without secrets, \
+            and the last journal entries. \
             The report is shown; with --output it is also written to a file, on a terminal after a confirmation. It \
             contains servers, users, addresses and topics: read it before you pass it on.
             """)
@@ -120,7 +127,7 @@ struct BugreportCommand: AsyncParsableCommand {
         terminal.print(report)
         guard let output else { return }
         if !yes, terminal.isTerminal {
-            Terminal.complain(["Write this to \(printable(output))? [y/N]"])
+            Terminal.prompt("Write this to \(printable(output))? [y/N] ")
             guard readLine()?.lowercased().hasPrefix("y") == true else {
                 throw CommandFailure(.failed, "nothing was written")
             }
@@ -145,9 +152,11 @@ struct BugreportCommand: AsyncParsableCommand {
                 report.add(path, BugReport.withoutSecrets(String(decoding: bytes, as: UTF8.self)))
             }
         }
-        let words = [
-            "journalctl", "SYSLOG_IDENTIFIER=holdfastd", "--lines=300", "--no-pager", "--output=short-iso", "--quiet",
-        ]
+        if let state = ServiceUnit.state, let files = ServiceUnit.files {
+            report.add("systemctl show holdfast", state)
+            report.add("systemctl cat holdfast", BugReport.withoutSecrets(files))
+        }
+        let words = ["journalctl", "--lines=300", "--no-pager", "--output=short-iso", "--quiet"] + Journal.service
         let journal =
             Journal.obstacle.map { $0.lines.joined(separator: "\n") }
             ?? ExternalProgram.output(of: words)?.text ?? "journalctl cannot be started"
@@ -186,16 +195,86 @@ struct BugReport {
 
     var text: String { parts.joined(separator: "\n\n") }
 
-    /// Leaves out the values of keys that may contain a secret or a way to get one: a helper's command line may have a
-    /// token.
+    /// Leaves out what may contain a secret or a way to get one: a helper's command line may have a token. This applies
+    /// to comments as well, where people keep earlier settings, and to the files of systemd units.
+    ///
+    /// The file may be wrong: then it may even have the secret itself where a reference belongs.
     static func withoutSecrets(_ text: String) -> String {
-        text.split(separator: "\n", omittingEmptySubsequences: false).map { line in
-            guard let equals = line.firstIndex(of: "="), !line.drop(while: { $0 == " " }).hasPrefix("#") else {
-                return line.contains("exec:") ? "# (left out)" : String(line)
+        var shown: [String] = []
+        // Whether the line belongs to a secret that began on an earlier one, given the line.
+        var isRest: ((Substring) -> Bool)?
+        for line in text.split(separator: "\n", omittingEmptySubsequences: false) {
+            if let isContinued = isRest {
+                if !isContinued(line) { isRest = nil }
+                continue
             }
-            let key = line[..<equals].lowercased()
-            let isSecret = ["password", "secret", "token"].contains { key.contains($0) } || line.contains("exec:")
-            return isSecret ? "\(line[..<equals])= (left out)" : String(line)
-        }.joined(separator: "\n")
+            let line = SettingLine(line)
+            shown.append(line.withoutSecrets)
+            isRest = line.continuation
+        }
+        return shown.joined(separator: "\n")
+    }
+}
+
+/// A line of a TOML file or of a unit.
+private struct SettingLine {
+    /// All of it, except a comment.
+    private let setting: Substring
+    /// From its `#`; empty if there is none.
+    private let comment: Substring
+    /// What is outside of quotes.
+    private var unquoted = ""
+
+    init(_ line: Substring) {
+        var quote: Character?
+        var isEscaped = false
+        var end = line.endIndex
+        for (index, character) in zip(line.indices, line) {
+            if let open = quote {
+                if character == open, !isEscaped { quote = nil }
+                isEscaped = character == "\\" && open == "\"" && !isEscaped
+                continue
+            }
+            if character == "#" {
+                end = index
+                break
+            }
+            if character == "\"" || character == "'" { quote = character } else { unquoted.append(character) }
+        }
+        // A quote that is not closed may be an apostrophe: whether what follows is a comment is not known.
+        setting = line[..<end]
+        comment = line[end...]
+    }
+
+    private static func isSuspicious(_ text: some StringProtocol) -> Bool {
+        let text = text.lowercased()
+        return ["passw", "passphrase", "secret", "token", "credential", "environment", "exec:"].contains {
+            text.contains($0)
+        }
+    }
+
+    /// The part before the first `=`; all of it if there is none.
+    private var key: Substring { setting.prefix { $0 != "=" } }
+
+    private var hasSecret: Bool {
+        Self.isSuspicious(key) || Self.isSuspicious(unquoted) || setting.contains("exec:")
+    }
+
+    var withoutSecrets: String {
+        if hasSecret { return setting.contains("=") ? "\(key)= (left out)" : "(left out)" }
+        let shown = setting.replacing(/:\/\/[^\/@"']*@/, with: "://(left out)@")
+        return String(shown) + (Self.isSuspicious(comment) ? "# (left out)" : String(comment))
+    }
+
+    /// Returns, for each of the following lines, whether the secret continues after it; `nil` if it ends on this line.
+    var continuation: ((Substring) -> Bool)? {
+        guard hasSecret else { return nil }
+        let value = setting.dropFirst(key.count + 1).drop { $0 == " " }
+        if let quotes = ["\"\"\"", "'''"].first(where: value.hasPrefix), !value.dropFirst(3).contains(quotes) {
+            return { !$0.contains(quotes) }
+        }
+        if value.hasPrefix("["), !value.contains("]") { return { !$0.contains("]") } }
+        // In a unit.
+        return value.hasSuffix("\\") ? { $0.hasSuffix("\\") } : nil
     }
 }

@@ -45,7 +45,7 @@ struct Ending: Equatable {
 
     private static let prefix = "holdfastctl: "
 
-    /// The error for programs.
+    /// The members of the error for programs.
     var json: JSONValue {
         let text = output.hasPrefix(Self.prefix) ? String(output.dropFirst(Self.prefix.count)) : output
         var members: [String: JSONValue] = [
@@ -57,7 +57,7 @@ struct Ending: Equatable {
             members["code"] = refusal.data.map { .string($0.code) } ?? .null
             members["hint"] = refusal.data?.hint.map(JSONValue.string) ?? .null
         }
-        return .object(["error": .object(members)])
+        return .object(members)
     }
 
     /// - Parameter error: what parsing the arguments or running the verb threw.
@@ -111,12 +111,10 @@ enum Main {
         } catch {
             let ending = Ending(error)
             if !ending.output.isEmpty {
-                if !ending.isError {
-                    Terminal().print(ending.output)
-                } else if words.wantsJSON {
-                    Terminal.complain(json: ending.json)
+                if ending.isError {
+                    Complaint(ending).write(json: words.wantsJSON)
                 } else {
-                    Terminal.complain([ending.output])
+                    Terminal().print(ending.output)
                 }
             }
             exit(ending.status.rawValue)

@@ -251,12 +251,26 @@ struct EndingTests {
 
     @Test func `an error is JSON for programs, with its code and hint`() throws {
         let ending = Ending(ClientError.refused(.unknownSession("mian", among: ["main"])))
-        #expect(ending.json["error"]?["code"] == .string("unknown-session"))
-        #expect(ending.json["error"]?["hint"] == .string("did you mean main?"))
-        #expect(ending.json["error"]?["status"] == .integer(1))
-        #expect(Ending(ClientError.timeout).json["error"]?["status"] == .integer(4))
-        let ours = Ending(CommandFailure(.usage, "no", advice: "yes")).json["error"]
+        let error = Complaint(ending).json["error"]
+        #expect(error?["code"] == .string("unknown-session"))
+        #expect(error?["hint"] == .string("did you mean main?"))
+        #expect(error?["status"] == .integer(1))
+        #expect(Complaint(Ending(ClientError.timeout)).json["error"]?["status"] == .integer(4))
+        let ours = Complaint(Ending(CommandFailure(.usage, "no", advice: "yes"))).json["error"]
         #expect(ours?["message"] == .string("no") && ours?["hint"] == .string("yes"))
+    }
+
+    @Test func `a notice and an error in a file are JSON for programs, and a line for people`() {
+        let notice = Complaint(detached: .connectionLost)
+        #expect(notice.lines.first?.hasPrefix("holdfastctl: ") == true)
+        #expect(notice.lines.first?.hasSuffix("; waiting for the daemon") == true)
+        #expect(notice.json["notice"]?["message"] != nil && notice.json["error"] == nil)
+        let problem = Complaint(
+            ConfigurationProblem(session: "main", file: "/main.toml", line: 2, column: 3, message: "wrong"))
+        #expect(problem.lines == ["/main.toml:2:3: wrong"])
+        #expect(problem.json["error"]?["file"] == .string("/main.toml"))
+        #expect(problem.json["error"]?["message"] == .string("wrong"))
+        #expect(Complaint(Ending(CommandFailure(.failed, ""))).lines == [])
     }
 
     @Test func `several errors are several lines`() {

@@ -33,7 +33,7 @@ struct QueueTextTests {
         #expect(tally.sentence == "1 message dropped.")
         tally.add(2, [SkippedMessage(id: 9, code: "in-flight", message: "message 9 is on its way", hint: "wait")])
         #expect(tally.sentence == "3 messages dropped.")
-        #expect(tally.complaints == ["message 9 is on its way; wait"])
+        #expect(tally.failures.flatMap(\.lines) == ["holdfastctl: message 9 is on its way", "  wait"])
     }
 
     @Test(arguments: [

@@ -44,7 +44,7 @@ struct CheckCommand: AsyncParsableCommand {
                 // One broken session must not keep the others from being checked.
                 guard refusal.known == .wrongState, sessions.count > 1 else { throw ClientError.refused(refusal) }
                 isGood = false
-                Terminal.complain(CommandFailure(refusal).lines)
+                common.complain(Complaint(Ending(ClientError.refused(refusal))))
             }
         }
         guard isGood else { throw CommandFailure(.failed, "") }

@@ -30,7 +30,7 @@ struct ConfigCommand: AsyncParsableCommand {
             } else if configuration.errors.isEmpty {
                 terminal.print("The configuration in \(printable(place.configDirectory)) has no errors.")
             } else {
-                Terminal.complain(configuration.errors.map(ReloadText.problem))
+                common.complain(configuration.errors)
             }
             guard configuration.errors.isEmpty else { throw CommandFailure(.failed, "") }
         }
@@ -66,7 +66,7 @@ struct ConfigCommand: AsyncParsableCommand {
             } else {
                 let texts = files.map { ConfigText.lines($0, onlyChanged: changed) }
                 terminal.print(table: Array(texts.joined(separator: [""])))
-                Terminal.complain(errors.map(ReloadText.problem))
+                common.complain(errors)
             }
             guard errors.isEmpty else { throw CommandFailure(.failed, "") }
         }
@@ -127,7 +127,7 @@ struct ConfigCommand: AsyncParsableCommand {
             } else if errors.isEmpty {
                 Terminal().print("\(path) has no errors. Next: holdfastctl reload")
             } else {
-                Terminal.complain(errors.map(ReloadText.problem))
+                common.complain(errors)
             }
             guard errors.isEmpty else { throw CommandFailure(.failed, "") }
         }

@@ -90,7 +90,7 @@ extension ConfigCommand {
         private func check(_ text: String) throws {
             let errors = DraftConfiguration.errors(of: text, as: name, in: place)
             guard errors.isEmpty else {
-                Terminal.complain(errors.map(ReloadText.problem))
+                common.complain(errors)
                 throw CommandFailure(.failed, "\(path) is not written", advice: "correct the settings and try again")
             }
         }
@@ -105,7 +105,7 @@ extension ConfigCommand {
             if !connect {
                 tell(trial)
             } else {
-                Terminal.complain(["\(path) is written."])
+                common.complain(Complaint(done: "\(path) is written"))
                 members["state"] = .string(try await connected().state.rawValue)
             }
             if common.json { Terminal().print(json: .object(members)) }
@@ -119,7 +119,7 @@ extension ConfigCommand {
                 DaemonReloadMethod.self, .init(), timeout: CommonOptions.answerTimeout)
             let errors = reload.errors.filter { $0.file.hasSuffix("/\(name).toml") }
             guard errors.isEmpty else {
-                Terminal.complain(errors.map(ReloadText.problem))
+                common.complain(errors)
                 throw CommandFailure(.failed, "")
             }
             let patience = SpanArgument(duration: .seconds(30))

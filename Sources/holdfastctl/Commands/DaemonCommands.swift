@@ -40,7 +40,8 @@ struct ReloadCommand: AsyncParsableCommand {
             terminal.print(ReloadText.lines(result, isDry: dryRun))
         }
         guard result.errors.isEmpty else {
-            if !common.json { Terminal.complain(result.errors.map(ReloadText.problem)) }
+            // The answer has them.
+            if !common.json { common.complain(result.errors) }
             throw CommandFailure(.failed, "")
         }
     }
@@ -55,7 +56,7 @@ extension CommonOptions {
             result = try await client().call(DaemonReloadMethod.self, .init(), timeout: Self.answerTimeout)
         } catch {
             guard case .notRunning = error else { throw error }
-            Terminal.complain(["holdfastctl: the daemon is not running; the change takes effect when it starts"])
+            complain(Complaint(notice: "the daemon is not running; the change takes effect when it starts"))
             return
         }
         let terminal = Terminal()
@@ -65,7 +66,7 @@ extension CommonOptions {
             terminal.print(ReloadText.sentence(result))
         }
         let own = result.errors.filter { $0.session == session || $0.session == nil }
-        Terminal.complain(own.map(ReloadText.problem))
+        complain(own)
         guard own.isEmpty else { throw CommandFailure(.failed, "") }
     }
 }

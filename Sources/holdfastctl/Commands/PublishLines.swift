@@ -34,20 +34,15 @@ struct PublishLines: Sendable {
         guard let signal = interruption.signal else {
             watch.cancel()
             if let error = tally.error {
-                Terminal.complain(["holdfastctl: before the error, \(tally.sentence)"])
+                Complaint(notice: "before the error, \(tally.sentence)").write(json: json)
                 throw error
             }
             if !json { Terminal().print("\(tally.sentence).") }
             return
         }
         if tally.unanswered > 0 { tally.areTaken = await watch.value }
-        let sentence = "interrupted: \(tally.sentence)"
-        if json {
-            let error: [String: JSONValue] = ["status": .integer(Int64(128 + signal)), "message": .string(sentence)]
-            Terminal.complain(json: .object(["error": .object(error)]))
-        } else {
-            Terminal.complain(["holdfastctl: \(sentence)"])
-        }
+        let failure = CommandFailure(.failed, "interrupted: \(tally.sentence)")
+        Complaint(Ending(failure), status: 128 + signal).write(json: json)
         Interruption.end(by: signal)
     }
 

@@ -127,7 +127,7 @@ struct QueueCommand: AsyncParsableCommand {
                 tally.add(result.retried.count, result.skipped)
                 return result.more
             }
-            try tally.tell(isSilent: common.json)
+            try tally.tell(json: common.json)
         }
     }
 
@@ -153,7 +153,7 @@ struct QueueCommand: AsyncParsableCommand {
                 tally.add(result.dropped.count, result.skipped)
                 return result.more
             }
-            try tally.tell(isSilent: common.json)
+            try tally.tell(json: common.json)
         }
     }
 }
@@ -175,15 +175,15 @@ struct QueueTally {
 
     var sentence: String { "\(count) message\(count == 1 ? "" : "s") \(verb)." }
 
-    var complaints: [String] {
-        skipped.map { skipped in printable("\(skipped.message)\(skipped.hint.map { "; \($0)" } ?? "")") }
+    var failures: [CommandFailure] {
+        skipped.map { CommandFailure(.failed, $0.message, advice: $0.hint) }
     }
 
     /// - Throws: when a message was left as it is.
-    func tell(isSilent: Bool) throws {
-        if !isSilent { Terminal().print(sentence) }
+    func tell(json: Bool) throws {
+        if !json { Terminal().print(sentence) }
         guard !skipped.isEmpty else { return }
-        Terminal.complain(complaints)
+        for failure in failures { Complaint(Ending(failure)).write(json: json) }
         throw CommandFailure(.failed, "")
     }
 }

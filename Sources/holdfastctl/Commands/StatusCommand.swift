@@ -128,13 +128,18 @@ private struct StatusFollower {
                 guard [.stateChanged, .phaseChanged].contains(event.event), let name = event.session else { continue }
                 do throws(ClientError) {
                     show(try await client.call(SessionStatusMethod.self, .init(session: name)))
-                } catch .connectionLost {
-                    // The watch reports this itself, and continues.
+                } catch {
+                    // The daemon is stopping or gone: the watch reports this itself, and continues.
+                    switch error {
+                    case .connectionLost, .notRunning, .unreachable: continue
+                    case .refused(let refusal) where refusal.known == .shuttingDown: continue
+                    default: throw error
+                    }
                 }
             case .detached(let error):
-                Terminal.complain(["holdfastctl: \(error); waiting for the daemon"])
+                common.complain(Complaint(detached: error))
             case .dropped(let count):
-                Terminal.complain(["holdfastctl: \(count) events were dropped: this reader is too slow"])
+                common.complain(Complaint(notice: "\(count) events were dropped: this reader is too slow"))
             }
         }
     }

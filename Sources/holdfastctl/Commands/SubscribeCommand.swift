@@ -58,9 +58,9 @@ extension SubscribeCommand {
     private func consume(_ consumer: String, _ client: HoldfastClient, _ printer: MessagePrinter) async throws {
         let messages = try await client.consume(session: session, filter: filters[0], qos: qos, consumer: consumer)
         if messages.missed > 0 {
-            Terminal.complain([
-                "holdfastctl: \(messages.missed) messages were dropped while no program took them: the consumer was full"
-            ])
+            let count = messages.missed == 1 ? "1 message was" : "\(messages.missed) messages were"
+            common.complain(
+                Complaint(notice: "\(count) dropped while no program took them: the consumer was full"))
         }
         for try await element in messages {
             let isLast = await printer.take(.message(element.message))
@@ -107,10 +107,10 @@ private actor MessagePrinter {
         switch element {
         case .subscribed: return false
         case .detached(let error):
-            Terminal.complain(["holdfastctl: \(error); waiting for the daemon"])
+            Complaint(detached: error).write(json: json)
             return false
         case .dropped(let count):
-            Terminal.complain(["holdfastctl: \(count) messages were dropped: this reader is too slow"])
+            Complaint(notice: "\(count) messages were dropped: this reader is too slow").write(json: json)
             return false
         case .message(let message):
             if json {

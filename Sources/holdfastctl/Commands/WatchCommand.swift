@@ -22,7 +22,9 @@ struct WatchCommand: AsyncParsableCommand {
         let terminal = common.terminal
         terminal.endWithReader()
         for try await element in try await common.client().watch(session: session, since: since) {
-            if common.json {
+            if case .detached(let error) = element {
+                common.complain(Complaint(detached: error))
+            } else if common.json {
                 Self.printJSON(element, to: terminal)
             } else {
                 Self.printText(element, to: terminal)
@@ -34,7 +36,7 @@ struct WatchCommand: AsyncParsableCommand {
         switch element {
         case .snapshot(let result): terminal.print(json: JSONText.value(result))
         case .event(let event): terminal.print(json: JSONText.value(event))
-        case .detached(let error): complain(error)
+        case .detached: break
         case .dropped(let count):
             terminal.print(json: .object(["event": .string("dropped"), "count": .integer(Int64(count))]))
         }
@@ -50,13 +52,9 @@ struct WatchCommand: AsyncParsableCommand {
                 terminal.print("\(time) \(terminal.marked(sentence, status.state))")
             }
         case .event(let event): terminal.print(EventText.line(event, offset: times.offset))
-        case .detached(let error): complain(error)
+        case .detached: break
         case .dropped(let count): terminal.print("\(time) \(count) events were dropped: this reader is too slow")
         }
-    }
-
-    private static func complain(_ error: ClientError) {
-        Terminal.complain(["holdfastctl: \(error); waiting for the daemon"])
     }
 }
 

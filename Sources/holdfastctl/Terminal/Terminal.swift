@@ -129,6 +129,7 @@ struct Terminal {
         if !Self.write(bytes, to: STDOUT_FILENO) { exit(EndStatus.failed.rawValue) }
     }
 
+    /// Writes lines to standard error. Use a ``Complaint``, which knows how programs want it.
     static func complain(_ lines: [String]) {
         var size = winsize()
         let isTerminal = isatty(STDERR_FILENO) == 1 && ioctl(STDERR_FILENO, UInt(TIOCGWINSZ), &size) == 0
@@ -144,9 +145,9 @@ struct Terminal {
         _ = write(Array(question.utf8), to: STDERR_FILENO)
     }
 
-    /// Writes an error as one JSON object.
-    static func complain(json value: JSONValue) {
-        _ = write(JSONText.line(value), to: STDERR_FILENO)
+    /// Writes a line of JSON to standard error.
+    static func writeError(_ line: [UInt8]) {
+        _ = write(line, to: STDERR_FILENO)
     }
 
     private static func write(_ bytes: [UInt8], to descriptor: Int32) -> Bool {

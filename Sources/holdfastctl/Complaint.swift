@@ -1,0 +1,67 @@
+import ControlAPI
+import Glibc
+import HoldfastClient
+
+/// Something for standard error. This is the only way there, because with `--json` a program reads it: each line is then
+/// an object with the member `error` or `notice`.
+struct Complaint: Equatable {
+    /// For people.
+    let lines: [String]
+    /// For programs.
+    let json: JSONValue
+
+    /// An error that ends the command, or a part of its work.
+    ///
+    /// - Parameter status: the exit status, if it is none of ours: that of a signal.
+    init(_ ending: Ending, status: Int32? = nil) {
+        lines = ending.output.isEmpty ? [] : [ending.output]
+        var members = ending.json.members ?? [:]
+        if let status { members["status"] = .integer(Int64(status)) }
+        json = .object(["error": .object(members)])
+    }
+
+    /// An error in a file of the configuration.
+    init(_ problem: ConfigurationProblem) {
+        lines = [ReloadText.problem(problem)]
+        var members = JSONText.value(problem).members ?? [:]
+        members["status"] = .integer(Int64(EndStatus.failed.rawValue))
+        json = .object(["error": .object(members)])
+    }
+
+    /// What a person should know although the command goes on.
+    ///
+    /// - Parameter sentence: without the final full stop.
+    init(notice sentence: String) {
+        lines = printableLines("holdfastctl: \(sentence)")
+        json = .object(["notice": .object(["message": .string(sentence)])])
+    }
+
+    /// What the command has done before it goes on.
+    ///
+    /// - Parameter sentence: without the final full stop.
+    init(done sentence: String) {
+        lines = [printable("\(sentence).")]
+        json = .object(["notice": .object(["message": .string(sentence)])])
+    }
+
+    /// The connection to the daemon is lost, and the command waits for it.
+    init(detached error: ClientError) {
+        self.init(notice: "\(error); waiting for the daemon")
+    }
+
+    func write(json isJSON: Bool) {
+        if isJSON {
+            if !lines.isEmpty { Terminal.writeError(JSONText.line(json)) }
+        } else {
+            Terminal.complain(lines)
+        }
+    }
+}
+
+extension CommonOptions {
+    func complain(_ complaint: Complaint) { complaint.write(json: json) }
+
+    func complain(_ problems: [ConfigurationProblem]) {
+        for problem in problems { complain(Complaint(problem)) }
+    }
+}

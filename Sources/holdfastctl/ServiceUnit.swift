@@ -13,6 +13,25 @@ enum ServiceUnit {
                 + "NeedDaemonReload", "holdfast.service", "holdfast.socket")
     }
 
+    enum Failure: Equatable {
+        /// The files under /etc/holdfast have errors.
+        case configuration
+        case other
+    }
+
+    /// Why the service is down and stays down; `nil` if it is not, or that is not known.
+    static var failure: Failure? {
+        guard let text = output("show", "--property=ActiveState,ExecMainStatus", "holdfast.service") else { return nil }
+        return failure(in: text)
+    }
+
+    static func failure(in text: String) -> Failure? {
+        let properties = text.split(separator: "\n")
+        guard properties.contains("ActiveState=failed") else { return nil }
+        // EX_CONFIG.
+        return properties.contains("ExecMainStatus=78") ? .configuration : .other
+    }
+
     /// The files of the service, with its drop-ins.
     static var files: String? { output("cat", "holdfast.service", "holdfast.socket") }
 

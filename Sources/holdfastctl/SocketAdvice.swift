@@ -24,9 +24,12 @@ struct SocketAdvice: Equatable {
     var owner = Owner.unknown
     /// Whether the user is a member of the group, but became one only after logging in.
     var isMemberSinceLogin = false
+    /// Whether and how the service has failed; `nil` also where that is not known.
+    var failure: ServiceUnit.Failure?
 
     var ifNotRunning: String {
-        switch origin {
+        if let ifFailed { return ifFailed }
+        return switch origin {
         case .option: "start the daemon that uses this socket, or omit --socket to use \(Self.standardPath)"
         case .environment:
             "HOLDFAST_SOCKET names this socket: start its daemon, or unset HOLDFAST_SOCKET to use \(Self.standardPath)"
@@ -35,6 +38,19 @@ struct SocketAdvice: Equatable {
         case .standard:
             "systemd does not run here: start holdfastd, or in a container mount the directory of the host's socket at "
                 + "/run/holdfast"
+        }
+    }
+
+    /// Starting it again would fail again.
+    private var ifFailed: String? {
+        switch failure {
+        case .configuration:
+            "it failed to start, because the configuration has errors; \"sudo holdfastctl config check\" lists them, and "
+                + "\"sudo systemctl start holdfast\" starts it when they are corrected"
+        case .other:
+            "it has failed; \"sudo holdfastctl log -x\" says why, and \"sudo systemctl start holdfast\" starts it "
+                + "again"
+        case nil: nil
         }
     }
 
@@ -52,7 +68,8 @@ struct SocketAdvice: Equatable {
 
     /// Where to find what the daemon itself says.
     var ifBroken: String {
-        origin == .standard && hasSystemd ? "see: systemctl status holdfast" : "see what the daemon has logged"
+        ifFailed
+            ?? (origin == .standard && hasSystemd ? "see: systemctl status holdfast" : "see what the daemon has logged")
     }
 
     var ifOutdated: String {
@@ -68,6 +85,7 @@ extension SocketAdvice {
         let path = socket ?? (named.isEmpty ? Self.standardPath : named)
         origin = path == Self.standardPath ? .standard : path == named ? .environment : .option
         hasSystemd = ServiceUnit.hasSystemd
+        if origin == .standard { failure = ServiceUnit.failure }
         var status = stat()
         guard stat(path, &status) == 0 else { return }
         guard status.st_gid != 0, status.st_mode & S_IWGRP != 0 else {

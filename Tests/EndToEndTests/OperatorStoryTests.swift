@@ -148,6 +148,19 @@ extension OperatorStory {
             title: "The daemon does not run", commands: ["holdfastctl status"], isStopped: true
         ) { _, _ in
         },
+        OperatorStory(
+            title: "The daemon fails to start", commands: ["holdfastctl status", "holdfastctl config check"],
+            isStopped: true
+        ) { lab, daemon in
+            try lab.write("\(daemon.configuration)/holdfast.toml", "[log]\nlevel = \"verbose\"\n")
+            let process = try await daemon.launch()
+            let ending = try await process.ended(within: .seconds(180))
+            // There is no systemd in a lab. `ServiceTests` has the real one.
+            guard case .exited(let status) = ending else { throw Lab.Failure("\(ending)") }
+            let systemctl = try lab.write(
+                "bin/systemctl", "#!/bin/sh\necho ActiveState=failed; echo ExecMainStatus=\(status)\n")
+            chmod(systemctl, 0o755)
+        },
         OperatorStory(title: "You are not in the group", commands: ["holdfastctl status"], user: .nobody) { _, daemon in
             try await daemon.start()
         },

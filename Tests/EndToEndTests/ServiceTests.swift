@@ -145,6 +145,13 @@ extension EndToEnd {
                 let words = try await journal(container).compactMap { $0["MESSAGE"] }
                 #expect(words.contains { $0.contains("/etc/holdfast/holdfast.toml:2:") }, "\(words)")
 
+                // Starting it is no advice: it would fail again.
+                try await container.run("systemctl", "stop", "holdfast.socket")
+                let advice = try await container.finish("holdfastctl", "status")
+                #expect(advice.ending == .exited(6), "\(advice)")
+                #expect(advice.errors.contains("sudo holdfastctl config check"), "\(advice)")
+                #expect(try await container.run("holdfastctl", "log").contains("Failed with result 'exit-code'"))
+
                 // A client waits at the socket, and systemd gives up nevertheless.
                 try await container.run("systemctl", "restart", "holdfast.socket")
                 // Twenty starts may take longer than the limit for an answer.

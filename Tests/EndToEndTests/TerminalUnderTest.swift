@@ -30,7 +30,7 @@ actor TerminalUnderTest {
         let script = try lab.write(
             "screen.sh",
             """
-            PATH='\(DaemonProcess.programs)':$PATH
+            PATH='\(lab.directory)/bin:\(DaemonProcess.programs)':$PATH
             export TERM=screen-256color
             holdfastctl() {
                 case $1 in config) command holdfastctl "$@" --config-directory '\(daemon.configuration)';;

@@ -40,6 +40,9 @@ struct EndingTests {
             (.notRunning(socket: "/s"), SocketAdvice(origin: .option), "omit --socket"),
             (.notRunning(socket: "/s"), SocketAdvice(origin: .environment), "unset HOLDFAST_SOCKET"),
             (.notRunning(socket: "/s"), SocketAdvice(hasSystemd: false), "mount the directory of the host's socket"),
+            (.notRunning(socket: "/s"), SocketAdvice(failure: .configuration), "sudo holdfastctl config check"),
+            (.notRunning(socket: "/s"), SocketAdvice(failure: .other), "sudo holdfastctl log -x"),
+            (.connectionLost, SocketAdvice(failure: .configuration), "sudo holdfastctl config check"),
             (.notPermitted(socket: "/s"), SocketAdvice(owner: .group("ops")), "sudo usermod -aG ops $USER"),
             (
                 .notPermitted(socket: "/s"), SocketAdvice(owner: .group("ops"), isMemberSinceLogin: true),
@@ -58,6 +61,19 @@ struct EndingTests {
     ) {
         let failure = CommandFailure(error) { _ in advice }
         #expect(failure.advice?.contains(text) == true, "\(failure.advice ?? "none")")
+    }
+
+    @Test(
+        arguments: [
+            ("ActiveState=failed\nExecMainStatus=78\n", .configuration),
+            ("ExecMainStatus=1\nActiveState=failed", .other),
+            ("ActiveState=activating\nExecMainStatus=78", nil), ("ActiveState=inactive\nExecMainStatus=0", nil),
+            ("", nil),
+        ] as [(String, ServiceUnit.Failure?)])
+    func `a service that has failed is told from one that was not started`(
+        _ properties: String, _ failure: ServiceUnit.Failure?
+    ) {
+        #expect(ServiceUnit.failure(in: properties) == failure)
     }
 
     @Test func `advice about a socket knows that root owns it`() throws {

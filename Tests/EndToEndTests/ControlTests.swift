@@ -289,4 +289,36 @@ extension EndToEnd {
             #expect(gone.errors.contains("start the daemon that uses this socket"), "\(gone)")
         }
     }
+
+    @Test func `connect, disconnect and reconnect take several sessions or all`() async throws {
+        try await withLab { lab, daemon in
+            let server = try await LabServer(lab)
+            try await server.start()
+            for name in ["gw-10", "gw-2", "gw-3"] { try daemon.session(name, top: "autoconnect = false") }
+            try await daemon.start()
+            let all = try await daemon.ctl("connect", "--all", "--wait", "--timeout", "3min")
+            #expect(all.ending == .exited(0), "\(all)")
+            #expect(all.output == "gw-2 is connected.\ngw-3 is connected.\ngw-10 is connected.\n")
+            let two = try await daemon.ctl("disconnect", "gw-10", "gw-2", "gw-10")
+            #expect(two.ending == .exited(0), "\(two)")
+            #expect(two.output == "gw-10 is disconnected.\ngw-2 is disconnected.\n")
+            #expect(try await daemon.status("gw-3").state == .connected)
+
+            // The others are not held up by one that fails.
+            let some = try await daemon.ctl("connect", "nobody", "gw-2", "--wait", "--timeout", "3min")
+            #expect(some.ending == .exited(1), "\(some)")
+            #expect(some.output == "gw-2 is connected.\n", "\(some)")
+            #expect(some.errors.contains("no session \"nobody\""), "\(some)")
+            let worst = try await daemon.ctl("reconnect", "nobody", "gw-10", "--wait", "--timeout", "3min", "--json")
+            #expect(worst.ending == .exited(1), "\(worst)")
+            #expect(worst.output.contains(#""session":"gw-10""#), "\(worst)")
+            #expect(worst.output.contains(#""state":"connected""#), "\(worst)")
+            let lines = worst.errors.split(separator: "\n")
+            #expect(lines.count == 1 && lines[0].contains("unknown-session"), "\(worst)")
+
+            _ = try await daemon.stop()
+            let gone = try await daemon.ctl("disconnect", "--all")
+            #expect(gone.ending == .exited(6), "\(gone)")
+        }
+    }
 }

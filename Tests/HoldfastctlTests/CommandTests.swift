@@ -99,6 +99,17 @@ struct EndingTests {
         #expect(ProgressText.line(count, after: seconds, share: share) == text)
     }
 
+    @Test func `the exit code of several sessions is the highest, and one session's error is the command's`() throws {
+        var several = SessionTally(count: 3)
+        #expect(several.failure == nil)
+        #expect(try several.take(CommandFailure(.timeout, "late")).output == "holdfastctl: late")
+        #expect(try several.take(ClientError.refused(.unknownSession("a", among: []))).status == .failed)
+        #expect(several.failure == CommandFailure(.timeout, ""))
+        #expect(throws: ClientError.connectionLost) { _ = try several.take(ClientError.connectionLost) }
+        var one = SessionTally(count: 1)
+        #expect(throws: CommandFailure(.failed, "no")) { _ = try one.take(CommandFailure(.failed, "no")) }
+    }
+
     @Test func `exit codes are those of the contract`() {
         let statuses: [EndStatus] = [
             .success, .failed, .usage, .notConnected, .timeout, .notPermitted, .daemonUnreachable, .versionMismatch,
@@ -121,7 +132,8 @@ struct EndingTests {
         ["nosuchverb"], ["connect"], ["publish", "main", "t"], ["publish", "main", "t", "m", "--lines"],
         ["publish", "main", "t", "m", "--qos", "3"], ["publish", "main", "t", "m", "--expiry", "0s"],
         ["wait", "--timeout", "soon"], ["subscribe", "main"], ["subscribe", "main", "#", "--count", "0"],
-        ["reconnect", "main", "--mode", "fast"], ["status", "--follow", "--check"], ["list", "--nope"],
+        ["connect", "main", "--all"], ["reconnect", "main", "--mode", "fast"], ["status", "--follow", "--check"],
+        ["list", "--nope"],
         ["history", "--since", "soon"], ["history", "--limit", "0"], ["history", "--svg", "a.svg", "--json"],
     ])
     func `a mistake on the command line exits with 2`(_ arguments: [String]) {

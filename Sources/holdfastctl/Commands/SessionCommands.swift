@@ -5,52 +5,53 @@ import HoldfastClient
 struct ConnectCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "connect",
-        abstract: "Start a session.",
+        abstract: "Start sessions.",
         discussion: """
-            Returns when the session has started to connect, or with --wait when it is connected or has failed. \
-            It also ends a failed state and undoes an explicit disconnect.
+            Returns when the sessions have started to connect, or with --wait when each is connected or has failed. \
+            It also ends a failed state and undoes an explicit disconnect. Of several sessions, each is reported, and the \
+            exit code is the highest.
             """)
 
     @OptionGroup var common: CommonOptions
     @OptionGroup var waiting: WaitOptions
-    @Argument(help: "The session.", completion: .sessions) var session: String
+    @OptionGroup var selection: SessionSelection
 
     func run() async throws {
         try await command(
-            SessionConnectMethod.self,
-            .init(session: session, wait: waiting.wait, timeout: waiting.seconds), session, common,
-            timeout: waiting.wait ? waiting.timeout : nil)
+            SessionConnectMethod.self, selection, common, timeout: waiting.wait ? waiting.timeout : nil
+        ) { .init(session: $0, wait: waiting.wait, timeout: waiting.seconds) }
     }
 }
 
 struct DisconnectCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "disconnect",
-        abstract: "Stop a session.",
+        abstract: "Stop sessions.",
         discussion: """
-            It stays disconnected until "holdfastctl connect SESSION" or the next boot, even if the daemon is \
+            A session stays disconnected until "holdfastctl connect SESSION" or the next boot, even if the daemon is \
             restarted. Messages can still be published; they wait in the outbox. The exit code is 1 if the server \
             cannot have received the disconnect; others in the session's room may then still see it for a while.
             """)
 
     @OptionGroup var common: CommonOptions
-    @Argument(help: "The session.", completion: .sessions) var session: String
+    @OptionGroup var selection: SessionSelection
 
     func run() async throws {
-        // The session is down within seconds: the wait for messages in flight is limited, and so is that for the
+        // A session is down within seconds: the wait for messages in flight is limited, and so is that for the
         // goodbye.
-        try await command(
-            SessionDisconnectMethod.self, .init(session: session, wait: true), session, common, timeout: nil)
+        try await command(SessionDisconnectMethod.self, selection, common, timeout: nil) {
+            .init(session: $0, wait: true)
+        }
     }
 }
 
 struct ReconnectCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "reconnect",
-        abstract: "Reconnect a session now, without waiting for its next attempt.")
+        abstract: "Reconnect sessions now, without waiting for their next attempt.")
 
     @OptionGroup var common: CommonOptions
-    @Argument(help: "The session.", completion: .sessions) var session: String
+    @OptionGroup var selection: SessionSelection
     @Option(
         help: """
             quick: resume the session at the server. full: set everything up again. auto: quick if the server still \
@@ -61,9 +62,8 @@ struct ReconnectCommand: AsyncParsableCommand {
 
     func run() async throws {
         try await command(
-            SessionReconnectMethod.self,
-            .init(session: session, mode: mode, wait: waiting.wait, timeout: waiting.seconds), session, common,
-            timeout: waiting.wait ? waiting.timeout : nil)
+            SessionReconnectMethod.self, selection, common, timeout: waiting.wait ? waiting.timeout : nil
+        ) { .init(session: $0, mode: mode, wait: waiting.wait, timeout: waiting.seconds) }
     }
 }
 
@@ -92,7 +92,7 @@ struct SimulateCommand: AsyncParsableCommand {
 }
 
 struct WaitOptions: ParsableArguments {
-    @Flag(help: "Return when the session is connected (exit code 0), or has failed or was disconnected (3).")
+    @Flag(help: "Return when each session is connected (exit code 0), or has failed or was disconnected (3).")
     var wait = false
     @Option(help: "How long to wait, like 500ms, 30s, 5min or never; exit code 4 after that.")
     var timeout = SpanArgument(duration: .seconds(30))
@@ -123,20 +123,90 @@ enum CommandOutcome {
     }
 }
 
+/// The sessions that a command is for.
+struct SessionSelection: ParsableArguments {
+    @Argument(help: "The sessions.", completion: .sessions) var sessions: [String] = []
+    @Flag(help: "All sessions.") var all = false
+
+    func validate() throws {
+        guard sessions.isEmpty == all else { throw ValidationError("Give either sessions or --all.") }
+    }
+
+    /// Returns each of them once, in the order given; all of them in natural order.
+    func names(_ client: HoldfastClient) async throws -> [String] {
+        guard all else {
+            var seen: Set<String> = []
+            return sessions.filter { seen.insert($0).inserted }
+        }
+        let names = try await client.sessions().map(\.session)
+        guard !names.isEmpty else {
+            throw CommandFailure(
+                .failed, "no session is configured", advice: "holdfastctl config init NAME creates one")
+        }
+        return names
+    }
+}
+
+/// Calls a method for each of the sessions at once, so that no session waits for another one, and reports the outcomes in
+/// the order of the sessions.
 private func command<Method: ControlMethod>(
-    _ method: Method.Type, _ parameters: Method.Parameters, _ session: String, _ common: CommonOptions,
-    timeout: SpanArgument?
+    _ method: Method.Type, _ selection: SessionSelection, _ common: CommonOptions, timeout: SpanArgument?,
+    parameters: (String) -> Method.Parameters
 ) async throws where Method.Result == SessionStateResult {
+    let client = common.client()
+    let names = try await selection.names(client)
     // The daemon answers when the time is over. With "never", the wait lasts as long as the connection.
     let limit = timeout.map { $0.duration.map { $0 + CommonOptions.answerTimeout } } ?? CommonOptions.answerTimeout
-    let answer = try await common.client().callUndecoded(method, parameters, timeout: limit)
-    let result = try decode(SessionStateResult.self, answer)
-    let failure = CommandOutcome.failure(
-        result, session, isConnect: Method.name != SessionDisconnectMethod.name, timeout: timeout)
-    if common.json {
-        Terminal().print(json: answer)
-    } else if failure == nil {
-        Terminal().print("\(session) is \(result.state.rawValue).")
+    let calls = names.map { name in
+        let parameters = parameters(name)
+        return Task { try await client.callUndecoded(method, parameters, timeout: limit) }
     }
-    if let failure { throw failure }
+    let isConnect = Method.name != SessionDisconnectMethod.name
+    var tally = SessionTally(count: names.count)
+    for (name, call) in zip(names, calls) {
+        do {
+            let answer = try await call.value
+            let result = try decode(SessionStateResult.self, answer)
+            let failure = CommandOutcome.failure(result, name, isConnect: isConnect, timeout: timeout)
+            if common.json {
+                var members = answer.members ?? [:]
+                members["session"] = .string(name)
+                Terminal().print(json: .object(members))
+            } else if failure == nil {
+                Terminal().print("\(name) is \(result.state.rawValue).")
+            }
+            if let failure { throw failure }
+        } catch {
+            common.complain(Complaint(try tally.take(error)))
+        }
+    }
+    if let failure = tally.failure { throw failure }
+}
+
+/// How a command for several sessions ends.
+struct SessionTally {
+    /// How many sessions there are.
+    let count: Int
+    private var worst = EndStatus.success
+
+    init(count: Int) {
+        self.count = count
+    }
+
+    /// - Returns: what to say about the failure of one session.
+    /// - Throws: the error, if the command ends with it: it is the only session, or the daemon is gone.
+    mutating func take(_ error: any Error) throws -> Ending {
+        let concernsOne =
+            switch error {
+            case is CommandFailure, ClientError.refused, ClientError.timeout: true
+            default: false
+            }
+        guard count > 1, concernsOne else { throw error }
+        let ending = Ending(error)
+        if ending.status.rawValue > worst.rawValue { worst = ending.status }
+        return ending
+    }
+
+    /// What the command ends with; the sentences are written already.
+    var failure: CommandFailure? { worst == .success ? nil : CommandFailure(worst, "") }
 }

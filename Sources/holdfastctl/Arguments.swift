@@ -36,6 +36,17 @@ struct CommonOptions: ParsableArguments {
         let answer = try await client().callUndecoded(method, parameters, timeout: Self.answerTimeout)
         if json { terminal.print(json: answer) } else { try print(decode(Method.Result.self, answer), terminal) }
     }
+
+    /// Calls the daemon, and prints the fields that are wanted of each element of a list in the answer; without such a
+    /// wish, does the same as ``show(_:_:print:)``.
+    func show<Method: ControlMethod>(
+        _ method: Method.Type, _ parameters: Method.Parameters, _ selection: FieldOptions, of list: String,
+        print: (Method.Result, Terminal) throws -> Void
+    ) async throws {
+        guard let fields = selection.fields else { return try await show(method, parameters, print: print) }
+        let answer = try await client().callUndecoded(method, parameters, timeout: Self.answerTimeout)
+        try terminal.print(fields: fields, of: answer, list)
+    }
 }
 
 extension HoldfastClient {

@@ -321,4 +321,29 @@ extension EndToEnd {
             #expect(gone.ending == .exited(6), "\(gone)")
         }
     }
+
+    @Test func `fields of participants, publications and paths are printed for scripts`() async throws {
+        try await withLab { lab, daemon in
+            let server = try await LabServer(lab)
+            try await server.start()
+            try daemon.session(top: "room = \"plant-7\"\ndevice = \"first\"")
+            try await daemon.start()
+            try await daemon.events().until(.connected)
+            try await until("the session sees itself in the room") {
+                try await !daemon.call(RoomParticipantsMethod.self, .init(session: "main")).participants.isEmpty
+            }
+            let participants = try await daemon.ctl("participants", "main", "--fields", "user,device,state")
+            #expect(participants.output == "main\tfirst\tonline\n", "\(participants)")
+            _ = try await daemon.ctl("publications", "put", "main", "lamp", "on")
+            let publications = try await daemon.ctl("publications", "main", "--fields", "topic,qos")
+            #expect(publications.output == "lamp\t1\n", "\(publications)")
+            let paths = try await daemon.ctl("network", "--fields", "endpoint,session")
+            #expect(paths.output == "mqtt://\(Lab.serverAddress):1883\tmain\n", "\(paths)")
+            for words in [["participants", "main"], ["publications", "main"], ["network"]] {
+                let both = try await lab.finish(
+                    ["\(DaemonProcess.programs)/holdfastctl"] + words + ["--fields", "session", "--json"], in: nil)
+                #expect(both.ending == .exited(2), "\(both)")
+            }
+        }
+    }
 }

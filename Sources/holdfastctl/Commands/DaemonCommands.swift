@@ -5,13 +5,17 @@ import HoldfastClient
 struct NetworkCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "network",
-        abstract: "Show interfaces, the path to every endpoint, and the last changes.")
+        abstract: "Show interfaces, the path to every endpoint, and the last changes.",
+        discussion: "With --fields, one line is printed for each path.")
 
     @OptionGroup var common: CommonOptions
     @Flag(name: [.short, .long], help: "Show dates instead of durations.") var verbose = false
+    @OptionGroup var selection: FieldOptions
+
+    func validate() throws { try selection.check(with: common) }
 
     func run() async throws {
-        try await common.show(NetworkStatusMethod.self, NoParameters()) { status, terminal in
+        try await common.show(NetworkStatusMethod.self, NoParameters(), selection, of: "paths") { status, terminal in
             terminal.print(table: NetworkText.lines(for: status, times: Terminal.times(isAbsolute: verbose)))
         }
     }

@@ -19,9 +19,13 @@ struct PublicationsCommand: AsyncParsableCommand {
         @OptionGroup var common: CommonOptions
         @Argument(help: "The session.", completion: .sessions) var session: String
         @Flag(name: [.short, .long], help: "Show dates instead of durations.") var verbose = false
+        @OptionGroup var selection: FieldOptions
+
+        func validate() throws { try selection.check(with: common) }
 
         func run() async throws {
-            try await common.show(PublicationListMethod.self, .init(session: session)) { result, terminal in
+            try await common.show(PublicationListMethod.self, .init(session: session), selection, of: "publications") {
+                result, terminal in
                 let times = Terminal.times(isAbsolute: verbose)
                 terminal.print(PublicationText.lines(for: result, of: session, times: times))
             }

@@ -25,9 +25,7 @@ struct QueueCommand: AsyncParsableCommand {
         @OptionGroup var selection: FieldOptions
 
         func validate() throws {
-            if selection.fields != nil, common.json {
-                throw ValidationError("--fields cannot be combined with --json.")
-            }
+            try selection.check(with: common)
             guard MessageQueueListMethod.Parameters.limits.contains(limit) else {
                 throw ValidationError("--limit must be from 1 to 1000.")
             }

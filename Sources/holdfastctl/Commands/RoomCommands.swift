@@ -35,9 +35,13 @@ struct ParticipantsCommand: AsyncParsableCommand {
     @OptionGroup var common: CommonOptions
     @Argument(help: "The session.", completion: .sessions) var session: String
     @Flag(name: [.short, .long], help: "Show dates instead of durations.") var verbose = false
+    @OptionGroup var selection: FieldOptions
+
+    func validate() throws { try selection.check(with: common) }
 
     func run() async throws {
-        try await common.show(RoomParticipantsMethod.self, .init(session: session)) { result, terminal in
+        try await common.show(RoomParticipantsMethod.self, .init(session: session), selection, of: "participants") {
+            result, terminal in
             terminal.print(RoomText.lines(for: result, times: Terminal.times(isAbsolute: verbose)))
         }
     }

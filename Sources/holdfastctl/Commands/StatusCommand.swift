@@ -165,7 +165,7 @@ struct ListCommand: AsyncParsableCommand {
     @OptionGroup var selection: FieldOptions
 
     func validate() throws {
-        if selection.fields != nil, common.json { throw ValidationError("--fields cannot be combined with --json.") }
+        try selection.check(with: common)
     }
 
     func run() async throws {

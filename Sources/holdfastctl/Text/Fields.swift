@@ -8,6 +8,10 @@ struct FieldOptions: ParsableArguments {
             "Print only these members of the JSON, separated by tabs.",
             discussion: "For example session,state,outbox.queued; absent members are empty.", valueName: "list"))
     var fields: FieldList?
+
+    func check(with common: CommonOptions) throws {
+        if fields != nil, common.json { throw ValidationError("--fields cannot be combined with --json.") }
+    }
 }
 
 /// Names of members. A full stop leads to a member of a member: `outbox.queued`.

@@ -8,29 +8,43 @@ import HoldfastClient
 extension CompletionKind {
     /// The names of the sessions.
     static var sessions: CompletionKind {
-        .custom { words, _, _ in await Completions(words).statuses().map(\.session) }
+        offered { await $0.statuses().map(\.session) }
     }
 
     /// The sessions that are instances of a template.
     static var instances: CompletionKind {
-        .custom { words, _, _ in await Completions(words).statuses().map(\.session).filter { $0.contains("@") } }
+        offered { await $0.statuses().map(\.session).filter { $0.contains("@") } }
     }
 
     /// The durable consumers of the sessions that are named on the line, or of all.
     static var consumers: CompletionKind {
-        .custom { words, _, _ in
-            await Completions(words).chosen().flatMap { $0.inbox.consumers.map(\.name) }
-        }
+        offered { await $0.chosen().flatMap { $0.inbox.consumers.map(\.name) } }
     }
 
     /// The topics of the publications of the sessions that are named on the line.
     static var publications: CompletionKind {
-        .custom { words, _, _ in await Completions(words).publications() }
+        offered { await $0.publications() }
     }
 
     /// The quarantined messages of the session that is named on the line.
     static var quarantined: CompletionKind {
-        .custom { words, _, _ in await Completions(words).quarantined() }
+        offered { await $0.quarantined() }
+    }
+
+    /// The topics that the sessions that are named on the line, or all, are known to use.
+    static var topics: CompletionKind {
+        offered { await $0.filters().filter { !$0.contains("#") && !$0.contains("+") } }
+    }
+
+    /// The topics, and the filters of subscriptions.
+    static var filters: CompletionKind {
+        offered { await $0.filters() }
+    }
+
+    private static func offered(_ words: @escaping @Sendable (Completions) async -> [String]) -> CompletionKind {
+        .custom { line, _, _ in
+            Completions.literal(await words(Completions(line)), for: CompletionShell.requesting)
+        }
     }
 }
 
@@ -51,6 +65,24 @@ struct Completions {
         let parts = words[index].split(separator: "=", maxSplits: 1)
         if parts.count == 2 { return String(parts[1]) }
         return words[(index + 1)...].first { $0 != "=" }
+    }
+
+    /// Returns the words as the shell must read them to mean nothing else: other users choose topics, and bash would
+    /// expand them as it does a command line.
+    static func literal(_ words: [String], for shell: CompletionShell?) -> [String] {
+        // One on each line.
+        let words = words.filter { $0.unicodeScalars.allSatisfy(\.isPlain) }
+        switch shell {
+        case .bash:
+            return words.map { word in
+                word.map { $0.isLetter || $0.isNumber || "/-_.,@+%".contains($0) ? "\($0)" : "\\\($0)" }.joined()
+            }
+        case .zsh:
+            // A description would follow a colon.
+            return words.map { $0.replacing("\\", with: "\\\\").replacing(":", with: "\\:") }
+        default:
+            return words
+        }
     }
 
     private var client: HoldfastClient {
@@ -80,6 +112,18 @@ struct Completions {
         return topics
     }
 
+    /// The filters of subscriptions, and the topics of publications and of messages that wait, each once.
+    func filters() async -> [String] {
+        var found = await chosen().flatMap { $0.subscriptions.map(\.filter) } + publications()
+        for status in await chosen() {
+            guard status.outbox.queued + status.outbox.inFlight + status.outbox.quarantined > 0 else { continue }
+            let result = try? await client.call(
+                MessageQueueListMethod.self, .init(session: status.session, limit: 100), timeout: Self.timeout)
+            found += result?.messages.map(\.topic) ?? []
+        }
+        return Set(found).sorted(by: NaturalOrder.precedes)
+    }
+
     func quarantined() async -> [String] {
         guard let session = await statuses().first(where: { words.contains($0.session) })?.session else { return [] }
         let result = try? await client.call(
@@ -94,8 +138,8 @@ struct CompletionCommand: ParsableCommand {
         commandName: "completion",
         abstract: "Print the completions for a shell: bash, zsh or fish.",
         discussion: """
-            They complete commands, options, and the names of sessions, consumers and publications. The package installs \
-            them; by hand: holdfastctl completion bash >~/.local/share/bash-completion/completions/holdfastctl
+            They complete commands, options, topics, and the names of sessions and consumers. The package installs them; \
+            by hand: holdfastctl completion bash >~/.local/share/bash-completion/completions/holdfastctl
             """)
 
     /// Without effect: an alias may contain them.
@@ -115,8 +159,76 @@ struct CompletionCommand: ParsableCommand {
 
     /// Returns the script without the line `#!…`: a shell reads it, it is not run as a program.
     static func script(for shell: CompletionShell) -> String {
-        let script = HoldfastControl.completionScript(for: shell)
-        guard script.hasPrefix("#!") else { return script }
-        return String(script.drop { $0 != "\n" }.dropFirst())
+        var script = HoldfastControl.completionScript(for: shell)
+        if script.hasPrefix("#!") { script = String(script.drop { $0 != "\n" }.dropFirst()) }
+        switch shell {
+        case .bash:
+            return script.replacing("-F _holdfastctl holdfastctl", with: "-F _holdfastctl_line holdfastctl") + bashLine
+        case .zsh:
+            // The value may follow an equals sign.
+            return script.replacing("'--socket[", with: "'--socket=[").replacing("'--color[", with: "'--color=[")
+        default:
+            return script
+        }
     }
+
+    /// What the generated script for bash does not do.
+    private static let bashLine = #"""
+
+
+        _holdfastctl_line() {
+            # bash gives --socket=PATH as three words.
+            local -a words=()
+            local -i i cursor=0
+            for i in "${!COMP_WORDS[@]}"; do
+                if [[ ${COMP_WORDS[i]} == = && $i -gt 0 && ${COMP_WORDS[i-1]} == --* ]]; then
+                    [[ $i -eq $COMP_CWORD ]] || continue
+                    words+=('')
+                else
+                    words+=("${COMP_WORDS[i]}")
+                fi
+                [[ $i -le $COMP_CWORD ]] && cursor=$((${#words[@]} - 1))
+            done
+            _holdfastctl_words
+
+            # The place of the command.
+            local -i place=1
+            while [[ $place -lt $cursor ]]; do
+                case "${words[place]}" in
+                --socket|--color) place+=2 ;;
+                -*) place+=1 ;;
+                *) break ;;
+                esac
+            done
+            [[ $place -lt $cursor ]] || return 0
+            local -i next=$((place + 1))
+            case "${words[place]}" in
+            help)
+                # Its arguments are a command.
+                words=("${words[@]::place}" "${words[@]:next}")
+                cursor+=-1
+                COMPREPLY=()
+                _holdfastctl_words
+                ;;
+            queue|publications)
+                # Without one of these, it is a list.
+                case "${words[next]}" in list|retry|drop|put|remove) return 0 ;; esac
+                [[ $next -lt $cursor ]] && COMPREPLY=()
+                words=("${words[@]::next}" list "${words[@]:next}")
+                cursor+=1
+                _holdfastctl_words
+                ;;
+            esac
+            return 0
+        }
+
+        # Completes the word at $cursor in $words.
+        _holdfastctl_words() {
+            local -a COMP_WORDS=("${words[@]}")
+            local -i COMP_CWORD=$cursor
+            local COMP_LINE="${words[*]}"
+            local -i COMP_POINT=${#COMP_LINE}
+            _holdfastctl holdfastctl "${words[cursor]}" "${words[cursor - 1]}"
+        }
+        """#
 }

@@ -4,26 +4,6 @@ import Support
 import Testing
 
 extension EndToEnd {
-    @Test func `bash completes sessions from the daemon whose socket the line names`() async throws {
-        try await withLab { lab, daemon in
-            try daemon.session("gw-2")
-            try await daemon.start()
-            // bash sets these variables when the Tab key is pressed.
-            let script = """
-                PATH="$1:$PATH"
-                . <(holdfastctl completion bash)
-                COMP_LINE="holdfastctl $2"; COMP_POINT=${#COMP_LINE}; COMP_WORDS=($COMP_LINE ""); COMP_CWORD=$((${#COMP_WORDS[@]}-1))
-                _holdfastctl holdfastctl "" ""
-                echo "${COMPREPLY[*]}"
-                """
-            for line in ["--socket \(daemon.socket) status ", "status --socket \(daemon.socket) "] {
-                let result = try await lab.finish(
-                    ["bash", "-c", script, "bash", DaemonProcess.programs, line], in: nil)
-                #expect(result.output == "gw-2\n", "\(line): \(result)")
-            }
-        }
-    }
-
     @Test func `a daemon that is told to stop as soon as it is ready says goodbye`() async throws {
         try await withLab { lab, daemon in
             try daemon.session()

@@ -260,6 +260,13 @@ struct EndingTests {
         #expect(Completions(words).socket == socket)
     }
 
+    @Test func `what others choose means nothing else to a shell`() {
+        let words = ["a/b-1", "$(x)", "~/c", "a:b", "two\nlines"]
+        #expect(Completions.literal(words, for: .bash) == ["a/b-1", #"\$\(x\)"#, #"\~/c"#, #"a\:b"#])
+        #expect(Completions.literal(words, for: .zsh) == ["a/b-1", "$(x)", "~/c", #"a\:b"#])
+        #expect(Completions.literal(words, for: .fish) == ["a/b-1", "$(x)", "~/c", "a:b"])
+    }
+
     @Test(arguments: [
         ("statsu", "did you mean status?"), ("qwertyuiop", "holdfastctl help lists all commands"),
         ("up", "did you mean connect?"), ("add", "did you mean config init?"), ("logs", "did you mean log?"),

@@ -15,7 +15,7 @@ struct PublishCommand: AsyncParsableCommand {
 
     @OptionGroup var common: CommonOptions
     @Argument(help: "The session.", completion: .sessions) var session: String
-    @Argument(help: "The topic.") var topic: String
+    @Argument(help: "The topic.", completion: .topics) var topic: String
     @Argument(help: "The message.") var message: String?
     @Option(
         help: ArgumentHelp("Publish the contents of a file; - is standard input.", valueName: "path"),

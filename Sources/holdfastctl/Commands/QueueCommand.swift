@@ -18,7 +18,10 @@ struct QueueCommand: AsyncParsableCommand {
 
         @OptionGroup var common: CommonOptions
         @Argument(help: "The session; without it, all that have messages.", completion: .sessions) var session: String?
-        @Option(help: "Only messages that are queued, in-flight or quarantined.") var state: QueuedMessageState?
+        @Option(
+            help: "Only messages that are queued, in-flight or quarantined.",
+            completion: .list(QueuedMessageState.all.map(\.rawValue)))
+        var state: QueuedMessageState?
         @Option(help: ArgumentHelp("Only messages after the one with this id.", valueName: "id")) var after: Int64?
         @Option(help: ArgumentHelp("At most this many, from 1 to 1000.", valueName: "number")) var limit = 100
         @Flag(name: [.short, .long], help: "Show dates instead of durations.") var verbose = false

@@ -14,7 +14,8 @@ struct SubscribeCommand: AsyncParsableCommand {
 
     @OptionGroup var common: CommonOptions
     @Argument(help: "The session.", completion: .sessions) var session: String
-    @Argument(help: "Topic filters; + matches one level, # all that follow.") var filters: [String]
+    @Argument(help: "Topic filters; + matches one level, # all that follow.", completion: .filters)
+    var filters: [String]
     @Option(help: "Highest quality of service: 0, 1 or 2.") var qos = QoS.atLeastOnce
     @Option(help: "Exit after this many messages.") var count: Int?
     @Option(

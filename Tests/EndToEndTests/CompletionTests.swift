@@ -1,0 +1,104 @@
+import ControlAPI
+import Foundation
+import Glibc
+import Support
+import Testing
+
+/// What bash offers when the Tab key is pressed, asked of the function that it would call.
+extension EndToEnd {
+    /// Returns what is offered for the last of the words, which bash has split.
+    private func offered(_ words: [String], _ lab: Lab) async throws -> [String] {
+        let script = """
+            PATH="$1:$PATH"; shift
+            . <(holdfastctl completion bash)
+            COMP_WORDS=(holdfastctl "$@"); COMP_CWORD=$#
+            COMP_LINE="${COMP_WORDS[*]}"; COMP_POINT=${#COMP_LINE}
+            complete=$(complete -p holdfastctl); complete=${complete##*-F }
+            "${complete%% *}" holdfastctl "${COMP_WORDS[-1]}" "${COMP_WORDS[-2]}"
+            printf '%s\\n' "${COMPREPLY[@]}"
+            """
+        let result = try await lab.finish(["bash", "-c", script, "bash", DaemonProcess.programs] + words, in: nil)
+        #expect(result.ending == .exited(0) && result.errors.isEmpty, "\(words): \(result)")
+        return result.output.split(separator: "\n").map(String.init)
+    }
+
+    @Test func `bash completes sessions, consumers, topics and ids from the daemon whose socket the line names`()
+        async throws
+    {
+        try await withLab { lab, daemon in
+            try daemon.session("gw-2", top: "autoconnect = false")
+            try daemon.session("gw-10", top: "autoconnect = false")
+            try await daemon.start()
+            let trap = "$(touch \(lab.directory)/expanded)"
+            for topic in ["plant/7/lamp", "~/lamp", "plant/$HOME", trap] {
+                _ = try await daemon.call(
+                    PublicationPutMethod.self, .init(session: "gw-2", topic: topic, payload: .init(text: "on")))
+            }
+            try await daemon.publish("x", to: "plant/7/door", session: "gw-2")
+            try await daemon.publish("x", to: "other/9", session: "gw-10")
+            _ = try await daemon.ctl("disconnect", "gw-2")
+            let consumer = try await lab.start(
+                "consumer",
+                [
+                    "\(DaemonProcess.programs)/holdfastctl", "subscribe", "gw-2", "plant/#", "--consumer", "billing",
+                    "--socket", daemon.socket,
+                ], in: nil)
+            try await until("there is a consumer") {
+                try await daemon.status("gw-2").inbox.consumers.map(\.name) == ["billing"]
+            }
+            let socket = ["--socket", daemon.socket]
+            let publications = [trap, "plant/$HOME", "plant/7/lamp", "~/lamp"]
+            let topics = (publications + ["plant/7/door"]).sorted()
+            let cases: [([String], [String])] = [
+                (socket + ["status", ""], ["gw-2", "gw-10"]), (["status"] + socket + [""], ["gw-2", "gw-10"]),
+                // bash splits at the equals sign.
+                (["--socket", "=", daemon.socket, "status", "gw-1"], ["gw-10"]),
+                (["status", "--socket", "=", daemon.socket, ""], ["gw-2", "gw-10"]),
+                (socket + ["connect", "gw-2", "gw-1"], ["gw-10"]),
+                (socket + ["unsubscribe", "gw-2", ""], ["billing"]),
+                (socket + ["subscribe", "gw-2", "plant/#", "--consumer", ""], ["billing"]),
+                (socket + ["publications", "remove", "gw-2", ""], publications.sorted()),
+                (socket + ["publications", "remove", "gw-10", ""], []),
+                (socket + ["publish", "gw-2", ""], topics), (socket + ["publish", "gw-10", ""], ["other/9"]),
+                (
+                    socket + ["subscribe", "gw-2", "plant/"],
+                    ["plant/#", "plant/$HOME", "plant/7/door", "plant/7/lamp"]
+                ),
+                (socket + ["queue", "gw-"], ["gw-2", "gw-10"]),
+                (socket + ["queue", "l"], ["list"]), (socket + ["publications", "gw-2"], ["gw-2"]),
+                (["help", "queue", "dr"], ["drop"]), (["help", "stat"], ["status"]),
+                (socket + ["queue", "main", "--state", ""], ["queued", "in-flight", "quarantined"]),
+            ]
+            for (words, wanted) in cases {
+                let offered = try await offered(words, lab).filter { !$0.hasPrefix("-") }
+                let isTopics = wanted.contains { $0.contains("/") }
+                #expect((isTopics ? offered.sorted() : offered) == wanted, "\(words)")
+            }
+            let files = try await offered(["status", "--socket", "=", "\(lab.directory)/"], lab)
+            #expect(files.contains("\(lab.directory)/daemon"), "\(files)")
+            let either = try await offered(socket + ["queue", ""], lab)
+            #expect(Set(either).isSuperset(of: ["list", "retry", "drop", "gw-2", "gw-10"]), "\(either)")
+            let commands = try await offered(["help", ""], lab)
+            #expect(Set(commands).isSuperset(of: ["status", "publish", "queue"]), "\(commands)")
+            #expect(access("\(lab.directory)/expanded", F_OK) != 0, "what others choose is not expanded")
+            try await consumer.killed()
+        }
+    }
+
+    @Test func `bash completes the ids of quarantined messages`() async throws {
+        try await withLab { lab, daemon in
+            let server = try await LabServer(lab)
+            try await server.start()
+            try daemon.session()
+            try await daemon.start()
+            try await daemon.events().until(.connected)
+            // Nobody but the server may publish there.
+            try await daemon.publish("x", to: "$SYS/forbidden")
+            try await until("it is quarantined") { try await daemon.status().outbox.quarantined == 1 }
+            let socket = ["--socket", daemon.socket]
+            for command in ["retry", "drop"] {
+                #expect(try await offered(socket + ["queue", command, "main", ""], lab).contains("1"))
+            }
+        }
+    }
+}

@@ -1,8 +1,8 @@
 import Glibc
 package import SessionCore
 
-/// Checks what a file only refers to: other files, users and groups. The daemon looks at these when it needs them,
-/// since they may be created later; `config check` looks at once.
+/// Checks what a file only refers to: other files, commands, credentials, users and groups. The daemon looks at these
+/// when it needs them, since they may be created later; `config check` looks at once.
 package enum ConfigurationReferences {
     /// - Parameter directory: the directory that `loaded` was read from.
     package static func errors(_ loaded: LoadedConfiguration, in directory: String) -> [(
@@ -14,6 +14,7 @@ package enum ConfigurationReferences {
             let content = try? ConfigurationParser.parse(file.text, file: path)
         {
             errors += accounts(["observe", "message", "control"], of: "access", content).map { (nil, $0) }
+            errors += textfile(content).map { (nil, $0) }
         }
         let listing = SessionSource.list(
             "\(directory)/sessions.d", ConfigurationLoader.sessionFiles(in: directory).names)
@@ -49,39 +50,100 @@ package enum ConfigurationReferences {
         }
     }
 
+    /// The directory that the file of metrics is written to.
+    private static func textfile(_ content: ConfigurationValue) -> [ConfigurationError] {
+        guard let value = content.value(named: "metrics.textfile"), case .text(let path) = value.content,
+            let slash = path.lastIndex(of: "/")
+        else { return [] }
+        let directory = path[..<slash].isEmpty ? "/" : String(path[..<slash])
+        var status = stat()
+        guard stat(directory, &status) == 0 else {
+            guard errno == ENOENT || errno == ENOTDIR else { return [] }
+            return [value.problem("there is no directory \(directory)")]
+        }
+        return status.st_mode & S_IFMT == S_IFDIR ? [] : [value.problem("\(directory) is not a directory")]
+    }
+
+    /// What a key of a session refers to.
+    private enum Reference {
+        case secret(SecretReference)
+        case certificates(String)
+        case key(String)
+    }
+
     private static func files(
         _ session: SessionConfiguration, _ content: ConfigurationValue
     ) -> [ConfigurationError] {
-        let secrets = [("password", session.password), ("proxy.password", session.proxy.password)]
-        let files = [
-            ("tls.ca", session.tls.authorities), ("tls.certificate", session.tls.certificate),
-            ("tls.key", session.tls.key),
+        let references: [(key: String, reference: Reference?)] = [
+            ("password", session.password.map { .secret($0) }),
+            ("proxy.password", session.proxy.password.map { .secret($0) }),
+            ("tls.ca", session.tls.authorities.map { .certificates($0) }),
+            ("tls.certificate", session.tls.certificate.map { .certificates($0) }),
+            ("tls.key", session.tls.key.map { .key($0) }),
         ]
-        let paths: [(key: String, path: String, isSecret: Bool)] =
-            secrets.compactMap { key, secret in
-                guard case .file(let path)? = secret else { return nil }
-                return (key, path, true)
-            } + files.compactMap { key, path in path.map { (key, $0, key == "tls.key") } }
-        return paths.compactMap { key, path, isSecret in
-            problem(path, isSecret: isSecret).flatMap { content.value(named: key)?.problem("\(path) \($0)") }
+        return references.compactMap { key, reference in
+            reference.flatMap(problem).flatMap { content.value(named: key)?.problem($0) }
         }
+    }
+
+    private static func problem(_ reference: Reference) -> String? {
+        switch reference {
+        case .secret(.file(let path)): problem(path, isSecret: true).map { "\(path) \($0)" }
+        case .secret(.exec(let words)): words.first.flatMap { path in program(path).map { "\(path) \($0)" } }
+        case .secret(.credential(let name)): credential(name)
+        case .certificates(let path):
+            (problem(path, isSecret: false) ?? PEMFile.problem(path, .certificates)).map { "\(path) \($0)" }
+        case .key(let path): (problem(path, isSecret: true) ?? PEMFile.problem(path, .key)).map { "\(path) \($0)" }
+        }
+    }
+
+    /// Only the service itself has its credentials; `holdfastctl config check` asks systemd for their names.
+    private static func credential(_ name: String) -> String? {
+        guard let folder = getenv("CREDENTIALS_DIRECTORY").map({ String(cString: $0) }), !folder.isEmpty,
+            access("\(folder)/\(name)", F_OK) != 0, errno == ENOENT
+        else { return nil }
+        return "the service has no credential \"\(name)\""
     }
 
     /// Returns what is wrong with a file, as the end of a sentence; `nil` also if this user may not look.
     private static func problem(_ path: String, isSecret: Bool) -> String? {
+        problem(path) { status in
+            if status.st_mode & S_IFMT == S_IFDIR { return "is a directory" }
+            if isSecret, status.st_mode & S_IROTH != 0 {
+                return "can be read by every user of the host: chmod o-r \(path)"
+            }
+            let bit = permission(status, user: S_IRUSR, group: S_IRGRP, others: S_IROTH)
+            guard let bit, status.st_mode & bit == 0 else { return nil }
+            return "cannot be read by the user holdfast, as which the daemon runs: chgrp holdfast \(path); "
+                + "chmod g+r \(path)"
+        }
+    }
+
+    /// Returns what is wrong with a program, as the end of a sentence; `nil` also if this user may not look.
+    private static func program(_ path: String) -> String? {
+        problem(path) { status in
+            if status.st_mode & S_IFMT != S_IFREG { return "is not a program" }
+            if status.st_mode & (S_IXUSR | S_IXGRP | S_IXOTH) == 0 { return "is not executable: chmod +x \(path)" }
+            let bit = permission(status, user: S_IXUSR, group: S_IXGRP, others: S_IXOTH)
+            guard let bit, status.st_mode & bit == 0 else { return nil }
+            return "cannot be run by the user holdfast, as which the daemon runs: chmod +x \(path)"
+        }
+    }
+
+    private static func problem(_ path: String, _ look: (stat) -> String?) -> String? {
         var status = stat()
         guard stat(path, &status) == 0 else {
             return errno == EACCES && geteuid() != 0 ? nil : "cannot be read: \(String(cString: strerror(errno)))"
         }
-        if status.st_mode & S_IFMT == S_IFDIR { return "is a directory" }
-        if isSecret, status.st_mode & S_IROTH != 0 { return "can be read by every user of the host: chmod o-r \(path)" }
+        return look(status)
+    }
+
+    /// Returns the permission that counts for the daemon's user; `nil` if this is another user, who need not be the one
+    /// that runs the daemon, or if there is no such user.
+    private static func permission(_ status: stat, user: mode_t, group: mode_t, others: mode_t) -> mode_t? {
         guard geteuid() == 0, let daemon = HostAccounts.uid(ofUser: "holdfast") else { return nil }
-        let bit =
-            daemon == status.st_uid
-            ? S_IRUSR : HostAccounts.gid(ofGroup: "holdfast") == status.st_gid ? S_IRGRP : S_IROTH
-        guard status.st_mode & bit == 0 else { return nil }
-        return
-            "cannot be read by the user holdfast, as which the daemon runs: chgrp holdfast \(path); chmod g+r \(path)"
+        if daemon == status.st_uid { return user }
+        return HostAccounts.gid(ofGroup: "holdfast") == status.st_gid ? group : others
     }
 }
 

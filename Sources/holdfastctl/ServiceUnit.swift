@@ -35,6 +35,32 @@ enum ServiceUnit {
     /// The files of the service, with its drop-ins.
     static var files: String? { output("cat", "holdfast.service", "holdfast.socket") }
 
+    /// The names of the credentials that the service gets; `nil` if they are not known.
+    static var credentials: Set<String>? { files.flatMap(credentials(in:)) }
+
+    /// - Parameter files: the unit and its drop-ins, in the order in which systemd reads them.
+    static func credentials(in files: String) -> Set<String>? {
+        var names: [Substring: Set<String>] = [:]
+        for line in files.split(separator: "\n") {
+            guard let equals = line.firstIndex(of: "=") else { continue }
+            let (key, value) = (line[..<equals], line[line.index(after: equals)...])
+            switch key {
+            case "LoadCredential", "LoadCredentialEncrypted", "SetCredential", "SetCredentialEncrypted":
+                // An empty value takes back what was set before.
+                if value.isEmpty {
+                    names[key] = []
+                } else {
+                    names[key, default: []].insert(String(value.prefix { $0 != ":" }))
+                }
+            case "ImportCredential":
+                // By a pattern.
+                return nil
+            default: break
+            }
+        }
+        return names.values.reduce([]) { $0.union($1) }
+    }
+
     private static func output(_ words: String...) -> String? {
         guard hasSystemd, let result = ExternalProgram.output(of: ["systemctl", "--no-pager"] + words, isQuiet: true),
             result.succeeded

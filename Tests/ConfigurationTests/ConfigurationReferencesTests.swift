@@ -38,6 +38,72 @@ struct ConfigurationReferencesTests {
             ])
     }
 
+    @Test func `a helper that cannot be run is reported`() throws {
+        #expect(
+            try errors([
+                "open": "x",
+                "sessions.d/absent.toml": session + "password = \"exec:FOLDER/none --token hunter2\"\n",
+                "sessions.d/file.toml": session + "client-id = \"c\"\npassword = \"exec:FOLDER/open\"\n",
+                "sessions.d/good.toml": session + "client-id = \"d\"\npassword = \"exec:/bin/true hunter2\"\n",
+            ]) == [
+                "absent 3:12 FOLDER/none cannot be read: No such file or directory",
+                "file 4:12 FOLDER/open is not executable: chmod +x FOLDER/open",
+            ])
+    }
+
+    @Test func `a file of metrics needs a directory`() throws {
+        #expect(
+            try errors(["open": "", "holdfast.toml": "[metrics]\ntextfile = \"FOLDER/none/holdfast.prom\"\n"])
+                == ["- 2:12 there is no directory FOLDER/none"])
+        #expect(
+            try errors(["open": "", "holdfast.toml": "[metrics]\ntextfile = \"FOLDER/open/holdfast.prom\"\n"])
+                == ["- 2:12 FOLDER/open is not a directory"])
+        #expect(try errors(["holdfast.toml": "[metrics]\ntextfile = \"FOLDER/holdfast.prom\"\n"]) == [])
+    }
+
+    private static func pem(_ label: String, _ body: String = "MAMCAQE=") -> String {
+        "-----BEGIN \(label)-----\n\(body)\n-----END \(label)-----\n"
+    }
+
+    @Test func `certificates and keys that cannot be used are reported`() throws {
+        let pair = session + "[tls]\ncertificate = \"FOLDER/open\"\nkey = \"FOLDER/secret\"\n"
+        #expect(
+            try errors(["open": Self.pem("PRIVATE KEY"), "secret": "\u{1}", "sessions.d/main.toml": pair]) == [
+                "main 4:15 FOLDER/open has no certificate in the format PEM",
+                "main 5:7 FOLDER/secret has no private key in the format PEM",
+            ])
+        #expect(
+            try errors([
+                "open": "A comment.\n" + Self.pem("CERTIFICATE") + Self.pem("CERTIFICATE"),
+                "secret": Self.pem("EC PARAMETERS", "BggqhkjOPQMBBw==") + Self.pem("EC PRIVATE KEY"),
+                "sessions.d/main.toml": pair,
+            ]) == [])
+    }
+
+    @Test(
+        arguments: [
+            (pem("CERTIFICATE"), nil), (pem("CERTIFICATE").replacing("\n", with: " \r\n"), nil),
+            ("", "has no certificate in the format PEM"), (pem("PRIVATE KEY"), "has no certificate in the format PEM"),
+            (pem("CERTIFICATE", "MAMCAQ=="), "has a certificate that is damaged"),
+            (pem("CERTIFICATE", "MAMCAQEA"), "has a certificate that is damaged"),
+            (pem("CERTIFICATE", "MAMC*QE="), "has a certificate that is damaged"),
+            (pem("CERTIFICATE", "AAMCAQE="), "has a certificate that is damaged"),
+            (pem("CERTIFICATE") + pem("CERTIFICATE", "MAM"), "has a certificate that is damaged"),
+            ("-----BEGIN CERTIFICATE-----\nMAMCAQE=\n", "has a certificate that is cut off"),
+        ] as [(String, String?)])
+    func `a damaged certificate is told from a whole one`(_ text: String, _ problem: String?) {
+        #expect(PEMFile.problem(in: text, .certificates) == problem)
+    }
+
+    @Test func `an encrypted key is of no use`() {
+        for text in [
+            Self.pem("ENCRYPTED PRIVATE KEY"),
+            Self.pem("RSA PRIVATE KEY", "Proc-Type: 4,ENCRYPTED\nDEK-Info: AES-128-CBC,00\n\nMAMCAQE="),
+        ] {
+            #expect(PEMFile.problem(in: text, .key)?.contains("passphrase") == true)
+        }
+    }
+
     @Test func `unknown users and groups are reported`() throws {
         #expect(
             try errors([

@@ -381,11 +381,15 @@ extension EndToEnd {
                 try await container.run("systemctl", "restart", "mosquitto")
                 try container.write("/etc/holdfast/broker.secret", "wrong\n")
                 try await container.run("chmod", "600", "/etc/holdfast/broker.secret")
+                let missing = try await container.finish("holdfastctl", "config", "check")
+                #expect(missing.ending == .exited(1), "\(missing)")
+                #expect(missing.errors.contains("main.toml:4: the service has no credential \"broker\""), "\(missing)")
                 try container.write(
                     "/etc/systemd/system/holdfast.service.d/secret.conf",
                     "[Service]\nLoadCredential=broker:/etc/holdfast/broker.secret\nSetCredential=other:planted-in-unit\n"
                 )
                 try await container.run("systemctl", "daemon-reload")
+                try await container.run("holdfastctl", "config", "check")
                 try await container.run("systemctl", "enable", "--now", "holdfast")
                 #expect(
                     try await container.finish("holdfastctl", "wait", "main", "--timeout", "3min").ending == .exited(3))

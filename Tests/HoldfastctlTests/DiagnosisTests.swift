@@ -117,6 +117,32 @@ struct BugReportTests {
     }
 }
 
+struct CredentialTests {
+    @Test(
+        arguments: [
+            ("[Service]\nLoadCredential=a:/a\nSetCredential=b: x\n", ["a", "b"]), ("[Service]\n", []),
+            ("LoadCredential=a:/a\nLoadCredentialEncrypted=e\n# x\nLoadCredential=\nLoadCredential=c:/c", ["c", "e"]),
+            ("# LoadCredential=a:/a", []), ("LoadCredential=a:/a\nImportCredential=holdfast.*\n", nil),
+        ] as [(String, Set<String>?)])
+    func `the credentials of a unit are those of its files`(_ files: String, _ names: Set<String>?) {
+        #expect(ServiceUnit.credentials(in: files) == names)
+    }
+
+    @Test func `a credential that the service does not get is an error`() {
+        let file = EffectiveConfiguration.File(
+            session: "main", file: "/main.toml",
+            values: [
+                EffectiveValue(key: "user", value: "\"credential:c\"", origin: .file, line: 1),
+                EffectiveValue(key: "password", value: "\"credential:a\"", origin: .file, line: 2),
+                EffectiveValue(key: "proxy.password", value: "\"credential:b\"", origin: .file, line: 3),
+                EffectiveValue(key: "tls.ca", value: "\"\"", origin: .default),
+            ])
+        let problems = ConfigCommand.missing(["a"], in: [file])
+        #expect(problems.map(\.line) == [3] && problems.first?.session == "main")
+        #expect(problems.first?.message.contains("LoadCredential=b:/path") == true)
+    }
+}
+
 struct SessionTemplateTests {
     @Test func `a new session file has the values given, quoted`() {
         let text = SessionTemplate(endpoints: ["mqtts://a", "wss://b"], user: "a\"b\\", password: "file:/p").text

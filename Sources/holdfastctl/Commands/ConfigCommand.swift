@@ -12,7 +12,9 @@ struct ConfigCommand: AsyncParsableCommand {
     /// Where the files are.
     struct Place: ParsableArguments {
         @Option(help: ArgumentHelp("Where holdfast.toml and sessions.d are.", valueName: "dir"), completion: .directory)
-        var configDirectory = "/etc/holdfast"
+        var configDirectory = Self.standard
+
+        static let standard = "/etc/holdfast"
     }
 
     struct Check: ParsableCommand {
@@ -23,7 +25,11 @@ struct ConfigCommand: AsyncParsableCommand {
         @OptionGroup var place: Place
 
         func run() throws {
-            let configuration = try ConfigCommand.effective(place)
+            var configuration = try ConfigCommand.effective(place)
+            // The service reads this directory.
+            if place.configDirectory == Place.standard, let credentials = ServiceUnit.credentials {
+                configuration.errors += ConfigCommand.missing(credentials, in: configuration.files)
+            }
             let terminal = Terminal()
             if common.json {
                 terminal.print(json: .object(["errors": JSONText.value(configuration.errors)]))
@@ -87,6 +93,23 @@ struct ConfigCommand: AsyncParsableCommand {
         } catch {
             throw CommandFailure(
                 .failed, "the output of holdfastd cannot be read: \(error)", advice: "compare: holdfastctl version")
+        }
+    }
+
+    /// Returns an error for each credential that a session refers to and the service does not get.
+    static func missing(_ credentials: Set<String>, in files: [EffectiveConfiguration.File]) -> [ConfigurationProblem] {
+        files.flatMap { file in
+            file.values.compactMap { value in
+                let prefix = "\"credential:"
+                guard value.key.hasSuffix("password"), value.value.hasPrefix(prefix) else { return nil }
+                let name = String(value.value.dropFirst(prefix.count).dropLast())
+                guard !credentials.contains(name) else { return nil }
+                return ConfigurationProblem(
+                    session: file.session, file: file.file, line: value.line, column: nil,
+                    message:
+                        "the service has no credential \"\(name)\"; it gets one by LoadCredential=\(name):/path in a "
+                        + "drop-in: sudo systemctl edit holdfast")
+            }
         }
     }
 

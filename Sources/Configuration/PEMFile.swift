@@ -1,0 +1,93 @@
+import Glibc
+
+/// A file of certificates or keys in the format PEM (RFC 7468), as far as one can tell without a TLS library: whether
+/// each block that matters is whole. What is in it, the TLS library finds out when it is used.
+enum PEMFile {
+    enum Content {
+        case certificates, key
+
+        fileprivate var label: String { self == .key ? "PRIVATE KEY" : "CERTIFICATE" }
+        fileprivate var noun: String { self == .key ? "private key" : "certificate" }
+    }
+
+    /// Returns what is wrong with a file, as the end of a sentence; `nil` also if it cannot be read or is too long to
+    /// look at.
+    static func problem(_ path: String, _ content: Content) -> String? {
+        var status = stat()
+        guard access(path, R_OK) == 0, stat(path, &status) == 0, status.st_size <= ConfigurationFile.sizeLimit else {
+            return nil
+        }
+        return problem(in: (try? ConfigurationFile(path: path))?.text ?? "", content)
+    }
+
+    static func problem(in text: String, _ content: Content) -> String? {
+        var isFound = false
+        var block: (label: String, body: String)?
+        for line in text.split(whereSeparator: \.isNewline).map({ $0.trimmingSpaces }) {
+            if let label = line.between("-----BEGIN ", "-----") {
+                block = (label, "")
+            } else if let label = line.between("-----END ", "-----"), let whole = block, whole.label == label {
+                block = nil
+                guard label.hasSuffix(content.label) else { continue }
+                if label.hasPrefix("ENCRYPTED") || whole.body.contains("ENCRYPTED") {
+                    return "has an encrypted private key, and the daemon has no passphrase for it"
+                }
+                guard isDER(whole.body) else { return "has a \(content.noun) that is damaged" }
+                isFound = true
+            } else {
+                block?.body += line
+            }
+        }
+        if block?.label.hasSuffix(content.label) == true { return "has a \(content.noun) that is cut off" }
+        return isFound ? nil : "has no \(content.noun) in the format PEM"
+    }
+
+    /// Whether a text is the base64 of one whole SEQUENCE (X.690, sections 8.1.3 and 8.9), as every certificate and every
+    /// key is.
+    private static func isDER(_ base64: String) -> Bool {
+        guard let bytes = bytes(of: base64), bytes.count >= 2, bytes[0] == 0x30 else { return false }
+        guard bytes[1] >= 0x80 else { return bytes.count == 2 + Int(bytes[1]) }
+        let count = Int(bytes[1] & 0x7F)
+        guard (1...4).contains(count), bytes.count > 2 + count else { return false }
+        let length = bytes[2..<2 + count].reduce(0) { $0 << 8 | Int($1) }
+        return bytes.count == 2 + count + length
+    }
+
+    private static let digits: [UInt8: UInt32] = {
+        let alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+        return Dictionary(uniqueKeysWithValues: zip(alphabet.utf8, 0...))
+    }()
+
+    /// Decodes base64 (RFC 4648, section 4).
+    private static func bytes(of base64: String) -> [UInt8]? {
+        guard base64.utf8.count.isMultiple(of: 4) else { return nil }
+        let padding = base64.utf8.suffix(2).count { $0 == UInt8(ascii: "=") }
+        var bytes: [UInt8] = []
+        var (bits, count): (UInt32, Int) = (0, 0)
+        for character in base64.utf8.dropLast(padding) {
+            guard let digit = digits[character] else { return nil }
+            bits = bits << 6 | digit
+            count += 6
+            if count >= 8 {
+                count -= 8
+                bytes.append(UInt8(truncatingIfNeeded: bits >> count))
+            }
+        }
+        return bytes
+    }
+}
+
+extension Substring {
+    fileprivate var trimmingSpaces: Substring {
+        let isBlank = { (character: Character) in character == " " || character == "\t" }
+        var text = drop(while: isBlank)
+        while let last = text.last, isBlank(last) { text.removeLast() }
+        return text
+    }
+
+    /// Returns what stands between a beginning and an end.
+    fileprivate func between(_ start: String, _ end: String) -> String? {
+        guard hasPrefix(start), hasSuffix(end), count >= start.count + end.count else { return nil }
+        return String(dropFirst(start.count).dropLast(end.count))
+    }
+}

@@ -11,6 +11,9 @@ final class Bus {
         /// The name of the D-Bus error, or empty.
         var name = ""
         var text: String
+
+        /// Whether a call got no answer in time. On a host that is busy it may come later, and is then dropped.
+        var isNoReply: Bool { name == "org.freedesktop.DBus.Error.NoReply" }
     }
 
     private final class Handler {
@@ -35,9 +38,10 @@ final class Bus {
     /// Starts to connect. While nothing listens at the address, it waits for that without polling.
     /// - Parameters:
     ///   - address: as in `DBUS_SYSTEM_BUS_ADDRESS`.
+    ///   - patience: how long a call waits for its answer.
     ///   - readable: called on another thread when ``process()`` should be called; not called again before it has
     ///     returned.
-    init(address: String, readable: @escaping @Sendable () async -> Void) throws(Failure) {
+    init(address: String, patience: Duration, readable: @escaping @Sendable () async -> Void) throws(Failure) {
         var event: OpaquePointer?
         var bus: OpaquePointer?
         var descriptor: Int32 = -1
@@ -48,6 +52,7 @@ final class Bus {
             try Self.check(sd_bus_set_bus_client(bus, 1))
             try Self.check(sd_bus_negotiate_fds(bus, 1))
             try Self.check(sd_bus_set_watch_bind(bus, 1))
+            try Self.check(sd_bus_set_method_call_timeout(bus, UInt64(patience / .microseconds(1))))
             try Self.check(sd_bus_start(bus))
             try Self.check(sd_bus_attach_event(bus, event, 0))
             // A duplicate: libdispatch releases its descriptor later than we free the event loop.

@@ -41,6 +41,7 @@ public actor Logind {
     public nonisolated var unownedExecutor: UnownedSerialExecutor { executor.asUnownedSerialExecutor() }
 
     private let address: String
+    private let patience: Duration
     private let sleep: @Sendable (Duration) async throws -> Void
     private let deliver: @Sendable (Event) -> Void
     private var bus: Bus?
@@ -50,21 +51,25 @@ public actor Logind {
     private var retry: Task<Void, Never>?
     private var wantsInhibitor = false
     private var isAsking = false
+    /// How often a lock was asked for.
+    private(set) var asked = 0
     /// Sleep is delayed as long as this descriptor is open.
     private var inhibitor: Int32?
 
     /// - Parameters:
     ///   - executor: where everything runs; the daemon's event loop.
     ///   - address: of the bus, as in `DBUS_SYSTEM_BUS_ADDRESS`.
+    ///   - patience: how long a call may take. If there is no answer by then, it is made again.
     ///   - sleep: a one-shot timer, used after a bus was lost and never while there is one.
     ///   - deliver: called on `executor`.
     public init(
-        executor: any SerialExecutor, address: String = Logind.systemBus,
+        executor: any SerialExecutor, address: String = Logind.systemBus, patience: Duration = .seconds(25),
         sleep: @escaping @Sendable (Duration) async throws -> Void = { try await Task.sleep(for: $0) },
         deliver: @escaping @Sendable (Event) -> Void
     ) {
         self.executor = executor
         self.address = address
+        self.patience = patience
         self.sleep = sleep
         self.deliver = deliver
     }
@@ -73,12 +78,10 @@ public actor Logind {
     public func start() {
         guard bus == nil else { return }
         do throws(Bus.Failure) {
-            let bus = try Bus(address: address) { [weak self] in await self?.process() }
+            let bus = try Bus(address: address, patience: patience) { [weak self] in await self?.process() }
             try bus.listen(for: Self.ownerRule, handle: handler { $0.ownerChanged($1) })
             try bus.listen(for: Self.sleepRule, handle: handler { $0.prepareForSleep($1) })
-            try bus.call(
-                "GetNameOwner", of: Self.busName, at: Self.busPath, on: Self.busName, [Self.name],
-                reply: handler { $0.ownerTold($1) })
+            try askForOwner(bus)
             self.bus = bus
         } catch {
             ended(error)
@@ -152,7 +155,18 @@ public actor Logind {
         }
     }
 
+    private func askForOwner(_ bus: Bus) throws(Bus.Failure) {
+        try bus.call(
+            "GetNameOwner", of: Self.busName, at: Self.busPath, on: Self.busName, [Self.name],
+            reply: handler { $0.ownerTold($1) })
+    }
+
     private func ownerTold(_ message: BusMessage) {
+        if message.failure?.isNoReply == true, let bus {
+            // Nothing else would tell of a logind that is there already.
+            try? askForOwner(bus)
+            return
+        }
         // Whatever the answer says, the bus is there.
         if message.sender == Self.busName { failures = 0 }
         guard message.failure == nil, let name = message.string(), !name.isEmpty else { return }
@@ -197,6 +211,7 @@ public actor Logind {
                 "Inhibit", of: Self.interface, at: Self.path, on: owner, arguments,
                 reply: handler { $0.answered($1) })
             isAsking = true
+            asked += 1
         } catch {
             deliver(.inhibitorRefused(error.text))
         }
@@ -205,6 +220,7 @@ public actor Logind {
     private func answered(_ message: BusMessage) {
         isAsking = false
         if let failure = message.failure {
+            if failure.isNoReply { return ask() }
             deliver(.inhibitorRefused(failure.text))
             return
         }

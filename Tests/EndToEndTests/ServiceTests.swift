@@ -359,6 +359,16 @@ extension EndToEnd {
                 try await container.run("usermod", "-aG", "systemd-journal", "alice")
                 #expect(try await alice("holdfastctl log").output.contains("ready: 1 session"))
 
+                // The session's file can narrow what they use.
+                let topics = "[topics]\\npublish = [\"group:holdfast plant/+\"]\\n"
+                try await container.run("sh", "-c", "printf '\(topics)' >>\(Self.sessionFile)")
+                try await container.run("systemctl", "reload", "holdfast")
+                try await container.run("holdfastctl", "wait", "main", "--timeout", "3min")
+                #expect(try await alice("holdfastctl publish main plant/a b --wait delivered").ending == .exited(0))
+                let elsewhere = try await alice("holdfastctl publish main a b")
+                #expect(elsewhere.ending == .exited(5) && elsewhere.errors.contains("[topics]"), "\(elsewhere)")
+                try await container.run("holdfastctl", "publish", "main", "a", "b", "--wait", "delivered")
+
                 try await container.run("usermod", "-aG", "holdfast-admin", "alice")
                 #expect(try await alice("holdfastctl reload").ending == .exited(0))
                 #expect(try await alice("holdfastctl disconnect main").ending == .exited(0))

@@ -56,6 +56,12 @@ public final class MessageBus {
         self.process = nil
     }
 
+    /// Lets it stand still, as on a host that is too busy for it, or go on.
+    public func pause(_ pauses: Bool) {
+        guard let process else { return }
+        kill(process.pid, pauses ? SIGSTOP : SIGCONT)
+    }
+
     public func remove() {
         stop()
         try? FileManager.default.removeItem(atPath: directory)

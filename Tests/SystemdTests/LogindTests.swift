@@ -12,7 +12,8 @@ struct LogindTests {
     private static let lock = FakeLogind.Event.inhibited(what: "sleep", who: "Holdfast", mode: "delay")
 
     private static func withBus(
-        running: Bool = true, _ body: (MessageBus, Logind, Heard<Logind.Event>) async throws -> Void
+        running: Bool = true, patience: Duration = .seconds(25),
+        _ body: (MessageBus, Logind, Heard<Logind.Event>) async throws -> Void
     ) async throws {
         let bus = try MessageBus()
         defer { bus.remove() }
@@ -20,7 +21,7 @@ struct LogindTests {
         let heard = Heard<Logind.Event>()
         let logind = Logind(
             executor: MultiThreadedEventLoopGroup.singleton.next().executor, address: bus.address,
-            sleep: { _ in await Task.yield() }, deliver: { heard.append($0) })
+            patience: patience, sleep: { _ in await Task.yield() }, deliver: { heard.append($0) })
         try await body(bus, logind, heard)
         await logind.stop()
     }
@@ -36,6 +37,20 @@ struct LogindTests {
             #expect(await heard.next() == .woke)
             fake.stop()
             #expect(await heard.next() == .lost("logind has ended"))
+        }
+    }
+
+    @Test func `a bus that answers too late is asked again`() async throws {
+        try await Self.withBus(patience: .milliseconds(200)) { bus, logind, heard in
+            let fake = try await FakeLogind(bus.address)
+            await logind.start()
+            #expect(await heard.next() == .found)
+            bus.pause(true)
+            await logind.inhibit(true)
+            try await until("the first call is not answered in time") { await logind.asked == 2 }
+            bus.pause(false)
+            #expect(await heard.next() == .inhibitorTaken)
+            fake.stop()
         }
     }
 

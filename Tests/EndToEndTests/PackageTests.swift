@@ -190,16 +190,14 @@ extension EndToEnd {
                 let repository = "\(container.directory)/repository"
                 try await DebianPackage.makeRepository(of: Self.folder, in: repository)
                 try container.copy(repository, to: "/srv/holdfast")
-                try container.write(
-                    "/etc/apt/sources.list",
-                    "deb [signed-by=/usr/share/keyrings/holdfast.gpg] file:/srv/holdfast stable main\n")
-                let stranger = try await container.finish("apt-get", "update")
+                // There is no way to Debian's servers.
+                try container.write("/etc/apt/sources.list", "")
+                let commands = try Self.readmeCommands(servedAs: "file:/srv/holdfast")
+                let (fetchKey, addSource, update, install) = (commands[0], commands[1], commands[2], commands[3])
+                try await container.shell(addSource)
+                let stranger = try await container.finish("sh", "-c", update)
                 #expect(stranger.ending != .exited(0), "a key that is not trusted: \(stranger)")
-                try await container.run("cp", "/srv/holdfast/holdfast.gpg", "/usr/share/keyrings/holdfast.gpg")
-                try await container.run("apt-get", "update")
-                try await container.run(
-                    "env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "install", "--yes",
-                    "--no-install-recommends", "holdfast")
+                for command in [fetchKey, update, install] { try await container.shell(command) }
                 #expect(try await version(container).hasSuffix("+next"), "the highest version")
                 try await connect(container)
 
@@ -210,6 +208,27 @@ extension EndToEnd {
                 let changed = try await container.finish("apt-get", "update")
                 #expect(changed.ending != .exited(0), "\(changed)")
             }
+        }
+
+        /// Returns the README's commands for a host that installs the package from the repository. Root needs no sudo, and
+        /// the files are fetched without a web server.
+        private static func readmeCommands(servedAs address: String) throws -> [String] {
+            let path = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
+                .deletingLastPathComponent().appending(path: "README.md")
+            let blocks = try String(contentsOf: path, encoding: .utf8).components(separatedBy: "```\n")
+            let block = try #require(blocks.first { $0.hasPrefix("sudo wget") }, "the README has the commands")
+            let commands = block.replacing("https://packages.example/holdfast", with: address)
+                .replacing("|\n", with: "|").split(separator: "\n").map(String.init)
+            try #require(commands.count == 4, "\(commands)")
+            let functions = """
+                set -e
+                export DEBIAN_FRONTEND=noninteractive
+                wget() { cp "${3#file:}" "$2"; }
+                apt() { apt-get --yes --no-install-recommends "$@"; }
+                sudo() { "$@"; }
+
+                """
+            return commands.map { functions + $0 }
         }
 
         // MARK: What others say about it

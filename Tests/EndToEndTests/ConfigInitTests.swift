@@ -1,3 +1,4 @@
+import ControlAPI
 import Foundation
 import Glibc
 import Support
@@ -152,10 +153,18 @@ extension EndToEnd {
                 return (result.ending, result.output + result.errors)
             }
             #expect(try await beginning.begin("main", "--untried").status == 0)
-            #expect(try await beginning.begin("gw@", "--untried").status == 0)
+            #expect(try await beginning.begin("gw@", "--untried", "--client-id", "gw-%i").status == 0)
             let secret = "\(daemon.configuration)/main.secret"
             try "mine".write(toFile: secret, atomically: false, encoding: .utf8)
-            _ = try await daemon.ctl("instance", "add", "gw@a", "--config-directory", daemon.configuration)
+            func instance(_ verb: String) async throws -> (ending: LabProcess.Ending, text: String) {
+                let result = try await daemon.ctl(
+                    "instance", verb, "gw@a", "--config-directory", daemon.configuration)
+                return (result.ending, result.output + result.errors)
+            }
+            let added = try await instance("add")
+            #expect(added.ending == .exited(0) && added.text.contains("added gw@a"), "\(added)")
+            let again = try await instance("add")
+            #expect(again.ending == .exited(1) && again.text.contains("is there already"), "\(again)")
             let wrong = try await remove("mian")
             #expect(wrong.ending == .exited(1) && wrong.text.contains("did you mean main?"), "\(wrong)")
             for name in ["gw@", "gw@a"] {
@@ -166,6 +175,12 @@ extension EndToEnd {
             #expect(removed.ending == .exited(0) && removed.text.contains("removed main"), "\(removed)")
             #expect(try beginning.files == ["gw@.toml", "gw@a.toml"])
             #expect(access(secret, F_OK) != 0)
+            let last = try await instance("remove")
+            #expect(last.ending == .exited(0) && last.text.contains("removed gw@a"), "\(last)")
+            let none = try await instance("remove")
+            #expect(none.ending == .exited(1) && none.text.contains("was not added as an instance"), "\(none)")
+            #expect(try beginning.files == ["gw@.toml"])
+            #expect(try await daemon.call(SessionListMethod.self, NoParameters()).sessions.isEmpty)
         }
     }
 

@@ -326,4 +326,47 @@ extension EndToEnd {
             }
         }
     }
+
+    @Test(arguments: [
+        "watch | head -1", "watch --json | head -1", "status --follow | head -1", "subscribe main t | true",
+        "ping main --interval 10min | head -1",
+    ])
+    func `a command that goes on ends when nobody reads it any more`(_ line: String) async throws {
+        try await withLab { lab, daemon in
+            try daemon.session(top: "autoconnect = false")
+            try await daemon.start()
+            // Nothing happens: it must notice by itself that its output is closed.
+            let program = "'\(DaemonProcess.programs)/holdfastctl' \"$@\" --socket '\(daemon.socket)'"
+            let script = "holdfastctl() { \(program); }; holdfastctl \(line)"
+            let result = try await lab.finish(["bash", "-c", script], in: lab.host)
+            #expect(result.ending == .exited(0) && result.errors.isEmpty, "\(result)")
+            #expect(result.output.split(separator: "\n").count == (line.hasSuffix("true") ? 0 : 1), "\(result)")
+        }
+    }
+
+    @Test func `check leaves the session alone`() async throws {
+        try await withLab { lab, daemon in
+            let server = try await LabServer(lab)
+            try await server.start()
+            try daemon.session()
+            try await daemon.start()
+            let events = try await daemon.events()
+            try await events.until(.connected)
+            let before = try await daemon.status()
+            _ = await events.rest()
+            for _ in 1...3 {
+                let check = try await daemon.ctl("check", "main")
+                #expect(check.ending == .exited(0), "\(check)")
+            }
+            let after = try await daemon.status()
+            #expect(after.state == .connected && after.since == before.since)
+            #expect(after.counters == before.counters)
+            let told = await events.rest()
+            #expect(!told.contains { $0.event == .stateChanged })
+            let log = await server.log.split(separator: "\n")
+            #expect(log.count { $0.contains("New client connected") && $0.contains(" as main-check ") } == 3)
+            #expect(log.count { $0.contains("New client connected") && $0.contains(" as main ") } == 1)
+            #expect(!log.contains { $0.contains("Client main ") }, "\(log)")
+        }
+    }
 }

@@ -372,6 +372,12 @@ extension EndToEnd {
                 try await container.run("usermod", "-aG", "holdfast-admin", "alice")
                 #expect(try await alice("holdfastctl reload").ending == .exited(0))
                 #expect(try await alice("holdfastctl disconnect main").ending == .exited(0))
+
+                // The command leaves the journal to the daemon; libdispatch would write to it for users without rights.
+                try await container.run("journalctl", "--sync")
+                let own = try await container.run(
+                    "journalctl", "--quiet", "--no-pager", "_COMM=holdfastctl", "_UID=\(id)")
+                #expect(own == "")
             }
         }
 

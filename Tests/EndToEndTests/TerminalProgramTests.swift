@@ -115,6 +115,29 @@ extension EndToEnd {
         }
     }
 
+    @Test func `status has colours on a terminal, but not with NO_COLOR or on a dumb one`() async throws {
+        try await withLab { lab, daemon in
+            try daemon.session(top: "autoconnect = false")
+            try await daemon.start()
+            let terminal = TerminalUnderTest(lab)
+            let cases: [(variable: String, kind: String, options: [String], isColoured: Bool)] = [
+                ("A=b", "screen-256color", [], true), ("NO_COLOR=1", "screen-256color", [], false),
+                ("NO_COLOR=", "screen-256color", [], true), ("A=b", "dumb", [], false),
+                ("A=b", "screen-256color", ["--color", "never"], false),
+                ("NO_COLOR=1", "dumb", ["--color", "always"], true),
+            ]
+            for (variable, kind, options, isColoured) in cases {
+                let words = ["env", variable, "\(DaemonProcess.programs)/holdfastctl", "status"] + options
+                try await terminal.start(words + ["--socket", daemon.socket], kind: kind)
+                try await terminal.screen("has the status") { $0.contains("ended with 0") }
+                let screen = try await terminal.coloured()
+                #expect(screen.contains("\u{1B}[") == isColoured, "\(variable) \(kind) \(options): \(screen)")
+                #expect(screen.contains("main has been disconnected"))
+                try await terminal.close()
+            }
+        }
+    }
+
     @Test func `a terminal does not outlive a test that fails`() async throws {
         struct Given: Error {}
         var socket = ""

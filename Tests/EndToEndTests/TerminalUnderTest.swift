@@ -93,6 +93,9 @@ actor TerminalUnderTest {
         return lines
     }
 
+    /// The screen with its escape sequences.
+    func coloured() async throws -> String { try await tmux("-u", "capture-pane", "-p", "-e") }
+
     func close() async throws { try await tmux("kill-session") }
 
     private func open(_ columns: Int, _ rows: Int, _ command: String) async throws {

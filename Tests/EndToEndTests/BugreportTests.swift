@@ -68,6 +68,11 @@ extension EndToEnd {
             #expect(text.contains("\npassword = (left out)\n"))
             #expect(text.contains("bad-configuration"))
 
+            let json = try await daemon.ctl("bugreport", place[0], place[1], "--json")
+            let object = try JSONSerialization.jsonObject(with: Data(json.output.utf8)) as? [String: Any]
+            #expect((object?["report"] as? String)?.contains("==== Versions\n") == true, "\(json)")
+            #expect(!json.output.contains("planted"), "\(json)")
+
             // Without the daemon, there is still everything else.
             _ = try await daemon.stop()
             let alone = try await daemon.ctl("bugreport", place[0], place[1])

@@ -124,7 +124,7 @@ struct BugreportCommand: AsyncParsableCommand {
     func run() async throws {
         let terminal = Terminal()
         let report = await text()
-        terminal.print(report)
+        if common.json { terminal.print(json: .object(["report": .string(report)])) } else { terminal.print(report) }
         guard let output else { return }
         if !yes, terminal.isTerminal {
             Terminal.prompt("Write this to \(printable(output))? [y/N] ")

@@ -155,7 +155,7 @@ package struct OutboxConfiguration: Hashable, Sendable {
     package var maxBytes = 256 << 20
     /// `nil`: messages never become too old.
     package var maxAge: Duration?
-    package var whenFull = OverflowBehaviour.refuse
+    package var whenFull = MQTTClientMachine.OverflowBehaviour.refuse
 }
 
 /// The limits of what waits for each durable consumer.
@@ -164,7 +164,7 @@ package struct InboxConfiguration: Hashable, Sendable {
     package var maxBytes = 1 << 30
     /// `nil`: messages never become too old.
     package var maxAge: Duration?
-    package var whenFull = InboxOverflow.dropOldest
+    package var whenFull = MQTTClientMachine.InboxOverflow.dropOldest
 }
 
 /// The topics that programs may use; root and the daemon's own user may use all.
@@ -186,17 +186,6 @@ package struct TopicConfiguration: Hashable, Sendable {
     package var subscribe: [Grant] = []
 
     package var isEmpty: Bool { publish.isEmpty && subscribe.isEmpty }
-}
-
-package enum InboxOverflow: String, CaseIterable, Sendable {
-    case dropOldest = "drop-oldest"
-    case withhold
-}
-
-package enum OverflowBehaviour: String, CaseIterable, Sendable {
-    case refuse
-    case dropOldest = "drop-oldest"
-    case dropNew = "drop-new"
 }
 
 extension SessionConfiguration {

@@ -70,23 +70,12 @@ extension MQTTClientMachine.Configuration {
             receiveMaximum: UInt16(clamping: session.mqtt.receiveMaximum),
             maximumPacketSize: UInt32(clamping: session.mqtt.maximumPacketSize),
             outboxMaxMessages: session.outbox.maxMessages, outboxMaxBytes: session.outbox.maxBytes,
-            whenFull: MQTTClientMachine.OverflowBehaviour(session.outbox.whenFull),
+            whenFull: session.outbox.whenFull,
             maximumAge: session.outbox.maxAge.map { $0.nanoseconds / 1_000_000 },
             inboxMaxMessages: session.inbox.maxMessages, inboxMaxBytes: session.inbox.maxBytes,
-            inboxWhenFull: session.inbox.whenFull == .withhold ? .withhold : .dropOldest,
+            inboxWhenFull: session.inbox.whenFull,
             acknowledgeTimeout: session.timeouts.acknowledge.nanoseconds / 1_000_000,
             requestTimeout: session.timeouts.restore.nanoseconds / 1_000_000, packetsPerInput: 256)
-    }
-}
-
-extension MQTTClientMachine.OverflowBehaviour {
-    init(_ behaviour: OverflowBehaviour) {
-        self =
-            switch behaviour {
-            case .refuse: .refuse
-            case .dropOldest: .dropOldest
-            case .dropNew: .dropNew
-            }
     }
 }
 

@@ -1,18 +1,18 @@
 extension MQTTClientMachine {
     /// What happens to a new message when the outbox is at its limit.
-    public enum OverflowBehaviour: Hashable, Sendable {
+    public enum OverflowBehaviour: String, CaseIterable, Sendable {
         /// It is refused with `outboxFull`.
         case refuse
         /// It is accepted, and the oldest unsent messages are dropped; those on their way or in quarantine never are.
-        case dropOldest
+        case dropOldest = "drop-oldest"
         /// It is refused with `dropped`.
-        case dropNew
+        case dropNew = "drop-new"
     }
 
     /// What happens to a new message for a durable consumer that is at its limit.
-    public enum InboxOverflow: Hashable, Sendable {
+    public enum InboxOverflow: String, CaseIterable, Sendable {
         /// The oldest messages of that consumer are dropped, and counted.
-        case dropOldest
+        case dropOldest = "drop-oldest"
         /// Acknowledgements to the server are withheld, which holds up the session's other consumers as well.
         case withhold
     }

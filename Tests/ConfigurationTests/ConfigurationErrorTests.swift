@@ -296,7 +296,7 @@ private let duration = #"a duration such as "250ms", "15s" or "20min""#
     @Test(arguments: 0..<40)
     func `is read or refused, never a crash`(seed: UInt64) throws {
         var random = SplitMix64(seed: seed)
-        let example = Array(try installedFile("sessions.d/example.toml.disabled").utf8)
+        let example = Array(try repositoryFile("etc/holdfast/sessions.d/example.toml.disabled").utf8)
         for _ in 0..<25 {
             var bytes = example
             for _ in 0..<Int.random(in: 1...8, using: &random) {

@@ -48,8 +48,8 @@ private func name(_ text: String) throws -> SessionName { try #require(SessionNa
 
     @Test func `accepts the installed example under its name`() throws {
         let scratch = try ConfigurationScratch()
-        try scratch.write("holdfast.toml", installedFile("holdfast.toml"))
-        try scratch.write("sessions.d/example.toml", installedFile("sessions.d/example.toml.disabled"))
+        try scratch.write("holdfast.toml", repositoryFile("etc/holdfast/holdfast.toml"))
+        try scratch.write("sessions.d/example.toml", repositoryFile("etc/holdfast/sessions.d/example.toml.disabled"))
         let loaded = scratch.load()
         #expect(loaded.errors == [])
         #expect(try loaded.sessions[name("example")]?.get().user == "edge-42")

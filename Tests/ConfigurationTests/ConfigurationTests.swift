@@ -28,11 +28,11 @@ private func leaves(of value: ConfigurationValue) -> Set<String> {
     }
 
     @Test func `the installed daemon file is all defaults`() throws {
-        #expect(try daemon(installedFile("holdfast.toml")) == DaemonConfiguration())
+        #expect(try daemon(repositoryFile("etc/holdfast/holdfast.toml")) == DaemonConfiguration())
     }
 
     @Test func `the example session is all defaults`() throws {
-        let text = try installedFile("sessions.d/example.toml.disabled")
+        let text = try repositoryFile("etc/holdfast/sessions.d/example.toml.disabled")
         let example = try SessionConfiguration(ConfigurationFile(path: "example.toml", text: text))
         var expected = try session()
         expected.endpoints = [try Endpoint("mqtts://broker.example:8883"), try Endpoint("mqtts://backup.example:8883")]
@@ -40,8 +40,8 @@ private func leaves(of value: ConfigurationValue) -> Set<String> {
     }
 
     @Test func `the installed files name every key`() throws {
-        let daemonText = try installedFile("holdfast.toml")
-        let sessionText = try installedFile("sessions.d/example.toml.disabled")
+        let daemonText = try repositoryFile("etc/holdfast/holdfast.toml")
+        let sessionText = try repositoryFile("etc/holdfast/sessions.d/example.toml.disabled")
         for (names, text) in [
             (DaemonConfiguration.keys.map(\.name), daemonText), (SessionConfiguration.keys.map(\.name), sessionText),
         ] {

@@ -1,12 +1,12 @@
 import Foundation
+import Support
 import Testing
 
 @testable import Configuration
 
 /// Every piece of configuration in README.md, Documentation, Examples and the manuals, read as the daemon reads it.
 struct DocumentedConfigurationTests {
-    private static let root = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
-        .deletingLastPathComponent()
+    private static let root = repositoryRoot
 
     private static let pages: [String] = {
         let folders = ["Documentation", "Documentation/decisions", "Examples", "man"]

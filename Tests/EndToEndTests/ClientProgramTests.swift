@@ -8,8 +8,7 @@ extension EndToEnd {
     enum ClientLanguage: String, CaseIterable, Sendable {
         case python, go
 
-        private static let examples = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
-            .deletingLastPathComponent().appending(path: "Examples").path
+        private static let examples = repositoryRoot.appending(path: "Examples").path
 
         /// The command of the program that answers every message, without its session.
         func echo(_ lab: Lab) async throws -> [String] {
@@ -95,8 +94,7 @@ extension EndToEnd {
         try await Lab.run { lab in
             #expect(try await ClientLanguage.go("vet", "./...", in: lab).isEmpty)
             #expect(try await ClientLanguage.go("list", "-m", "all", in: lab) == "holdfast\n")
-            let folder = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
-                .deletingLastPathComponent().appending(path: "Examples/Go").path
+            let folder = repositoryRoot.appending(path: "Examples/Go").path
             let unformatted = try await lab.finish(["gofmt", "-l", folder], in: nil)
             #expect(unformatted.ending == .exited(0) && unformatted.output.isEmpty, "\(unformatted)")
         }

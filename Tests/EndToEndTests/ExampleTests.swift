@@ -47,8 +47,7 @@ extension EndToEnd {
     }
 
     @Test func `the article shows the example`() throws {
-        let root = URL(fileURLWithPath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
-            .deletingLastPathComponent()
+        let root = repositoryRoot
         let article = try String(
             contentsOf: root.appendingPathComponent("Sources/MQTT/MQTT.docc/A-client-in-fifty-lines.md"),
             encoding: .utf8)

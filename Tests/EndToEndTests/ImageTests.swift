@@ -11,8 +11,7 @@ extension EndToEnd {
         "Image", .timeLimit(.minutes(30)),
         .enabled(if: Podman.obstacle == nil || LabRequirements.isAllRequired, "cannot run here"))
     struct ImageTests {
-        private static let folder = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
-            .deletingLastPathComponent().appending(path: "Examples/Container")
+        private static let folder = repositoryRoot.appending(path: "Examples/Container")
         private static let recipe = folder.appending(path: "Containerfile").path
 
         /// Returns the arguments of podman that Quadlet makes of the unit, as podman-systemd.unit(5) describes them.

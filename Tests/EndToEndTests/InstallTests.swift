@@ -7,8 +7,7 @@ extension EndToEnd {
     @Test func `the installed pages link only to what is installed`() async throws {
         let directory = try TemporaryDirectory()
         defer { directory.remove() }
-        let repository = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
-            .deletingLastPathComponent().path
+        let repository = repositoryRoot.path
         try await LabProcess.run(
             [
                 "make", "-C", repository, "install", "RELEASE=\(DaemonProcess.programs)", "STRIP=", "PREFIX=/usr",

@@ -5,9 +5,7 @@ import Testing
 
 /// The metrics and the alert rules of Examples/Monitoring, with the real Prometheus.
 extension EndToEnd {
-    private static let monitoring = URL(fileURLWithPath: #filePath).deletingLastPathComponent()
-        .deletingLastPathComponent()
-        .deletingLastPathComponent().appendingPathComponent("Examples/Monitoring").path
+    private static let monitoring = repositoryRoot.appendingPathComponent("Examples/Monitoring").path
 
     @Test func `Prometheus reads the listener, and promtool the text file`() async throws {
         try await withLab { lab, daemon in

@@ -305,8 +305,7 @@ extension OperatorStory {
 /// Documentation/Troubleshooting.md.
 actor StoryPage {
     static let shared = StoryPage()
-    private static let path = URL(fileURLWithPath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
-        .deletingLastPathComponent().appendingPathComponent("Documentation/Troubleshooting.md").path
+    private static let path = repositoryRoot.appendingPathComponent("Documentation/Troubleshooting.md").path
 
     static func titles() throws -> [String] {
         try String(contentsOfFile: path, encoding: .utf8).split(separator: "\n").filter { $0.hasPrefix("## ") }

@@ -1,13 +1,13 @@
 import ArgumentParser
 import Foundation
+import Support
 import Testing
 
 @testable import holdfastctl
 
 /// Every `holdfastctl …` in the documentation, read by the program's own parser.
 struct DocumentedCommandsTests {
-    private static let root = URL(fileURLWithPath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
-        .deletingLastPathComponent()
+    private static let root = repositoryRoot
 
     private static func text(_ file: String) throws -> String {
         try String(contentsOf: root.appendingPathComponent(file), encoding: .utf8)

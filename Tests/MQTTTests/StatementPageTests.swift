@@ -1,4 +1,5 @@
 import Foundation
+import Support
 import Testing
 
 /// A test whose comment names statements.
@@ -47,7 +48,7 @@ struct StatementTest: Hashable {
 
 /// Documentation/MQTT-statements.md.
 enum StatementPage {
-    static let root = URL(filePath: #filePath).deletingLastPathComponent().appending(path: "../..").standardized
+    static let root = repositoryRoot
     static let file = root.appending(path: "Documentation/MQTT-statements.md")
 
     static func text(_ tests: [String: [StatementTest]]) -> String {

@@ -1,5 +1,4 @@
 import ControlAPI
-import Glibc
 import MQTT
 import SessionCore
 import Support
@@ -18,17 +17,8 @@ struct PageScenarios {
             "Documentation/Coming-from-another-SDK.md", "Documentation/Testing-reconnection.md",
         ]
 
-    struct Failure: Error {}
-
     /// A file of the repository.
-    static func text(_ name: String, source: String = #filePath) throws -> String {
-        let root = "/" + source.split(separator: "/").dropLast(3).joined(separator: "/")
-        guard let file = fopen("\(root)/\(name)", "r") else { throw Failure() }
-        defer { fclose(file) }
-        var bytes = [UInt8](repeating: 0, count: 1 << 20)
-        bytes.removeLast(bytes.count - fread(&bytes, 1, bytes.count, file))
-        return String(decoding: bytes, as: UTF8.self)
-    }
+    static func text(_ name: String) throws -> String { try repositoryFile(name) }
 
     /// The cells of the tables, row by row, without the lines of hyphens.
     static func rows(_ page: String) throws -> [[String]] {

@@ -1,3 +1,4 @@
+import Foundation
 import Glibc
 
 /// The parsed catalog file of this repository.
@@ -16,7 +17,7 @@ public struct Catalog {
 
     /// The entries by id; an id that occurs twice is omitted, so that a test fails.
     public static let entries: [String: Entry] = {
-        let root = #filePath.split(separator: "/", omittingEmptySubsequences: false).dropLast(3).joined(separator: "/")
+        let root = repositoryRoot.path
         var entries: [String: Entry] = [:]
         var duplicates: Set<String> = []
         var current: String?

@@ -9,8 +9,7 @@ import Glibc
 public struct Container: Sendable {
     /// The tree that every container is a copy of.
     static let tree = repository + "/.build-container/tree"
-    private static let repository = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
-        .deletingLastPathComponent().path
+    private static let repository = repositoryRoot.path
     /// Why a container cannot be made here; `nil` when one can.
     public static var obstacle: String? {
         if geteuid() != 0 { return "root is needed to boot a container" }

@@ -10,8 +10,7 @@ public enum DebianPackage {
             ? nil : "there is no \(missing.joined(separator: ", ")): scripts/setup package installs it"
     }
 
-    private static let repository = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
-        .deletingLastPathComponent().path
+    private static let repository = repositoryRoot.path
 
     /// Makes a folder with `this.deb` and `next.deb`, which has a higher version.
     public static func make(programs: String, in folder: String) async throws {

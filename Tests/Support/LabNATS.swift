@@ -8,9 +8,7 @@ public actor LabNATS: LabBroker {
     /// Where scripts/setup puts it, unless HOLDFAST_NATS_SERVER names another path.
     private static let program: String = {
         if let path = getenv("HOLDFAST_NATS_SERVER") { return String(cString: path) }
-        var root = URL(fileURLWithPath: #filePath)
-        for _ in 0..<3 { root.deleteLastPathComponent() }
-        return root.appendingPathComponent(".build-servers/bin/nats-server").path
+        return repositoryRoot.appendingPathComponent(".build-servers/bin/nats-server").path
     }()
 
     /// Whether the tests that need NATS can run here.

@@ -24,7 +24,7 @@ struct MonitoringExampleTests {
 
     @Test(arguments: ["alerts.yml", "grafana-dashboard.json"])
     func `the examples use only metrics that exist`(file: String) async throws {
-        let text = try installedFile("../../Examples/Monitoring/\(file)")
+        let text = try repositoryFile("Examples/Monitoring/\(file)")
         let names = Set(text.matches(of: /holdfast_[a-z_]+/).map { String($0.output) })
         #expect(names.count > 5)
         try await DaemonUnderTest.run { daemon in
@@ -35,7 +35,7 @@ struct MonitoringExampleTests {
     }
 
     @Test func `the dashboard is JSON`() throws {
-        let text = try installedFile("../../Examples/Monitoring/grafana-dashboard.json")
+        let text = try repositoryFile("Examples/Monitoring/grafana-dashboard.json")
         let dashboard = try JSONValue(parsing: Array(text.utf8)[...])
         guard case .array(let panels)? = dashboard["panels"] else {
             Issue.record("there are no panels")

@@ -1,4 +1,5 @@
 import Glibc
+import MQTT
 
 /// A file of certificates or keys in the format PEM (RFC 7468), as far as one can tell without a TLS library: whether
 /// each block that matters is whole. What is in it, the TLS library finds out when it is used.
@@ -45,35 +46,12 @@ enum PEMFile {
     /// Whether a text is the base64 of one whole SEQUENCE (X.690, sections 8.1.3 and 8.9), as every certificate and every
     /// key is.
     private static func isDER(_ base64: String) -> Bool {
-        guard let bytes = bytes(of: base64), bytes.count >= 2, bytes[0] == 0x30 else { return false }
+        guard let bytes = Base64.decode(base64), bytes.count >= 2, bytes[0] == 0x30 else { return false }
         guard bytes[1] >= 0x80 else { return bytes.count == 2 + Int(bytes[1]) }
         let count = Int(bytes[1] & 0x7F)
         guard (1...4).contains(count), bytes.count > 2 + count else { return false }
         let length = bytes[2..<2 + count].reduce(0) { $0 << 8 | Int($1) }
         return bytes.count == 2 + count + length
-    }
-
-    private static let digits: [UInt8: UInt32] = {
-        let alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
-        return Dictionary(uniqueKeysWithValues: zip(alphabet.utf8, 0...))
-    }()
-
-    /// Decodes base64 (RFC 4648, section 4).
-    private static func bytes(of base64: String) -> [UInt8]? {
-        guard base64.utf8.count.isMultiple(of: 4) else { return nil }
-        let padding = base64.utf8.suffix(2).count { $0 == UInt8(ascii: "=") }
-        var bytes: [UInt8] = []
-        var (bits, count): (UInt32, Int) = (0, 0)
-        for character in base64.utf8.dropLast(padding) {
-            guard let digit = digits[character] else { return nil }
-            bits = bits << 6 | digit
-            count += 6
-            if count >= 8 {
-                count -= 8
-                bytes.append(UInt8(truncatingIfNeeded: bits >> count))
-            }
-        }
-        return bytes
     }
 }
 

@@ -43,7 +43,7 @@ UNITS = systemd/holdfast.service systemd/holdfast.socket systemd/holdfast-wait-o
 
 .DEFAULT_GOAL = help
 .PHONY: help demo test scenarios statements test-servers soak-kills soak sanitize fuzz simulate simulate-mutants mutants \
-        bench-recovery bench-fairness bench-throughput bench-idle bench-sessions docs lint build install uninstall image deb \
+        bench-recovery bench-fairness bench-throughput bench-idle bench-sessions docs lint build install uninstall image wheel deb \
         apt-repo test-package clean
 
 help: ## list these targets
@@ -57,7 +57,7 @@ demo: ## set up, build a release, and show a session survive its server being ki
 	scripts/demo $(RELEASE)
 
 test: ## set up, and run every test; HOLDFAST_REQUIRE_ALL=1 makes a skipped test fail
-	scripts/setup build test container package
+	scripts/setup build test container package wheel
 	scripts/simulate-mutants --check
 	$(BUILD_TESTS)
 	scripts/test
@@ -262,6 +262,16 @@ image: build ## make an image for containers of the release, with podman or dock
 	$(ENGINE) build $(if $(findstring podman,$(ENGINE)),--format docker) --file Examples/Container/Containerfile \
 	    --tag '$(IMAGE_NAME)' $(IMAGE)
 
+WHEEL = .build-wheel
+
+# Debian's Python, for which scripts/setup installs what this needs; there may be others in $PATH.
+wheel: ## make a wheel of the client for Python, in .build-wheel: pip install .build-wheel/*.whl
+	scripts/setup wheel
+	rm -rf $(WHEEL)
+	install -D -m 644 --target-directory $(WHEEL)/source Examples/Python/holdfast.py Examples/Python/pyproject.toml
+	/usr/bin/python3 -m pip wheel --quiet --no-index --no-deps --no-build-isolation --wheel-dir $(WHEEL) $(WHEEL)/source
+	@ls -l $(WHEEL)/*.whl
+
 DEB      = .build-deb
 APT_REPO = .build-apt
 
@@ -283,4 +293,4 @@ test-package: deb ## the package of the release, installed, upgraded, downgraded
 
 clean: ## remove everything that was built
 	rm -rf .build .build-servers .build-container $(RELEASE_SCRATCH) $(FUZZ_SCRATCH) $(SIMULATE_SCRATCH) .build-mutants \
-	    .build-address .build-thread $(IMAGE) $(DEB) $(APT_REPO)
+	    .build-address .build-thread $(IMAGE) $(WHEEL) $(DEB) $(APT_REPO)

@@ -105,6 +105,11 @@ let package = Package(
             name: "mqtt-client", dependencies: ["MQTT", nioCore, nioPosix], path: "Examples/MQTTClient",
             swiftSettings: settings),
 
+        // How a program uses the daemon; the documentation of HoldfastClient quotes it, and the end-to-end tests run it.
+        .executableTarget(
+            name: "echo-client", dependencies: ["HoldfastClient", "ControlAPI"], path: "Examples/Swift",
+            swiftSettings: settings),
+
         // What several suites need: a model server and store, and real servers and networks.
         .target(
             name: "Support", dependencies: ["MQTT", "Session", nioCore, nioPosix], path: "Tests/Support",
@@ -175,7 +180,8 @@ let package = Package(
             name: "EndToEndTests",
             dependencies: [
                 "Vocabulary", "Support", "SupportTiming", "MQTT", "HoldfastClient", "ControlAPI", "Systemd",
-                "DurableStore", "holdfastd", "holdfastctl", "mqtt-client", nioPosix,
+                "DurableStore", "holdfastd", "holdfastctl", "mqtt-client", "echo-client",
+                nioPosix,
             ], exclude: ["Fixtures"], swiftSettings: settings),
     ]
 )

@@ -202,7 +202,8 @@ class _Connection:
         try:
             self._writer.write(line.encode() + b"\n")
             await self._writer.drain()
-            return await answer
+            result: dict[str, Any] = await answer
+            return result
         except (BrokenPipeError, ConnectionResetError) as error:
             raise NotRunning("the connection to holdfastd has ended") from error
         finally:
@@ -216,8 +217,11 @@ class _Connection:
             return
         self._feeds[feed] = queue
         try:
-            while (parameters := await queue.get()) is not None:
-                yield parameters
+            while True:
+                next_parameters = await queue.get()
+                if next_parameters is None:
+                    return
+                yield next_parameters
         finally:
             self._feeds.pop(feed, None)
 

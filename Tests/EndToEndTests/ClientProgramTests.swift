@@ -3,16 +3,17 @@ import Foundation
 import Support
 import Testing
 
-/// The clients for other languages in Examples, with a real daemon.
+/// The clients in Examples, with a real daemon.
 extension EndToEnd {
     enum ClientLanguage: String, CaseIterable, Sendable {
-        case python, go
+        case swift, python, go
 
         private static let examples = repositoryRoot.appending(path: "Examples").path
 
         /// The command of the program that answers every message, without its session.
         func echo(_ lab: Lab) async throws -> [String] {
             switch self {
+            case .swift: return ["\(DaemonProcess.programs)/echo-client"]
             case .python: return ["python3", "-B", "\(Self.examples)/Python/echo.py"]
             case .go:
                 let program = "\(lab.directory)/echo"
@@ -81,12 +82,43 @@ extension EndToEnd {
             // One program at a time has a consumer.
             let next = try await lab.start("echo", command, in: nil)
             #expect(try await echo.ended(within: .seconds(180)) == .exited(1))
-            #expect(echo.errors.contains("another program has the durable consumer"))
+            #expect(echo.errors.contains("another program has"), "\(echo.errors)")
             try await send(61...61)
             try await until("the next one goes on") { next.output.contains("orders/1 61 is answered") }
             await next.signal(SIGINT)
             #expect(try await next.ended(within: .seconds(180)) == .exited(0))
             #expect(next.errors.isEmpty)
+        }
+    }
+
+    @Test func `the client for Python has the types that it says, and a wheel that can be installed`() async throws {
+        try await withLab { lab, daemon in
+            func run(_ words: [String]) async throws -> String {
+                let result = try await lab.finish(words, in: nil)
+                guard result.ending == .exited(0) else { throw Lab.Failure("\(words): \(result)") }
+                return result.output
+            }
+            let folder = repositoryRoot.appending(path: "Examples/Python").path
+            let files = ["\(folder)/holdfast.py", "\(folder)/echo.py"]
+            _ = try await run(["/usr/bin/mypy", "--strict", "--cache-dir", "\(lab.directory)/types"] + files)
+            let (wheel, venv) = ("\(lab.directory)/wheel", "\(lab.directory)/venv")
+            _ = try await run(["make", "-C", repositoryRoot.path, "WHEEL=\(wheel)", "wheel"])
+            let name = "holdfast_client-\(Release.version)-py3-none-any.whl"
+            _ = try await run(["/usr/bin/python3", "-m", "venv", venv])
+            _ = try await run(["\(venv)/bin/pip", "install", "--no-index", "\(wheel)/\(name)"])
+
+            try daemon.session()
+            try await daemon.start()
+            let program = """
+                import asyncio, holdfast
+                async def main():
+                    async with holdfast.Client() as client:
+                        print(holdfast.__file__, (await client.publish("main", "a", "b"))["id"])
+                asyncio.run(main())
+                """
+            let output = try await run(
+                ["env", "HOLDFAST_SOCKET=\(daemon.socket)", "\(venv)/bin/python", "-c", program])
+            #expect(output.hasPrefix(venv) && output.hasSuffix("/holdfast.py 1\n"), "\(output)")
         }
     }
 

@@ -46,16 +46,15 @@ extension EndToEnd {
         try await server.stop()
     }
 
-    @Test func `the article shows the example`() throws {
-        let root = repositoryRoot
-        let article = try String(
-            contentsOf: root.appendingPathComponent("Sources/MQTT/MQTT.docc/A-client-in-fifty-lines.md"),
-            encoding: .utf8)
-        let example = try String(
-            contentsOf: root.appendingPathComponent("Examples/MQTTClient/Session.swift"), encoding: .utf8)
-        let blocks = article.components(separatedBy: "```swift\n").dropFirst()
+    @Test(arguments: [
+        ("MQTT/MQTT.docc/A-client-in-fifty-lines.md", "MQTTClient/Session.swift", 4),
+        ("HoldfastClient/HoldfastClient.docc/Answer-every-message.md", "Swift/Echo.swift", 3),
+    ])
+    func `the article shows the example`(_ article: String, _ example: String, _ least: Int) throws {
+        let example = try repositoryFile("Examples/\(example)")
+        let blocks = try repositoryFile("Sources/\(article)").components(separatedBy: "```swift\n").dropFirst()
             .compactMap { $0.components(separatedBy: "\n```").first }
-        #expect(blocks.count >= 4)
+        #expect(blocks.count >= least)
         for block in blocks {
             let lines = block.split(separator: "\n").map { $0.trimmingCharacters(in: .whitespaces) }
             let all = example.split(separator: "\n").map { $0.trimmingCharacters(in: .whitespaces) }

@@ -115,6 +115,31 @@ extension EndToEnd {
         }
     }
 
+    @Test func `watch lets events go by above the present states`() async throws {
+        try await withLab { lab, daemon in
+            let server = try await LabServer(lab)
+            try await server.start()
+            try daemon.session()
+            try daemon.session("other", top: "autoconnect = false")
+            try await daemon.start()
+            try await daemon.events().until(.connected)
+            let terminal = TerminalUnderTest(lab)
+            try await terminal.start(
+                ["\(DaemonProcess.programs)/holdfastctl", "watch", "--socket", daemon.socket], columns: 120, rows: 30)
+            try await terminal.screen("has the states") { lines in
+                lines.contains { $0.hasPrefix("● main is connected") }
+                    && lines.contains { $0.hasPrefix("● other has been") }
+            }
+            _ = try await daemon.client.call(SessionDisconnectMethod.self, .init(session: "main", wait: true))
+            try await terminal.screen("has the event, and below it the state, once") { lines in
+                guard let event = lines.lastIndex(where: { $0.contains(" main disconnecting → disconnected") }),
+                    let state = lines.firstIndex(where: { $0.hasPrefix("● main has been disconnected") })
+                else { return false }
+                return event < state && lines.count { $0.hasPrefix("● main ") } == 1
+            }
+        }
+    }
+
     @Test func `status has colours on a terminal, but not with NO_COLOR or on a dumb one`() async throws {
         try await withLab { lab, daemon in
             try daemon.session(top: "autoconnect = false")

@@ -7,8 +7,9 @@ struct WatchCommand: AsyncParsableCommand {
         commandName: "watch",
         abstract: "Print the events of sessions as they happen.",
         discussion: """
-            The state of each session comes first, then one line per event. With --json, the first line is the snapshot \
-            and every other line is an event. It continues when the daemon is restarted.
+            The state of each session comes first, then one line per event; on a terminal, the present states stay below \
+            the events. With --json, the first line is the snapshot and every other line is an event. It continues when \
+            the daemon is restarted.
             """)
 
     @OptionGroup var common: CommonOptions
@@ -21,13 +22,63 @@ struct WatchCommand: AsyncParsableCommand {
     func run() async throws {
         let terminal = common.terminal
         terminal.endWithReader()
-        for try await element in try await common.client().watch(session: session, since: since) {
+        let client = common.client()
+        let watch = try await client.watch(session: session, since: since)
+        if terminal.canDraw, !common.json { return try await draw(watch, client, on: terminal) }
+        for try await element in watch {
             if case .detached(let error) = element {
                 common.complain(Complaint(detached: error))
             } else if common.json {
                 Self.printJSON(element, to: terminal)
             } else {
-                Self.printText(element, to: terminal)
+                for line in Self.lines(element, terminal) { terminal.print(line) }
+            }
+        }
+    }
+
+    /// Lets the events go by above the present states, whose durations are counted.
+    private func draw(_ watch: SessionWatch, _ client: HoldfastClient, on terminal: Terminal) async throws {
+        var view = LiveLines(terminal)
+        var shown: [SessionStatus] = []
+        for try await element in Self.ticking(watch) {
+            var passed: [String] = []
+            switch element {
+            case .snapshot(let result)?: shown = result.snapshot.sessions
+            case .detached(let error)?: passed = ["\(printable("\(error)")); waiting for the daemon"]
+            case .event(let event)? where [.stateChanged, .phaseChanged].contains(event.event):
+                passed = Self.lines(.event(event), terminal)
+                if let sessions = try? await client.sessions() {
+                    shown = sessions.filter { session == nil || $0.session == session }
+                }
+            case let element?: passed = Self.lines(element, terminal)
+            case nil: break
+            }
+            let times = Terminal.times()
+            let states = shown.map { terminal.marked(StatusText.sentence(for: $0, times: times), $0.state) }
+            view.show(states.isEmpty ? [] : [""] + states, below: passed)
+        }
+    }
+
+    /// The elements of a watch, and `nil` for each second that has passed.
+    private static func ticking(_ watch: SessionWatch) -> AsyncThrowingStream<SessionWatch.Element?, any Error> {
+        AsyncThrowingStream { continuation in
+            let elements = Task {
+                do {
+                    for try await element in watch { continuation.yield(element) }
+                    continuation.finish()
+                } catch {
+                    continuation.finish(throwing: error)
+                }
+            }
+            let ticks = Task {
+                while !Task.isCancelled {
+                    try? await Task.sleep(for: .seconds(1))
+                    continuation.yield(nil)
+                }
+            }
+            continuation.onTermination = { _ in
+                elements.cancel()
+                ticks.cancel()
             }
         }
     }
@@ -42,18 +93,17 @@ struct WatchCommand: AsyncParsableCommand {
         }
     }
 
-    private static func printText(_ element: SessionWatch.Element, to terminal: Terminal) {
+    private static func lines(_ element: SessionWatch.Element, _ terminal: Terminal) -> [String] {
         let times = Terminal.times()
         let time = times.now.time(offset: times.offset)
         switch element {
         case .snapshot(let result):
-            for status in result.snapshot.sessions {
-                let sentence = StatusText.sentence(for: status, times: times)
-                terminal.print("\(time) \(terminal.marked(sentence, status.state))")
+            return result.snapshot.sessions.map { status in
+                "\(time) \(terminal.marked(StatusText.sentence(for: status, times: times), status.state))"
             }
-        case .event(let event): terminal.print(EventText.line(event, offset: times.offset))
-        case .detached: break
-        case .dropped(let count): terminal.print("\(time) \(count) events were dropped: this reader is too slow")
+        case .event(let event): return [EventText.line(event, offset: times.offset)]
+        case .detached: return []
+        case .dropped(let count): return ["\(time) \(count) events were dropped: this reader is too slow"]
         }
     }
 }

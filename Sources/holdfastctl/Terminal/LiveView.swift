@@ -113,14 +113,16 @@ struct LiveLines {
         self.terminal = terminal
     }
 
-    /// - Parameter lines: safe for a terminal. Each is cut to the terminal's width, and their number to its height.
-    mutating func show(_ lines: [String]) {
+    /// - Parameters:
+    ///   - lines: safe for a terminal. Each is cut to the terminal's width, and their number to its height.
+    ///   - passed: lines that go by above, and stay.
+    mutating func show(_ lines: [String], below passed: [String] = []) {
         let (width, height) = (terminal.width, terminal.height)
         let shown = lines.prefix(max(height - 1, 1)).map { Terminal.fitted($0, to: width) }
         // In a terminal that has become narrower, a line may have become several.
         let rows = drawn.reduce(0) { $0 + max(1, ($1 + width - 1) / width) }
         let home = rows > 0 ? "\u{1B}[\(rows)F" : ""
-        let text = home + shown.map { $0 + "\u{1B}[K\n" }.joined() + "\u{1B}[J"
+        let text = home + (passed + shown).map { $0 + "\u{1B}[K\n" }.joined() + "\u{1B}[J"
         terminal.write(Array(text.utf8))
         drawn = shown.map { Terminal.room(for: $0) }
     }

@@ -96,6 +96,11 @@ extension EndToEnd {
                     "journalctl", "-x", "--no-pager", "MESSAGE_ID=\(MessageID.sessionLost)")
                 #expect(explained.contains("Subject: Session main lost its connection"))
                 for id in [MessageID.started, .ready] { #expect(try await journal(container, id).count == 1) }
+                // An outage has two entries, or one more for each summary if it took over a minute; an idle session none.
+                for _ in 1...20 { try await container.run("holdfastctl", "ping", "main", "--count", "1") }
+                let entries = try await journal(container).drop { $0["MESSAGE_ID"] != "\(MessageID.sessionLost)" }
+                let summaries = entries.filter { $0["MESSAGE_ID"] == "\(MessageID.stillTrying)" }
+                #expect(entries.count == 2 + summaries.count, "\(entries.map { $0["MESSAGE"] ?? "" })")
             }
         }
 

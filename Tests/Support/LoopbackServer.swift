@@ -189,9 +189,13 @@ public actor LoopbackServer {
         return bytes.readableBytesView.firstRange(of: poison.readableBytesView) != nil
     }
 
-    fileprivate func received(_ packet: Packet, _ version: ProtocolVersion) {
+    /// Answers on the connection that the packet came from. The present one is the latest, for what a test sends.
+    fileprivate func received(_ packet: Packet, _ version: ProtocolVersion, on channel: any Channel) {
         self.version = version
+        let present = self.channel
+        self.channel = channel
         answer(packet)
+        if let present, present !== channel { self.channel = present }
         note(.packet(packet))
     }
 
@@ -329,8 +333,8 @@ private final class PacketHandler: ChannelInboundHandler {
         decoder.append(bytes)
         do {
             while let packet = try decoder.next() {
-                let version = decoder.version
-                server.assumeIsolated { $0.received(packet, version) }
+                let (version, channel) = (decoder.version, context.channel)
+                server.assumeIsolated { $0.received(packet, version, on: channel) }
             }
         } catch {
             context.close(promise: nil)

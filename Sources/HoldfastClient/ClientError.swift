@@ -49,7 +49,7 @@ extension ClientError: CustomStringConvertible {
     /// One sentence without the final full stop.
     public var description: String {
         switch self {
-        case .notRunning(let socket): "the daemon is not running: nobody listens on \(socket)"
+        case .notRunning(let socket): "the daemon is not running: nothing listens on \(socket)"
         case .notPermitted(let socket): "you may not open \(socket)"
         case .unreachable(let socket, let reason): "the daemon cannot be reached on \(socket): \(reason)"
         case .versionMismatch(let daemon): "the daemon speaks another version of the protocol: \(daemon)"

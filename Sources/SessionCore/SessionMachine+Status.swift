@@ -17,7 +17,7 @@ extension SessionMachine {
         /// Why a connected session may not really be connected.
         public var doubt: Doubt?
         public var reason: Reason
-        /// The endpoint that is used or tried; `nil` if there is none.
+        /// The endpoint in use, or the one being tried; `nil` while the session does neither.
         public var endpoint: EndpointIndex?
         /// The path to that endpoint, if it has one.
         public var path: Path?

@@ -16,6 +16,8 @@ public actor Logind {
         case found
         /// The signals are lost, for this reason, until ``found``. Also reported when no bus can be used at all.
         case lost(String)
+        /// The bus or logind has not answered in time, and was asked again.
+        case unanswered
         /// Sleep is delayed from now on.
         case inhibitorTaken
         /// Sleep is not delayed, for this reason. Everything else is as usual.
@@ -51,8 +53,6 @@ public actor Logind {
     private var retry: Task<Void, Never>?
     private var wantsInhibitor = false
     private var isAsking = false
-    /// How often a lock was asked for.
-    private(set) var asked = 0
     /// Sleep is delayed as long as this descriptor is open.
     private var inhibitor: Int32?
 
@@ -165,7 +165,7 @@ public actor Logind {
         if message.failure?.isNoReply == true, let bus {
             // Nothing else would tell of a logind that is there already.
             try? askForOwner(bus)
-            return
+            return deliver(.unanswered)
         }
         // Whatever the answer says, the bus is there.
         if message.sender == Self.busName { failures = 0 }
@@ -211,7 +211,6 @@ public actor Logind {
                 "Inhibit", of: Self.interface, at: Self.path, on: owner, arguments,
                 reply: handler { $0.answered($1) })
             isAsking = true
-            asked += 1
         } catch {
             deliver(.inhibitorRefused(error.text))
         }
@@ -220,7 +219,10 @@ public actor Logind {
     private func answered(_ message: BusMessage) {
         isAsking = false
         if let failure = message.failure {
-            if failure.isNoReply { return ask() }
+            if failure.isNoReply {
+                ask()
+                return deliver(.unanswered)
+            }
             deliver(.inhibitorRefused(failure.text))
             return
         }

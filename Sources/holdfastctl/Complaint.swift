@@ -12,7 +12,7 @@ struct Complaint: Equatable {
 
     /// An error that ends the command, or a part of its work.
     ///
-    /// - Parameter status: the exit status, if it is none of ours: that of a signal.
+    /// - Parameter status: the exit status of a command that a signal ends; otherwise it follows from the ending.
     init(_ ending: Ending, status: Int32? = nil) {
         lines = ending.output.isEmpty ? [] : [ending.output]
         var members = ending.json.members ?? [:]
@@ -28,7 +28,7 @@ struct Complaint: Equatable {
         json = .object(["error": .object(members)])
     }
 
-    /// What a person should know although the command goes on.
+    /// What a person should know although the command continues.
     ///
     /// - Parameter sentence: without the final full stop.
     init(notice sentence: String) {
@@ -36,7 +36,7 @@ struct Complaint: Equatable {
         json = .object(["notice": .object(["message": .string(sentence)])])
     }
 
-    /// What the command has done before it goes on.
+    /// What the command has done before it continues.
     ///
     /// - Parameter sentence: without the final full stop.
     init(done sentence: String) {

@@ -92,7 +92,7 @@ extension EndToEnd {
             try daemon.session()
             try await daemon.start()
             try await daemon.events().until(.connected)
-            // Nobody but the server may publish there.
+            // Only the server may publish there.
             try await daemon.publish("x", to: "$SYS/forbidden")
             try await until("it is quarantined") { try await daemon.status().outbox.quarantined == 1 }
             let socket = ["--socket", daemon.socket]

@@ -135,7 +135,7 @@ struct TimelineTests {
                     entry(20, .disconnected, .connecting), entry(21, .connecting, .connected),
                 ], 0
             ),
-            // Another room takes a moment; a goodbye that nobody heard is one all the same.
+            // Changing the room takes a moment. A disconnect counts as one even if the server did not hear it.
             ([entry(10, .connected, .reconnecting, "switch-room"), entry(10.1, .reconnecting, .connected)], 0),
             ([entry(10, .connected, .reconnecting, "switch-room"), entry(12, .reconnecting, .connected)], 0),
             (

@@ -95,7 +95,7 @@ extension Situation {
         }
     }
 
-    /// The session's file names an endpoint that is none.
+    /// The session's file has an endpoint that cannot be read.
     static let badEndpoint = Situation("the endpoint is none") { scenario, outcome in
         let a = try await scenario.host("A", sessions: ["main": "endpoints = [\"mqtt//one\"]\nuser = \"a\"\n"])
         outcome.last = try await a.until(.failed)

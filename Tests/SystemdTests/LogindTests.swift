@@ -47,9 +47,12 @@ struct LogindTests {
             #expect(await heard.next() == .found)
             bus.pause(true)
             await logind.inhibit(true)
-            try await until("the first call is not answered in time") { await logind.asked == 2 }
+            #expect(await heard.next() == .unanswered)
             bus.pause(false)
-            #expect(await heard.next() == .inhibitorTaken)
+            // On a busy machine it may be late again.
+            var next = await heard.next()
+            while next == .unanswered { next = await heard.next() }
+            #expect(next == .inhibitorTaken)
             fake.stop()
         }
     }

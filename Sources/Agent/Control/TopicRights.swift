@@ -24,14 +24,16 @@ struct TopicRights {
     func permit(_ use: Use, _ text: String) -> Bool {
         guard let filters = use == .publish ? publish : subscribe else { return true }
         let isRelative = Room.isRelative(text)
-        let comparable = filters.filter { isRelative == Room.isRelative($0.string) || $0.string == "#" }
+        func isComparable(_ filter: TopicFilter) -> Bool {
+            isRelative == Room.isRelative(filter.string) || filter.string == "#"
+        }
         switch use {
         case .publish:
-            return comparable.contains { $0.matches(topic: text) }
+            return filters.contains { isComparable($0) && $0.matches(topic: text) }
         case .subscribe:
-            // What is no filter at all is refused later, with the reason.
+            // A text that is not a filter is refused later, with the reason.
             guard let wanted = try? TopicFilter(text) else { return true }
-            return comparable.contains { $0.covers(wanted) }
+            return filters.contains { isComparable($0) && $0.covers(wanted) }
         }
     }
 }

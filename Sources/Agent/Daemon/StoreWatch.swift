@@ -6,12 +6,16 @@ import NIOCore
 actor StoreWatch {
     private struct Call {
         var began: NIODeadline
+        /// Whether it was late when it was last looked at.
+        var wasLate = false
         /// Called when the caller must not wait any longer.
         var givesUp: ((StoreError) -> Void)?
     }
 
     /// How long the disk may take for one call.
     static let patience = TimeAmount.seconds(10)
+    /// How long a call must be late. If it was the host that stood still, its answer is here by then.
+    private static let grace = TimeAmount.seconds(1)
 
     nonisolated let eventLoop: any EventLoop
     nonisolated var unownedExecutor: UnownedSerialExecutor { eventLoop.executor.asUnownedSerialExecutor() }
@@ -96,9 +100,12 @@ actor StoreWatch {
 
     private func look() {
         isLooking = false
-        guard let oldest = calls.values.map(\.began).min() else { return }
-        let now = eventLoop.now
-        guard oldest + patience <= now else { return look(after: oldest + patience - now) }
+        guard let (id, oldest) = calls.min(by: { $0.value.began < $1.value.began }) else { return }
+        guard isLate(oldest) else { return look(after: oldest.began + patience - eventLoop.now) }
+        guard oldest.wasLate else {
+            calls[id]?.wasLate = true
+            return look(after: min(patience, Self.grace))
+        }
         let stall = StoreError.stalled(seconds: Int(patience.nanoseconds / 1_000_000_000))
         self.stall = stall
         changed(stall)

@@ -90,6 +90,8 @@ actor SleepWatch {
         case .lost(let why):
             logger.debug("logind does not tell when the host sleeps: \(why)")
             take(.logindLost)
+        case .unanswered:
+            logger.debug("logind has not answered in time, and is asked again")
         case .inhibitorTaken:
             isRefusalTold = false
             logger.debug("sleep is delayed until the sessions have left")

@@ -220,7 +220,7 @@ struct BugReport {
 private struct SettingLine {
     /// All of it, except a comment.
     private let setting: Substring
-    /// From its `#`; empty if there is none.
+    /// The comment, with its `#`; empty on a line without one.
     private let comment: Substring
     /// What is outside of quotes.
     private var unquoted = ""
@@ -253,7 +253,7 @@ private struct SettingLine {
         }
     }
 
-    /// The part before the first `=`; all of it if there is none.
+    /// What stands before the first `=`, or everything on a line without one.
     private var key: Substring { setting.prefix { $0 != "=" } }
 
     private var hasSecret: Bool {

@@ -44,7 +44,10 @@ struct WatchCommand: AsyncParsableCommand {
             var passed: [String] = []
             switch element {
             case .snapshot(let result)?: shown = result.snapshot.sessions
-            case .detached(let error)?: passed = ["\(printable("\(error)")); waiting for the daemon"]
+            case .detached(let error)?:
+                passed = ["\(printable("\(error)")); waiting for the daemon"]
+                // What they are now is not known.
+                shown = []
             case .event(let event)? where [.stateChanged, .phaseChanged].contains(event.event):
                 passed = Self.lines(.event(event), terminal)
                 if let sessions = try? await client.sessions() {

@@ -1,5 +1,4 @@
 import ControlAPI
-import Dispatch
 import MQTT
 import NIOCore
 import NIOPosix
@@ -91,19 +90,10 @@ struct PublishKeyTests {
     func `a message whose key is looked up while its session stops is taken by the next one, or the daemon stops`(
         isReload: Bool
     ) async throws {
-        let directory = try TemporaryDirectory()
-        defer { directory.remove() }
-        let group = MultiThreadedEventLoopGroup(numberOfThreads: 2)
-        let server = LoopbackServer(eventLoop: group.next())
-        try await server.start()
-        try directory.makeSessions()
-        try directory.write("sessions.d/main.toml", await DaemonUnderTest.session(server))
-        try await DaemonUnderTest.run(in: directory, server, on: group) { daemon in
+        try await DaemonUnderTest.run { daemon in
             let peer = try await daemon.watcher()
             let driver = try await daemon.registry.driver("main")
-            let disk = try #require(group.makeIterator().first { $0 !== server.eventLoop })
-            let gate = DispatchSemaphore(value: 0)
-            disk.execute { gate.wait() }
+            let standstill = Standstill(of: daemon.disk)
             let publish = try await peer.request("message.publish", Self.publish("a"))
             // Behind it on the connection: the key is being looked up when this is answered.
             try await peer.call("daemon.logLevel", #"{"level":"info"}"#)
@@ -113,7 +103,7 @@ struct PublishKeyTests {
                 try await peer.request("daemon.reload")
             }
             while await !driver.isStopping { await Task.yield() }
-            gate.signal()
+            standstill.end()
             await stopped
             let answer = try await peer.answer(publish)
             if isReload {
@@ -122,8 +112,6 @@ struct PublishKeyTests {
                 #expect(answer["error"]?["message"] == "the daemon is stopping")
             }
         }
-        try await server.stop()
-        try await group.shutdownGracefully()
     }
 
     @Test(arguments: ["", "a b"])

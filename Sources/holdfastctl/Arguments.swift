@@ -26,10 +26,10 @@ struct CommonOptions: ParsableArguments {
         return HoldfastClient(socket: socket, options: options)
     }
 
-    /// How long the daemon may take for an answer that waits for nothing else.
+    /// How long the daemon may take to answer a call that does not itself wait for something.
     static let answerTimeout: Duration = .seconds(30)
 
-    /// Calls the daemon, and prints the answer: as it is for programs, otherwise with `print`.
+    /// Calls the daemon and prints the answer: unchanged with `--json`, otherwise with `print`.
     func show<Method: ControlMethod>(
         _ method: Method.Type, _ parameters: Method.Parameters, print: (Method.Result, Terminal) throws -> Void
     ) async throws {
@@ -37,8 +37,8 @@ struct CommonOptions: ParsableArguments {
         if json { terminal.print(json: answer) } else { try print(decode(Method.Result.self, answer), terminal) }
     }
 
-    /// Calls the daemon, and prints the fields that are wanted of each element of a list in the answer; without such a
-    /// wish, does the same as ``show(_:_:print:)``.
+    /// Calls the daemon and prints the selected fields of each element of a list in the answer; without a selection,
+    /// does the same as ``show(_:_:print:)``.
     func show<Method: ControlMethod>(
         _ method: Method.Type, _ parameters: Method.Parameters, _ selection: FieldOptions, of list: String,
         print: (Method.Result, Terminal) throws -> Void

@@ -4,9 +4,9 @@ import ControlAPI
 /// The command line before it is parsed: commands may be shortened to an unambiguous beginning, `help COMMAND` is
 /// `COMMAND --help`, and an unknown command is answered with the nearest names.
 struct CommandWords: Equatable {
-    /// The words with whole commands.
+    /// The words, with abbreviated commands written out in full.
     let complete: [String]
-    /// Why nothing can be parsed; `nil` if it can.
+    /// Why the words cannot be parsed; `nil` if they can.
     let failure: CommandFailure?
 
     init(_ words: [String]) {
@@ -34,7 +34,7 @@ struct CommandWords: Equatable {
         complete = words
     }
 
-    /// Returns the place of the first word that is not one of the options that every command takes.
+    /// Returns the index of the first word after the options that every command takes.
     private static func afterCommonOptions(in words: [String], from start: Int) -> Int {
         var place = start
         while place < words.count {
@@ -50,7 +50,7 @@ struct CommandWords: Equatable {
         return place
     }
 
-    /// Whether errors are also written as JSON.
+    /// Whether errors are written as JSON.
     var wantsJSON: Bool { complete.prefix { $0 != "--" }.contains("--json") }
 
     private static let configurations: [String: CommandConfiguration] = Dictionary(
@@ -58,7 +58,7 @@ struct CommandWords: Equatable {
             command.configuration.commandName.map { ($0, command.configuration) }
         }, uniquingKeysWith: { first, _ in first })
 
-    /// Returns the command that a word names or begins.
+    /// Returns the command that a word names or abbreviates.
     private static func command(_ word: String) throws(CommandFailure) -> String {
         let names = configurations.keys.sorted()
         if names.contains(word) { return word }
@@ -73,9 +73,9 @@ struct CommandWords: Equatable {
             .usage, "unknown command \"\(word)\"", advice: didYouMean(near) ?? "holdfastctl help lists all commands")
     }
 
-    /// Returns the subcommand that the first of the words after a command names or begins. If one of the subcommands is
-    /// the default, the word may also be its argument: then nothing is shortened, and a word that is spelled almost like
-    /// a subcommand is taken for a mistake only when more words follow.
+    /// Returns the subcommand that the first word after a command names or abbreviates. If the command has a default
+    /// subcommand, the word may also be an argument of that one: abbreviations are then not expanded, and a word that
+    /// is spelled almost like a subcommand counts as a mistake only if more words follow.
     private static func part(
         _ following: ArraySlice<String>, of command: String, _ configuration: CommandConfiguration
     ) throws(CommandFailure) -> String {
@@ -95,7 +95,7 @@ struct CommandWords: Equatable {
             advice: didYouMean(near.map { "\(command) \($0)" }) ?? "there is: \(parts.joined(separator: ", "))")
     }
 
-    /// The names that other tools use for a command.
+    /// Names that other tools use, and our commands for them.
     static let known: [String: String] = [
         "up": "connect", "start": "connect", "down": "disconnect", "stop": "disconnect", "restart": "reconnect",
         "send": "publish", "receive": "subscribe", "consume": "subscribe",

@@ -2,8 +2,8 @@ import ControlAPI
 import Glibc
 import HoldfastClient
 
-/// Something for standard error. This is the only way there, because with `--json` a program reads it: each line is then
-/// an object with the member `error` or `notice`.
+/// A message for standard error. All messages take this form, because with `--json` a program reads them: each line is
+/// then an object with the member `error` or `notice`.
 struct Complaint: Equatable {
     /// For people.
     let lines: [String]
@@ -12,7 +12,7 @@ struct Complaint: Equatable {
 
     /// An error that ends the command, or a part of its work.
     ///
-    /// - Parameter status: the exit status of a command that a signal ends; otherwise it follows from the ending.
+    /// - Parameter status: the exit status after a signal; `nil` for that of the ending.
     init(_ ending: Ending, status: Int32? = nil) {
         lines = ending.output.isEmpty ? [] : [ending.output]
         var members = ending.json.members ?? [:]
@@ -28,7 +28,7 @@ struct Complaint: Equatable {
         json = .object(["error": .object(members)])
     }
 
-    /// What a person should know although the command continues.
+    /// Something the user should know, although the command continues.
     ///
     /// - Parameter sentence: without the final full stop.
     init(notice sentence: String) {
@@ -36,7 +36,7 @@ struct Complaint: Equatable {
         json = .object(["notice": .object(["message": .string(sentence)])])
     }
 
-    /// What the command has done before it continues.
+    /// A step that the command has completed before it continues.
     ///
     /// - Parameter sentence: without the final full stop.
     init(done sentence: String) {
@@ -44,7 +44,7 @@ struct Complaint: Equatable {
         json = .object(["notice": .object(["message": .string(sentence)])])
     }
 
-    /// The connection to the daemon is lost, and the command waits for it.
+    /// The connection to the daemon is lost, and the command waits for the daemon.
     init(detached error: ClientError) {
         self.init(notice: "\(error); waiting for the daemon")
     }

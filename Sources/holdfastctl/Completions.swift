@@ -2,8 +2,7 @@ import ArgumentParser
 import ControlAPI
 import HoldfastClient
 
-// What the shell completes besides the words of the command line. The daemon is asked for it; without a daemon nothing
-// is offered.
+// Completions besides commands and options. The daemon is asked for them; without a daemon, there are none.
 
 extension CompletionKind {
     /// The names of the sessions.
@@ -16,27 +15,27 @@ extension CompletionKind {
         offered { await $0.statuses().map(\.session).filter { $0.contains("@") } }
     }
 
-    /// The durable consumers of the sessions that are named on the line, or of all.
+    /// The durable consumers of the sessions named on the line, or of all sessions if none is named.
     static var consumers: CompletionKind {
         offered { await $0.chosen().flatMap { $0.inbox.consumers.map(\.name) } }
     }
 
-    /// The topics of the publications of the sessions that are named on the line.
+    /// The topics of the publications of the sessions named on the line, or of all sessions if none is named.
     static var publications: CompletionKind {
         offered { await $0.publications() }
     }
 
-    /// The quarantined messages of the session that is named on the line.
+    /// The ids of the quarantined messages of the session named on the line.
     static var quarantined: CompletionKind {
         offered { await $0.quarantined() }
     }
 
-    /// The topics that the sessions that are named on the line, or all, are known to use.
+    /// The topics that the sessions named on the line are known to use; those of all sessions if none is named.
     static var topics: CompletionKind {
         offered { await $0.filters().filter { !$0.contains("#") && !$0.contains("+") } }
     }
 
-    /// The topics, and the filters of subscriptions.
+    /// The same topics, and the filters of subscriptions.
     static var filters: CompletionKind {
         offered { await $0.filters() }
     }
@@ -49,7 +48,7 @@ extension CompletionKind {
 }
 
 struct Completions {
-    /// Short, because a person waits.
+    /// Short, because a person is waiting.
     private static let timeout: Duration = .seconds(2)
 
     /// The words of the command line, as the shell splits it.
@@ -59,7 +58,7 @@ struct Completions {
         self.words = words
     }
 
-    /// The socket that the line names. bash gives `--socket=PATH` as three words.
+    /// The socket that the line names. bash splits `--socket=PATH` into three words.
     var socket: String? {
         guard let index = words.lastIndex(where: { $0.hasPrefix("--socket") }) else { return nil }
         let parts = words[index].split(separator: "=", maxSplits: 1)
@@ -67,10 +66,10 @@ struct Completions {
         return words[(index + 1)...].first { $0 != "=" }
     }
 
-    /// Returns the words as the shell must read them to mean nothing else: other users choose topics, and bash would
-    /// expand them as it does a command line.
+    /// Returns the words, escaped so that the shell takes them literally: topics are chosen by other users, and bash
+    /// would expand them like a command line.
     static func literal(_ words: [String], for shell: CompletionShell?) -> [String] {
-        // One on each line.
+        // The shell gets one word per line, so a word must not contain control characters.
         let words = words.filter { $0.unicodeScalars.allSatisfy(\.isPlain) }
         switch shell {
         case .bash:
@@ -78,7 +77,7 @@ struct Completions {
                 word.map { $0.isLetter || $0.isNumber || "/-_.,@+%".contains($0) ? "\($0)" : "\\\($0)" }.joined()
             }
         case .zsh:
-            // A description would follow a colon.
+            // zsh takes what follows a colon as a description.
             return words.map { $0.replacing("\\", with: "\\\\").replacing(":", with: "\\:") }
         default:
             return words
@@ -112,7 +111,7 @@ struct Completions {
         return topics
     }
 
-    /// The filters of subscriptions, and the topics of publications and of messages that wait, each once.
+    /// The filters of subscriptions, and the topics of publications and of waiting messages, each once.
     func filters() async -> [String] {
         var found = await chosen().flatMap { $0.subscriptions.map(\.filter) } + publications()
         for status in await chosen() {
@@ -142,7 +141,7 @@ struct CompletionCommand: ParsableCommand {
             by hand: holdfastctl completion bash >~/.local/share/bash-completion/completions/holdfastctl
             """)
 
-    /// Without effect: an alias may contain them.
+    /// They have no effect, but an alias may contain them.
     @OptionGroup var common: CommonOptions
     @Argument(help: "bash, zsh or fish.", completion: .list(["bash", "zsh", "fish"])) var shell: String
 
@@ -157,7 +156,7 @@ struct CompletionCommand: ParsableCommand {
         Terminal().print(Self.script(for: shell))
     }
 
-    /// Returns the script without the line `#!…`: a shell reads it, it is not run as a program.
+    /// Returns the script without its `#!` line, since the shell sources it instead of running it.
     static func script(for shell: CompletionShell) -> String {
         var script = HoldfastControl.completionScript(for: shell)
         if script.hasPrefix("#!") { script = String(script.drop { $0 != "\n" }.dropFirst()) }
@@ -172,7 +171,7 @@ struct CompletionCommand: ParsableCommand {
         }
     }
 
-    /// What the generated script for bash does not do.
+    /// What the generated bash script lacks.
     private static let bashLine = #"""
 
 

@@ -7,7 +7,7 @@ enum EndStatus: Int32, Equatable {
     case success = 0
     case failed = 1
     case usage = 2
-    /// Of `status --check` and `wait`.
+    /// Of `status --check`, `wait`, `connect --wait`, and commands that need a connected session.
     case notConnected = 3
     case timeout = 4
     case notPermitted = 5
@@ -18,7 +18,7 @@ enum EndStatus: Int32, Equatable {
 /// Why the command ends without success: a sentence, and what to do.
 struct CommandFailure: Error, Equatable {
     var status: EndStatus
-    /// Without the final full stop; empty when everything was said already.
+    /// Without the final full stop; empty if everything has already been written.
     var sentence: String
     var advice: String?
 
@@ -31,14 +31,13 @@ struct CommandFailure: Error, Equatable {
     /// The lines for standard error.
     var lines: [String] {
         guard !sentence.isEmpty else { return [] }
-        // Several errors come as several lines.
+        // There may be several errors, one per line.
         return printableLines("holdfastctl: \(sentence)") + (advice.map { printableLines("  " + $0) } ?? [])
     }
 }
 
 extension CommandFailure {
-    /// - Parameter advice: returns the advice about the socket with this path, which is `nil` when the error does not
-    ///   have it.
+    /// - Parameter advice: returns the advice about a socket; its path is `nil` if the error does not name it.
     init(_ error: ClientError, advice: (String?) -> SocketAdvice = { SocketAdvice(socket: $0) }) {
         switch error {
         case .notRunning(let socket):
@@ -98,12 +97,12 @@ extension CommandFailure {
 /// Makes text that may come from a server or another user safe for a terminal.
 func printable(_ text: String) -> String { text.plain(atMost: .max) }
 
-/// As ``printable(_:)``, for text that may have several lines.
+/// Does the same as ``printable(_:)`` for text that may have several lines, and omits empty lines.
 func printableLines(_ text: String) -> [String] {
     text.split(separator: "\n", omittingEmptySubsequences: true).map { printable(String($0)) }
 }
 
-/// Returns a reason code of MQTT as the standard writes it: `0x8E`.
+/// Returns an MQTT reason code as the standard writes it, for example `0x8E`.
 func serverCode(_ code: Int) -> String {
     let digits = String(code, radix: 16, uppercase: true)
     return "0x" + (digits.count < 2 ? "0" : "") + digits

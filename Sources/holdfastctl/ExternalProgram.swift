@@ -1,14 +1,14 @@
 import Glibc
 
-/// Programs of the host that commands use.
+/// Other programs on the host that commands use.
 enum ExternalProgram {
-    /// Replaces this process by another program, which gets the terminal, the signals and the exit status.
+    /// Replaces this process with another program, which takes over the terminal, the signals and the exit status.
     ///
-    /// - Returns: only on failure.
+    /// - Returns: the failure; on success, it does not return.
     static func become(_ words: [String]) -> CommandFailure {
         let arguments = words.map { strdup($0) } + [nil]
-        // The threads that Swift's tasks run on have all signals blocked, and the new program inherits what is blocked
-        // or ignored here: Control-C would not end it.
+        // The threads that run Swift tasks have all signals blocked, and the new program inherits what is blocked or
+        // ignored here. Without this, Control-C would not end it.
         var none = sigset_t()
         sigemptyset(&none)
         pthread_sigmask(SIG_SETMASK, &none, nil)
@@ -21,12 +21,12 @@ enum ExternalProgram {
 
     /// Runs a program to its end.
     ///
-    /// - Parameter isQuiet: whether what it writes to standard error is ignored.
+    /// - Parameter isQuiet: whether its standard error is discarded.
     /// - Returns: what it wrote to standard output, and whether it ended with 0; `nil` when it cannot be started.
     static func output(of words: [String], isQuiet: Bool = false) -> (text: String, succeeded: Bool)? {
         var ends: [Int32] = [-1, -1]
         guard pipe(&ends) == 0 else { return nil }
-        // Otherwise the program would inherit the end that its output is read from.
+        // Otherwise the program would inherit both ends of the pipe.
         for end in ends { _ = fcntl(end, F_SETFD, FD_CLOEXEC) }
         var actions = posix_spawn_file_actions_t()
         posix_spawn_file_actions_init(&actions)
@@ -55,7 +55,7 @@ enum ExternalProgram {
         return (String(decoding: bytes, as: UTF8.self), status == 0)
     }
 
-    /// Runs a program on this terminal to its end. Until then, the keys that end programs act on that program only.
+    /// Runs a program on this terminal to its end. Until then, Control-C and Control-\ affect only that program.
     ///
     /// - Returns: its exit status; `nil` when it cannot be started or is killed.
     static func run(_ words: [String]) -> Int32? {
@@ -75,8 +75,8 @@ enum ExternalProgram {
         return status & 0x7F == 0 ? status >> 8 & 0xFF : nil
     }
 
-    /// Returns the attributes with which a program starts with no signal blocked, although the threads that Swift's
-    /// tasks run on have all of them blocked, and with neither these signals nor SIGPIPE ignored.
+    /// Returns attributes with which a program starts with no signal blocked, although the threads that run Swift tasks
+    /// have all of them blocked, and with the default action for SIGPIPE and the given signals.
     private static func usualSignals(_ numbers: [Int32]) -> posix_spawnattr_t {
         var attributes = posix_spawnattr_t()
         posix_spawnattr_init(&attributes)
@@ -89,7 +89,7 @@ enum ExternalProgram {
         return attributes
     }
 
-    /// The path of `holdfastd`: beside this program, or where a package installs it.
+    /// The path of `holdfastd`: next to this program, or where a package installs it.
     static var daemon: String {
         var buffer = [UInt8](repeating: 0, count: 4096)
         let count = readlink("/proc/self/exe", &buffer, buffer.count)

@@ -29,16 +29,16 @@ struct HoldfastControl: AsyncParsableCommand {
             CompletionCommand.self,
         ])
 
-    /// Commands find these options when they are given before the command.
+    /// Declared here too, so that these options may come before the command.
     @OptionGroup var common: CommonOptions
 }
 
-/// How the command ends, whatever happened.
+/// How the command ends: with an error, or after printing help or the version.
 struct Ending: Equatable {
     var status: EndStatus
     var output: String
     var isError: Bool
-    /// The error as this command says it; `nil` if the argument parser does.
+    /// The error as this command words it; `nil` if the argument parser words it.
     var failure: CommandFailure?
     /// The error as the daemon gave it, if it did.
     var refusal: RPCError?
@@ -60,7 +60,7 @@ struct Ending: Equatable {
         return .object(members)
     }
 
-    /// - Parameter error: what parsing the arguments or running the verb threw.
+    /// - Parameter error: what parsing the arguments or running the command threw.
     init(_ error: any Error) {
         switch error {
         case let failure as CommandFailure:
@@ -95,7 +95,7 @@ struct Ending: Equatable {
 @main
 enum Main {
     static func main() async {
-        // A broken pipe is reported by the write that meets it.
+        // A broken pipe makes the write fail, which reports it.
         signal(SIGPIPE, SIG_IGN)
         // libdispatch tries to raise the priority of its threads, and writes to the system's log when it may not.
         setenv("LIBDISPATCH_LOG", "NO", 1)

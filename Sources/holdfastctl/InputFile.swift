@@ -2,7 +2,7 @@ import Glibc
 
 /// Files and standard input.
 enum InputFile {
-    /// The longest payload that a message can have; no more is read.
+    /// The longest payload that a message can have, in bytes. A longer file is an error.
     static let maximumLength = 16 << 20
 
     /// Reads the contents of a file.
@@ -22,7 +22,7 @@ enum InputFile {
             .failed, "\(path) is longer than 16 MiB, the limit of a message", advice: "send it in parts")
     }
 
-    /// Reads what standard input has now, waiting for at least one byte; returns nothing at its end.
+    /// Reads what standard input has now, waiting for at least one byte; returns no bytes at its end.
     static func readSome() throws(CommandFailure) -> [UInt8] {
         try readSome(from: STDIN_FILENO, named: "standard input")
     }

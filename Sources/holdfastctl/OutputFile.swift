@@ -1,6 +1,6 @@
 import Glibc
 
-/// A folder that the command looks into.
+/// Folders that commands look into.
 enum Folder {
     /// Returns the names of the folder's entries except hidden ones, and none if it does not exist; `nil` when it
     /// cannot be read.
@@ -9,7 +9,7 @@ enum Folder {
         defer { closedir(stream) }
         var names: [String] = []
         while let entry = readdir(stream) {
-            // A record with a short name is shorter than its type, so the name is read in place.
+            // A record with a short name is shorter than `dirent`, so the name is read in place.
             guard let offset = MemoryLayout<dirent>.offset(of: \.d_name) else { continue }
             let name = UnsafeRawPointer(entry).advanced(by: offset).assumingMemoryBound(to: CChar.self)
             names.append(String(cString: name))

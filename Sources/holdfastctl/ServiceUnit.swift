@@ -1,10 +1,10 @@
 import Glibc
 
-/// What systemd knows about the service. Everything is `nil` where systemd does not run, and where it does not answer.
+/// What systemd knows about the service. The properties are `nil` if systemd does not run or does not answer.
 enum ServiceUnit {
     static var hasSystemd: Bool { access("/run/systemd/system", F_OK) == 0 }
 
-    /// How the service is, one property on each line.
+    /// The state of the service and its socket, one property per line.
     static var state: String? {
         output(
             "show",
@@ -19,7 +19,7 @@ enum ServiceUnit {
         case other
     }
 
-    /// Why the service is down and stays down; `nil` if it is not, or that is not known.
+    /// Why the service has failed; `nil` if it has not, or if that is unknown.
     static var failure: Failure? {
         guard let text = output("show", "--property=ActiveState,ExecMainStatus", "holdfast.service") else { return nil }
         return failure(in: text)
@@ -28,14 +28,14 @@ enum ServiceUnit {
     static func failure(in text: String) -> Failure? {
         let properties = text.split(separator: "\n")
         guard properties.contains("ActiveState=failed") else { return nil }
-        // EX_CONFIG.
+        // 78 is EX_CONFIG.
         return properties.contains("ExecMainStatus=78") ? .configuration : .other
     }
 
-    /// The files of the service, with its drop-ins.
+    /// The unit files of the service and its socket, with their drop-ins.
     static var files: String? { output("cat", "holdfast.service", "holdfast.socket") }
 
-    /// The names of the credentials that the service gets; `nil` if they are not known.
+    /// The names of the credentials that the service gets; `nil` if they are unknown.
     static var credentials: Set<String>? { files.flatMap(credentials(in:)) }
 
     /// - Parameter files: the unit and its drop-ins, in the order in which systemd reads them.
@@ -46,14 +46,14 @@ enum ServiceUnit {
             let (key, value) = (line[..<equals], line[line.index(after: equals)...])
             switch key {
             case "LoadCredential", "LoadCredentialEncrypted", "SetCredential", "SetCredentialEncrypted":
-                // An empty value takes back what was set before.
+                // An empty value clears what was set before.
                 if value.isEmpty {
                     names[key] = []
                 } else {
                     names[key, default: []].insert(String(value.prefix { $0 != ":" }))
                 }
             case "ImportCredential":
-                // By a pattern.
+                // It imports by a pattern, so the names are unknown.
                 return nil
             default: break
             }

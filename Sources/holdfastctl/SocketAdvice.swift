@@ -2,7 +2,7 @@ import ControlAPI
 import Glibc
 import HoldfastClient
 
-/// Advice about a socket that cannot be used. It depends on who named the socket, on the host and on the user.
+/// Advice about a socket that cannot be used. It depends on how the socket was named, on the host and on the user.
 struct SocketAdvice: Equatable {
     static let standardPath = "/run/holdfast/control.sock"
 
@@ -24,7 +24,7 @@ struct SocketAdvice: Equatable {
     var owner = Owner.unknown
     /// Whether the user is a member of the group, but became one only after logging in.
     var isMemberSinceLogin = false
-    /// Whether and how the service has failed; `nil` also where that is not known.
+    /// How the service has failed; `nil` if it has not, or if that is unknown.
     var failure: ServiceUnit.Failure?
 
     var ifNotRunning: String {
@@ -41,7 +41,7 @@ struct SocketAdvice: Equatable {
         }
     }
 
-    /// Starting it again would fail again.
+    /// A service that has failed needs more than being started.
     private var ifFailed: String? {
         switch failure {
         case .configuration:
@@ -66,7 +66,7 @@ struct SocketAdvice: Equatable {
         }
     }
 
-    /// Where to find what the daemon itself says.
+    /// Where to find the daemon's own messages.
     var ifBroken: String {
         ifFailed
             ?? (origin == .standard && hasSystemd ? "see: systemctl status holdfast" : "see what the daemon has logged")

@@ -9,7 +9,7 @@ struct ConfigCommand: AsyncParsableCommand {
         abstract: "Check or show the configuration; create, edit or remove a session's file.",
         subcommands: [Check.self, Show.self, Init.self, Edit.self, Remove.self])
 
-    /// Where the files are.
+    /// The directory of the configuration files.
     struct Place: ParsableArguments {
         @Option(help: ArgumentHelp("Where holdfast.toml and sessions.d are.", valueName: "dir"), completion: .directory)
         var configDirectory = Self.standard
@@ -26,7 +26,7 @@ struct ConfigCommand: AsyncParsableCommand {
 
         func run() throws {
             var configuration = try ConfigCommand.effective(place)
-            // The service reads this directory.
+            // The service reads only this directory, so its credentials matter only here.
             if place.configDirectory == Place.standard, let credentials = ServiceUnit.credentials {
                 configuration.errors += ConfigCommand.missing(credentials, in: configuration.files)
             }
@@ -96,7 +96,7 @@ struct ConfigCommand: AsyncParsableCommand {
         }
     }
 
-    /// Returns an error for each credential that a session refers to and the service does not get.
+    /// Returns an error for each credential that a session refers to but the service does not get.
     static func missing(_ credentials: Set<String>, in files: [EffectiveConfiguration.File]) -> [ConfigurationProblem] {
         files.flatMap { file in
             file.values.compactMap { value in
@@ -251,14 +251,14 @@ enum SessionWord {
 
 /// `config show` in words.
 enum ConfigText {
-    /// Returns a file with the same effect, whose comments say where each value comes from.
+    /// Returns a configuration file with the same effect, whose comments say where each value comes from.
     static func lines(_ file: EffectiveConfiguration.File, onlyChanged: Bool) -> [String] {
         let values = file.values.filter { !onlyChanged || $0.origin != .default }
         let heading = file.session.map { "# session \($0): \(file.file)" } ?? "# \(file.file)"
         let rows = values.map { value in
-            // A long list must not push all comments to the right.
             ["\(value.key) = \(value.value)", "# \(origin(value))"]
         }
+        // A long value must not push all comments to the right.
         let width = rows.map { printable($0[0]).count }.filter { $0 <= 48 }.max() ?? 0
         return [printable(heading)]
             + rows.map { row in

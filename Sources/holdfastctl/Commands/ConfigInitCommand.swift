@@ -71,7 +71,7 @@ extension ConfigCommand {
             try new.checkPlace()
             if askPassword {
                 try secret.checkPlace()
-                // The file does not exist yet, so another reference stands for it.
+                // The password's file does not exist yet, so the check uses a reference of another kind.
                 try check(self.text(password: "credential:password"))
                 try secret.write(SecretFile.ask("Password for \(user ?? name): "))
             }
@@ -97,7 +97,7 @@ extension ConfigCommand {
 
         private func write(_ new: NewFile, _ text: String) async throws {
             try check(text)
-            // Settings that were not given are in the file as examples, which cannot be tried.
+            // Settings that were not given are written as examples, which cannot be tried.
             let trial: Trial? = !isComplete || untried || isTemplate ? nil : try await self.trial(of: text)
             try new.write(text)
             var members: [String: JSONValue] = ["file": .string(path)]
@@ -111,8 +111,8 @@ extension ConfigCommand {
             if common.json { Terminal().print(json: .object(members)) }
         }
 
-        /// Makes the daemon read the file, and waits for the session. Nothing is undone when that fails: the file is
-        /// correct, and the session goes on trying.
+        /// Makes the daemon read the file, and waits until the session is connected. If it does not connect, the file
+        /// stays: it is valid, and the session keeps trying.
         private func connected() async throws -> SessionStatus {
             let client = common.client()
             let reload = try await client.call(
@@ -157,11 +157,11 @@ extension ConfigCommand {
 
         private enum Trial {
             case passed(CheckRunMethod.Result)
-            /// The daemon cannot try it. The reason is a sentence without the final full stop.
+            /// The daemon cannot try the settings. The reason is a sentence without the final full stop.
             case impossible(String, isRunning: Bool)
         }
 
-        /// - Throws: when the configuration was tried and does not work.
+        /// - Throws: when the daemon rejects the configuration, or no endpoint can be used with it.
         private func trial(of text: String) async throws -> Trial {
             let wanted = CheckRunMethod.Parameters(session: name, configuration: text)
             let result: CheckRunMethod.Result
@@ -170,7 +170,7 @@ extension ConfigCommand {
             } catch ClientError.refused(let refusal) where refusal.known == .badConfiguration {
                 throw CommandFailure(.failed, "\(refusal.message); \(path) is not written", advice: refusal.data?.hint)
             } catch {
-                // The daemon does not run, or is older than this command.
+                // The daemon is not running, or is older than this command.
                 let isRunning = if case ClientError.notRunning = error { false } else { true }
                 return .impossible(CommandFailure.sentence(of: error), isRunning: isRunning)
             }
@@ -188,11 +188,11 @@ extension ConfigCommand {
     }
 }
 
-/// The file for a password that was typed in, which only the daemon may read.
+/// The file for a password that the user types in. Only the daemon may read it.
 private struct SecretFile {
     var path: String
 
-    /// Reads one line from the terminal, which does not show it, or from a pipe.
+    /// Reads one line, from the terminal without echo or from a pipe.
     static func ask(_ question: String) throws(CommandFailure) -> [UInt8] {
         let isTerminal = TerminalSettings.turnOff(ECHO, TCSAFLUSH)
         if isTerminal { Terminal.prompt(question) }
@@ -213,7 +213,7 @@ private struct SecretFile {
         return line
     }
 
-    /// - Throws: when the file is there already.
+    /// - Throws: when the file already exists.
     func checkPlace() throws(CommandFailure) {
         if access(path, F_OK) == 0 { throw failure(EEXIST) }
     }
@@ -229,7 +229,8 @@ private struct SecretFile {
         let descriptor = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0o600)
         guard descriptor >= 0 else { throw failure(errno) }
         defer { close(descriptor) }
-        // The service reads the file as its own user. Any other daemon runs as the user who writes it.
+        // The service runs as its own user, which must own the file. Any other daemon runs as the user who writes the
+        // file.
         if geteuid() == 0, let user = getpwnam("holdfast") {
             fchown(descriptor, user.pointee.pw_uid, user.pointee.pw_gid)
         }
@@ -240,7 +241,7 @@ private struct SecretFile {
     }
 }
 
-/// A file that must not exist yet, and that is created completely or not at all.
+/// A file that must not exist yet; it is created completely or not at all.
 private struct NewFile {
     var path: String
 
@@ -281,8 +282,8 @@ private struct NewFile {
 
 /// The configuration as it would be with one more file.
 private enum DraftConfiguration {
-    /// Returns the errors of the file, including conflicts with the other files; none when they are unknown because
-    /// there is no `holdfastd`.
+    /// Returns the errors of the file, including conflicts with the other files; an empty list if they cannot be
+    /// determined, for example because `holdfastd` is not installed.
     static func errors(of text: String, as name: String, in place: ConfigCommand.Place) -> [ConfigurationProblem] {
         var template = Array("\(Folder.temporary)/holdfastctl-XXXXXX".utf8CString)
         guard let made = mkdtemp(&template) else { return [] }
@@ -313,7 +314,7 @@ private enum DraftConfiguration {
     }
 }
 
-/// The first file of a new session.
+/// The configuration file of a new session.
 struct SessionTemplate {
     var endpoints: [String]
     var user: String?
@@ -346,7 +347,7 @@ struct SessionTemplate {
             """
     }
 
-    /// Returns a text as TOML writes it.
+    /// Returns a text as a quoted TOML string.
     private static func quoted(_ text: String) -> String {
         var quoted = ""
         for scalar in text.unicodeScalars {

@@ -44,7 +44,7 @@ struct ReloadCommand: AsyncParsableCommand {
             terminal.print(ReloadText.lines(result, isDry: dryRun))
         }
         guard result.errors.isEmpty else {
-            // The answer has them.
+            // With `--json`, the printed answer contains them.
             if !common.json { common.complain(result.errors) }
             throw CommandFailure(.failed, "")
         }
@@ -52,8 +52,8 @@ struct ReloadCommand: AsyncParsableCommand {
 }
 
 extension CommonOptions {
-    /// Makes the daemon read its configuration again after a file of a session was added or removed. Errors in other
-    /// files are not reported.
+    /// Makes the daemon read its configuration again after a session's file was added or removed. Errors in the files
+    /// of other sessions are not listed.
     func reload(for session: String) async throws {
         let result: DaemonReloadMethod.Result
         do throws(ClientError) {
@@ -109,7 +109,7 @@ enum ReloadText {
         return printable("\(isDry ? "A reload would" : "Reloaded:") \(effect)\(kept)\(errors).")
     }
 
-    /// `file:line:column: message`, as editors read it.
+    /// `file:line:column: message`, the format that editors parse.
     static func problem(_ problem: ConfigurationProblem) -> String {
         let place = ([problem.file] + [problem.line, problem.column].compactMap { $0.map(String.init) })
         return printable("\(place.joined(separator: ":")): \(problem.message)")

@@ -38,8 +38,8 @@ struct LogCommand: AsyncParsableCommand {
         throw ExternalProgram.become(words)
     }
 
-    /// Refuses a wrong name, which would look like a session to which nothing happened. A session that is gone may
-    /// still have entries.
+    /// Rejects an unknown name, which would otherwise look like a session without entries. A session that was removed
+    /// may still have entries.
     private func checkName(_ session: String) async throws {
         let status = SessionStatusMethod.Parameters(session: session)
         do {
@@ -54,16 +54,15 @@ struct LogCommand: AsyncParsableCommand {
     }
 }
 
-/// The journal of the system.
+/// The system's journal.
 enum Journal {
-    /// What selects the daemon's entries, and what systemd says about its units, such as why the service failed.
+    /// Matches for the daemon's entries, and for systemd's entries about its units, such as why the service failed.
     static let service = [
         "SYSLOG_IDENTIFIER=holdfastd", "+", "_SYSTEMD_UNIT=holdfast.service", "+", "_PID=1", "UNIT=holdfast.service",
         "+", "_PID=1", "UNIT=holdfast.socket",
     ]
 
-    /// Why the journal cannot be read here, so that journalctl would claim that there are no entries; `nil` if it can
-    /// be read.
+    /// Why the journal cannot be read here; `nil` if it can. journalctl would only claim that there are no entries.
     static var obstacle: CommandFailure? {
         var isThere = false
         for folder in ["/var/log/journal", "/run/log/journal"] {
@@ -141,7 +140,7 @@ struct BugreportCommand: AsyncParsableCommand {
         report.add(
             "Versions",
             "holdfastctl \(Release.version)\n" + (ExternalProgram.output(of: ["uname", "-srm"])?.text ?? ""))
-        // Each one separately: if one fails, the others are needed all the more.
+        // Each call separately: if one fails, the results of the others matter even more.
         await report.add("daemon.status", client, DaemonStatusMethod.self, NoParameters())
         await report.add("session.list", client, SessionListMethod.self, NoParameters())
         await report.add("network.status", client, NetworkStatusMethod.self, NoParameters())
@@ -195,13 +194,13 @@ struct BugReport {
 
     var text: String { parts.joined(separator: "\n\n") }
 
-    /// Leaves out what may contain a secret or a way to get one: a helper's command line may have a token. This applies
-    /// to comments as well, where people keep earlier settings, and to the files of systemd units.
+    /// Omits whatever may contain a secret or a way to get one, such as a helper's command line with a token. This also
+    /// applies to comments, where people keep earlier settings, and to systemd units.
     ///
-    /// The file may be wrong: then it may even have the secret itself where a reference belongs.
+    /// A file with errors may even contain the secret itself where a reference belongs.
     static func withoutSecrets(_ text: String) -> String {
         var shown: [String] = []
-        // Whether the line belongs to a secret that began on an earlier one, given the line.
+        // Inside a secret that spans several lines: returns whether it continues after the given line.
         var isRest: ((Substring) -> Bool)?
         for line in text.split(separator: "\n", omittingEmptySubsequences: false) {
             if let isContinued = isRest {
@@ -216,13 +215,13 @@ struct BugReport {
     }
 }
 
-/// A line of a TOML file or of a unit.
+/// A line of a TOML file or of a systemd unit.
 private struct SettingLine {
-    /// All of it, except a comment.
+    /// The line without its comment.
     private let setting: Substring
-    /// The comment, with its `#`; empty on a line without one.
+    /// The comment from its `#` on; empty if there is none.
     private let comment: Substring
-    /// What is outside of quotes.
+    /// The part of the setting that is outside quotes.
     private var unquoted = ""
 
     init(_ line: Substring) {
@@ -241,7 +240,8 @@ private struct SettingLine {
             }
             if character == "\"" || character == "'" { quote = character } else { unquoted.append(character) }
         }
-        // A quote that is not closed may be an apostrophe: whether what follows is a comment is not known.
+        // An unclosed quote may be an apostrophe, so a `#` after it may or may not begin a comment: all of it counts as
+        // the setting.
         setting = line[..<end]
         comment = line[end...]
     }
@@ -274,7 +274,7 @@ private struct SettingLine {
             return { !$0.contains(quotes) }
         }
         if value.hasPrefix("["), !value.contains("]") { return { !$0.contains("]") } }
-        // In a unit.
+        // A line of a unit that ends with a backslash continues on the next one.
         return value.hasSuffix("\\") ? { $0.hasSuffix("\\") } : nil
     }
 }

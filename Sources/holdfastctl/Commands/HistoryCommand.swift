@@ -76,7 +76,7 @@ struct HistoryCommand: AsyncParsableCommand {
         let entries = try decode(SessionHistoryMethod.Result.self, answer).entries
         let sessions = try await client.sessions().filter { session == nil || $0.session == session }
         var earlier: [SessionHistoryEntry] = []
-        // What was before the oldest entry is not known when the limit may have cut off others.
+        // If the limit may have cut off entries, the state before the oldest entry is unknown.
         if entries.count < limit {
             let names = Set(sessions.map(\.session)).union(entries.map(\.session)).sorted()
             let answers = try await client.callInOrder(
@@ -97,7 +97,7 @@ struct HistoryCommand: AsyncParsableCommand {
     }
 }
 
-/// When something began: a span before now, or a time.
+/// The start of a period: a span before now, or a time.
 enum SinceArgument: ExpressibleByArgument, Equatable {
     /// Seconds before now, above 0.
     case span(Double)

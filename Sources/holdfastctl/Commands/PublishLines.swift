@@ -2,8 +2,8 @@ import ControlAPI
 import Glibc
 import HoldfastClient
 
-/// `publish --lines`: publishes every line of standard input as a message, and reports how many got how far, however it
-/// ends.
+/// `publish --lines`: publishes every line of standard input as a message, and reports how many were accepted or
+/// delivered, even if it fails or is interrupted.
 struct PublishLines: Sendable {
     let client: HoldfastClient
     let json: Bool
@@ -76,7 +76,7 @@ struct PublishLines: Sendable {
     }
 }
 
-/// How many messages got how far.
+/// How many messages were accepted, delivered, or not answered.
 struct LineTally {
     let wait: MessagePublishMethod.Wait
     let session: String
@@ -84,7 +84,7 @@ struct LineTally {
     private(set) var delivered = 0
     /// Sent, but it is not known whether they are accepted.
     private(set) var unanswered = 0
-    /// Whether the daemon has read the messages that are not answered.
+    /// Whether the daemon has read the unanswered messages.
     var areTaken = false
     /// The first error.
     var error: (any Error)?
@@ -141,9 +141,9 @@ struct LineTally {
     }
 }
 
-/// The keys and signals that end a command, caught so that the command can report something before it ends.
+/// The signals that end a command, including Control-C, caught so that the command can report something before it ends.
 struct Interruption: Sendable {
-    /// Has an element as soon as one was caught.
+    /// Yields one element as soon as a signal is caught.
     let raised: AsyncStream<Void>
 
     init() {
@@ -162,10 +162,10 @@ struct Interruption: Sendable {
     /// The signal that was caught; `nil` if there was none.
     var signal: Int32? { CaughtSignals.last == 0 ? nil : CaughtSignals.last }
 
-    /// Reads what standard input has now, waiting for at least one byte; returns nothing at its end, and `nil` after an
-    /// interruption.
+    /// Reads what standard input has now, waiting for at least one byte; returns no bytes at its end, and `nil` after
+    /// an interruption.
     ///
-    /// Blocks this thread, which nothing else in this process needs: the client has its own.
+    /// Blocks its thread, which is harmless: nothing else in this process needs it, and the client has its own.
     func readSome() throws(CommandFailure) -> [UInt8]? {
         var waiting = [
             pollfd(fd: STDIN_FILENO, events: Int16(POLLIN), revents: 0),
@@ -175,7 +175,7 @@ struct Interruption: Sendable {
         return signal == nil ? try InputFile.readSome() : nil
     }
 
-    /// Ends the process as the signal would have, so that a shell sees it.
+    /// Ends the process as the signal would have, so that a shell sees which signal it was.
     static func end(by number: Int32) -> Never {
         Glibc.signal(number, SIG_DFL)
         var one = sigset_t()
@@ -222,7 +222,7 @@ private struct LineProgress {
 
 /// The progress of a long publish in words.
 enum ProgressText {
-    /// - Parameter share: the part of the input that was read so far; `nil` when it is not known.
+    /// - Parameter share: the fraction of the input that has been read; `nil` if unknown.
     static func line(_ count: Int, after seconds: Double, share: Double?) -> String {
         var text = "\(count) messages, \(Int(Double(count) / max(seconds, 0.001)))/s"
         if let share, share > 0 {

@@ -70,7 +70,7 @@ struct QueueCommand: AsyncParsableCommand {
         }
     }
 
-    /// Which messages: ids, or all that are quarantined.
+    /// Which messages: ids, or `--all` in one state.
     struct Selection: ParsableArguments {
         @Argument(help: "The session.", completion: .sessions) var session: String
         @Argument(help: "The ids of the messages, as the list shows them.", completion: .quarantined)
@@ -81,11 +81,11 @@ struct QueueCommand: AsyncParsableCommand {
             guard id.isEmpty == all else { throw ValidationError("Give either ids or --all.") }
         }
 
-        /// Calls the method for all of these messages, several times if there are more than one call decides about.
+        /// Calls the method for the selected messages, several times if there are more than one call takes.
         ///
         /// - Parameters:
         ///   - state: which messages `--all` means.
-        ///   - take: returns whether the call left some of them out.
+        ///   - take: takes the result of a call, and returns whether it left some of the messages for another one.
         func decide<Method: ControlMethod>(
             _ method: Method.Type, _ state: QueuedMessageState, _ common: CommonOptions,
             _ take: (Method.Result) -> Bool
@@ -180,7 +180,7 @@ struct QueueTally {
         skipped.map { CommandFailure(.failed, $0.message, advice: $0.hint) }
     }
 
-    /// - Throws: when a message was left as it is.
+    /// - Throws: when a message was skipped.
     func tell(json: Bool) throws {
         if !json { Terminal().print(sentence) }
         guard !skipped.isEmpty else { return }

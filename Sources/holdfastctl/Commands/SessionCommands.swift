@@ -37,8 +37,7 @@ struct DisconnectCommand: AsyncParsableCommand {
     @OptionGroup var selection: SessionSelection
 
     func run() async throws {
-        // A session is down within seconds: the wait for messages in flight is limited, and so is that for the
-        // goodbye.
+        // A session is down within seconds: the waits for messages in flight and for the goodbye are both limited.
         try await command(SessionDisconnectMethod.self, selection, common, timeout: nil) {
             .init(session: $0, wait: true)
         }
@@ -123,7 +122,7 @@ enum CommandOutcome {
     }
 }
 
-/// The sessions that a command is for.
+/// The sessions that a command applies to.
 struct SessionSelection: ParsableArguments {
     @Argument(help: "The sessions.", completion: .sessions) var sessions: [String] = []
     @Flag(help: "All sessions.") var all = false
@@ -132,7 +131,7 @@ struct SessionSelection: ParsableArguments {
         guard sessions.isEmpty == all else { throw ValidationError("Give either sessions or --all.") }
     }
 
-    /// Returns each of them once, in the order given; all of them in natural order.
+    /// Returns each named session once, in the order given; with `--all`, every session in natural order.
     func names(_ client: HoldfastClient) async throws -> [String] {
         guard all else {
             var seen: Set<String> = []
@@ -147,15 +146,15 @@ struct SessionSelection: ParsableArguments {
     }
 }
 
-/// Calls a method for each of the sessions at once, so that no session waits for another one, and reports the outcomes in
-/// the order of the sessions.
+/// Calls a method for all the sessions concurrently, so that none waits for another, and reports the outcomes in the
+/// order of the sessions.
 private func command<Method: ControlMethod>(
     _ method: Method.Type, _ selection: SessionSelection, _ common: CommonOptions, timeout: SpanArgument?,
     parameters: (String) -> Method.Parameters
 ) async throws where Method.Result == SessionStateResult {
     let client = common.client()
     let names = try await selection.names(client)
-    // The daemon answers when the time is over. With "never", the wait lasts as long as the connection.
+    // The daemon answers when the timeout is over. With "never", the wait lasts as long as the connection.
     let limit = timeout.map { $0.duration.map { $0 + CommonOptions.answerTimeout } } ?? CommonOptions.answerTimeout
     let calls = names.map { name in
         let parameters = parameters(name)
@@ -207,6 +206,6 @@ struct SessionTally {
         return ending
     }
 
-    /// What the command ends with; the sentences are written already.
+    /// What the command ends with. The sentences have already been written.
     var failure: CommandFailure? { worst == .success ? nil : CommandFailure(worst, "") }
 }

@@ -97,13 +97,13 @@ struct StatusCommand: AsyncParsableCommand {
         return lines
     }
 
-    /// Returns what `--check` ends with; the sentences are printed already.
+    /// Returns what `--check` ends with. The sentences have already been printed.
     static func failure(_ sessions: [SessionStatus]) -> CommandFailure? {
         sessions.allSatisfy { $0.state == .connected } ? nil : CommandFailure(.notConnected, "")
     }
 }
 
-/// Reads a result, or says what is wrong with it.
+/// Decodes a result; the error says what is wrong with it.
 func decode<Value: Decodable>(_ type: Value.Type, _ value: JSONValue) throws(ClientError) -> Value {
     do {
         return try ParameterDecoder.decodeLeniently(type, from: value)
@@ -112,7 +112,7 @@ func decode<Value: Decodable>(_ type: Value.Type, _ value: JSONValue) throws(Cli
     }
 }
 
-/// `status --follow`: asks again whenever an event says that something changed.
+/// `status --follow` without drawing in place: asks for a session's status after each event that changes its state.
 private struct StatusFollower {
     let client: HoldfastClient
     let terminal: Terminal

@@ -42,8 +42,8 @@ struct SubscribeCommand: AsyncParsableCommand {
         try await withThrowingTaskGroup(of: Void.self) { group in
             for subscription in subscriptions {
                 group.addTask {
-                    // Each message is printed before the next one is taken: for a slow reader, the client's buffers are
-                    // bounded.
+                    // Each message is printed before the next one is taken, so a slow reader fills only the client's
+                    // bounded buffers.
                     for try await element in subscription where await printer.take(element) { return }
                 }
             }
@@ -54,8 +54,7 @@ struct SubscribeCommand: AsyncParsableCommand {
 }
 
 extension SubscribeCommand {
-    /// Prints each message first and acknowledges it then: if the command is killed in between, the message is printed
-    /// again.
+    /// Prints each message, then acknowledges it: if the command is killed in between, the message is printed again.
     private func consume(_ consumer: String, _ client: HoldfastClient, _ printer: MessagePrinter) async throws {
         let messages = try await client.consume(session: session, filter: filters[0], qos: qos, consumer: consumer)
         if messages.missed > 0 {
@@ -71,7 +70,6 @@ extension SubscribeCommand {
     }
 }
 
-/// Ends a durable consumer.
 struct UnsubscribeCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "unsubscribe",
@@ -102,7 +100,7 @@ private actor MessagePrinter {
         self.remaining = remaining
     }
 
-    /// - Returns: whether this was the last message that is wanted.
+    /// - Returns: whether this was the last message wanted.
     func take(_ element: MessageSubscription.Element) -> Bool {
         guard remaining != 0 else { return true }
         switch element {
@@ -124,7 +122,7 @@ private actor MessagePrinter {
         }
     }
 
-    /// The payload goes into a pipe unchanged; on a terminal it must not be able to control the terminal.
+    /// A pipe gets the payload unchanged; a terminal must not be controlled by it.
     private static func line(_ message: ReceivedMessage, isTerminal: Bool) -> [UInt8] {
         let payload = message.payload
         let shown =

@@ -58,7 +58,7 @@ struct TopCommand: AsyncParsableCommand {
         _ model: TopModel, _ history: [String]?, _ terminal: Terminal, _ screen: borrowing FullScreen
     ) {
         if let history {
-            // The key that goes back is worth more than the end of the list.
+            // On a small screen, the line about the key matters more than the end of the list.
             let room = max(terminal.height - 2, 0)
             screen.show(history.prefix(room) + (terminal.height > 2 ? [""] : []) + ["Any key goes back."])
         } else {

@@ -36,7 +36,7 @@ struct WatchCommand: AsyncParsableCommand {
         }
     }
 
-    /// Lets the events go by above the present states, whose durations are counted.
+    /// Scrolls the events past above the current states, whose durations keep counting.
     private func draw(_ watch: SessionWatch, _ client: HoldfastClient, on terminal: Terminal) async throws {
         var view = LiveLines(terminal)
         var shown: [SessionStatus] = []
@@ -132,7 +132,7 @@ struct WaitCommand: AsyncParsableCommand {
 
     func run() async throws {
         let client = common.client()
-        // A session that does not exist is refused here instead of being waited for.
+        // An unknown session is an error here; otherwise the command would wait for it.
         for session in sessions {
             _ = try await client.call(
                 SessionStatusMethod.self, .init(session: session), timeout: CommonOptions.answerTimeout)
@@ -166,7 +166,7 @@ struct WaitProgress: Sendable {
     enum Outcome: Equatable, Sendable {
         /// The states by session.
         case reached([String: String])
-        /// A session that will not get there on its own, and why.
+        /// Why waiting is pointless, without the final full stop.
         case hopeless(String)
     }
 
@@ -223,7 +223,8 @@ struct WaitProgress: Sendable {
         if wanted == .connected, let failed = awaited.first(where: { states[$0] == .failed }) {
             return .hopeless("\(failed) has failed: \(reasons[failed] ?? "holdfastctl status \(failed) says why")")
         }
-        // A session that only rests comes back on its own; one that was disconnected by a command does not.
+        // A session that only rests, such as an idle one, comes back on its own; one that a command disconnected does
+        // not.
         let isDown = { (name: String) in
             states[name] == .disconnected && ["user-disconnect", "goodbye-unheard"].contains(codes[name])
         }
@@ -245,9 +246,9 @@ extension WaitProgress {
     }
 }
 
-/// Carries out the work, but gives up after a while.
+/// Carries out the work, but gives up after `limit`.
 ///
-/// - Returns: `nil` when the work took too long.
+/// - Returns: `nil` if the work took too long.
 func within<Value: Sendable>(
     _ limit: Duration?, _ work: @escaping @Sendable () async throws -> Value
 ) async throws -> Value? {

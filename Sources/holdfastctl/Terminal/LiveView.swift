@@ -35,7 +35,7 @@ enum LiveKey: Sendable, Equatable {
                 }
             case 0x1B: keys.append(.escape)
             case 0x0A, 0x0D: keys.append(.enter)
-            // Control-C and Control-D, which the terminal does not act on while keys are read.
+            // Control-C and Control-D: the terminal itself does not act on them while keys are read.
             case 0x03, 0x04: keys.append(.letter("q"))
             case 0x20...0x7E: keys.append(.letter(Character(Unicode.Scalar(byte))))
             default: break
@@ -49,7 +49,7 @@ enum LiveKey: Sendable, Equatable {
 enum LiveInputs {
     /// - Parameters:
     ///   - session: the session whose events are wanted; `nil` for all.
-    ///   - readsKeys: whether a person may press keys.
+    ///   - readsKeys: whether keys are read from standard input.
     static func stream(_ client: HoldfastClient, session: String? = nil, readsKeys: Bool) -> AsyncStream<LiveInput> {
         AsyncStream(bufferingPolicy: .bufferingNewest(64)) { continuation in
             let events = Task {
@@ -80,7 +80,7 @@ enum LiveInputs {
         }
     }
 
-    /// Reads what a person does to the terminal, keys and changes of its size, until the terminal is gone.
+    /// Reads keys and changes of the terminal's size, until the terminal is gone.
     private static func read(readsKeys: Bool, _ take: (LiveInput) -> Void) {
         var buffer = [UInt8](repeating: 0, count: 64)
         while true {
@@ -115,11 +115,11 @@ struct LiveLines {
 
     /// - Parameters:
     ///   - lines: safe for a terminal. Each is cut to the terminal's width, and their number to its height.
-    ///   - passed: lines that go by above, and stay.
+    ///   - passed: lines to print above them, which are not redrawn.
     mutating func show(_ lines: [String], below passed: [String] = []) {
         let (width, height) = (terminal.width, terminal.height)
         let shown = lines.prefix(max(height - 1, 1)).map { Terminal.fitted($0, to: width) }
-        // In a terminal that has become narrower, a line may have become several.
+        // If the terminal has become narrower, a line that was drawn may now take several rows.
         let rows = drawn.reduce(0) { $0 + max(1, ($1 + width - 1) / width) }
         let home = rows > 0 ? "\u{1B}[\(rows)F" : ""
         let text = home + (passed + shown).map { $0 + "\u{1B}[K\n" }.joined() + "\u{1B}[J"
@@ -132,7 +132,7 @@ struct LiveLines {
 struct FullScreen: ~Copyable {
     private let terminal: Terminal
 
-    /// - Returns: `nil` when there is no terminal.
+    /// - Returns: `nil` if standard input or output is not a terminal.
     init?(_ terminal: Terminal) {
         // At the end, shows the cursor, and leaves the alternate screen.
         let end: StaticString = "\u{1B}[?25h\u{1B}[?1049l"

@@ -1,12 +1,12 @@
 import Glibc
 
-// What signals reach: a pipe that a thread can wait for, and the terminal's settings, which must not stay changed. All of it
-// is static because signal handlers use it, and is set before they are installed.
+// What signal handlers use: a pipe that a thread can wait for, and the terminal's settings, which must be restored. All
+// of it is static because a handler cannot capture anything, and it is set before the handlers are installed.
 
 /// The signals that a command catches. Each writes a byte to a pipe.
 enum CaughtSignals {
     nonisolated(unsafe) private static var ends: [Int32] = [-1, -1]
-    /// The last one; 0 if there was none.
+    /// The last signal caught; 0 if there was none.
     nonisolated(unsafe) private(set) static var last: Int32 = 0
 
     /// The end of the pipe to read from, which does not block; -1 if nothing is caught.
@@ -67,7 +67,7 @@ enum TerminalSettings {
     }
 }
 
-/// Runs something that blocks on a thread of its own.
+/// Runs blocking work on its own thread.
 func startThread(_ body: @escaping @Sendable () -> Void) {
     final class Box: Sendable {
         let body: @Sendable () -> Void

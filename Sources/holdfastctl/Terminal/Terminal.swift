@@ -3,20 +3,20 @@ import Glibc
 import HoldfastClient
 import Vocabulary
 
-/// Standard output and error, and the clock: all that the command touches besides the socket.
+/// Standard output, standard error and the local clock, as commands use them.
 struct Terminal {
     enum Colour: String, CaseIterable {
         case auto, always, never
     }
 
-    /// Whether to use colour and glyphs: as `--color` says, or on a terminal unless NO_COLOR is set to something or
-    /// TERM is `dumb`.
+    /// Whether to use colour and glyphs: as `--color` says, or on a terminal unless NO_COLOR has a value or TERM is
+    /// `dumb`.
     var isColoured: Bool
     var isTerminal: Bool
     /// Whether lines that were written can be overwritten in place.
     var canDraw: Bool
 
-    /// - Parameter colour: what `--color` says.
+    /// - Parameter colour: the value of `--color`.
     init(_ colour: Colour = .auto) {
         isTerminal = isatty(STDOUT_FILENO) == 1
         let refused = getenv("NO_COLOR").map { $0.pointee != 0 } ?? false
@@ -33,14 +33,14 @@ struct Terminal {
     /// The width to wrap lines at on a terminal; `nil` otherwise, since a program gets whole lines.
     var wrap: Int? { isTerminal ? width : nil }
 
-    /// How many characters a line has; 80 when that is not known.
+    /// How many characters a line has; 80 if unknown.
     var width: Int {
         var size = winsize()
         if isTerminal, ioctl(STDOUT_FILENO, UInt(TIOCGWINSZ), &size) == 0, size.ws_col > 0 { return Int(size.ws_col) }
         return getenv("COLUMNS").flatMap { Int(String(cString: $0)) }.map { min(max($0, 40), 1000) } ?? 80
     }
 
-    /// How many lines there are; 24 when that is not known.
+    /// How many lines there are; 24 if unknown.
     var height: Int {
         var size = winsize()
         if isTerminal, ioctl(STDOUT_FILENO, UInt(TIOCGWINSZ), &size) == 0, size.ws_row > 0 { return Int(size.ws_row) }
@@ -61,7 +61,7 @@ struct Terminal {
     /// Cuts a line to a number of characters; colours take none.
     static func fitted(_ line: String, to width: Int) -> String {
         guard room(for: line) > width else { return line }
-        // The mark replaces the last character that fits.
+        // The ellipsis takes the place of the last character that fits.
         var left = max(width - 1, 1)
         var fitted = ""
         var isEscape = false
@@ -79,7 +79,7 @@ struct Terminal {
         return fitted + "…" + (hasColours ? "\u{1B}[0m" : "")
     }
 
-    /// Prints a text. Of its control characters, only our own colours and line breaks get through.
+    /// Prints a text. Of its control characters, only line breaks and colours are kept.
     func print(_ text: String) {
         write(Array(Self.shown(text).utf8))
     }
@@ -107,8 +107,8 @@ struct Terminal {
         print(isTerminal ? lines.map { Columns.fitted($0, to: width) } : lines)
     }
 
-    /// Ends the command when nobody reads its output any more. For commands that may write nothing for a long time;
-    /// otherwise a write would notice it.
+    /// Ends the command when the reader of its output is gone. For commands that may be silent for a long time; others
+    /// notice it when they write.
     func endWithReader() {
         guard !isTerminal else { return }
         startThread {
@@ -125,11 +125,11 @@ struct Terminal {
     }
 
     func write(_ bytes: [UInt8]) {
-        // The reader has gone (`| head`): there is nobody left to tell.
+        // The reader is gone (`| head`), so there is nobody to report this to.
         if !Self.write(bytes, to: STDOUT_FILENO) { exit(EndStatus.failed.rawValue) }
     }
 
-    /// Writes lines to standard error. Use a ``Complaint``, which knows how programs want it.
+    /// Writes lines to standard error. Commands use a ``Complaint`` instead, which also has the form for programs.
     static func complain(_ lines: [String]) {
         var size = winsize()
         let isTerminal = isatty(STDERR_FILENO) == 1 && ioctl(STDERR_FILENO, UInt(TIOCGWINSZ), &size) == 0
@@ -161,13 +161,13 @@ struct Terminal {
         return true
     }
 
-    /// Returns a sentence about a session, with a mark in the colour of its state where colours are wanted.
+    /// Returns a sentence about a session, with a mark in the colour of its state if colours are on.
     func marked(_ sentence: String, _ state: SessionStatus.State) -> String {
         guard isColoured else { return sentence }
         return "\u{1B}[\(Self.colour(state))m●\u{1B}[0m \(sentence)"
     }
 
-    /// The number of a state's colour.
+    /// The number of a state's colour in an escape sequence.
     static func colour(_ state: SessionStatus.State) -> String {
         switch state {
         case .connected: "32"
@@ -202,8 +202,8 @@ enum JSONText {
         return OutgoingLine.encode(JSONValue.object(members)) ?? []
     }
 
-    /// Returns the same JSON without control characters. They occur only in strings, where most of them need not be
-    /// escaped.
+    /// Returns the same JSON with all control characters escaped. They occur only in strings, where JSON allows most of
+    /// them unescaped.
     static func escaped(_ line: [UInt8]) -> [UInt8] {
         let text = String(decoding: line, as: UTF8.self)
         guard text.unicodeScalars.dropLast().contains(where: { !$0.isPlain }) else { return line }

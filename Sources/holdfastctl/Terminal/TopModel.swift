@@ -1,8 +1,8 @@
 import ControlAPI
 
-/// What `top` shows, made from what the daemon said. It is pure, so that a test can check every line.
+/// What `top` shows, computed from the daemon's answers. It is pure, so that a test can check every line.
 struct TopModel {
-    /// What a key asks for, besides another selection.
+    /// What a key asks for, other than moving the selection.
     enum Request: Equatable {
         case reconnect(String), connect(String), disconnect(String), history(String), quit
     }
@@ -16,7 +16,7 @@ struct TopModel {
     private var roundTrips: [String: [Double?]] = [:]
     private var rates: [String: (published: Double, received: Double)] = [:]
     private var last: (time: RFC3339, counters: [String: SessionStatus.Counters])?
-    /// What the last line says, until something else is said.
+    /// What the last line says instead of the keys.
     var message: String?
 
     /// Takes the status of all sessions: once a second, and whenever something changes.
@@ -25,7 +25,7 @@ struct TopModel {
         let names = Set(sessions.map(\.session))
         if selection.map({ !names.contains($0) }) ?? true { selection = self.sessions.first?.session }
         let seconds = last.map { now.seconds(since: $0.time) } ?? 0
-        // A status that comes between two seconds changes what is shown, but not the rates.
+        // A status between two seconds changes what is shown, but neither the rates nor the sparklines.
         guard last == nil || seconds >= 0.5 else { return }
         roundTrips = roundTrips.filter { names.contains($0.key) }
         for session in sessions {
@@ -42,7 +42,7 @@ struct TopModel {
         last = (now, Dictionary(sessions.map { ($0.session, $0.counters) }) { first, _ in first })
     }
 
-    /// Takes a key.
+    /// Handles a key.
     mutating func press(_ key: LiveKey) -> Request? {
         message = nil
         switch key {
@@ -68,7 +68,7 @@ struct TopModel {
     /// A column of the table.
     private struct Column {
         var heading: String
-        /// On a narrow terminal, the columns with the highest ranks are left out first.
+        /// On a narrow terminal, the columns with the highest ranks are omitted first, and those of rank 0 never.
         var rank: Int
     }
 
@@ -78,7 +78,7 @@ struct TopModel {
         Column(heading: "", rank: 8), Column(heading: "QUEUE", rank: 2), Column(heading: "OUT/s", rank: 5),
         Column(heading: "IN/s", rank: 5), Column(heading: "WHY", rank: 1),
     ]
-    /// How many characters of the last column must have room before another column is shown.
+    /// How many characters of the last column must fit; if they do not, other columns are omitted.
     private static let least = 16
 
     /// - Parameters:

@@ -18,8 +18,8 @@ enum Columns {
         return align(rows.map { [$0.0, $0.1] }, gap: 2).flatMap { wrapped("  " + $0, to: width, indent: names + 4) }
     }
 
-    /// Cuts a line between words into parts that fit into `width`. A word that is too long for a line has one to
-    /// itself.
+    /// Cuts a line between words into parts that fit into `width`. A word that is longer than a line gets a line of its
+    /// own.
     ///
     /// - Parameters:
     ///   - width: `nil` leaves the line as it is.

@@ -1,7 +1,7 @@
 import ArgumentParser
 import ControlAPI
 
-/// `--fields`: the members that a script wants, in its order, and nothing else.
+/// `--fields`: only the members that a script asks for, in the order it gives.
 struct FieldOptions: ParsableArguments {
     @Option(
         help: ArgumentHelp(
@@ -14,7 +14,7 @@ struct FieldOptions: ParsableArguments {
     }
 }
 
-/// Names of members. A full stop leads to a member of a member: `outbox.queued`.
+/// Names of members. A full stop separates a member from the object it belongs to: `outbox.queued`.
 struct FieldList: ExpressibleByArgument, Equatable {
     let names: [String]
 
@@ -25,7 +25,7 @@ struct FieldList: ExpressibleByArgument, Equatable {
 
     /// Returns one line for each row.
     ///
-    /// - Throws: when the rows have no such member.
+    /// - Throws: when the first row lacks one of the members; only their names before a full stop are checked.
     func lines(_ rows: [JSONValue]) throws(CommandFailure) -> [String] {
         for name in names {
             let first = String(name.prefix { $0 != "." })
@@ -59,6 +59,6 @@ extension Terminal {
         for line in try fields.lines(rows) { writeLine(line) }
     }
 
-    /// Writes a line that is safe for a terminal already and may contain tabs.
+    /// Writes a line that is already safe for a terminal; it may contain tabs.
     func writeLine(_ line: String) { write(Array((line + "\n").utf8)) }
 }

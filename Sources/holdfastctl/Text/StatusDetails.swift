@@ -1,6 +1,6 @@
 import ControlAPI
 
-/// Everything else about a session, in aligned lines.
+/// The details below a session's sentence, in aligned lines.
 enum StatusDetails {
     static func lines(for status: SessionStatus, times: TimeText, width: Int? = nil) -> [String] {
         var rows: [(String, String)] = []
@@ -107,7 +107,7 @@ enum StatusDetails {
         return parts.joined(separator: ", ")
     }
 
-    /// `nil` without any.
+    /// `nil` if there are none.
     private static func subscriptions(_ subscriptions: [SessionStatus.Subscription]) -> String? {
         guard !subscriptions.isEmpty else { return nil }
         func count(_ state: SessionStatus.Subscription.State) -> Int { subscriptions.count { $0.state == state } }

@@ -111,7 +111,7 @@ enum StatusText {
         }
     }
 
-    /// What a person can do about it: the reason's own hint, for this session.
+    /// What the user can do: the reason's hint, if it has one.
     private static func remedy(_ status: SessionStatus, _ effect: String) -> String {
         status.reason?.hint ?? "holdfastctl connect \(status.session) \(effect)"
     }

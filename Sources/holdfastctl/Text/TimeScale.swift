@@ -1,6 +1,6 @@
 import ControlAPI
 
-/// Round times along a span, in the local clock.
+/// Ticks at round local times along a span.
 struct TimeScale {
     struct Tick: Equatable {
         /// Milliseconds since 1970.

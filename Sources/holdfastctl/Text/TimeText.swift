@@ -1,6 +1,6 @@
 import ControlAPI
 
-/// How times are shown: as spans until now, or as dates of the local clock.
+/// How times are shown: as spans relative to now, or as local dates.
 struct TimeText {
     var now: RFC3339
     /// Seconds that the local clock is ahead of UTC.

@@ -10,9 +10,9 @@ struct Timeline: Equatable {
         case trying
         /// There is no network, so trying would be useless.
         case offline
-        /// Nothing is tried: somebody disconnected it, or it failed.
+        /// Nothing is tried: the session is disconnected or has failed.
         case down
-        /// The daemon did not run, or the history of that time is not kept.
+        /// The daemon did not run, or the history of that time no longer exists.
         case unknown
     }
 
@@ -20,24 +20,24 @@ struct Timeline: Equatable {
         var condition: Condition
         var start: Int64
         var end: Int64
-        /// Why; `nil` when it is not known.
+        /// Why; `nil` if unknown.
         var reason: String?
     }
 
-    /// A time in which a session that had been connected was not.
+    /// A period in which a session that had been connected was not connected.
     struct Outage: Equatable {
         var session: String
         var start: Int64
         /// Whether the outage had begun before `start`.
         var beganBefore = false
-        /// Whether the session itself gave up the connection for a new one.
+        /// Whether the session itself gave up the connection to make a new one.
         var isPlanned = false
         /// `nil` while it lasts.
         var end: Int64?
         /// In seconds.
         var length: Double
         var reason: String
-        /// How it ended, or the present state while it lasts.
+        /// How it ended, or the current state while it lasts.
         var ending: String
     }
 
@@ -47,7 +47,7 @@ struct Timeline: Equatable {
         var spans: [Span]
         var outages: [Outage]
 
-        /// The part of the known time in which the session was connected, 0 to 1; `nil` when nothing is known.
+        /// The fraction of the known time in which the session was connected, 0 to 1; `nil` if nothing is known.
         var availability: Double? {
             let known = spans.filter { $0.condition != .unknown }.reduce(0) { $0 + $1.end - $1.start }
             let connected = spans.filter { $0.condition == .connected }.reduce(0) { $0 + $1.end - $1.start }
@@ -88,7 +88,7 @@ struct Timeline: Equatable {
 }
 
 extension Timeline {
-    /// The timeline without the time at its beginning of which nothing is known about any session.
+    /// The timeline without the initial period for which nothing is known about any session.
     var fitted: Timeline {
         let begins = rows.compactMap { row in row.spans.first { $0.condition != .unknown }?.start }
         guard let first = begins.min(), first > start else { return self }
@@ -140,7 +140,8 @@ private struct RowBuilder {
     private var last: SessionHistoryEntry?
     /// The outage under way.
     private var outage: Timeline.Outage?
-    /// Whether somebody asked for what ended the connection. That is not an outage, unless the daemon calls it one.
+    /// Whether a command ended the connection. That is an outage only if the daemon reports one, or if the session is
+    /// still reconnecting or has failed.
     private var isAskedFor = false
 
     init(session: String, start: Int64, end: Int64) {
@@ -173,14 +174,14 @@ private struct RowBuilder {
         } else if outage == nil, !Self.isStop(entry) {
             outage = begun(by: entry, at: time)
             isAskedFor = Self.isAskedFor(entry)
-            // A session that was not connected before has lost nothing. This is reported only while it lasts.
+            // A session that was not connected before has lost nothing. Such an outage is listed only while it lasts.
             outage?.beganBefore = entry.from != .connected
         }
     }
 
     mutating func finish(_ status: SessionStatus?) -> Timeline.Row {
         if last == nil, let status {
-            // Nothing happened, or no entry of it is kept, but the status says since when the present state has lasted.
+            // There is no entry, but the status says since when the session has been in its current state.
             close(at: min(max(status.since.milliseconds, start), end))
             condition = .init(status)
             reason = status.reason?.message
@@ -229,7 +230,7 @@ private struct RowBuilder {
             reason: entry.reason.message, ending: "")
     }
 
-    /// How many seconds a reconnect may take that somebody asked for, or that the session made for a better connection.
+    /// A planned reconnect counts as an outage from this many seconds on.
     private static let longestPlanned = 10.0
 
     private static func isLocal(_ entry: SessionHistoryEntry) -> Bool { entry.reason.group == "local" }
@@ -250,7 +251,7 @@ private struct RowBuilder {
         // Connecting for the first time is not the end of an outage.
         guard !ended.beganBefore || ended.start < start else { return }
         ended.end = time
-        // The daemon's length, measured without the wall clock, if the daemon ran all the time.
+        // If the daemon ran throughout, it has measured the length without the wall clock.
         ended.length = entry.outage ?? Double(max(0, time - ended.start)) / 1000
         guard !ended.isPlanned || ended.length >= Self.longestPlanned else { return }
         ended.ending = entry.mode.map { "connected, \($0.rawValue) reconnect" } ?? "connected"

@@ -140,7 +140,7 @@ struct TimelineDrawing {
             case "<": escaped += "&lt;"
             case ">": escaped += "&gt;"
             case "\"": escaped += "&quot;"
-            // Not characters of XML, even escaped.
+            // XML does not allow these characters, not even escaped.
             case "\u{FFFE}", "\u{FFFF}": escaped += "\u{FFFD}"
             default: escaped.unicodeScalars.append(character)
             }
@@ -170,7 +170,7 @@ extension Timeline.Condition {
         }
     }
 
-    /// The height as a part of the full bar.
+    /// The height as a fraction of the full bar.
     fileprivate var height: Double {
         switch self {
         case .connected: 1

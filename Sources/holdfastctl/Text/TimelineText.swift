@@ -1,6 +1,6 @@
 import ControlAPI
 
-/// A timeline in characters: a row per session, the hours, what the characters mean, and the outages.
+/// A timeline in characters: a row per session, the hours, a legend, and the outages.
 struct TimelineText {
     /// What one character shows of its part of the time.
     enum Cell: CaseIterable, Equatable {
@@ -16,12 +16,12 @@ struct TimelineText {
     }
 
     var timeline: Timeline
-    /// The width in characters; from 40 on nothing is cut off.
+    /// The width in characters. A row with a long name may exceed it.
     var width: Int
     var style: Style
     /// Seconds that the local clock is ahead of UTC.
     var offset: Int64
-    /// How many outages are listed at most; the newest ones are.
+    /// At most this many outages are listed: the newest ones.
     var maximumOutages = Int.max
 
     private var nameWidth: Int { timeline.rows.map { printable($0.session).count }.max() ?? 0 }
@@ -48,7 +48,7 @@ struct TimelineText {
 
     // MARK: Rows
 
-    /// Returns what each of `count` equal parts of the time looks like.
+    /// Returns the cell of each of `count` equal parts of the time.
     static func cells(of row: Timeline.Row, start: Int64, end: Int64, count: Int) -> [Cell] {
         var cells: [Cell] = []
         var spans = row.spans[...]
@@ -143,7 +143,7 @@ struct TimelineText {
         return time.date(offset: offset) + " " + time.time(offset: offset).prefix(8)
     }
 
-    /// Returns a time, without its date when that is the date of the end.
+    /// Returns a time, without its date if that is the date of the timeline's end.
     private func moment(_ time: Int64) -> String {
         let (date, today) = (date(time), date(timeline.end))
         return date.prefix(10) == today.prefix(10) ? String(date.suffix(8)) : date
@@ -153,7 +153,7 @@ struct TimelineText {
         text + String(repeating: " ", count: max(0, width - text.count))
     }
 
-    /// Returns a part in per cent, rounded down to two digits after the point: `100 %` means all of it.
+    /// Returns a fraction as a percentage, rounded down to two decimals, so that `100 %` means all of it.
     static func percent(_ part: Double) -> String {
         let hundredths = Int(part * 10_000)
         guard hundredths < 10_000 else { return "100 %" }

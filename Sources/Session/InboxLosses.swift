@@ -6,7 +6,6 @@ package struct InboxLosses: Hashable, Sendable {
     /// Losses within this time are reported together.
     package static let period = Duration.seconds(1)
 
-    /// What is due.
     package enum Due: Hashable, Sendable {
         case tellDropped(Int)
         case resumeCollecting

@@ -9,7 +9,7 @@ import SessionCore
 extension Session {
     // MARK: Login
 
-    /// The credentials for CONNECT on the present link.
+    /// The credentials for CONNECT on the current link.
     var connectCredentials: MQTTCredentials {
         guard settings.provesPassword else {
             return MQTTCredentials(
@@ -18,7 +18,8 @@ extension Session {
         return MQTTCredentials(username: settings.username, authentication: exchange)
     }
 
-    /// The user name for CONNECT. A password that a program gave needs one too, so the session's user takes its place.
+    /// The user name for CONNECT. A password that a program gave needs a user name too; if there is none, it is the
+    /// session's user.
     var username: String? { settings.username ?? (credentials.given == nil ? nil : settings.user) }
 
     private var exchange: SCRAMClient { SCRAMClient(username: settings.username ?? settings.user) }

@@ -12,7 +12,7 @@ extension Session {
     /// Adds an input to the end of the queue.
     package mutating func take(_ input: Input) { funnel.work.append(.input(input)) }
 
-    /// Puts the answer to an action, while the driver carries it out, ahead of everything in the queue.
+    /// Puts the answer to an action ahead of everything in the queue. Call it while the driver carries out that action.
     package mutating func answer(_ input: Input) { funnel.work.prepend(.input(input)) }
 
     /// Handles the consequences of the messages that were accepted at that time. Call it only before ``next(at:)``.
@@ -52,7 +52,7 @@ extension Session {
     /// Swaps the actions to carry out for an empty buffer.
     package mutating func exchangeActions(_ buffer: inout [Action]) { swap(&funnel.actions, &buffer) }
 
-    /// Drops all connections, at the end of the session's value.
+    /// Drops the link and the look, before the session's value is discarded.
     package mutating func end() {
         dropLink()
         endProtocol()
@@ -63,7 +63,7 @@ extension Session {
 
     mutating func tellMachine(_ input: SessionMachine.Input) { take(.machine(input)) }
 
-    /// Tells the session machine what the protocol machine found out about the present link.
+    /// Tells the session machine what the protocol machine found out about the current link.
     mutating func tellMachine(_ input: (Generation) -> SessionMachine.Input) {
         if let link { tellMachine(input(link.generation)) }
     }
@@ -293,8 +293,8 @@ extension Session {
         for use in changedUses { tellMachine(use) }
     }
 
-    /// Lets what was held back go on if the connection is kept after all. Checked after every input, so that the code
-    /// that ends a hand-over need not do it.
+    /// Resumes what was held back if the connection is kept after all. Checked after every input, so that the code that
+    /// ends a hand-over need not do it.
     private mutating func endSettling() {
         if mqtt.isSettling, !machine.isSettling { take(.mqtt(.goOn)) }
     }

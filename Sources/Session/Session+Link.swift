@@ -66,8 +66,8 @@ extension Session {
             .retire(link.generation, ending, ending.isByServer ? .connectionEnded(.byServer) : .connectionClosed))
     }
 
-    /// Says more about the end of a transport. After CONNECT and before CONNACK, closing may be the server's way to
-    /// refuse the version; after refusals, to say that it has no room.
+    /// Adds to what is known about the end of a transport. After CONNECT and before CONNACK, closing may be the
+    /// server's way to refuse the version; after refusals, to say that it has no room.
     private mutating func considered(_ ending: SessionMachine.Ending, of link: Link) -> SessionMachine.Ending {
         var ending = ending
         ending.isElsewhere = link.destination.isRedirected

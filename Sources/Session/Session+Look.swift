@@ -2,9 +2,9 @@ import MQTT
 import NIOCore
 import SessionCore
 
-// A look into the room before CONNECT, so that two devices with one identity do not throw each other out endlessly.
-// Also the removal of our own presence when we were thrown out: no will does that, because the session at the server
-// lives on.
+// A look into the room before CONNECT, so that two devices with one identity do not displace each other endlessly. Also
+// the removal of our own presence after we were displaced: no will does that, because the session at the server lives
+// on.
 
 extension Session {
     /// Starts a look, if the attempt needs one.
@@ -15,7 +15,7 @@ extension Session {
             return false
         }
         guard !settings.provesPassword else {
-            // A look sends the password itself.
+            // A look would have to send the password itself.
             act(.tell(.cannotLook("not supported with SCRAM-SHA-256")))
             return false
         }

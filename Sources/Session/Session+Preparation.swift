@@ -1,7 +1,7 @@
 import MQTT
 import SessionCore
 
-// What has to be there before an attempt's connection is dialed: secrets, and a look into the room.
+// What an attempt needs before its connection is dialed: secrets, and a look into the room.
 
 /// How far an attempt or a successor is prepared. Each step begins when the one above it is done; a step that does not
 /// apply is skipped.

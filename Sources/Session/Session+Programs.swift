@@ -2,8 +2,8 @@ package import ControlAPI
 package import MQTT
 import SessionCore
 
-// What programs ask of the session. What is answered at once is a method; its consequences wait in the queue, like
-// inputs.
+// What programs ask of the session. A request that is answered at once is a method; its consequences wait in the queue,
+// like inputs.
 
 extension Session {
     // MARK: Messages
@@ -24,8 +24,8 @@ extension Session {
         }
     }
 
-    /// - Returns: `nil` if a message with the key is already on its way to the disk; `awaitKey` says when it no longer
-    ///   is.
+    /// - Returns: `nil` if a message with the key is already on its way to the disk; `awaitKey` answers when it no
+    ///   longer is.
     package mutating func takeTurn(with key: PublishKey) -> KeysUnderWay.Turn? { calls.keys.take(key) }
 
     /// Takes a message out of the quarantine and accepts it as a new one.
@@ -78,7 +78,7 @@ extension Session {
         let isChanged = before?.text != text || before?.filter != filter || before?.qos != qos
         if isChanged { put(name, text, filter, qos) }
         let takenOver = durableConsumers.attach(subscription, to: name)
-        // If the daemon is killed, nobody knows how much the program was given.
+        // If the daemon is killed, it will not be known how much the program was given.
         take(.mqtt(.consumer(name, .give(through: .last))))
         return (isChanged, takenOver)
     }
@@ -143,12 +143,12 @@ extension Session {
         return all.flatMap(\.loaded.given)
     }
 
-    /// Returns the next messages to read from the store for a program.
+    /// Returns which messages to read next from the store, and for which program.
     package mutating func beginLoad(hasRoom: (SubscriptionID) -> Bool) -> DurableConsumers.Load? {
         durableConsumers.beginLoad(hasRoom: hasRoom)
     }
 
-    /// Returns what to give to a program of the messages that were read for it.
+    /// Returns the messages to give to a program, out of those that were read for it.
     package mutating func loaded(
         _ messages: [CollectedMessage], for load: DurableConsumers.Load, maximumAge: Int64?
     ) -> [ReceivedMessage] {

@@ -67,8 +67,8 @@ extension Session {
     /// it. The heartbeat detects such a server.
     private static let maximumUnflushedAnswers = 256 << 10
 
-    /// Stops reading from the server, for as long as necessary. Our own messages on a slow link are not a reason to
-    /// stop: they have a limit of their own, and the server must be heard in the meantime.
+    /// Stops or resumes reading from the server. Our own messages on a slow link are not a reason to stop: they have a
+    /// limit of their own, and the server must be heard in the meantime.
     package mutating func adjustReading() {
         guard let link, let connection = link.connection else { return }
         let limit = link.flow.isReading ? Self.maximumUnflushedAnswers : Self.maximumUnflushedAnswers / 2

@@ -46,14 +46,14 @@ extension Session {
 
     /// Sets up the room and the subscriptions at the start.
     ///
-    /// - Parameter filters: what the server was subscribed to in an earlier life of the daemon.
+    /// - Parameter filters: the session's subscriptions at the server from an earlier run of the daemon.
     package mutating func begin(in room: Room?, subscribedTo filters: Set<TopicFilter>) {
         rooms.begin(in: room, subscribedTo: filters, at: wallClock)
         machine.rivalry.canLook = rooms.membership != nil
         publications.enter(room)
         _ = followWithDurables(to: room)
         if let room { _ = consumers.follow(to: room) }
-        // A set has another order in each process, but the same history must give the same session.
+        // A set's order differs between processes, but the same history must give the same session.
         for filter in wantedFilters.sorted(by: { $0.string < $1.string }) {
             funnel.work.append(.subscribe(filter, wantedQoS(of: filter) ?? .atLeastOnce))
         }

@@ -6,7 +6,7 @@ import SessionCore
 extension Session {
     /// Whether the verdict was a failure under a configuration that has changed since.
     ///
-    /// - Parameter configuration: the digest of the present one, which takes a while, and few sessions need it.
+    /// - Parameter configuration: the digest of the current one. Computing it takes a while, and few sessions need it.
     package func isOver(_ verdict: Verdict, under configuration: @autoclosure () -> String) -> Bool {
         guard verdict.bootID == settings.bootID, verdict.isFailure, let before = verdict.configuration else {
             return false
@@ -23,7 +23,8 @@ extension Session {
         let code = Reason.Code(rawValue: verdict.reasonCode) ?? .unknown
         machine.restore(
             isFailed: verdict.isFailure, reason: Reason(code, verdict.message, serverCode: verdict.serverCode))
-        // The watch notices when the file has another version than this, even if it changed before the watch began.
+        // The watch notices if the file's version differs from this one, even if the file changed before the watch
+        // began.
         credentials.mark = verdict.credential.map { FileMark(rawValue: $0) }
         return true
     }

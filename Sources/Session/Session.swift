@@ -21,7 +21,7 @@ package struct Session: Sendable {
     package internal(set) var credentials: CredentialState
     package internal(set) var knocks = Knocks()
     package internal(set) var rooms: Rooms
-    /// A look into the room that is under way.
+    /// The look into the room, if one is under way.
     package internal(set) var looking: PresenceLook?
     package internal(set) var publications: Publications
     package internal(set) var consumers: LiveConsumers
@@ -36,7 +36,7 @@ package struct Session: Sendable {
     var funnel: Funnel
 
     package var state: SessionState { machine.status.state }
-    /// The room that the session is in, which it need not be connected for.
+    /// The room that the session is in, whether or not it is connected.
     package var room: Room? { rooms.membership?.room }
 
     package init(
@@ -107,7 +107,7 @@ package struct Session: Sendable {
         ].compactMap(\.self).max()
     }
 
-    /// All filters that the server has to be subscribed to.
+    /// All filters that the session has to be subscribed to at the server.
     package var wantedFilters: Set<TopicFilter> {
         var filters = durableConsumers.filters.union(consumers.filters)
         if let presence = rooms.membership?.filter { filters.insert(presence) }

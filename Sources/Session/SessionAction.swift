@@ -11,13 +11,13 @@ extension Session {
         /// Begin to connect. Everything that happens to the connection comes back as `connection`.
         case dial(DialID, DialTarget)
         case send(DialID, ByteBuffer, FlushNumber?)
-        /// Let go of a connection; `nil` if it is closed already. Its later events are ignored.
+        /// Let go of a connection, whose later events are ignored; `nil` if it is closed already.
         case letGo(DialID, Closing?)
         /// Close the connection when everything sent on it is flushed, and wait for its end.
         case close(DialID)
         case read(DialID, Bool)
-        /// The server has sent more than is handled in one turn of the loop, and the others come first: answer `readOn`
-        /// in a moment.
+        /// The server has sent more than is handled in one turn of the loop, and other sessions come first: answer
+        /// `readOn` in a moment.
         case readOnLater(Generation)
         /// Answer at once, with `answer`, the kernel's measurement of the connection.
         case measure(Generation, DialID)

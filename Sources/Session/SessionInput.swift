@@ -11,8 +11,8 @@ extension Session {
         case connection(DialID, DialEvent)
         /// The link is given up, although its connection may still be open.
         case retire(Generation, SessionMachine.Ending)
-        /// The answer to `lookUp`: the path to an endpoint, and the kernel's own path where the session must not use
-        /// it.
+        /// The answer to `lookUp`: the path to an endpoint, and the kernel's own path if the session must not use that
+        /// one.
         case pathFound(EndpointIndex, Path?, excluded: Path?)
         /// The answer to `readOnLater`.
         case readOn(Generation)
@@ -37,9 +37,9 @@ extension Session {
         /// The server refused the new filter of a durable consumer: the consumer is changed back to what it was before,
         /// or removed if it is new.
         case undo(ConsumerName, DurableConsumers.Consumer?, refused: TopicFilter)
-        /// Remove a durable consumer for good, with all messages that wait for it.
+        /// Remove a durable consumer for good, with all messages waiting for it.
         case endConsumer(ConsumerName)
-        /// Answer the call when the turn of the message that uses the key now has ended.
+        /// Answer the call when the turn of the message that currently uses the key has ended.
         case awaitKey(PublishKey, CallID)
         case endKey(PublishKey, KeysUnderWay.Turn)
         /// Answer the call when it is its turn to decide about the messages of the outbox.

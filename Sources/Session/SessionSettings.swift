@@ -18,8 +18,8 @@ package struct SessionSettings: Sendable {
     package var stableAfter = Duration.seconds(60)
     /// The keep-alive in seconds: in a room, and in none.
     package var keepAlive: (inRoom: UInt16, alone: UInt16) = (60, 60)
-    /// Whether it matters which uses the session has: always with `on-demand`, otherwise only for the return to the
-    /// first endpoint.
+    /// Whether the session keeps track of its uses: always with `on-demand`, otherwise only for the return to the first
+    /// endpoint.
     package var notesUses = false
     /// Whether the session may use only some of the host's networks.
     package var isBound = false

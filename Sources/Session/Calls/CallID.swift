@@ -1,5 +1,5 @@
-/// Identifies a program's call that waits for its answer. The holder of the call assigns the id, and is told when to
-/// answer.
+/// Identifies a program's call that is waiting for its answer. The holder of the call assigns the id, and an action
+/// says when to answer.
 package struct CallID: Hashable, Comparable, Sendable {
     package let rawValue: Int
 

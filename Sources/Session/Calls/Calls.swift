@@ -1,7 +1,7 @@
-/// The calls of programs that wait for something, by their ids.
+/// The programs' calls that are waiting for something, by their ids.
 package struct Calls: Sendable {
     package var keys = KeysUnderWay()
-    /// Calls that decide about the messages of the outbox: one at a time, since each reads what the one before has
+    /// Calls that decide about messages in the outbox: one at a time, since each reads what the one before it has
     /// committed.
     package var queueTurns = Turns()
     package var outcomeWaiters = OutcomeWaiters()

@@ -1,6 +1,7 @@
 package import MQTT
 
-/// The keys of messages that are not on disk yet. Another call with the same key waits until the message is.
+/// The keys of messages that are not on disk yet. Another call with the same key waits until the message is on disk, or
+/// is known never to be.
 package struct KeysUnderWay: Sendable {
     /// Identifies one use of a key.
     package struct Turn: Hashable, Sendable {
@@ -32,7 +33,7 @@ package struct KeysUnderWay: Sendable {
 
     /// Ends a turn, unless it has ended before.
     ///
-    /// - Returns: the calls that have waited for it.
+    /// - Returns: the calls that were waiting for it.
     package mutating func release(_ key: PublishKey, _ turn: Turn) -> [CallID] {
         guard turns[key]?.turn == turn else { return [] }
         return turns.removeValue(forKey: key)?.waiting ?? []
@@ -45,7 +46,7 @@ package struct KeysUnderWay: Sendable {
 
     /// The message is on disk, or never will be.
     ///
-    /// - Returns: the calls that have waited for that.
+    /// - Returns: the calls that were waiting for it.
     package mutating func answered(_ sequence: MessageSequence) -> [CallID] {
         guard !keys.isEmpty, let (key, turn) = keys.removeValue(forKey: sequence) else { return [] }
         return release(key, turn)

@@ -11,7 +11,7 @@ package struct Connections: Sendable {
     /// The address and login of the last connection that was opened, to remove the session's presence there when it is
     /// displaced.
     package var lastOpened: (address: Endpoint, login: Login)?
-    /// How the link ended that was dropped, if the protocol machine has not been told yet.
+    /// How the dropped link ended, if the protocol machine has not been told yet.
     package var untoldEnd: MQTTClientMachine.Input?
     private var roles: [DialID: DialRole] = [:]
     private var last = DialID(rawValue: 0)
@@ -50,7 +50,7 @@ package struct DialTarget: Hashable, Sendable {
     package enum Goal: Hashable, Sendable {
         /// Everything that comes before CONNECT.
         case open
-        /// An answer of the first hop, or of the server behind a proxy.
+        /// An answer from the first hop, or from the server behind a proxy.
         case knock(isBehindProxy: Bool)
     }
 

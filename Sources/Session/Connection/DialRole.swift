@@ -15,7 +15,7 @@ package enum DialRole: Hashable, Sendable {
     case attempt(Attempt)
     /// Set up beside the session's connection, to take over from it. Can become: attempt.
     case successor(Attempt)
-    /// Reads who is present in the room: before an attempt goes on, or without an attempt to clear our own presence.
+    /// Reads who is present in the room: before an attempt continues or, without an attempt, to clear our own presence.
     case look(Attempt?)
     /// Asks whether an endpoint answers. Can become: attempt.
     case knock(EndpointIndex)

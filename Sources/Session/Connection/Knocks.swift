@@ -1,6 +1,6 @@
 package import SessionCore
 
-/// The knocks that are under way.
+/// The knocks under way. A knock asks whether an endpoint answers, without logging in.
 package struct Knocks: Sendable {
     /// Identifies a knock that has to be prepared first.
     package struct Number: Hashable, Sendable {
@@ -29,7 +29,7 @@ package struct Knocks: Sendable {
         return (Number(rawValue: last), underWay.removeValue(forKey: endpoint)?.connection)
     }
 
-    /// Whether no other knock was begun since.
+    /// Whether no other knock has begun since.
     package func isLast(_ number: Number) -> Bool { number.rawValue == last }
 
     package mutating func dialed(_ connection: DialID, at endpoint: EndpointIndex, isBehindProxy: Bool) {
@@ -53,7 +53,7 @@ package struct Knocks: Sendable {
     package enum Continuation: Hashable, Sendable {
         /// There is no knock to continue.
         case none
-        /// The attempt goes on with this connection.
+        /// The attempt continues on this connection.
         case with(DialID)
         /// The connection cannot be used: it has not logged in at the proxy.
         case without(DialID)
@@ -61,8 +61,8 @@ package struct Knocks: Sendable {
 
     /// Takes the knock that an attempt continues, if it was answered.
     ///
-    /// - Parameter needsLogin: whether the proxy wants a password. It is fetched for each attempt, and a knock at the
-    ///   proxy itself had none.
+    /// - Parameter needsLogin: whether the proxy wants a login. Its password is fetched for each attempt, and a knock
+    ///   at the proxy itself had none.
     package mutating func take(for attempt: Attempt, needsLogin: Bool) -> Continuation {
         guard attempt.continuesKnock, let knock = underWay[attempt.endpoint], knock.hasAnswered else { return .none }
         underWay[attempt.endpoint] = nil

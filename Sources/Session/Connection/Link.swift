@@ -7,7 +7,7 @@ package struct Link: Sendable {
     package let destination: Servers.Destination
     package var login = Login()
     package var stage: Stage
-    /// Whether anything was opened to the address, even if only for a look.
+    /// Whether dialing the address has begun, even if only for a look.
     package var isDialed = false
     package var flow = Flow()
     package var step = Step.none
@@ -33,7 +33,7 @@ package struct Link: Sendable {
     /// What the session waits for on an open link.
     package enum Step: Hashable, Sendable {
         case none
-        /// The subscriptions are restored; what the session itself publishes is not yet.
+        /// The subscriptions are restored; the session's presence and its publications are not yet.
         case restoring
         /// Everything accepted has to be acknowledged before the session leaves.
         case flushing
@@ -41,13 +41,13 @@ package struct Link: Sendable {
 
     /// Bytes to and from the server.
     package struct Flow: Hashable, Sendable {
-        /// Bytes that were given to the connection and not taken by the kernel yet.
+        /// Bytes that were given to the connection, but not yet taken by the kernel.
         package var unflushed = 0
         /// Whether the session reads from the server, or makes it wait.
         package var isReading = true
         /// Whether `readOnLater` is under way, to read the rest of what the server has sent.
         package var readsOn = false
-        /// Why the transport is gone, as long as some of what the server sent is still unread.
+        /// Why the transport is gone, while some of what the server sent is still unread.
         package var end: SessionMachine.Ending?
     }
 
@@ -100,6 +100,6 @@ package struct Login: Sendable {
 /// When the credential of a connection ends.
 package struct CredentialLife: Hashable, Sendable {
     package var end: CredentialEnd
-    /// The end that the machine was last told.
+    /// The end that the session machine was last told.
     package var told: Instant
 }

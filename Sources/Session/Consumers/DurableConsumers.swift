@@ -5,12 +5,12 @@ package import SessionCore
 
 /// The durable consumers of one session, and which program takes the messages of each at the moment.
 ///
-/// The messages are in the store. Here is only what a program has been given and has not acknowledged, so a program
-/// that is slow, or gone, costs disk space and no memory. A consumer has one program at a time: a later one takes it
-/// over.
+/// The messages are in the store. This value holds only those that a program has been given and has not acknowledged,
+/// and the next ones for a program that is up to date. So a program that is slow, or gone, costs disk space and no
+/// memory. A consumer has one program at a time: a later one takes over.
 package struct DurableConsumers: Hashable, Sendable {
-    /// How many messages, and bytes of messages, a program may have without having acknowledged them. One message of
-    /// any size is always given. As much again is held in memory for a program that is up to date.
+    /// How many messages, and bytes of messages, a program may be given before it acknowledges them. One message is
+    /// always given, whatever its size. As much again is held in memory for a program that is up to date.
     package static let windowMessages = 1024
     package static let windowBytes = 256 << 10
     /// How many durable consumers a session may have.
@@ -19,11 +19,12 @@ package struct DurableConsumers: Hashable, Sendable {
     /// A program that takes a consumer's messages.
     package struct Attachment: Hashable, Sendable {
         package let subscription: SubscriptionID
-        /// Whether messages may be given: the consumer is durable, and everything that was acknowledged before is gone.
+        /// Whether messages may be given: the consumer is durable, and the messages that were acknowledged before have
+        /// left the store.
         fileprivate var isReady = false
         /// The last message that was given.
         package fileprivate(set) var cursor = InboxSequence.zero
-        /// What was given and is not acknowledged, in order.
+        /// What was given and has not been acknowledged, in order.
         fileprivate var unacknowledged: [TakenMessage] = []
         fileprivate var unacknowledgedBytes = 0
         fileprivate var isLoading = false
@@ -69,21 +70,21 @@ package struct DurableConsumers: Hashable, Sendable {
             return message
         }
 
-        /// Holds the message that the program gets next, if there is room for it.
+        /// Holds the next message for the program. Returns whether there was room for it.
         fileprivate mutating func hold(_ message: CollectedMessage) -> Bool {
             guard ahead.count < windowMessages, aheadBytes + message.size <= windowBytes || ahead.isEmpty else {
                 return false
             }
             var message = message
-            // A copy, since a slice would keep everything in memory that was read from the server with it.
+            // A copy: a slice would keep everything in memory that was read from the server along with it.
             message.message.payload = ByteBuffer(bytes: message.message.payload.readableBytesView)
             ahead.append(message)
             aheadBytes += message.size
             return true
         }
 
-        /// Holds the messages for this consumer that arrived in the inbox after `end`, if it is up to date there; as
-        /// many as there is room for.
+        /// Holds the messages for this consumer that arrived in the inbox after `end`, as many as there is room for, if
+        /// the program is up to date as far as `end`.
         fileprivate mutating func hold(_ messages: [InboxMessage], for name: ConsumerName, after end: InboxSequence) {
             guard isReady, !isLoading, readThrough == end else { return }
             for collected in messages {
@@ -94,7 +95,7 @@ package struct DurableConsumers: Hashable, Sendable {
             }
         }
 
-        /// Discards what is held, so that it is read from the store after all.
+        /// Discards what is held; it is then read from the store.
         fileprivate mutating func forgetAhead() {
             ahead = []
             aheadBytes = 0
@@ -134,7 +135,7 @@ package struct DurableConsumers: Hashable, Sendable {
     }
 
     package private(set) var consumers: [ConsumerName: Consumer] = [:]
-    /// The last message that is known to be in the inbox, or was.
+    /// The last message that is known to be in the inbox, or to have been there.
     package private(set) var collectedThrough: InboxSequence
     /// The consumer that messages were last read for.
     private var lastLoaded: ConsumerName?
@@ -149,7 +150,7 @@ package struct DurableConsumers: Hashable, Sendable {
             attachment?.forgetAhead()
             consumers[consumer.name] = Consumer(
                 text: consumer.filter, qos: consumer.qos,
-                // If a program was attached when the daemon ended, nobody knows how much it was given.
+                // If a program was attached when the daemon ended, it may have been given anything in the inbox.
                 givenThrough: attachment?.cursor ?? min(consumer.givenThrough, collectedThrough),
                 attachment: attachment)
         }
@@ -268,8 +269,7 @@ package struct DurableConsumers: Hashable, Sendable {
         return loaded
     }
 
-    /// Discards what is held for programs, so that it is read from the store after all, where its times are the
-    /// corrected ones.
+    /// Discards what is held for programs; it is then read from the store, which has the corrected times.
     package mutating func forgetAhead() {
         for name in consumers.keys { consumers[name]?.attachment?.forgetAhead() }
     }
@@ -335,7 +335,7 @@ package struct DurableConsumers: Hashable, Sendable {
     ) {
         let message = collected.message
         attachment.cursor = collected.sequence
-        // It was dropped after it was read.
+        // It may have been dropped after it was read.
         guard collected.sequence > consumer.droppedThrough else { return }
         let size = collected.size
         guard !collected.isOverdue(at: now, maximumAge: maximumAge) else {

@@ -8,7 +8,7 @@ package struct LiveConsumer: Hashable, Sendable {
     package let id: SubscriptionID
     package fileprivate(set) var filter: TopicFilter
     package let qos: QoS
-    /// The filter as the program gave it, when it is relative to the session's room.
+    /// The filter as the program gave it, if it is relative to the session's room.
     package let relative: String?
 
     package init(id: SubscriptionID, filter: TopicFilter, qos: QoS, relative: String? = nil) {
@@ -37,7 +37,7 @@ package struct LiveConsumers: Hashable, Sendable {
     /// What handling an incoming message costs, counted in packets: it may have to go to all consumers.
     package var messageWeight: Int { 1 + consumers.count / 4 }
 
-    /// Resolves the filters that are relative to the session's room in another room.
+    /// Resolves the relative filters in another room.
     ///
     /// - Returns: the new filters to subscribe to, and the old ones that may no longer be wanted.
     package mutating func follow(to room: Room) -> [(old: TopicFilter?, new: TopicFilter?)] {

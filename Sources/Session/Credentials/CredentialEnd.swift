@@ -3,7 +3,7 @@ package import SessionCore
 
 /// When a credential ends, by the clock of its issuer.
 package enum CredentialEnd: Hashable, Sendable {
-    /// A date, which comes sooner or later when somebody sets the host's clock.
+    /// A date. It comes sooner or later if the host's clock is set.
     case byWallClock(RFC3339)
     /// A length of time, counted from when the issuer stated it.
     case byBootClock(Instant)

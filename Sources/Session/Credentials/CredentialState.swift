@@ -8,7 +8,7 @@ package struct CredentialState: Sendable {
     package var given: SessionCredential?
     /// A credential that was fetched for the attempt that is about to begin.
     private var renewed: SessionCredential?
-    /// The secret that the server rejected, until there is another one.
+    /// The secret that the server rejected, until an attempt has obtained its credential.
     private var rejected: [UInt8]?
     /// The version of the file that the last credential came from.
     package var mark: FileMark?
@@ -49,7 +49,7 @@ package struct CredentialState: Sendable {
         return nil
     }
 
-    /// The attempt has its credential.
+    /// The attempt has obtained its credential.
     ///
     /// - Returns: the server's rejection, if the credential is still the one that it rejected and must not be used.
     package mutating func obtained(_ credential: SessionCredential, for attempt: Attempt) -> Reason? {

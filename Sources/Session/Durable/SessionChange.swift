@@ -5,7 +5,7 @@ package import MQTT
 ///
 /// Changing a row that does not exist does nothing and is not an error.
 package enum SessionChange: Hashable, Sendable {
-    /// Of the protocol: messages, identifiers, subscriptions, inboxes.
+    /// A change of the protocol's rows: messages, identifiers, subscriptions, inboxes.
     case mqtt(DurableChange)
     /// The addresses of the servers that have the session or may have an old copy of it, beginning with the one that
     /// has it.
@@ -14,12 +14,12 @@ package enum SessionChange: Hashable, Sendable {
     case setPresences(Set<Timestamp>)
     /// A publication is new, or its content has changed. It needs room, like a new message.
     case putPublication(Publication)
-    /// The session has no publication with this topic, or no longer; the topic as it was given.
+    /// The session has no publication with this topic, or no longer has one. The topic is as the program gave it.
     case removePublication(String)
     /// The server may hold a retained message of the session on this topic from now on. Stored before the message is
     /// sent.
     case rememberRetained(String)
-    /// The server holds no retained message of the session on this topic, or no longer.
+    /// The server holds no retained message of the session on this topic, or no longer holds one.
     case forgetRetained(String)
     /// What was decided about the session for the rest of this boot; `nil` when that no longer holds.
     case setVerdict(Verdict?)

@@ -2,7 +2,7 @@ package import ControlAPI
 package import MQTT
 import NIOCore
 
-/// What a session publishes as retained messages, and how much of it the server has. A value: the driver carries out
+/// What a session publishes as retained messages, and which of these the server has. A value: the driver carries out
 /// what `next` returns.
 ///
 /// Two things are kept apart, and both are durable: what the session wants the server to hold (the entries), and the
@@ -81,15 +81,15 @@ package struct Publications: Sendable {
     /// For each topic, how often its publication was the only unanswered one when the server ended the connection
     /// because of something sent, since it was last published successfully.
     private var suspicions: [String: Int] = [:]
-    /// Changes of publications that are still to be reported.
+    /// Changes of publications that have not been reported yet.
     private var changes: [Change] = []
     /// Whether the publications are removed from the server when the session stops, whatever the reason.
     package var endWithSession = false
     /// Whether publications wait for messages that are sent one by one.
     package private(set) var isHeldBack = false
 
-    /// How often a publication may be under suspicion together with messages before it is refused. Where messages never
-    /// stop, it is never the only suspect.
+    /// A publication that is under suspicion together with messages this often is refused. In a session whose messages
+    /// never stop, it is never the only suspect.
     private static let maximumSuspicions = 3
 
     package init(_ publications: [Publication] = [], retained: Set<String> = []) {
@@ -98,7 +98,7 @@ package struct Publications: Sendable {
         enter(nil)
     }
 
-    /// A publication's new state, as people see it; with the topic as the program gave it.
+    /// A publication's new state, as people see it, with the topic as the program gave it.
     package struct Change: Hashable, Sendable {
         package var topic: String
         package var state: PublicationState
@@ -181,7 +181,7 @@ package struct Publications: Sendable {
     /// Notes a publication that is on its way to the disk; `put` follows if it gets there.
     package mutating func arrive(_ publication: Publication) { arriving.append(publication) }
 
-    /// The disk has stored the publication or refused it.
+    /// The store has committed the publication, or refused it.
     package mutating func arrived(_ publication: Publication) {
         if let index = arriving.firstIndex(of: publication) { arriving.remove(at: index) }
     }
@@ -208,7 +208,7 @@ package struct Publications: Sendable {
         if link == .connected { link = .open }
     }
 
-    /// The session leaves for good: everything is cleared on the server, and published again after the next connect.
+    /// The session leaves the server: everything is cleared there, and published again after the next connect.
     package mutating func leave() {
         guard link != .closed else { return }
         link = .leaving
@@ -249,7 +249,7 @@ package struct Publications: Sendable {
     // MARK: What is to be done
 
     package struct Step: Hashable, Sendable {
-        /// To be made durable; `remembered` follows.
+        /// Topics to make durable in `retained`. Call `remembered` for each one that is.
         package var remember: [String] = []
         /// To be sent, in this order.
         package var announcements: [Announcement] = []
@@ -365,7 +365,7 @@ package struct Publications: Sendable {
 
     /// The server ended the connection with a reason that may refer to what was sent last.
     ///
-    /// - Parameter isAlone: whether no message was unanswered, which the reason could refer to as well.
+    /// - Parameter isAlone: whether no message was unanswered. The reason could refer to one as well.
     package mutating func serverEnded(_ code: ReasonCode, isAlone: Bool) -> Answer {
         switch code {
         case .topicNameInvalid, .packetTooLarge, .payloadFormatInvalid, .malformedPacket, .protocolError: break

@@ -3,8 +3,8 @@ package import ControlAPI
 /// Distinguishes one connection of a session from all others. Presence carries it, so that a session whose connection
 /// was closed without a reason sees whether another device has connected since.
 ///
-/// It contains a hash of the connection's client identifier: only two connections with the same client identifier throw
-/// each other out.
+/// It contains a hash of the connection's client identifier: only connections with the same client identifier displace
+/// each other.
 package struct ConnectionMark: Hashable, Sendable, CustomStringConvertible {
     /// The hash of the client identifier.
     package let client: UInt32

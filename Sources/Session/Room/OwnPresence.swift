@@ -10,15 +10,15 @@ package import SessionCore
 /// which has no will delay, after every outage.
 ///
 /// Of two clients with one client identifier, the newer one is the one whose connection the other had not seen before;
-/// the clocks of two hosts are never compared. `since`, which is remembered, tells what this session said in an earlier
-/// life of the daemon from what a twin of its device says.
+/// the clocks of two hosts are never compared. `since`, which is remembered, distinguishes what this session said in an
+/// earlier run of the daemon from what a twin of its device says.
 package struct OwnPresence: Hashable, Sendable {
     private enum State: Hashable, Sendable {
         /// Not known to be published. Can transition to: online.
         case unknown
         /// Published. Can transition to: away.
         case online(lastHeard: Instant)
-        /// Published, and the connection was lost after this. Can transition to: online, unknown.
+        /// Published; the connection has been lost since. Can transition to: online, unknown.
         case away(lastHeard: Instant)
     }
 
@@ -28,27 +28,27 @@ package struct OwnPresence: Hashable, Sendable {
     package let willDelay: Duration
     /// When the session joined the room.
     package private(set) var since: RFC3339
-    /// The values of `since` that the session has published, or was about to publish, including the present one; the
-    /// latest ones. To be remembered when one is published.
+    /// The latest values of `since` that the session has published or was about to publish, including the current one.
+    /// They are stored before one is published.
     package private(set) var said: Set<RFC3339>
-    /// Whether a server may have received the present `since`.
+    /// Whether a server may have received the current `since`.
     private var wasTold = false
     private var state = State.unknown
     /// Whether the server waits before it publishes the will.
     private var isWillDelayed = true
-    /// The mark of the present connection.
+    /// The mark of the current connection.
     package private(set) var mark: ConnectionMark?
-    /// The quality that was last measured; `nil` if none was.
+    /// The quality that was last measured; `nil` if none has been.
     package var quality: Quality?
-    /// The marks of the user's other connections that were seen, the latest ones.
+    /// The latest marks seen of the user's other connections.
     private var seen: [ConnectionMark] = []
 
     /// No clock is set back this often without catching up with its old time in between.
     package static let mostRemembered = 32
-    /// More connections of one user than matter.
+    /// More than a user has connections that matter.
     private static let mostSeen = 64
 
-    /// - Parameter said: the last value of `said`, also from an earlier life of the daemon.
+    /// - Parameter said: the last value of `said`, possibly from an earlier run of the daemon.
     package init(
         identity: Participant.Identity, session: String, willDelay: Duration, since: RFC3339, said: Set<RFC3339> = []
     ) {
@@ -65,7 +65,7 @@ package struct OwnPresence: Hashable, Sendable {
             quality: state == .online ? quality : nil)
     }
 
-    /// Whether this session published the message on its present connection.
+    /// Whether this session published the message on its current connection.
     package func isOwn(_ message: PresenceMessage?) -> Bool {
         guard let message else { return false }
         return message.state == .online && wasOwn(message) && message.connection == mark
@@ -91,7 +91,7 @@ package struct OwnPresence: Hashable, Sendable {
         return other.client == mark?.client && !seen.contains(other)
     }
 
-    /// An attempt begins, whose connection will have this mark.
+    /// An attempt begins; its connection will have this mark.
     package mutating func willConnect(as mark: ConnectionMark) {
         self.mark = mark
     }

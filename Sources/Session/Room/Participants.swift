@@ -1,6 +1,6 @@
 package import ControlAPI
 
-/// Somebody in a room.
+/// A member of a room.
 package struct Participant: Hashable, Sendable {
     package struct Identity: Hashable, Sendable, Comparable {
         package var user: String
@@ -68,7 +68,7 @@ package struct Participants: Hashable, Sendable {
     /// Whether the whole list is confirmed: the last snapshot is complete.
     package var isKnown: Bool { phase == .known }
 
-    /// Whether there is a list at all. After a reconnect it is the old one until the server has sent all of it again.
+    /// Whether there is a list at all. After a reconnect it is the old list, until the server has sent it all again.
     package var hasList: Bool {
         switch phase {
         case .unknown, .filling(_, isFirst: true): false

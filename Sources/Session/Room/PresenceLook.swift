@@ -55,7 +55,7 @@ package struct PresenceLook: Sendable {
     private var decoder: PacketDecoder
 
     /// - Parameters:
-    ///   - clientID: the session's own; the look uses another one that is made from it.
+    ///   - clientID: the session's own; the look uses one derived from it.
     ///   - version: the version of MQTT to use.
     package init(
         for purpose: Purpose, isSecond: Bool = false, room: Room, user: String, clientID: String,
@@ -75,8 +75,8 @@ package struct PresenceLook: Sendable {
 
     /// The connection is open.
     ///
-    /// - Parameter limit: how long the server may take to answer, so that one that does not answer a second client does
-    ///   not keep the first one waiting for longer.
+    /// - Parameter limit: how long the server may take to answer. A server that does not answer a second client must
+    ///   not hold up the attempt for longer.
     /// - Returns: what to send first.
     package mutating func opened(answeredWithin limit: Duration, at now: Instant) -> ByteBuffer {
         isOpen = true
@@ -97,7 +97,7 @@ package struct PresenceLook: Sendable {
         return connection == nil ? .dial : .end
     }
 
-    /// Returns the same look for a second time, a second from now.
+    /// Returns the same look again, to be dialed a second from now.
     package func again(at now: Instant) -> PresenceLook {
         var look = PresenceLook(second: self)
         look.deadline = now.advanced(by: .seconds(1))
@@ -211,18 +211,19 @@ extension PresenceLook {
 
     package func conclusion(from seen: [PresenceMessage], own: OwnPresence) -> Conclusion {
         guard case .attempt(let attempt, let look) = purpose else { return .done }
-        // A connection that was closed without a reason may have been taken over. Check that first: it is not yielding.
+        // A connection that was closed without a reason may have been taken over. Check that first: a session that was
+        // displaced does not yield.
         let looks = attempt.followsSuddenClose ? [.forNewer, look] : [look]
         if let reason = looks.lazy.compactMap({ Self.verdict($0, seen: seen, own: own) }).first {
             return .stayAway(attempt, reason)
         }
         // Another device may have taken over just now and not have announced itself yet: a server that gives no reason
-        // closes the older device's connection first. To come back at that moment would throw the newer one out again.
+        // closes the older device's connection first. Coming back at that moment would displace the newer one.
         return attempt.followsSuddenClose && !isSecond ? .lookAgain : .goOn(attempt)
     }
 
-    /// Whether our own presence has to be cleared, because nothing else would remove it. What another device says under
-    /// the same name stays.
+    /// Whether our own presence has to be cleared, because nothing else would remove it. What another device has
+    /// published under the same name stays.
     package func mustClear(_ seen: [PresenceMessage], own: OwnPresence, after conclusion: Conclusion) -> Bool {
         switch conclusion {
         case .stayAway, .done: seen.contains { own.wasOwn($0) }

@@ -8,7 +8,7 @@ package struct Room: Hashable, Sendable {
 
     /// - Parameters:
     ///   - prefix: one or more topic levels, none of them empty, without wildcards.
-    ///   - name: the same.
+    ///   - name: of the same form as `prefix`.
     package init(prefix: String, name: String) {
         self.name = name
         base = "\(prefix)/\(name)/"
@@ -66,7 +66,7 @@ package struct Room: Hashable, Sendable {
         return (text[...slash], Substring(text.utf8[slash...].dropFirst()))
     }
 
-    /// Returns the topics of one participant's presence in all rooms that these filters subscribe to the presence of.
+    /// Returns the topics of one participant's presence in all rooms whose presence these filters subscribe to.
     package static func presenceTopics(
         of participant: Participant.Identity, in filters: some Sequence<TopicFilter>
     ) -> [String] {

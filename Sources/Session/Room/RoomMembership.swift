@@ -4,7 +4,7 @@ package import SessionCore
 
 /// A session's membership of a room: its own presence, and that of the others.
 package struct RoomMembership: Sendable {
-    /// How far the room is restored on the present connection.
+    /// How far the room is restored on the current connection.
     package enum Step: Hashable, Sendable {
         /// Nothing has to be published, or it was published.
         case done
@@ -12,7 +12,7 @@ package struct RoomMembership: Sendable {
         case mustAnnounce
         /// The server's answer to `online` is awaited.
         case announcing
-        /// The presence is being cleared, for good.
+        /// The presence is being cleared, because the session leaves.
         case leaving
     }
 
@@ -25,7 +25,7 @@ package struct RoomMembership: Sendable {
     /// earlier connections for it.
     package private(set) var refusedAt: Instant?
 
-    /// How far the correction of our own presence is, after somebody else has changed it.
+    /// How far the correction of our own presence is, after someone else has changed it.
     private enum Correction: Hashable, Sendable {
         /// Can transition to: underWay.
         case none

@@ -9,14 +9,14 @@ package struct Rooms: Sendable {
     package enum Action: Hashable, Sendable {
         case announce(Announcement)
         case subscribe(TopicFilter)
-        /// The room no longer needs it.
+        /// The room no longer needs the subscription; a program may.
         case unsubscribe(TopicFilter)
         /// To be made durable: the values of ``OwnPresence/said``.
         case remember(Set<RFC3339>)
         /// News about participants.
         case tell([Participants.Change])
         case presenceRefused(ReasonCode)
-        /// The presence is published, so nothing of the room keeps the session from being restored.
+        /// The server has answered our presence, so the room no longer keeps the session from being restored.
         case restored
         /// The session has moved to another room.
         case entered(Room, from: Room?)
@@ -48,7 +48,7 @@ package struct Rooms: Sendable {
     private var random: SplitMix64
 
     /// - Parameters:
-    ///   - remembered: the set of the last `remember` action, in this life of the daemon or an earlier one.
+    ///   - remembered: the set of the last `remember` action, in this run of the daemon or an earlier one.
     ///   - seed: of the random part of the connections' marks.
     package init(
         identity: Participant.Identity, session: String, willDelay: Duration, remembered: Set<RFC3339> = [],
@@ -74,7 +74,7 @@ package struct Rooms: Sendable {
                 identity: identity, session: session, willDelay: willDelay, since: time, said: remembered))
     }
 
-    /// Has the store remember what the presence has said, so that the session recognizes it in a later life of the
+    /// Has the store remember what the presence has said, so that the session recognizes it in a later run of the
     /// daemon.
     private mutating func remember(_ presence: OwnPresence?) -> [Action] {
         guard let said = presence?.said, said != remembered else { return [] }
@@ -82,7 +82,7 @@ package struct Rooms: Sendable {
         return [.remember(said)]
     }
 
-    /// Whether the present room, or the one that is being joined, needs the subscription.
+    /// Whether the current room, or the one that is being joined, needs the subscription.
     package func wants(_ filter: TopicFilter) -> Bool {
         filter == membership?.filter || filter == change?.joining.filter
     }
@@ -90,7 +90,7 @@ package struct Rooms: Sendable {
     /// Whether no change may begin, because the last one is not finished.
     package var isChanging: Bool { change != nil || mustRenew }
 
-    /// Whether the server has to accept our presence before the session is restored.
+    /// Whether the server has to answer our presence before the session is restored.
     package var isAnnouncing: Bool { membership?.step == .announcing }
 
     /// Whether the session is leaving the room and the server has not accepted that yet.
@@ -139,7 +139,7 @@ package struct Rooms: Sendable {
         membership.step = mustAnnounce || !knowsAll ? .mustAnnounce : .done
         self.membership = membership
         actions += remember(membership.presence)
-        // Only other devices are interested in the new mark.
+        // Nothing waits for this: only the user's other devices need the new mark.
         if membership.step == .done { actions.append(.announce(membership.online)) }
         return actions
     }
@@ -297,7 +297,7 @@ package struct Rooms: Sendable {
 
     /// After a change of rooms, the server has to be given the will for the new room, which takes a new connection.
     ///
-    /// - Parameter isQuiet: whether nothing of the publications is under way.
+    /// - Parameter isQuiet: whether no publication is under way.
     /// - Returns: whether to connect again for that, now.
     package mutating func takeRenewal(isQuiet: Bool) -> Bool {
         guard mustRenew, topicsToClear.isEmpty, isQuiet else { return false }

@@ -1,11 +1,12 @@
 package import MQTT
 
 /// Which version of MQTT to use for the next connection to a server: the configured one or, with `auto`, 5 first and
-/// 3.1.1 if the server does not accept 5. The choice is remembered for each address, as long as the session is in the
-/// daemon.
+/// 3.1.1 if the server does not accept 5. The choice is remembered for each address, for as long as the daemon has the
+/// session.
 ///
-/// A server that explicitly refuses 5 means it. One that closes the connection after CONNECT may mean it, or may have
-/// been restarted: then 3.1.1 is used, but remembered only when this has happened twice. Decision 12 has the reasons.
+/// A server that explicitly refuses 5 means it. One that closes the connection after CONNECT may mean the same, or may
+/// have been restarted: then 3.1.1 is used, but remembered only when this has happened twice. Decision 12 has the
+/// reasons.
 package struct ProtocolChoice: Sendable {
     private struct Server: Sendable {
         var next = ProtocolVersion.five

@@ -1,9 +1,9 @@
-/// `check.run`: tries a connection of its own to each endpoint of a session, step by step, and leaves the session's
+/// `check.run`: opens a separate connection to each endpoint of a session, step by step, and leaves the session's own
 /// connection alone.
 ///
 /// Steps up to TCP need the role `observe`. Further steps need `control`, because they use the session's credential.
-/// Only root and the daemon's own user may try a configuration of their own, because it can name any file and command
-/// that the daemon has access to.
+/// Only root and the daemon's own user may try a configuration that they supply, because it can name any file and
+/// command that the daemon has access to.
 public enum CheckRunMethod: ControlMethod {
     public static let name = "check.run"
     public static let role: Role? = .observe
@@ -12,7 +12,7 @@ public enum CheckRunMethod: ControlMethod {
         public var session: String
         /// One of the session's endpoints; `nil`: all of them.
         public var endpoint: String?
-        /// The last step that is tried.
+        /// The last step to try.
         public var until: CheckStep
         /// The text of a session's file, which is tried instead of the session; the session need not exist.
         public var configuration: String?
@@ -69,7 +69,7 @@ public enum CheckStep: String, Codable, Sendable, CaseIterable {
     case proxy
     /// TLS is negotiated, and the certificate is valid. For a WebSocket over TLS, the WebSocket is open as well.
     case tls
-    /// The WebSocket is open. Without TLS this is a step of its own.
+    /// The WebSocket is open. This is a separate step only without TLS.
     case webSocket = "websocket"
     /// The server has accepted CONNECT.
     case connect

@@ -8,7 +8,7 @@ public enum Role: String, Sendable, Codable, CaseIterable {
     case control
 }
 
-/// An object in a request, all of whose members are known: a member that is not listed is refused.
+/// An object in a request that may have only the members listed here; any other is refused.
 public protocol ClosedObject: Codable, Hashable, Sendable {
     /// The names of all members.
     static var members: [String] { get }
@@ -16,7 +16,7 @@ public protocol ClosedObject: Codable, Hashable, Sendable {
 
 /// One method of the control socket: its name, who may call it, what it takes and what it answers.
 public protocol ControlMethod: Sendable {
-    /// The `params` of the request: always an object, which may be left out when it is empty.
+    /// The `params` of the request: always an object, which may be omitted when it is empty.
     associatedtype Parameters: ClosedObject
     /// The `result` of the answer: always an object. Readers ignore members that they do not know.
     associatedtype Result: Codable & Hashable & Sendable

@@ -4,7 +4,7 @@ public enum RPCHelloMethod: ControlMethod {
     public static let role: Role? = nil
 
     public struct Parameters: ClosedObject {
-        /// The caller's name, for example `holdfastctl 0.1.0`, for the journal entries about calls that are denied.
+        /// The caller's name, for example `holdfastctl 0.1.0`, for journal entries about denied calls.
         public var client: String?
         /// The version of the protocol that the caller speaks; any other than the daemon's is refused.
         public var `protocol`: Int?
@@ -58,7 +58,7 @@ public struct DaemonStatus: Codable, Hashable, Sendable {
     public var sessions: SessionCounts
     /// Statistics of the store, by name: bytes, messages, commits and the like.
     public var store: [String: Int64]
-    /// Set while published messages cannot be stored, and are refused or wait: why.
+    /// Why published messages cannot be stored now, so that they wait or are refused; `nil` while they can be.
     @OrNull public var storeFailure: String?
     /// Counters of the network watcher, by name: messages, overruns and the like.
     public var netlink: [String: Int64]
@@ -188,9 +188,9 @@ public struct ConfigurationChange: Codable, Hashable, Sendable {
     @OrNull public var session: String?
     /// The key with its table's name, for example `reconnect.spread`.
     public var key: String
-    /// The old value, as TOML like the new one; a value that may be secret is left out.
+    /// The old value as TOML; a value that may be secret is omitted.
     public var from: String
-    /// The new value.
+    /// The new value, in the same form.
     public var to: String
 
     public init(session: String?, key: String, from: String, to: String) {

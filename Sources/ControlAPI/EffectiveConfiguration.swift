@@ -40,7 +40,7 @@ public struct EffectiveValue: Codable, Hashable, Sendable {
 
     /// The key with its table's name, for example `reconnect.spread`.
     public var key: String
-    /// The value as TOML; what may be secret is left out.
+    /// The value as TOML; a value that may be secret is omitted.
     public var value: String
     public var origin: Origin
     /// The line in the file, from 1; `nil` when the value is not set there.

@@ -57,7 +57,7 @@ public enum SessionHistoryMethod: ControlMethod {
 /// `disconnected`, with the reason `shutdown`. If the daemon was killed, the next one adds that last entry, with the
 /// time of the last sign of life.
 public struct SessionHistoryEntry: Codable, Hashable, Sendable {
-    /// The time by the daemon's clock at that moment. A clock that was set back makes an entry look older than the one
+    /// The time by the daemon's clock at that moment. If the clock was set back, an entry may look older than the one
     /// before it.
     public var time: RFC3339
     public var session: String

@@ -20,7 +20,7 @@ extension JSONValue {
     /// - Parameter maximumValues: how many values the text may have. A value takes much more memory than its shortest
     ///   text.
     public init(parsing bytes: ArraySlice<UInt8>, maximumValues: Int = .max) throws(JSONParseError) {
-        // One check for the whole text: any part of it that is cut out at ASCII characters is valid too.
+        // The whole text is checked once: any part that is cut out of it at ASCII characters is valid too.
         guard Self.isUTF8(bytes) else {
             throw JSONParseError(problem: "not UTF-8", offset: Self.firstInvalid(bytes))
         }
@@ -28,7 +28,7 @@ extension JSONValue {
         self = try parser.document()
     }
 
-    /// Checks without a copy, because the text may have megabytes.
+    /// Checks without a copy, because the text may be megabytes long.
     private static func isUTF8(_ bytes: ArraySlice<UInt8>) -> Bool {
         (try? UTF8Span(validating: bytes.span)) != nil
     }

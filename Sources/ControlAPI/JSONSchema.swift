@@ -49,7 +49,7 @@ enum JSONSchema {
         return .object(["type": .string(kind), "enum": .array(values)])
     }
 
-    /// Returns any value of the type, so that decoding goes on and asks for the next member.
+    /// Returns any value of the type, so that decoding continues and asks for the next member.
     fileprivate static func anything<Value: Decodable>(_ type: Value.Type) throws -> Value {
         if let choices = type as? any CaseIterable.Type, let value = first(choices) as? Value { return value }
         if let value = RFC3339(milliseconds: 0) as? Value { return value }
@@ -69,7 +69,7 @@ enum JSONSchema {
         /// Members that are treated as absent in this pass.
         private(set) var absent: Set<String> = []
 
-        /// Decodes the type with all members except those in `absent` and those whose values the type refuses.
+        /// Decodes the type with all members except those in `absent` and those whose values the type rejects.
         func take(_ type: any Decodable.Type, without absent: Set<String>) {
             self.absent = absent
             while true {

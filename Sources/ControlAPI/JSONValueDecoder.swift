@@ -27,7 +27,7 @@ struct JSONValueDecoder: Decoder {
         do {
             return try Value(from: self)
         } catch let error as DecodingError {
-            // An enum's own message shows the Swift type; people need the words that are allowed.
+            // An enum's own message shows the Swift type; people need the allowed words.
             if case .dataCorrupted(let context) = error, context.codingPath.count == codingPath.count,
                 let names = names(of: type)
             {

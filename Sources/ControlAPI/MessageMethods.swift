@@ -124,10 +124,10 @@ public enum MessageSubscribeMethod: ControlMethod {
         public var session: String
         /// A topic filter (MQTT 5, section 4.7), or `~/…`, which is relative to the session's room.
         public var filter: String
-        /// The highest QoS that is wanted; default: at least once.
+        /// The highest QoS wanted; default: at least once.
         public var qos: QoS
-        /// The name of a durable consumer, which gets each message until it is acknowledged, from where it left off;
-        /// `nil`: a live subscription.
+        /// The name of a durable consumer, which continues where it left off and gets each message until it is
+        /// acknowledged; `nil`: a live subscription.
         public var consumer: String?
 
         public init(session: String, filter: String, qos: QoS = .atLeastOnce, consumer: String? = nil) {
@@ -152,7 +152,7 @@ public enum MessageSubscribeMethod: ControlMethod {
     }
 
     public struct Result: Codable, Hashable, Sendable {
-        /// What ``ReceivedMessage/subscription`` and later calls name.
+        /// The id in ``ReceivedMessage/subscription`` and in later calls.
         public var subscription: SubscriptionID
         /// The QoS that the server granted; `nil` while the session is not connected: the server is asked later.
         @OrNull public var grantedQoS: QoS?
@@ -181,7 +181,7 @@ public enum MessageUnsubscribeMethod: ControlMethod {
     public struct Parameters: ClosedObject {
         /// What to end.
         public enum What: Hashable, Sendable {
-            /// A subscription of this connection. For a durable one its consumer ends too, unless `keep` is set.
+            /// A subscription of this connection. If it is durable, its consumer ends too, unless `keep` is set.
             case subscription(SubscriptionID, keep: Bool)
             /// A durable consumer of a session, no matter which program has it.
             case consumer(String, session: String)
@@ -239,7 +239,7 @@ public enum MessageUnsubscribeMethod: ControlMethod {
     }
 }
 
-/// `message.ack`: acknowledges messages of a durable consumer, which are never given again.
+/// `message.ack`: acknowledges messages of a durable consumer, which are not delivered again.
 public enum MessageAckMethod: ControlMethod {
     public static let name = "message.ack"
     public static let role: Role? = .message
@@ -248,7 +248,7 @@ public enum MessageAckMethod: ControlMethod {
         public var subscription: SubscriptionID
         /// The id of a ``ReceivedMessage`` of the subscription.
         public var id: Int64
-        /// Whether to acknowledge all messages that were given before it as well; default: no.
+        /// Whether to acknowledge all messages delivered before it as well; default: no.
         public var upTo: Bool
 
         public init(subscription: SubscriptionID, id: Int64, upTo: Bool = false) {

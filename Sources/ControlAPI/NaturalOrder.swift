@@ -14,7 +14,7 @@ public enum NaturalOrder {
                 right.removeFirst()
             }
         }
-        // Between equal numbers, leading zeros decide, so that any two names have one order.
+        // Names that differ only in leading zeros are compared as texts, so that any two names have one order.
         return left.isEmpty == right.isEmpty ? first < second : left.isEmpty
     }
 
@@ -26,8 +26,8 @@ public enum NaturalOrder {
     }
 }
 
-/// Returns the names for a sentence, in their natural order; of more than ten, the first ten and how many more there
-/// are.
+/// Returns the names for a sentence, in natural order; if there are more than ten, the first ten and how many more
+/// there are.
 public func listed(_ names: [String]) -> String {
     let first = names.sorted(by: NaturalOrder.precedes).prefix(10).joined(separator: ", ")
     return names.count <= 10 ? first : "\(first) and \(names.count - 10) more"

@@ -1,6 +1,6 @@
 /// Returns the names that a person who typed `name` most likely meant, nearest first, at most three.
 public func nearest(to name: String, among candidates: [String]) -> [String] {
-    // A name that arrives over the socket may be a megabyte long; such a name is not a typing mistake.
+    // A name that arrives over the socket may be a megabyte long; that is not a typing mistake.
     guard name.utf8.count <= 128 else { return [] }
     let typed = Array(name.lowercased().utf8)
     let limit = max(1, typed.count / 3)

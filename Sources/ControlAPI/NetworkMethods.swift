@@ -29,7 +29,7 @@ public struct NetworkStatus: Codable, Hashable, Sendable {
     public struct Interface: Codable, Hashable, Sendable {
         /// The kernel's name, for example `wlan0`.
         public var name: String
-        /// The kernel's number for it, as `ip link` shows.
+        /// The kernel's number for it, as `ip link` shows it.
         public var index: Int32
         /// `ethernet`, `wifi`, `cellular`, `vpn`, `loopback` or `other`.
         public var type: String
@@ -65,7 +65,7 @@ public struct NetworkStatus: Codable, Hashable, Sendable {
         @OrNull public var type: String?
         @OrNull public var source: String?
         @OrNull public var gateway: String?
-        /// Without a path: the one that the kernel has but the session must not use, if there is one.
+        /// Without a path: a path that the kernel has but the session must not use, if there is one.
         @OrNull public var excluded: SessionStatus.Path?
 
         public init(

@@ -1,5 +1,5 @@
-/// A member that is always written, as `null` while it has no value. Other optional members are omitted then. A reader
-/// accepts either.
+/// A member that is always written, as `null` while it has no value. Other optional members are omitted instead. A
+/// reader accepts either.
 @propertyWrapper
 public struct OrNull<Value: Codable & Hashable & Sendable>: Codable, Hashable, Sendable {
     public var wrappedValue: Value?
@@ -20,7 +20,7 @@ public struct OrNull<Value: Codable & Hashable & Sendable>: Codable, Hashable, S
     }
 }
 
-// The compiler's own coding of a type with such members finds these.
+// The coding that the compiler synthesizes for a type with such members calls these.
 
 extension KeyedDecodingContainer {
     func decode<Value>(_ type: OrNull<Value>.Type, forKey key: Key) throws -> OrNull<Value> {

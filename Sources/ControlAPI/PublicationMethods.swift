@@ -10,7 +10,7 @@ public struct PublicationState: RawRepresentable, Codable, Hashable, Sendable {
     public static let pending = PublicationState(rawValue: "pending")
     /// The server has it.
     public static let published = PublicationState(rawValue: "published")
-    /// The server refused it. It is sent again when it is put again, and with the next full reconnect unless the server
+    /// The server refused it. It is sent again when it is put again, and at the next full reconnect unless the server
     /// had ended the connection because of it.
     public static let refused = PublicationState(rawValue: "refused")
     /// It is removed, and the server may still have it.
@@ -156,7 +156,7 @@ public enum PublicationPutMethod: ControlMethod {
     }
 
     public struct Result: Codable, Hashable, Sendable {
-        /// `pending`, or `published` when the server was faster than the answer.
+        /// `pending`, or `published` if the server answered before this call did.
         public var state: PublicationState
 
         public init(state: PublicationState) {

@@ -32,7 +32,7 @@ public struct PublishLine: Hashable, Sendable {
     }
 }
 
-/// Every method returns `nil` for what is not as plain as expected; the whole line is then read the general way.
+/// Every method returns `nil` for anything less plain than expected; the whole line is then read the general way.
 private struct PublishScanner {
     let bytes: UnsafeBufferPointer<UInt8>
     private var position = 0

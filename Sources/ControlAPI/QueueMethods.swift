@@ -10,7 +10,7 @@ public struct QueuedMessageState: RawRepresentable, Codable, Hashable, Sendable 
     public static let queued = QueuedMessageState(rawValue: "queued")
     /// Sent, or about to be, and not acknowledged.
     public static let inFlight = QueuedMessageState(rawValue: "in-flight")
-    /// Set aside because the server rejected it, until a person retries or drops it.
+    /// Set aside because the server rejected it, until someone retries or drops it.
     public static let quarantined = QueuedMessageState(rawValue: "quarantined")
 
     /// The states that a request may name.
@@ -64,7 +64,7 @@ public enum MessageQueueListMethod: ControlMethod {
     }
 
     public struct Result: Codable, Hashable, Sendable {
-        /// In the order in which they were accepted. Fewer than the limit when the line would be too long.
+        /// In the order in which they were accepted. Fewer than the limit if the line would be too long otherwise.
         public var messages: [ListedMessage]
         /// Pass as `after` to get the next ones; `nil` if there are none.
         @OrNull public var next: Int64?
@@ -78,7 +78,7 @@ public enum MessageQueueListMethod: ControlMethod {
 
 /// A message of an outbox, without its contents.
 public struct ListedMessage: Codable, Hashable, Sendable {
-    /// The id that `message.publish` answered, or that a retry gave it.
+    /// The id that `message.publish` returned, or that a retry gave it.
     public var id: Int64
     public var topic: String
     public var qos: QoS
@@ -169,7 +169,7 @@ public struct MessageQueueParameters: ClosedObject {
     }
 }
 
-/// A message that was left as it is.
+/// A message that a call left as it was.
 public struct SkippedMessage: Codable, Hashable, Sendable {
     /// The id that the caller gave, or that `all` selected.
     public var id: Int64

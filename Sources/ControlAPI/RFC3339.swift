@@ -1,6 +1,6 @@
 /// A time as the control socket writes it: RFC 3339, UTC, with milliseconds, for example `2026-11-20T09:12:44.120Z`.
 ///
-/// Its years are 0000 to 9999; a time outside of them is written as the nearest one inside.
+/// Its years are 0000 to 9999; a time outside this range is written as the nearest one inside it.
 public struct RFC3339: Hashable, Sendable, Comparable {
     /// Milliseconds since 1970-01-01T00:00:00Z, without leap seconds.
     public var milliseconds: Int64
@@ -10,7 +10,7 @@ public struct RFC3339: Hashable, Sendable, Comparable {
         self.milliseconds = milliseconds
     }
 
-    /// - Parameter seconds: since 1970-01-01T00:00:00Z, of `CLOCK_REALTIME`.
+    /// - Parameter seconds: since 1970-01-01T00:00:00Z, as `CLOCK_REALTIME` counts them.
     /// - Parameter nanoseconds: the part below a second, 0 to 999 999 999.
     public init(seconds: Int64, nanoseconds: Int64) {
         let whole = min(max(seconds, Self.earliest / 1000), Self.latest / 1000)

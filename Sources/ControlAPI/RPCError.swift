@@ -171,7 +171,7 @@ extension RPCError {
 
     /// The call needs a connected session.
     ///
-    /// - Parameter hint: `nil`: where to see why it is not connected.
+    /// - Parameter hint: `nil`: the hint says where to see why it is not connected.
     public static func notConnected(_ session: String, hint: String? = nil) -> RPCError {
         RPCError(
             .notConnected, "session \(session) is not connected",
@@ -185,7 +185,7 @@ extension RPCError {
             hint: "try again after messages have been delivered, or raise [outbox] in the session's file")
     }
 
-    /// The message was accepted or would have been, but is not sent.
+    /// The message was accepted, or would have been, but will not be sent.
     ///
     /// - Parameter detail: why, for example "it expired before it could be sent".
     public static func messageDropped(_ detail: String, hint: String? = nil) -> RPCError {
@@ -201,7 +201,7 @@ extension RPCError {
         RPCError(.storeFull, "\(what) could not be committed: \(cause)", hint: "fix that, then try again")
     }
 
-    /// The call took effect, but a restart of the daemon undoes it.
+    /// The call took effect, but a restart of the daemon would undo it.
     ///
     /// - Parameters:
     ///   - what: what took effect, for example "session home is connected".
@@ -283,7 +283,7 @@ extension RPCError {
 
     /// The caller lacks a role.
     ///
-    /// - Parameter others: who has it besides root, for example "members of the group holdfast-admin".
+    /// - Parameter others: who else has the role besides root, for example "members of the group holdfast-admin".
     public static func notPermitted(_ method: String, role: Role, others: [String]) -> RPCError {
         let last = others.last.map { " and \($0)" } ?? ""
         return RPCError(
@@ -292,7 +292,7 @@ extension RPCError {
                 + " may; [access] in holdfast.toml says so")
     }
 
-    /// The session's `[topics]` gives the caller other topics.
+    /// The session's `[topics]` does not allow the caller this topic.
     ///
     /// - Parameter use: "publish to" or "subscribe to".
     public static func topicNotPermitted(_ topic: String, of session: String, _ use: String) -> RPCError {

@@ -4,10 +4,10 @@ public struct ReceivedMessage: ControlNotification {
 
     public var subscription: SubscriptionID
     public var session: String
-    /// Grows with every message. For a durable consumer it is the id that `message.ack` names: it is never used again,
-    /// and is the same when the message is given again.
+    /// Increases with every message. For a durable consumer it is the id to acknowledge with `message.ack`: it is never
+    /// reused, and stays the same if the message is delivered again.
     public var id: Int64
-    /// The full topic name, also if the filter is relative to a room.
+    /// The full topic name, even if the filter is relative to a room.
     public var topic: String
     /// Written as `payload` or `payloadBase64`; see ``MessagePayload``.
     public var payload: MessagePayload
@@ -15,7 +15,7 @@ public struct ReceivedMessage: ControlNotification {
     public var qos: QoS
     /// Whether the server had retained it from before the subscription.
     public var retain: Bool
-    /// Whether the message may have been given before.
+    /// Whether the message may have been delivered before.
     public var duplicate: Bool
     /// `nil` if it has none.
     public var properties: MessageProperties?

@@ -35,7 +35,7 @@ public enum RequestLine: Hashable, Sendable {
     /// there are no requests.
     case batch([ClientCall])
 
-    /// Reads a line, without its newline. Any error in it results in a call that is ``ClientCall/invalid(_:_:)``.
+    /// Reads a line, without its newline. Any error in it gives a call that is ``ClientCall/invalid(_:_:)``.
     public init(parsing line: ArraySlice<UInt8>) {
         guard line.count <= Self.maximumPayloadLineLength else {
             self = .single(.invalid(.null, .lineTooLong))
@@ -71,7 +71,7 @@ public enum RequestLine: Hashable, Sendable {
 }
 
 extension RequestID {
-    /// Takes the id for an error, as far as it can be told.
+    /// Takes the id for an error; `null` if it is not a valid one.
     fileprivate init(_ value: JSONValue?) {
         switch value {
         case .string(let text)?: self = .string(text)

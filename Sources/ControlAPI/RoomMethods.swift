@@ -47,9 +47,9 @@ public struct RoomParticipant: Codable, Hashable, Sendable {
     public var user: String
     public var device: String
     public var state: State
-    /// Since when the participant has been in the room, by its own clock; `nil` when it does not say.
+    /// Since when the participant has been in the room, by its own clock; `nil` if it does not say.
     @OrNull public var since: RFC3339?
-    /// The quality of the participant's connection, as the participant reports it; `nil` when it does not.
+    /// The quality of the participant's connection, as the participant reports it; `nil` if it does not.
     @OrNull public var quality: SessionStatus.Quality?
 
     public init(

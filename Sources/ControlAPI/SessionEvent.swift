@@ -1,17 +1,17 @@
 /// `session.event`: something happened to a session that is watched.
 ///
-/// Which members follow the first five depends on the event; the others are left out.
+/// Which members follow the first five depends on the event; the others are omitted.
 public struct SessionEvent: ControlNotification {
     public static let name = "session.event"
 
     public var watch: WatchID
-    /// Grows by one with every event of the daemon, so a watch of a single session sees gaps.
+    /// Increases by one with every event of the daemon, so a watch of a single session sees gaps.
     public var sequence: Int64
     public var time: RFC3339
     /// `nil` only for `dropped`, and for `message-dropped` of a live subscription.
     public var session: String?
     public var event: Kind
-    /// The room that the session is in, in every event of a session that is in one; in room-changed, the new one.
+    /// In every event of a session that is in a room: that room; in room-changed, the new one.
     public var room: String?
 
     // state-changed, and phase-changed, when the state stays the same: the state before, and these members of the
@@ -34,10 +34,10 @@ public struct SessionEvent: ControlNotification {
     /// Also in path-changed.
     public var path: SessionStatus.Path?
 
-    /// connection-lost, reconnect-completed: the length of the outage so far in seconds. It is left out when somebody
-    /// had asked for the reconnect, which is not an outage.
+    /// connection-lost, reconnect-completed: the length of the outage so far in seconds. It is omitted if the reconnect
+    /// was asked for, since that is not an outage.
     public var outage: Double?
-    /// quality-changed; and participant-changed: what the participant says of its own connection.
+    /// quality-changed; in participant-changed, what the participant reports about its own connection.
     public var quality: SessionStatus.Quality?
     /// quality-changed, in seconds.
     public var rtt: Double?
@@ -50,19 +50,20 @@ public struct SessionEvent: ControlNotification {
     /// participant-joined, participant-changed, participant-left.
     public var user: String?
     public var device: String?
-    /// participant-left: `left` when the participant said so, `lost` when the server announced its end.
+    /// participant-left: `left` if the participant said goodbye, `lost` if the server published its will.
     public var cause: RoomParticipant.Departure?
     /// room-changed: the previous room.
     public var previousRoom: String?
     /// publication-changed, together with `topic`.
     public var publication: PublicationState?
-    /// message-rejected, message-dropped: the id that `message.publish` answered; `nil` for a message that was dropped
+    /// message-rejected, message-dropped: the id that `message.publish` returned; `nil` for a message that was dropped
     /// before it had one.
     public var id: Int64?
     public var topic: String?
-    /// message-rejected: the server's reason code. message-refused: MQTT's code for what is wrong.
+    /// message-rejected, publication-changed: the server's reason code. message-refused: MQTT's code for what is wrong.
     public var reasonCode: Int?
-    /// consumer-ended: the name of the durable consumer whose subscription, in `watch`, ended.
+    /// consumer-ended: the name of the durable consumer whose subscription ended; `watch` is the id of that
+    /// subscription.
     public var consumer: String?
     /// subscription-changed: how the server answered for the filter.
     public var subscription: SessionStatus.Subscription?

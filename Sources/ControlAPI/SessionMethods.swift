@@ -26,9 +26,9 @@ public struct SessionSnapshot: Codable, Hashable, Sendable {
 /// The state that a command led to.
 public struct SessionStateResult: Codable, Hashable, Sendable {
     public var state: SessionStatus.State
-    /// The outcome of the command; left out unless the call waits.
+    /// The outcome of the command; omitted unless the call waits.
     public var outcome: SessionOutcome?
-    /// Why the session is in the state; left out unless the call waits.
+    /// Why the session is in the state; omitted unless the call waits.
     public var reason: SessionStatus.Reason?
 
     public init(
@@ -51,7 +51,7 @@ public struct SessionOutcome: RawRepresentable, Codable, Hashable, Sendable {
     public static let connected = SessionOutcome(rawValue: "connected")
     public static let disconnected = SessionOutcome(rawValue: "disconnected")
     public static let failed = SessionOutcome(rawValue: "failed")
-    /// The command goes on, but this call stops waiting.
+    /// The command continues, but this call stops waiting.
     public static let timeout = SessionOutcome(rawValue: "timeout")
 }
 
@@ -172,7 +172,7 @@ public enum SessionRenewTokenMethod: ControlMethod {
     public struct Parameters: ClosedObject {
         public var session: String
         public var token: String
-        /// When the credential expires; `nil` when that is not known.
+        /// When the credential expires; `nil` if that is unknown.
         public var expires: RFC3339?
 
         public init(session: String, token: String, expires: RFC3339? = nil) {
@@ -199,9 +199,9 @@ public enum SessionSimulateMethod: ControlMethod {
     public enum Fault: String, Codable, Sendable, CaseIterable {
         /// The connection breaks.
         case drop
-        /// Nothing gets through on the present connection any more, but it stays open.
+        /// Nothing gets through on the current connection any more, but it stays open.
         case silence
-        /// The connection breaks, and what the server has of the session is discarded.
+        /// The connection breaks, and the server's copy of the session is discarded.
         case fullReconnect = "full-reconnect"
         /// There is no path to any endpoint, for a while.
         case pathLost = "path-lost"
@@ -236,7 +236,7 @@ public enum SessionWatchMethod: ControlMethod {
         public var session: String?
         /// Replays the events after this sequence number, as far as the daemon still has them.
         public var since: Int64?
-        /// The epoch that `since` belongs to, from the answer to an earlier watch; `nil`: the present one.
+        /// The epoch that `since` belongs to, from the answer to an earlier watch; `nil`: the current one.
         public var epoch: String?
 
         public init(session: String? = nil, since: Int64? = nil, epoch: String? = nil) {
@@ -259,7 +259,7 @@ public enum SessionWatchMethod: ControlMethod {
         /// Identifies the numbering of events. Every start of the daemon begins a new one.
         public var epoch: String
         /// Whether `since` belongs to another epoch: what happened until that epoch ended is no longer known, and all
-        /// events of the present one follow, from the first.
+        /// events of the current one follow, from the first.
         public var restarted: Bool
 
         public init(

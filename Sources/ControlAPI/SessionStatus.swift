@@ -1,7 +1,7 @@
-// Importing this module also imports the words that all modules share.
+// Importing this module also imports the vocabulary that all modules share.
 @_exported public import Vocabulary
 
-/// Everything that is known about a session now: the answer to `session.status`.
+/// Everything that is currently known about a session: the answer to `session.status`.
 ///
 /// Times are RFC 3339, durations are seconds, and what is absent is written as `null`.
 public struct SessionStatus: Codable, Hashable, Sendable {
@@ -10,7 +10,7 @@ public struct SessionStatus: Codable, Hashable, Sendable {
     public var state: State
     /// When the state was entered.
     public var since: RFC3339
-    /// What is going on while connecting and reconnecting; otherwise `nil`.
+    /// What the session is doing while connecting and reconnecting; otherwise `nil`.
     @OrNull public var phase: Phase?
     /// How it reconnects while reconnecting; otherwise `nil`.
     @OrNull public var mode: Mode?
@@ -22,7 +22,7 @@ public struct SessionStatus: Codable, Hashable, Sendable {
     @OrNull public var retryIn: Double?
     /// Whether the outage has lasted longer than `lost-after`.
     public var lost: Bool
-    /// Set while it is in doubt whether a connected session still is: its path is gone, or a probe awaits its answer.
+    /// Set while it is in doubt whether the session is still connected: its path is gone, or a probe awaits its answer.
     @OrNull public var doubt: Doubt?
     /// Why the state was entered.
     @OrNull public var reason: Reason?
@@ -58,10 +58,10 @@ public struct SessionStatus: Codable, Hashable, Sendable {
     public var outbox: Outbox
     public var inbox: Inbox
     public var counters: Counters
-    /// Set while the session's file has errors and the session keeps its previous configuration: the first error, and
-    /// how many more there are.
+    /// While the session's file has errors, and the session keeps its previous configuration: the first error, and how
+    /// many more there are. Otherwise `nil`.
     @OrNull public var configurationError: String?
-    /// Set while published messages cannot be stored, and are refused or wait: why.
+    /// Why published messages cannot be stored now, so that they wait or are refused; `nil` while they can be.
     @OrNull public var storeFailure: String?
 
     public init(
@@ -201,7 +201,7 @@ public struct SessionStatus: Codable, Hashable, Sendable {
         }
     }
 
-    /// Messages that wait for durable consumers.
+    /// Messages waiting for durable consumers.
     public struct Inbox: Codable, Hashable, Sendable {
         /// Counted once for each consumer.
         public var messages: Int
@@ -236,7 +236,8 @@ public struct SessionStatus: Codable, Hashable, Sendable {
             public var messages: Int
             /// Topics, payloads and properties of these messages.
             public var bytes: Int64
-            /// The server's words while it refuses the filter, so that the consumer gets nothing new; otherwise `nil`.
+            /// While the server refuses the filter, so that the consumer gets nothing new: the server's words.
+            /// Otherwise `nil`.
             @OrNull public var refused: String?
             /// How many messages were dropped, because the consumer was full, since a program was last told.
             @OrNull public var missed: Int?
@@ -263,7 +264,7 @@ public struct SessionStatus: Codable, Hashable, Sendable {
         public var attempts: Int64
         /// How often the session became connected.
         public var connects: Int64
-        /// How often it did so with the server's session resumed (`mode` is `quick`).
+        /// How often it became connected by resuming the server's session (`mode` is `quick`).
         public var resumes: Int64
         /// How often the connection was lost. A reconnect that was asked for counts only if its first attempt failed.
         public var outages: Int64

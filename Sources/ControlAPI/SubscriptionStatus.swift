@@ -31,7 +31,7 @@ extension SessionStatus {
             self.retryAt = retryAt
         }
 
-        /// What the server has made of the filter.
+        /// How the server has answered the request for the filter.
         public enum State: String, Codable, Sendable, CaseIterable {
             /// The server has not been asked yet, or has not answered.
             case pending
@@ -40,7 +40,7 @@ extension SessionStatus {
         }
     }
 
-    /// What the server has granted on the present connection, with the standard's defaults where it said nothing.
+    /// What the server has granted on the current connection, with the standard's defaults where it said nothing.
     public struct Granted: Codable, Hashable, Sendable {
         /// How many seconds the server keeps the session after the connection ends; `nil`: forever.
         @OrNull public var sessionExpiry: Double?

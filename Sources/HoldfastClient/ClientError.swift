@@ -26,8 +26,8 @@ public enum ClientError: Error, Hashable, Sendable {
     case invalidAnswer(String)
     /// Another program has taken over the durable consumer of this name, or the consumer was ended.
     case consumerEnded(String)
-    /// ``HoldfastClient/close()`` was called, or the sequence that a message to acknowledge came from is no longer
-    /// iterated.
+    /// ``HoldfastClient/close()`` was called, or the sequence that delivered the message being acknowledged is no
+    /// longer iterated.
     case closed
 
     /// Whether the daemon has no such subscription on this connection.
@@ -35,7 +35,7 @@ public enum ClientError: Error, Hashable, Sendable {
         if case .refused(let error) = self { error.known == .unknownSubscription } else { false }
     }
 
-    /// Whether trying again later can help even if nobody changes anything.
+    /// Whether trying again later may help.
     var isPassing: Bool {
         switch self {
         case .notRunning, .notPermitted, .unreachable, .connectionLost, .timeout, .invalidAnswer: true

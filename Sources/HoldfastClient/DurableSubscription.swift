@@ -1,8 +1,9 @@
 public import ControlAPI
 internal import NIOCore
 
-/// The messages of a durable consumer, each until it is acknowledged. The sequence continues across restarts of the
-/// daemon: nothing is lost meanwhile, and no message that already waits here is delivered twice.
+/// The messages of a durable consumer, each of which is delivered until it is acknowledged. The sequence continues
+/// across restarts of the daemon: nothing is lost in the meantime, and no message that already waits here is delivered
+/// twice.
 ///
 ///     for try await message in try await client.consume(session: "main", filter: "orders/#", consumer: "billing") {
 ///         try await book(message)
@@ -19,7 +20,7 @@ public struct DurableSubscription: AsyncSequence, Sendable {
         /// The epoch in which the message's id is valid.
         let epoch: String?
         let feed: FeedID
-        /// The error that the sequence ended with; `nil` while it lasts, and if it ended without one.
+        /// The error that the sequence ended with; `nil` if it has not ended, or ended without one.
         let failure: NIOLoopBoundBox<ClientError?>
         let client: HoldfastClient
 
@@ -27,11 +28,11 @@ public struct DurableSubscription: AsyncSequence, Sendable {
         ///
         /// - Returns: ``DurableSubscription/Acknowledgement/committed`` once the acknowledgement is committed to disk.
         ///   While the daemon is away, or is back but has not sent the message again yet,
-        ///   ``DurableSubscription/Acknowledgement/pending`` at once. If the daemon's store was replaced meanwhile,
-        ///   ``DurableSubscription/Acknowledgement/outdated``.
-        /// - Throws: when the daemon refuses. When the sequence has ended, its error
-        ///   (``ClientError/consumerEnded(_:)`` after a take-over), or ``ClientError/closed`` if it ended without one: the
-        ///   next program that has the consumer receives the message again, unless it was acknowledged before.
+        ///   ``DurableSubscription/Acknowledgement/pending`` at once. If the daemon's store has been replaced in the
+        ///   meantime, ``DurableSubscription/Acknowledgement/outdated``.
+        /// - Throws: when the daemon refuses. After the sequence has ended: its error
+        ///   (``ClientError/consumerEnded(_:)`` after a take-over), or ``ClientError/closed`` if it ended without one.
+        ///   The next program that has the consumer then receives the message again, unless it was acknowledged before.
         @discardableResult
         public func ack() async throws(ClientError) -> Acknowledgement {
             try await client.acknowledge(self)
@@ -42,11 +43,11 @@ public struct DurableSubscription: AsyncSequence, Sendable {
     public enum Acknowledgement: Sendable {
         /// The acknowledgement is committed to disk: the daemon does not send the message again.
         case committed
-        /// The daemon is told when it sends the message again. If this client ends before that, the next one receives
-        /// the message; if the daemon's store was replaced, this one receives it again.
+        /// The acknowledgement is sent when the daemon sends the message again. If this client ends before that, the
+        /// next one receives the message; if the daemon's store was replaced, this one receives it again.
         case pending
-        /// The daemon's store was replaced since the message came. If the message was recovered, it comes again as
-        /// another element, with another id.
+        /// The daemon's store has been replaced since the message was delivered. If the message was recovered, it is
+        /// delivered again as another element, with another id.
         case outdated
     }
 
@@ -66,13 +67,13 @@ public struct DurableSubscription: AsyncSequence, Sendable {
 /// waits here.
 struct ConsumerFeed {
     var parameters: MessageSubscribeMethod.Parameters
-    /// The daemon's id for it on this connection.
+    /// The daemon's id for the subscription on this connection.
     var id: SubscriptionID?
     let continuation: AsyncThrowingStream<DurableSubscription.Element, any Error>.Continuation
     /// Shared with the messages, which may outlive the sequence.
     let failure: NIOLoopBoundBox<ClientError?>
-    /// The messages that the program has or will get, by id. Each stays until the daemon confirms its acknowledgement,
-    /// so that it is not passed on again.
+    /// The messages that the program has been given or will be given, by id. Each stays until the daemon confirms its
+    /// acknowledgement, so that it is not given to the program again.
     var messages: [Int64: GivenMessage] = [:]
     /// Whether `messages` holds some from an earlier connection.
     var hasEarlier = false
@@ -92,7 +93,7 @@ struct ConsumerFeed {
 
     /// Records that the daemon has sent a message.
     ///
-    /// - Returns: what was known of the message before; `nil` if it is new.
+    /// - Returns: what was known about the message before; `nil` if it is new.
     mutating func given(_ id: Int64) -> GivenMessage? {
         let before = messages[id]
         messages[id] = GivenMessage(isGivenHere: true, isAcknowledged: before?.isAcknowledged ?? false)
@@ -146,7 +147,7 @@ extension HoldfastClient {
         request(MessageSubscribeMethod.self, consumer.parameters, as: .consumer(feed, continuation))
     }
 
-    /// - Parameter isFirst: whether the caller waits for the consumer and must be told of a refusal.
+    /// - Parameter isFirst: whether a caller is waiting for the consumer, and gets the error of a refusal.
     func consumerAnswered(_ id: FeedID, _ answer: Answer, isFirst: Bool) {
         guard consumers[id] != nil else { return }
         do {
@@ -186,8 +187,8 @@ extension HoldfastClient {
             consumer.continuation.yield(
                 .init(message: message, epoch: consumer.epoch, feed: feed, failure: consumer.failure, client: self))
         case .some(let earlier) where earlier.isAcknowledged:
-            // The program acknowledged this message before. It does not know that the daemon was away, and need not
-            // acknowledge it twice.
+            // The program has acknowledged this message. It does not know that the daemon was away, and need not
+            // acknowledge the message twice.
             request(
                 MessageAckMethod.self, .init(subscription: message.subscription, id: message.id),
                 as: .acknowledgement(feed, message.id))
@@ -207,7 +208,7 @@ extension HoldfastClient {
         guard let subscription = consumer.id, message.isGivenHere else { return .pending }
         let number = nextID()
         let line = try Self.line(MessageAckMethod.self, .init(subscription: subscription, id: id), id: number)
-        // Not through `call`, which could open a new connection, where the subscription has another id.
+        // Not through `call`: that could open a new connection, on which the subscription has another id.
         let answer = await withCheckedContinuation { send(line, id: number, as: .call($0), timeout: nil) }
         switch answer {
         case .success:
@@ -227,7 +228,7 @@ extension HoldfastClient {
     }
 
     /// Ends the sequence of a consumer that another program has taken over, or that was ended. The consumer is not
-    /// taken back: two programs that did so would take it from each other forever.
+    /// taken back: two programs that did this would take it from each other forever.
     func consumerEnded(_ event: SessionEvent) {
         guard let feed = consumers.first(where: { $0.value.id?.rawValue == event.watch.rawValue })?.key else { return }
         consumers.removeValue(forKey: feed)?.end(.consumerEnded(event.consumer ?? ""))

@@ -1,11 +1,11 @@
 internal import ControlAPI
 
-/// Identifies a watch or subscription of this client for its whole life, across connections.
+/// Identifies a watch or subscription of this client for as long as it lasts, across connections.
 struct FeedID: Hashable, Sendable {
     var number: Int64
 }
 
-/// The client's end of a sequence that outlives connections: it is bounded and counts what it drops.
+/// The writing end of a sequence that outlives connections. The sequence is bounded; what it drops is counted.
 struct Feed<Element: Sendable> {
     private let continuation: AsyncThrowingStream<Element, any Error>.Continuation
     private let dropped: @Sendable (Int) -> Element
@@ -41,9 +41,9 @@ struct WatchFeed {
     var session: String?
     /// The sequence number of the last event seen, from which the watch continues after a restart of the daemon.
     var since: Int64?
-    /// The numbering that `since` belongs to.
+    /// The epoch that `since` belongs to.
     var epoch: String?
-    /// The daemon's id for it on this connection.
+    /// The daemon's id for the watch on this connection.
     var id: WatchID?
     var feed: Feed<SessionWatch.Element>
 }
@@ -51,7 +51,7 @@ struct WatchFeed {
 /// A subscription of this client.
 struct SubscriptionFeed {
     var parameters: MessageSubscribeMethod.Parameters
-    /// The daemon's id for it on this connection.
+    /// The daemon's id for the subscription on this connection.
     var id: SubscriptionID?
     var feed: Feed<MessageSubscription.Element>
 }

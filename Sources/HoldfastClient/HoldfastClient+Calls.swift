@@ -38,7 +38,7 @@ extension HoldfastClient {
     ///
     /// - Parameter timeout: how long to wait for each answer; `nil`: as long as the connection lasts.
     /// - Returns: one result for each call, in the same order.
-    /// - Throws: when the daemon cannot be reached; nothing was sent then.
+    /// - Throws: when the daemon cannot be reached; then nothing was sent.
     public func callInOrder<Method: ControlMethod>(
         _ method: Method.Type, _ parameters: [Method.Parameters], timeout: Duration? = nil
     ) async throws(ClientError) -> [Result<Method.Result, ClientError>] {
@@ -97,7 +97,7 @@ extension HoldfastClient {
         }
     }
 
-    /// Writes a request and remembers who waits for its answer.
+    /// Writes a request and records who is waiting for its answer.
     func send(_ line: [UInt8], id: Int64, as role: Pending, timeout: Duration?) {
         let channel: any Channel
         switch connection {

@@ -84,7 +84,7 @@ extension HoldfastClient {
         if error.isPassing { scheduleReattachment() } else { endFeeds(error) }
     }
 
-    /// The connection ended, or became useless.
+    /// The connection has ended, or cannot be used any more.
     func connectionEnded(_ error: ClientError, generation: Int) {
         guard generation == self.generation else { return }
         switch connection {
@@ -130,7 +130,7 @@ extension HoldfastClient {
         case .answer(.number(let id), .failure(let error)):
             end(id, .failure(.refused(error)))
         case .answer(.null, .failure(let error)), .answer(.string, .failure(let error)):
-            // The daemon could not tell which request it was, so it is not known who waits for the answer.
+            // The daemon could not tell which request it was, so it is unknown who is waiting for the answer.
             connectionEnded(.refused(error), generation: generation)
         case .answer(_, .success):
             break

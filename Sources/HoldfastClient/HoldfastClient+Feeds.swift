@@ -89,15 +89,15 @@ extension HoldfastClient {
         request(MessageUnsubscribeMethod.self, .init(subscription: id), as: .ignored)
     }
 
-    /// - Parameter isFirst: whether a caller waits for the watch and is told if it cannot be made.
+    /// - Parameter isFirst: whether a caller is waiting for the watch, and gets the error of a refusal.
     func watchAnswered(_ id: FeedID, _ answer: Answer, isFirst: Bool) {
         guard watches[id] != nil else { return }
         do {
             let result = try Self.decode(SessionWatchMethod.Result.self, from: try answer.get())
             watches[id]?.id = result.watch
-            // Replayed events follow the snapshot and have lower numbers than it. The watch therefore continues from
-            // the last event seen, and from the snapshot's number only if there was none. When the numbers have started
-            // again, the replay begins with the first event.
+            // Replayed events follow the snapshot, but their numbers are lower than the snapshot's. The watch therefore
+            // continues from the last event seen, and from the snapshot's number only if there was none. If the
+            // numbering has started again, the replay begins with the first event.
             if watches[id]?.since == nil { watches[id]?.since = result.sequence }
             if result.restarted { watches[id]?.since = 0 }
             watches[id]?.epoch = result.epoch
@@ -111,7 +111,7 @@ extension HoldfastClient {
         }
     }
 
-    /// - Parameter isFirst: whether a caller waits for the subscription and is told if it cannot be made.
+    /// - Parameter isFirst: whether a caller is waiting for the subscription, and gets the error of a refusal.
     func subscriptionAnswered(_ id: FeedID, _ answer: Answer, isFirst: Bool) {
         guard subscriptions[id] != nil else { return }
         do {
@@ -131,12 +131,12 @@ extension HoldfastClient {
     enum Refusal {
         /// The connection has ended or is about to end. The feed is requested again on the next one.
         case left
-        /// The daemon has no room for the feed now. Nothing is wrong with the feed itself.
+        /// The daemon has no room for the feed at the moment. Nothing is wrong with the feed itself.
         case askedAgain
         case ended
     }
 
-    /// - Parameter isFirst: whether a caller waits for the feed and is told.
+    /// - Parameter isFirst: whether a caller is waiting for the feed, and gets the error.
     func refusal(_ error: ClientError, isFirst: Bool) -> Refusal {
         if isFirst { return .ended }
         guard case .attached = connection else { return .left }

@@ -7,8 +7,8 @@ extension HoldfastClient {
     ///
     /// - Parameters:
     ///   - parameters: the message; if it has no key, it is given a random one.
-    ///   - timeout: how long to wait for the answer altogether; `nil`: as long as the daemon is there, and for 30
-    ///     seconds from when it was first lost.
+    ///   - timeout: how long to wait for the answer altogether; `nil`: as long as the daemon is there, and until 30
+    ///     seconds after it was first lost.
     /// - Throws: when the daemon cannot be reached at the start, does not come back, or refuses.
     public func publish(
         _ parameters: MessagePublishMethod.Parameters, timeout: Duration? = nil
@@ -61,7 +61,7 @@ extension HoldfastClient {
 }
 
 extension ClientError {
-    /// Whether to repeat the call: the daemon may have received it, or can receive it once it is back.
+    /// Whether to repeat the call: the daemon may have received it, or can receive it when it is back.
     fileprivate var leavesInDoubt: Bool {
         switch self {
         case .connectionLost, .notRunning, .unreachable: true

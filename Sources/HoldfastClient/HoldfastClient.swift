@@ -16,9 +16,9 @@ internal import NIOPosix
 public actor HoldfastClient {
     /// The limits and times of a client.
     public struct Options: Sendable {
-        /// The name that the client gives itself when it attaches.
+        /// The name that the client gives the daemon when it attaches.
         public var name = "HoldfastClient"
-        /// How long connecting may take, and how long the greeting may take after it.
+        /// How long connecting may take, and how long the greeting may take after that.
         public var attachTimeout: Duration = .seconds(10)
         /// The pauses between attempts to reach the daemon again; the last one is repeated.
         public var reattachDelays: [Duration] = [
@@ -56,15 +56,15 @@ public actor HoldfastClient {
     enum Pending {
         case greeting
         case call(CheckedContinuation<Answer, Never>)
-        /// One of several calls that are awaited together.
+        /// One of several calls whose answers are awaited together.
         case member(of: Int64, index: Int)
         /// The continuation belongs to the caller of `watch`; there is none when the watch is restored.
         case watch(FeedID, CheckedContinuation<Answer, Never>?)
         case subscription(FeedID, CheckedContinuation<Answer, Never>?)
         case consumer(FeedID, CheckedContinuation<Answer, Never>?)
-        /// An acknowledgement that is repeated because the daemon has not confirmed it.
+        /// An acknowledgement that is sent again because the daemon has not confirmed it.
         case acknowledgement(FeedID, Int64)
-        /// Nobody waits for the answer.
+        /// Nobody is waiting for the answer.
         case ignored
     }
 

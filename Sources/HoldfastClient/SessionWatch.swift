@@ -7,12 +7,12 @@ public import ControlAPI
 public struct SessionWatch: AsyncSequence, Sendable {
     /// What a watch brings, in order.
     public enum Element: Hashable, Sendable {
-        /// The state of all watched sessions: at the beginning, and again whenever the daemon was away. If its
-        /// `restarted` is set, the daemon was restarted: what happened until the previous daemon ended is not known,
-        /// and the events that follow are numbered from 1 again.
+        /// The state of all watched sessions: at the beginning, and again whenever the daemon is back after being away.
+        /// If its `restarted` is set, the daemon was restarted: what happened until the previous daemon ended is not
+        /// known, and the events that follow are numbered from 1 again.
         case snapshot(SessionWatchMethod.Result)
         case event(SessionEvent)
-        /// The connection to the daemon ended and is being restored; a snapshot says that it is back.
+        /// The connection to the daemon has ended and is being restored; a snapshot follows when it is back.
         case detached(ClientError)
         /// This many elements were dropped because the reader is too slow.
         case dropped(Int)
@@ -27,18 +27,19 @@ public struct SessionWatch: AsyncSequence, Sendable {
     }
 }
 
-/// The messages of a live subscription. The sequence continues across restarts of the daemon; messages that are sent
-/// meanwhile are not received.
+/// The messages of a live subscription. The sequence continues across restarts of the daemon; messages that are sent in
+/// the meantime are not received.
 ///
 /// It ends with an error when the daemon refuses the subscription, and without one when the client is closed. At most
 /// ``HoldfastClient/Options/bufferedElements`` elements wait for the reader; further ones are dropped and counted.
 public struct MessageSubscription: AsyncSequence, Sendable {
     /// What a live subscription brings, in order.
     public enum Element: Hashable, Sendable {
-        /// The daemon has made the subscription: at the beginning, and again whenever the daemon was away.
+        /// The daemon has made the subscription: at the beginning, and again whenever the daemon is back after being
+        /// away.
         case subscribed(MessageSubscribeMethod.Result)
         case message(ReceivedMessage)
-        /// The connection to the daemon ended and is being restored; `subscribed` says that it is back.
+        /// The connection to the daemon has ended and is being restored; `subscribed` follows when it is back.
         case detached(ClientError)
         /// This many elements were dropped because the reader is too slow.
         case dropped(Int)

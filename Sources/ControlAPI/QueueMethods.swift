@@ -199,7 +199,7 @@ public enum MessageQueueRetryMethod: ControlMethod {
         /// At most 1000.
         public var retried: [RetriedMessage]
         public var skipped: [SkippedMessage]
-        /// Whether `all` selects more messages than one call handles, so that the call is to be repeated.
+        /// Whether `all` selects more messages than one call handles, so that the call has to be repeated.
         public var more: Bool
 
         public init(retried: [RetriedMessage], skipped: [SkippedMessage], more: Bool) {
@@ -234,7 +234,7 @@ public enum MessageQueueDropMethod: ControlMethod {
         /// At most 1000.
         public var dropped: [Int64]
         public var skipped: [SkippedMessage]
-        /// Whether `all` selects more messages than one call handles, so that the call is to be repeated.
+        /// Whether `all` selects more messages than one call handles, so that the call has to be repeated.
         public var more: Bool
 
         public init(dropped: [Int64], skipped: [SkippedMessage], more: Bool) {

@@ -37,7 +37,7 @@ extension Session {
 
     /// Notes when the link's credential ends.
     ///
-    /// - Returns: the end on the machines' clock.
+    /// - Returns: the end as an instant.
     private mutating func live(until end: CredentialEnd?) -> Instant? {
         let instant = end?.instant(wallClock: wallClock, bootClock: now)
         link?.login.life = end.flatMap { end in instant.map { CredentialLife(end: end, told: $0) } }

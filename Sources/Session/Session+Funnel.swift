@@ -231,7 +231,7 @@ extension Session {
             checkFlushed()
         case .sayGoodbye:
             link?.step = .none
-            // If the room does not know yet that the session left, the will tells it.
+            // If the others in the room may not know yet that the session left, the will tells them.
             take(.mqtt(.disconnect(rooms.isLeaving ? .disconnectWithWill : .normalDisconnection)))
         case .sendHeartbeat:
             take(.mqtt(.ping))

@@ -121,8 +121,8 @@ extension Session {
         case .stateMismatch(let sentence):
             protocolEnded(.init(Reason(.stateMismatch, sentence)))
         case .discarded:
-            // Reconnect at once, before another client with this name, or the one that used it before, creates the
-            // session again.
+            // Reconnect at once, before another client with the same identifier, or the one that used it before,
+            // creates the session again.
             var ending = SessionMachine.Ending(
                 Reason(.stateMismatch, "the server's session is discarded, and the next connection begins a new one"))
             ending.triesOtherWay = true

@@ -72,7 +72,7 @@ extension Session {
         case room(RPCError?)
     }
 
-    /// What programs and people are told at once, after the reports.
+    /// What programs and people are told without the delay that reports may have, but after all earlier reports.
     package enum News: Sendable {
         case accepted(MessageSequence)
         case notAccepted(MessageSequence)

@@ -14,7 +14,7 @@ package struct SessionSettings: Sendable {
     package var proxy = Proxy.none
     package var maximumPacketSize = 1 << 20
     package var timeouts = AttemptTimeouts()
-    /// How long a connection lasts before the server counts as good.
+    /// How long a connection must last before the server counts as good.
     package var stableAfter = Duration.seconds(60)
     /// The keep-alive in seconds: in a room, and in none.
     package var keepAlive: (inRoom: UInt16, alone: UInt16) = (60, 60)

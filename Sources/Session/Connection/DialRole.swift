@@ -17,7 +17,7 @@ package enum DialRole: Hashable, Sendable {
     case successor(Attempt)
     /// Reads who is present in the room: before an attempt continues or, without an attempt, to clear our own presence.
     case look(Attempt?)
-    /// Asks whether an endpoint answers. Can become: attempt.
+    /// Asks whether an endpoint answers. An attempt may continue on the connection, under a new id.
     case knock(EndpointIndex)
 
     /// The attempt that the connection belongs to.

@@ -24,9 +24,10 @@ package struct Link: Sendable {
         /// What has to be ready before dialing is being prepared: see ``Preparation``. The link may continue on the
         /// connection of a knock that was answered. Can transition to: dialing.
         case preparing(knock: DialID?)
-        /// Can transition to: open.
+        /// Can transition to: open, or preparing if a successor failed.
         case dialing(DialID)
-        /// From CONNECT on. A successor stays here until it takes over.
+        /// CONNECT is sent on it; a successor waits here until it takes over. Can transition to: preparing, if a
+        /// successor failed.
         case open(DialID, LinkPeer)
     }
 

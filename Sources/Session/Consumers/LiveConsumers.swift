@@ -79,7 +79,7 @@ package struct LiveConsumers: Hashable, Sendable {
         return calls.values.joined().sorted()
     }
 
-    /// Returns the message as each program that wants it gets it.
+    /// Returns the message for each program that wants it.
     ///
     /// - Parameter number: the position of the message among all that the session has received.
     package func received(

@@ -1,14 +1,14 @@
 package import ControlAPI
 package import SessionCore
 
-/// When a credential ends, by the clock of its issuer.
+/// When a credential ends, according to its issuer.
 package enum CredentialEnd: Hashable, Sendable {
-    /// A date. It comes sooner or later if the host's clock is set.
+    /// A date. Setting the host's clock brings it closer or moves it away.
     case byWallClock(RFC3339)
     /// A length of time, counted from when the issuer stated it.
     case byBootClock(Instant)
 
-    /// The end on the machines' clock, given what both clocks show at one moment.
+    /// The end as an instant, given what both clocks show at one moment.
     package func instant(wallClock: RFC3339, bootClock: Instant) -> Instant {
         switch self {
         case .byWallClock(let end):

@@ -15,7 +15,8 @@ package struct SessionCredential: Sendable {
 
 /// Identifies a version of a file.
 package struct FileMark: RawRepresentable, Hashable, Sendable {
-    /// Device and inode, size, and when it was modified and changed. Kept in the state directory.
+    /// Device, inode, size, and the times of the last modification and of the last status change. Kept in the state
+    /// directory.
     package let rawValue: String
 
     package init(rawValue: String) {

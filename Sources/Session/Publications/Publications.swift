@@ -8,8 +8,8 @@ import NIOCore
 /// Two things are kept apart, and both are durable: what the session wants the server to hold (the entries), and the
 /// topics on which the server may hold a message of the session (`retained`). A topic in `retained` that no entry wants
 /// is cleared, whether because of a removal, another room, or a daemon that was killed in between. So a topic is made
-/// durable in `retained` before anything is published on it, and leaves `retained` only when the server has accepted
-/// the clearing.
+/// durable in `retained` before anything is published on it, and leaves `retained` only when it is certain that the
+/// server holds nothing on it: the server has accepted the clearing, or has refused all that was published there.
 package struct Publications: Sendable {
     /// How many publications a session may have, and how many bytes in total: all are kept in memory, published before
     /// the session counts as connected, and listed in one answer.
@@ -307,9 +307,9 @@ package struct Publications: Sendable {
     package enum Answer: Hashable, Sendable {
         case noted
         /// The server refuses the publication with this topic, or its clearing; `isNews` unless it gave the same reason
-        /// before. With `nothingOn`, the server holds nothing on that topic, which has to be made durable.
+        /// before. With `nothingOn`, the server holds nothing on that topic: make that durable.
         case refused(String, ReasonCode, isNews: Bool, nothingOn: String? = nil)
-        /// The server no longer holds anything on this topic, which has to be made durable.
+        /// The server no longer holds anything on this topic: make that durable.
         case cleared(String)
     }
 

@@ -16,7 +16,7 @@ package struct OwnPresence: Hashable, Sendable {
     private enum State: Hashable, Sendable {
         /// Not known to be published. Can transition to: online.
         case unknown
-        /// Published. Can transition to: away.
+        /// Published. Can transition to: away, unknown.
         case online(lastHeard: Instant)
         /// Published; the connection has been lost since. Can transition to: online, unknown.
         case away(lastHeard: Instant)
@@ -45,7 +45,7 @@ package struct OwnPresence: Hashable, Sendable {
 
     /// No clock is set back this often without catching up with its old time in between.
     package static let mostRemembered = 32
-    /// More than a user has connections that matter.
+    /// More than the connections of one user that can matter.
     private static let mostSeen = 64
 
     /// - Parameter said: the last value of `said`, possibly from an earlier run of the daemon.
@@ -128,7 +128,7 @@ package struct OwnPresence: Hashable, Sendable {
     /// The server accepted the connection.
     ///
     /// - Parameter isWillDelayed: whether the server delays this connection's will.
-    /// - Returns: whether the session is restored only when the server has accepted `online`.
+    /// - Returns: whether the session is restored only when the server has answered `online`.
     package mutating func connected(
         resumed: Bool, isWillDelayed: Bool = true, at now: Instant, time: RFC3339
     ) -> Bool {

@@ -29,7 +29,7 @@ package struct PresenceTiming: Hashable, Sendable {
     }
 
     /// Returns the keep-alive for a heartbeat interval. After one silent interval a ping is sent, well within the one
-    /// and a half that the server waits.
+    /// and a half intervals that the server waits.
     package static func keepAlive(_ interval: Duration) -> UInt16 {
         let (seconds, attoseconds) = interval.components
         return max(1, UInt16(clamping: attoseconds > 0 ? seconds + 1 : seconds))

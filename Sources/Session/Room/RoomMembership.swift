@@ -6,7 +6,7 @@ package import SessionCore
 package struct RoomMembership: Sendable {
     /// How far the room is restored on the current connection.
     package enum Step: Hashable, Sendable {
-        /// Nothing has to be published, or it was published.
+        /// Nothing has to be published, or the server has answered.
         case done
         /// `online` is published once the subscriptions are restored.
         case mustAnnounce

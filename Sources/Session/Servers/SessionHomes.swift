@@ -5,7 +5,7 @@ package import Vocabulary
 /// The servers of a list need not share their sessions. When the session returns to a server that it left, that server
 /// reports its old copy as a resumed session, without the subscriptions made since, and with packet identifiers that
 /// have another meaning by now. So it is told to discard that copy. The servers of a cluster resume the session for one
-/// another, and continue to be resumed.
+/// another, so none of them is told to discard it.
 ///
 /// All of it is durable: a restarted daemon begins with the first server of the list, whichever one has the session.
 package struct SessionHomes: Hashable, Sendable {

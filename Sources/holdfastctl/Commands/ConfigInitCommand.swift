@@ -247,7 +247,7 @@ private struct NewFile {
 
     private var folder: String { String(path.prefix(upTo: path.lastIndex(of: "/") ?? path.startIndex)) }
 
-    /// - Throws: when the file could not be written.
+    /// - Throws: when the file exists, or cannot be written.
     func checkPlace() throws(CommandFailure) {
         if access(path, F_OK) == 0 { throw failure(EEXIST) }
         guard access(folder, W_OK) == 0 else { throw failure(errno) }

@@ -253,7 +253,7 @@ private struct SettingLine {
         }
     }
 
-    /// What stands before the first `=`, or everything on a line without one.
+    /// The text before the first `=`, or all of it if there is none.
     private var key: Substring { setting.prefix { $0 != "=" } }
 
     private var hasSecret: Bool {

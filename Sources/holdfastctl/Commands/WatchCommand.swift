@@ -46,7 +46,7 @@ struct WatchCommand: AsyncParsableCommand {
             case .snapshot(let result)?: shown = result.snapshot.sessions
             case .detached(let error)?:
                 passed = ["\(printable("\(error)")); waiting for the daemon"]
-                // What they are now is not known.
+                // Their current states are unknown.
                 shown = []
             case .event(let event)? where [.stateChanged, .phaseChanged].contains(event.event):
                 passed = Self.lines(.event(event), terminal)

@@ -103,7 +103,7 @@ enum LiveInputs {
     }
 }
 
-/// Some lines of a terminal that are redrawn in the same place.
+/// Lines at the bottom of a terminal that are redrawn in place.
 struct LiveLines {
     private let terminal: Terminal
     /// The length of each line that is drawn now.

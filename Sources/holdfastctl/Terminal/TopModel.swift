@@ -42,7 +42,7 @@ struct TopModel {
         last = (now, Dictionary(sessions.map { ($0.session, $0.counters) }) { first, _ in first })
     }
 
-    /// Handles a key.
+    /// Handles a key. Returns a request if it is for the caller to carry out.
     mutating func press(_ key: LiveKey) -> Request? {
         message = nil
         switch key {

@@ -1,4 +1,4 @@
-/// Rows of texts, aligned in columns.
+/// Rows of text, aligned in columns.
 enum Columns {
     /// A table with a heading. The last column is not padded.
     static func table(_ heading: [String], _ rows: [[String]]) -> [String] {

@@ -163,7 +163,7 @@ private struct RowBuilder {
     }
 
     mutating func take(_ entry: SessionHistoryEntry) {
-        // The clock may have been set: no entry counts as earlier than the one before it.
+        // The clock may have been set back: no entry counts as earlier than the one before it.
         let time = min(max(entry.time.milliseconds, cursor), end)
         close(at: time)
         condition = .init(entry)

@@ -15,7 +15,7 @@ public struct Endpoint: Hashable, Sendable {
         /// MQTT over WebSocket over TLS.
         case wss
 
-        /// The port of an endpoint that names none.
+        /// The port of an endpoint whose text has none.
         public var defaultPort: Int {
             switch self {
             case .mqtt: 1883
@@ -60,7 +60,8 @@ public struct Endpoint: Hashable, Sendable {
         try self.init(scheme: scheme, host: host, port: port, path: String(target))
     }
 
-    /// Creates an endpoint from its parts, as a server's redirection gives them, with the same checks as parsing.
+    /// Creates an endpoint from its parts, as a server's redirection gives them. Host and port are checked as in
+    /// parsing, but the characters of the path are not.
     ///
     /// - Parameters:
     ///   - host: a name or an IP literal, without brackets.
@@ -162,7 +163,7 @@ extension Endpoint {
 
     private static func canonicalPath(_ path: String, scheme: Scheme) throws(EndpointError) -> String {
         if scheme.isWebSocket {
-            // The default path of most servers and clients; the standard names none.
+            // The default path of most servers and clients; the MQTT standard defines none.
             if path.isEmpty { return "/mqtt" }
             guard path.first == "/" || path.first == "?" else { throw .path }
             return path.first == "/" ? path : "/mqtt" + path

@@ -15,7 +15,8 @@ public enum ForeignProtocol: Hashable, Sendable, CaseIterable {
     case amqp
     case redis
 
-    /// The first bytes of a server that speaks it. AMQP and HTTP servers send them only after they are spoken to.
+    /// What a server of the protocol sends first. Some, such as HTTP servers, send it only after the client has sent
+    /// something.
     var beginnings: [[UInt8]] {
         switch self {
         case .http: [Array("HTTP/".utf8), Array("<html".utf8), Array("<!DOCTYPE".utf8)]

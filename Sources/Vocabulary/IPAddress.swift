@@ -38,7 +38,7 @@ public struct IPAddress: Hashable, Sendable {
 }
 
 extension IPAddress {
-    /// Picks an address next to the given one, as another host in the same network may have it; `nil` if there is none.
+    /// Picks an address near the given one that another host in the same network could have; `nil` if there is none.
     /// - Parameters:
     ///   - text: an address with its prefix length, `192.0.2.7/24`; the result is `nil` for any other form.
     ///   - taken: the addresses of the host itself, which are not picked.
@@ -63,7 +63,7 @@ extension IPAddress {
         return nil
     }
 
-    /// Whether it is one of fe80::/10.
+    /// Whether it is in fe80::/10.
     package var isLinkLocalIPv6: Bool { family == .ipv6 && bytes[0] == 0xfe && bytes[1] & 0xc0 == 0x80 }
 }
 

@@ -1,6 +1,6 @@
 /// The proxy that a session's connections go through: `http://proxy.example:3128` or `socks5://proxy.example`.
 ///
-/// It holds no user and no password: these are secrets, and a URL is shown to people.
+/// It has no user name and no password: those are secrets, and the URL is shown to people.
 public struct ProxyAddress: Hashable, Sendable {
     /// How the proxy is asked for a connection.
     public enum Scheme: String, Hashable, Sendable, CaseIterable {

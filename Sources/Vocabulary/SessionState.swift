@@ -2,14 +2,14 @@
 public enum SessionState: String, Codable, Sendable, CaseIterable {
     /// Not connected, and nothing is tried. First and final state.
     case disconnected
-    /// Trying to connect, when the session has not been up since the last explicit connect.
+    /// Trying to connect; the session has not been up since the last explicit connect.
     case connecting
     case connected
     /// Trying to connect again after the connection was lost.
     case reconnecting
     /// Going down: flushing, then saying goodbye.
     case disconnecting
-    /// Gave up or hit a terminal reason; stays until connect, new configuration or new credential.
+    /// Gave up, or met a terminal reason. Stays until an explicit connect, a new configuration or a new credential.
     case failed
 }
 
@@ -19,7 +19,7 @@ public enum Phase: String, Codable, Sendable, CaseIterable {
     case waiting, resolving, dialing, securing, authenticating, restoring
 }
 
-/// Why a connected session may not really be connected; the status shows it until that is known.
+/// Why a connected session may not really be connected. The status shows it until that is known.
 public enum Doubt: String, Codable, Sendable, CaseIterable {
     /// The connection is kept for a while although its path is gone.
     case pathLost = "path-lost"

@@ -12,7 +12,7 @@ final class Bus {
         var name = ""
         var text: String
 
-        /// Whether a call got no answer in time. On a host that is busy it may come later, and is then dropped.
+        /// Whether the call got no answer in time. On a busy host the answer may still come; it is then dropped.
         var isNoReply: Bool { name == "org.freedesktop.DBus.Error.NoReply" }
     }
 
@@ -35,7 +35,7 @@ final class Bus {
     private var isArmed = false
     private var isProcessing = false
 
-    /// Starts to connect. While nothing listens at the address, it waits for that without polling.
+    /// Starts to connect. If nothing listens at the address yet, waits for it without polling.
     /// - Parameters:
     ///   - address: as in `DBUS_SYSTEM_BUS_ADDRESS`.
     ///   - patience: how long a call waits for its answer.
@@ -106,7 +106,7 @@ final class Bus {
 
     /// - Parameters:
     ///   - rule: which messages to listen for, as in `dbus-monitor`.
-    ///   - handle: called for every such message. Anybody may send us one: check its sender.
+    ///   - handle: called for every such message. Any program may send one, so check its sender.
     func listen(for rule: String, handle: @escaping (BusMessage) -> Void) throws(Failure) {
         try Self.check(sd_bus_add_match_async(bus, nil, rule, Self.receive, nil, keep(handle, isForOneMessage: false)))
     }

@@ -15,7 +15,7 @@ public struct Credentials: Sendable {
 
     /// The path of the file that holds a credential.
     ///
-    /// - Throws: ``CredentialError``, also when the file is not there now.
+    /// - Throws: ``CredentialError``, including when the file does not exist at present.
     public func path(of name: String) throws(CredentialError) -> String {
         guard Self.isValid(name) else { throw .invalidName(name) }
         guard let directory else { throw .noDirectory }
@@ -24,7 +24,7 @@ public struct Credentials: Sendable {
         return path
     }
 
-    /// A plain file name that LoadCredential= can express: a colon would end it there.
+    /// Whether it is a plain file name that LoadCredential= can express: a colon would end the name there.
     private static func isValid(_ name: String) -> Bool {
         (1...255).contains(name.utf8.count) && name != "." && name != ".."
             && name.utf8.allSatisfy {

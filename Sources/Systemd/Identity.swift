@@ -19,7 +19,7 @@ public struct BootID: Hashable, Sendable, CustomStringConvertible {
     }
 
     /// The start time of the first process in clock ticks since the host was booted: proc_pid_stat(5), the 22nd field.
-    /// If other users' processes are hidden, as by ProtectProc=, the time when systemd made its first directory.
+    /// If other users' processes are hidden, as by ProtectProc=, the birth time of `/run/systemd/system` instead.
     private static func startOfFirstProcess() -> String? {
         if let file = fopen("/proc/1/stat", "re") {
             defer { fclose(file) }
@@ -31,8 +31,7 @@ public struct BootID: Hashable, Sendable, CustomStringConvertible {
         return birth > 0 ? "\(birth)" : nil
     }
 
-    /// Reads the 22nd field. The second, the name of the process in parentheses, may contain spaces and parentheses
-    /// itself.
+    /// Reads the 22nd field. The second, the process's name in parentheses, may contain spaces and parentheses.
     static func firstProcessStart(in stat: String) -> String? {
         guard let end = stat.lastIndex(of: ")") else { return nil }
         let fields = stat[end...].split(separator: " ")
@@ -50,7 +49,7 @@ public struct DeviceID: Hashable, Sendable, CustomStringConvertible {
     /// 32 lower-case hexadecimal digits.
     public let description: String
 
-    /// The id of Holdfast as an application; another one would give every host another device id.
+    /// The id of Holdfast as an application. Changing it would change the device id of every host.
     private static let application = sd_id128_t(
         bytes: (0x7A, 0x1C, 0x0E, 0x52, 0x9B, 0x0D, 0x4F, 0x6E, 0xA3, 0x65, 0x1F, 0xD0, 0x27, 0xC8, 0x44, 0xB9))
 
@@ -64,7 +63,7 @@ public struct DeviceID: Hashable, Sendable, CustomStringConvertible {
         return DeviceID(description: text(id))
     }
 
-    /// Makes an id that nobody else has; `nil` when the kernel gives no random bytes.
+    /// Makes a random id; `nil` when the kernel gives no random bytes.
     public static func random() -> DeviceID? {
         var id = sd_id128_t()
         return sd_id128_randomize(&id) >= 0 ? DeviceID(description: text(id)) : nil

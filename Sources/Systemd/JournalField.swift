@@ -87,7 +87,7 @@ extension JournalFieldName {
     /// How long the outage is or was, in microseconds.
     public static let outage = JournalFieldName(known: "HOLDFAST_OUTAGE_USEC")
     public static let pathClass = JournalFieldName(known: "HOLDFAST_PATH_CLASS")
-    /// The user id of the local program that asked.
+    /// The user id of the local program that made the request.
     public static let peerUID = JournalFieldName(known: "HOLDFAST_PEER_UID")
 
     /// Every field that Holdfast writes. The catalog's texts may refer to these and no others.
@@ -101,6 +101,6 @@ extension JournalFieldName {
 public enum JournalPriority: UInt8, Sendable, CaseIterable, Comparable {
     case emergency, alert, critical, error, warning, notice, info, debug
 
-    /// Less urgent is greater, like the numbers.
+    /// A less urgent priority is the greater one, as its number is.
     public static func < (left: JournalPriority, right: JournalPriority) -> Bool { left.rawValue < right.rawValue }
 }

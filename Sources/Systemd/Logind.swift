@@ -1,10 +1,10 @@
 internal import Glibc
 
-/// Learns from logind, on the system bus, that the host is about to sleep or has woken. It can delay the sleep for the
-/// moment that the daemon needs before it (an inhibitor lock of the kind "delay").
+/// Learns from logind, on the system bus, that the host is about to sleep or has woken. It can delay sleep until the
+/// daemon is prepared for it, with an inhibitor lock of the kind "delay".
 ///
-/// If there is no bus or no logind, or if one of them refuses, that is not an error: nothing is reported then. It waits
-/// for a bus that does not exist yet, and reconnects to one that was restarted.
+/// A missing bus or logind, or a refusal, is not an error: nothing is reported about sleep then. It waits for a bus
+/// that does not exist yet, and reconnects to one that was restarted.
 public actor Logind {
     /// What logind has reported.
     public enum Event: Hashable, Sendable {
@@ -14,7 +14,7 @@ public actor Logind {
         case woke
         /// logind is there, and its signals are received from now on.
         case found
-        /// The signals are lost, for this reason, until ``found``. Also reported when no bus can be used at all.
+        /// Signals are not received, for this reason, until ``found``. Also reported when no bus can be used at all.
         case lost(String)
         /// The bus or logind has not answered in time, and was asked again.
         case unanswered
@@ -163,7 +163,7 @@ public actor Logind {
 
     private func ownerTold(_ message: BusMessage) {
         if message.failure?.isNoReply == true, let bus {
-            // Nothing else would tell of a logind that is there already.
+            // No signal announces a logind that is running already.
             try? askForOwner(bus)
             return deliver(.unanswered)
         }

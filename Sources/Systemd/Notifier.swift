@@ -63,8 +63,8 @@ public struct Notifier: Sendable {
         send(["WATCHDOG=1"])
     }
 
-    /// The time within which ``watchdog()`` must be called again each time, or systemd kills the daemon; call it at
-    /// half of that. `nil` when the unit has no WatchdogSec=, or it is not meant for this process.
+    /// The longest time that may pass between two calls of ``watchdog()`` before systemd kills the daemon; call it
+    /// twice as often. `nil` when the unit has no WatchdogSec=, or it is not meant for this process.
     public var watchdogInterval: Duration? {
         var microseconds: UInt64 = 0
         guard sd_watchdog_enabled(0, &microseconds) > 0 else { return nil }

@@ -16,7 +16,8 @@ extension RouteLookup {
         return nil
     }
 
-    /// Returns the path that counts for a session: by the interface of the first address that has one.
+    /// Returns the path to the first address that the session can reach, and the families that it can reach through the
+    /// same interface.
     mutating func observe(
         _ addresses: [IPAddress], orAnywhere: Bool, for policy: NetworkPolicy, among links: [NetworkLink]
     ) -> PathClassifier.Observation {
@@ -38,8 +39,8 @@ extension RouteLookup {
         return observation
     }
 
-    /// Returns the paths to the addresses. The first address that is reached at all decides the interface; addresses
-    /// that it does not reach have `nil`.
+    /// Returns the paths to the addresses. The first address that can be reached decides the interface; addresses that
+    /// cannot be reached through it have `nil`.
     mutating func paths(
         to addresses: [IPAddress], for policy: NetworkPolicy, among links: [NetworkLink]
     ) -> [Path?] {

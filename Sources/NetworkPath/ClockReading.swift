@@ -16,8 +16,7 @@ public struct ClockReading: Hashable, Sendable {
         self.wall = wall
     }
 
-    /// Reads the clocks. If the process is stopped between two of them, they are read again: that would look like
-    /// sleep.
+    /// Reads the clocks. If the process is stopped in between, which would look like sleep, they are read again.
     public static func now() -> ClockReading {
         var reading = ClockReading(boot: BootClock.now(), awake: read(CLOCK_MONOTONIC), wall: read(CLOCK_REALTIME))
         for _ in 1...3 where reading.boot.duration(to: BootClock.now()) > .milliseconds(100) {

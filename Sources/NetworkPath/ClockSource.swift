@@ -42,7 +42,7 @@ public struct ClockSource: ~Copyable {
             switch Self.drain(descriptor) {
             case .jumped: jumped()
             case .nothing: break
-            // It would stay readable forever.
+            // The descriptor would stay readable forever.
             case .failed: source.cancel()
             }
         }

@@ -19,7 +19,7 @@ struct HintBatch: Hashable, Sendable {
 struct HintSource {
     private let channel: any Channel
 
-    /// What is called, on the event loop.
+    /// The callbacks, which are called on the event loop.
     struct Listener: Sendable {
         var hinted: @Sendable (HintBatch) -> Void
         /// The socket has ended: by `close`, or because the kernel had more messages than the socket holds, which the

@@ -14,7 +14,7 @@ public enum NetlinkError: Error, Hashable, Sendable {
     case refused(number: Int32, text: String?)
     /// The kernel's tables changed while they were read, each time it was tried.
     case interrupted
-    /// The kernel did not answer, though it must.
+    /// The kernel did not answer a request, although it always should.
     case noAnswer
     /// The watcher was stopped, or was started already.
     case notStartable

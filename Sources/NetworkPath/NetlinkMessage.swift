@@ -26,7 +26,7 @@ struct NetlinkMessage: Equatable {
 }
 
 extension NetlinkMessage {
-    /// Returns the messages of one datagram. An impossible length ends the reading; the messages before it count.
+    /// Returns the messages of one datagram, up to one with an impossible length.
     static func parse(_ datagram: ArraySlice<UInt8>) -> [NetlinkMessage] {
         let bytes = NetlinkBytes(datagram)
         var messages: [NetlinkMessage] = []

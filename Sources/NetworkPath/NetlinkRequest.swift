@@ -9,7 +9,7 @@ enum NetlinkRequest: Equatable {
     case dumpAddresses
     case dumpRoutes
     case link(index: Int32)
-    /// By one interface only, if that is given.
+    /// `by`: the only interface that is considered; the kernel's choice if `nil`.
     case route(to: IPAddress, by: Int32? = nil)
 
     var isDump: Bool {

@@ -12,7 +12,7 @@ struct NetlinkSocket: ~Copyable {
     init(groups: [rtnetlink_groups] = [], receiveBuffer: Int32? = nil) throws(NetlinkError) {
         descriptor = socket(AF_NETLINK, Int32(SOCK_RAW.rawValue) | socketFlags, NETLINK_ROUTE)
         guard descriptor >= 0 else { throw NetlinkError(call: "socket") }
-        // Kernels before 4.20 have no strict checks: they answer requests all the same, only with less filtering.
+        // Kernels before 4.20 have no strict checks; they answer with less filtering.
         _ = set(SOL_NETLINK, NETLINK_GET_STRICT_CHK, 1)
         _ = set(SOL_NETLINK, NETLINK_EXT_ACK, 1)
         if let receiveBuffer, !set(SOL_SOCKET, SO_RCVBUFFORCE, receiveBuffer) {

@@ -34,7 +34,7 @@ public struct NetworkSnapshot: Hashable, Sendable {
         }
     }
 
-    /// The interfaces with what a policy looks at.
+    /// The interfaces, reduced to what a policy looks at.
     var links: [NetworkLink] { interfaces.map { NetworkLink(name: $0.name, index: $0.index, type: $0.type) } }
 }
 
@@ -112,7 +112,7 @@ public struct NetworkCounters: Hashable, Sendable {
     public var interruptedDumps: UInt64 = 0
     /// Times that the kernel dropped messages because they were not read fast enough.
     public var overruns: UInt64 = 0
-    /// Per class, how often a target was looked at with this result; `none` counts the looks that found nothing new.
+    /// How many looks at a target had each result; `none` counts those that found nothing new.
     public var changes: [PathClass: UInt64] = [:]
 
     /// All zero.

@@ -94,8 +94,7 @@ public actor NetworkWatcher {
         hints = opened
     }
 
-    /// Replaces the socket that lost messages with a new one. Whatever the messages were, the paths are looked at
-    /// again.
+    /// Replaces the socket that lost messages with a new one, and looks at all paths again.
     private func listenAgain() {
         guard state == .running else { return }
         view.counters.overruns += 1
@@ -127,7 +126,7 @@ public actor NetworkWatcher {
         tables = nil
     }
 
-    /// Watches a target, new or with other addresses, and returns its path.
+    /// Watches a target, or gives it other addresses, and returns its path.
     ///
     /// If the target was watched before with the same addresses and origin, nothing is looked up again, because every
     /// change is noticed anyway. Only the paths that it left behind are forgotten: a caller that sets a target has no
@@ -171,8 +170,8 @@ public actor NetworkWatcher {
         watched[target]?.classifier.current.excluded
     }
 
-    /// Looks up the path to each of the addresses, all by the same interface that the session may use; `nil` for those
-    /// that are not reached by it.
+    /// Looks up the path to each of the addresses, all through one interface that the session may use; `nil` for those
+    /// that cannot be reached through it.
     /// - Parameters:
     ///   - addresses: the preferred first.
     ///   - session: the session's name.
@@ -301,7 +300,8 @@ public actor NetworkWatcher {
         let observation =
             lookup?.observe(addresses, orAnywhere: origin == .name, for: policy, among: view.links) ?? .init()
         guard observation.path == nil, addresses.isEmpty else { return observation }
-        // Where no route leads further, the name may be that of a neighbour, which is not known until it resolves.
+        // Without a route beyond the host's own networks, the name may still be a neighbour's; until it resolves, that
+        // is unknown.
         let neighbours = view.neighbours
         guard !neighbours.isEmpty,
             var nearby = lookup?.observe(neighbours, orAnywhere: false, for: policy, among: view.links),

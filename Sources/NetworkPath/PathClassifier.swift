@@ -20,8 +20,8 @@ struct PathClassifier: Hashable {
 
     /// The path that was lost last, and when; `nil` while there is a path.
     private var lost: Loss?
-    /// The paths that were left while their source address stayed, the oldest first. A connection that was made on one of
-    /// them may be bound to it still, wherever the path has gone since.
+    /// The paths that were left while their source address stayed, oldest first. A connection that was made on one of
+    /// them may still be bound to it, wherever the path leads now.
     private(set) var leftBehind: [Path] = []
     private(set) var current: Observation
     /// Whether the target's name does not resolve yet. Its path is then that of the default routes, and a move of that
@@ -53,7 +53,7 @@ struct PathClassifier: Hashable {
         defer { limitLeftBehind() }
         switch (before.path, observation.path) {
         case (nil, nil):
-            // Only the reason why there is no path has changed, which people are shown.
+            // Only the reason for having no path can have changed; people are shown that reason.
             return before.excluded?.interfaceIndex == observation.excluded?.interfaceIndex ? .none : .maybe
         case (nil, let new?):
             let loss = lost

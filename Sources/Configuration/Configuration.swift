@@ -66,7 +66,7 @@ package struct SessionConfiguration: Hashable, Sendable {
     package var preset = Preset.default
     package var autoconnect = true
     package var onDemand = false
-    /// For a session that is up on demand.
+    /// Applies only with `onDemand`.
     package var idleTimeout = Duration.seconds(120)
     package var onSuspend = SuspendBehaviour.disconnect
     /// Only in a template: its instances, each of which is a session. Empty in those sessions.
@@ -197,7 +197,7 @@ extension SessionConfiguration {
 }
 
 extension MetricsConfiguration {
-    /// Reads an address of this host that only this host can reach, with a port; `nil` for any other text.
+    /// Reads a loopback address with a port; `nil` for any other text.
     package static func address(_ text: String) -> (host: IPAddress, port: Int)? {
         guard let colon = text.lastIndex(of: ":"), let port = Int(text[text.index(after: colon)...]),
             (0...65_535).contains(port)

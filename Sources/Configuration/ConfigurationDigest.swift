@@ -1,6 +1,6 @@
 extension SessionConfiguration {
-    /// Identifies this configuration in the state directory: it is the same as long as the session's file says the
-    /// same, and differs when the file says something else.
+    /// Identifies this configuration in the state directory. It stays the same as long as the session's file means the
+    /// same, and changes when the meaning changes.
     ///
     /// It is computed from what differs from the defaults, so that a new version of the daemon, which knows more keys,
     /// computes the same for the same file. It contains nothing secret, and need not withstand a deliberate collision.

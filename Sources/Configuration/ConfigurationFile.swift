@@ -23,7 +23,7 @@ package struct ConfigurationFile {
         guard fstat(descriptor, &status) == 0 else { throw ReadError(path, errno) }
         guard status.st_mode & S_IFMT == S_IFREG else { throw ReadError(path, "this is not a regular file") }
 
-        // A file that grows while it is read still stops at the limit.
+        // Reading stops at the limit even if the file grows meanwhile.
         let limit = Self.sizeLimit
         var bytes: [UInt8] = []
         while bytes.count <= limit {

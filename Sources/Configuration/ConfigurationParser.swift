@@ -208,7 +208,7 @@ struct ConfigurationParser {
         try expect("}", "at the end of a table in braces, which stands on one line")
     }
 
-    /// Reads a number, a truth value or a date. An error does not repeat what it found instead: it may be a secret.
+    /// Reads a number, a truth value or a date. An error does not repeat the text, which may be a secret.
     private mutating func bareValue() throws(ConfigurationErrors) -> ConfigurationValue.Content {
         let start = position
         var text = ""

@@ -138,8 +138,8 @@ package enum ConfigurationReferences {
         return look(status)
     }
 
-    /// Returns the permission that counts for the daemon's user; `nil` if this is another user, who need not be the one
-    /// that runs the daemon, or if there is no such user.
+    /// Returns the permission bit that applies to the daemon's user; `nil` if there is no user holdfast, or if this
+    /// process does not run as root, because the daemon may then run as another user.
     private static func permission(_ status: stat, user: mode_t, group: mode_t, others: mode_t) -> mode_t? {
         guard geteuid() == 0, let daemon = HostAccounts.uid(ofUser: "holdfast") else { return nil }
         if daemon == status.st_uid { return user }

@@ -1,8 +1,8 @@
 import Glibc
 import MQTT
 
-/// A file of certificates or keys in the format PEM (RFC 7468), as far as one can tell without a TLS library: whether
-/// each block that matters is whole. What is in it, the TLS library finds out when it is used.
+/// A file of certificates or keys in PEM format (RFC 7468), checked as far as possible without a TLS library: whether
+/// each block that matters is whole. The TLS library checks the content when the file is used.
 enum PEMFile {
     enum Content {
         case certificates, key
@@ -63,7 +63,7 @@ extension Substring {
         return text
     }
 
-    /// Returns what stands between a beginning and an end.
+    /// Returns the text between a prefix and a suffix; `nil` if it does not have both.
     fileprivate func between(_ start: String, _ end: String) -> String? {
         guard hasPrefix(start), hasSuffix(end), count >= start.count + end.count else { return nil }
         return String(dropFirst(start.count).dropLast(end.count))

@@ -1,12 +1,12 @@
 import Logging
 import NIOCore
 
-/// Pauses a listening socket for a second when the kernel cannot accept a connection, mostly because the process has as
-/// many open files as it may. New connections wait in the queue meanwhile; trying again at once would keep a processor
-/// busy. The error is logged at most once in ten minutes.
+/// Pauses a listening socket for a second when the kernel cannot accept a connection, usually because the process has
+/// reached its limit of open files. New connections wait in the queue meanwhile; trying again at once would keep a
+/// processor busy. The error is logged at most once in ten minutes.
 ///
-/// NIO's AcceptBackoffHandler (2.101) delays reads that are requested; but after an error, NIO reads on without a
-/// request.
+/// NIO's AcceptBackoffHandler (2.101) delays only reads that are requested, but after an error NIO reads again without
+/// a request.
 final class AcceptErrorHandler: ChannelInboundHandler {
     typealias InboundIn = any Channel
 

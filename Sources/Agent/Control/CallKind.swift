@@ -1,4 +1,4 @@
-/// What kind of work a call is, as far as its turn depends on it.
+/// The kinds of calls that the scheduler distinguishes.
 enum CallKind: Int, CaseIterable, Sendable {
     /// A session takes it, and it is answered when it is committed.
     case message

@@ -3,7 +3,7 @@ import NIOCore
 /// What waits to be written to a peer, and the state of the writing.
 struct ControlOutput {
     private(set) var lines = OutgoingBytes(pieceLength: pieceLength)
-    /// Calls whose answers are among the lines, while the scheduler has not been told that they have ended.
+    /// Calls whose answers are among the lines, and whose end the scheduler has not been told yet.
     private(set) var answered = Answered()
     /// Whether the kernel has not taken the last piece yet.
     var isWriting = false

@@ -22,7 +22,8 @@ struct ControlScheduler {
     struct Limits {
         /// How many connections there may be at once.
         var connections = 512
-        /// How many of them one user other than root may have; never more than are left, so fewer when many are open.
+        /// How many of them one user other than root may have: at most as many as are still free, so fewer when many
+        /// are open.
         var connectionsPerUser = 128
         /// How many connections are reserved for root.
         var connectionsForRoot = 16
@@ -56,7 +57,7 @@ struct ControlScheduler {
         var reads = 2
         /// How long a connection that holds memory others wait for may stand still.
         var patience = Duration.seconds(30)
-        /// How many bytes it must have read by then, unless it has read all of them.
+        /// How many bytes its peer must have read by then, unless the peer has read everything.
         var progress = 1 << 20
     }
 
@@ -188,7 +189,7 @@ struct ControlScheduler {
     ///
     /// - Parameters:
     ///   - bytes: the bytes that no call has taken, without the line that is being parsed.
-    ///   - parsed: the bytes of the line that is parsed elsewhere. That ends on its own, and no turn is needed before.
+    ///   - parsed: the bytes of the line that is parsed elsewhere. Parsing needs no turn, and ends on its own.
     ///   - hasLine: whether there is a complete line besides that one.
     ///   - tookLine: whether a line was completed or taken since the last call.
     /// - Returns: whether to read from the peer.

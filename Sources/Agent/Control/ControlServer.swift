@@ -134,8 +134,8 @@ actor ControlServer {
         eventLoop.execute { self.assumeIsolated { $0.pass() } }
     }
 
-    /// Gives some turns. The calls that begin in them, and those that begin when these end, keep the loop from polling
-    /// for what others have sent; so the next turns come only after it has polled.
+    /// Gives some turns. Calls keep the loop from polling for what other peers have sent, so the next turns come only
+    /// after it has polled.
     private func pass() {
         scheduler.beginPass()
         while let id = scheduler.nextTurn() { connections[id]?.assumeIsolated { $0.takeTurn() } }

@@ -1,7 +1,7 @@
 import Glibc
 import NIOCore
 
-/// Splits a stream of bytes into lines, without ever holding more than one line of the maximum length.
+/// Splits a stream of bytes into lines. A line that is too long is skipped, and not kept in memory.
 struct LineSplitter {
     enum Line: Hashable {
         case line([UInt8])

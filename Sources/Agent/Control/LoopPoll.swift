@@ -4,9 +4,8 @@ import NIOPosix
 
 /// Calls back when an event loop has polled its descriptors.
 ///
-/// A loop runs everything that it was given, and everything that this leads to, before it polls again for what has
-/// arrived. Timers that are due by then also come first. Only what arrives at a descriptor comes after the poll: here,
-/// a byte.
+/// A loop runs all submitted tasks, and those that they submit in turn, before it polls its descriptors again. Timers
+/// that are due by then also come first. Only input at a descriptor comes after the poll: here, a byte.
 struct LoopPoll {
     private let input: any Channel
     private let output: CInt

@@ -10,7 +10,7 @@ struct NetworkView: Sendable {
 
     /// Returns the paths to the hosts that are dialed for a session's endpoints, and has each change reported from now
     /// on. For names, the path is that of the default route, or that to a neighbour, until `resolved` gives their
-    /// addresses. Without any path, a name may still be one of the host itself.
+    /// addresses. A name without any path may still be the host's own.
     func watch(_ hosts: [String], of session: SessionName, for policy: NetworkPolicy) -> [Path?] {
         watcher.assumeIsolated { watcher in
             watcher.removeTargets(ofSession: session.description)

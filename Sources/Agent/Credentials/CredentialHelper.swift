@@ -68,7 +68,7 @@ enum CredentialHelper {
         }
     }
 
-    /// Finds out why a program cannot be run, which the later error does not say.
+    /// Finds out why a program cannot be run, because the later error does not say.
     private static func checkProgram(_ program: String) throws(Credential.Failure) {
         var status = stat()
         guard stat(program, &status) == 0, access(program, X_OK) == 0 else { throw failure(errno) }

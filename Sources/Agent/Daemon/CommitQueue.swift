@@ -263,7 +263,7 @@ actor CommitQueue {
         return answers
     }
 
-    /// Something in the batch does not fit what is stored, and trying again cannot change that.
+    /// Handles a batch in which a change does not fit what is stored, so that a retry would fail in the same way.
     private func divide(_ batch: [Entry], because error: StoreError) async {
         guard batch.count < 2 else {
             await commit(Array(batch[..<(batch.count / 2)]))
@@ -282,7 +282,7 @@ actor CommitQueue {
             entry.changes.removeAll { !$0.needsRoom }
             return succeeded([entry])
         }
-        // Commits one change at a time, so that all that can be stored are.
+        // Commits one change at a time, so that every change that can be stored is stored.
         for change in changes {
             let single = Entry(
                 session: entry.session, changes: [change], waiter: .changes(refused: { _ in }, completed: { _ in }))
@@ -315,7 +315,7 @@ actor CommitQueue {
 }
 
 extension StoreError {
-    /// Whether changes that are not inserts fail for the same reason, too.
+    /// Whether changes that are not inserts fail for the same reason.
     fileprivate var isLasting: Bool {
         switch self {
         case .busy, .unwritable, .closed: true

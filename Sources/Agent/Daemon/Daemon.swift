@@ -9,8 +9,8 @@ import Systemd
 
 /// The daemon's parts, put together.
 ///
-/// Everything that decides runs on one event loop. The store has a thread of its own, because commits wait for the
-/// disk, and a small pool of threads does what blocks: the resolver and the reading of secrets.
+/// Everything that decides runs on one event loop. The store runs on a second one, because commits wait for the disk. A
+/// small pool of threads does what blocks, such as reading secrets, and each name is looked up on its own thread.
 actor Daemon {
     static let version = holdfastVersion
 
@@ -23,7 +23,7 @@ actor Daemon {
     nonisolated let logger: Logger
     private let options: DaemonOptions
     private let store: DurableStore
-    /// What the store last said about itself; `nil` if it never did.
+    /// The statistics that the store last gave; `nil` before the first time.
     private var lastStatistics: StoreStatistics?
     private let since = RFC3339.now
     private var configuration: DaemonConfiguration
@@ -64,7 +64,7 @@ actor Daemon {
             storeFailure: await registry.surroundings?.commits.hindrance?.description, netlink: network.counters)
     }
 
-    /// While the disk does not answer, what the store said before.
+    /// Returns the store's statistics, or the last ones while the disk does not answer.
     private func storeStatistics() async -> StoreStatistics? {
         let store = store
         guard let watch = await registry.surroundings?.commits.watch else { return await store.statistics() }
@@ -131,7 +131,7 @@ actor Daemon {
         }
     }
 
-    /// Reads the configuration. Not on the event loop: thousands of files take a while, and a disk may not answer.
+    /// Reads the configuration off the event loop: thousands of files take a while, and a disk may not answer.
     @concurrent private static func load(_ directory: String) async -> LoadedConfiguration {
         ConfigurationLoader.load(directory: directory)
     }

@@ -8,7 +8,7 @@ extension DeviceID {
         derived() ?? kept(in: directory)
     }
 
-    /// - Returns: the kept id, or a new one. A new one is returned even if it could not be written; then it is good
+    /// - Returns: the kept id, or a new one. A new one is returned even if it could not be written; it is then used
     ///   until the daemon ends.
     static func kept(in directory: String) -> DeviceID? {
         let path = "\(directory)/device"

@@ -1,8 +1,8 @@
 import DurableStore
 import NIOCore
 
-/// Notices when the disk does not answer. A call to the store takes as long as the disk wants, and cannot be called
-/// back: commits wait for it, but people are told.
+/// Notices when the disk does not answer. A call to the store takes as long as the disk does, and cannot be cancelled:
+/// commits wait for it, but people are told about it.
 actor StoreWatch {
     private struct Call {
         var began: NIODeadline
@@ -38,10 +38,10 @@ actor StoreWatch {
         self.changed = changed
     }
 
-    /// Returns what the store answers to something that a person asked for.
+    /// Asks the store on behalf of a person, who must not wait for a disk that does not answer.
     ///
-    /// - Throws: also ``StoreError/stalled(seconds:)``, as soon as the disk does not answer. The call goes on then, without
-    ///   its caller.
+    /// - Throws: also ``StoreError/stalled(seconds:)``, as soon as the disk does not answer. The call itself then
+    ///   continues without its caller.
     func answer<Value: Sendable>(
         _ body: @escaping @Sendable () async throws(StoreError) -> Value
     ) async throws(StoreError) -> Value {
@@ -61,7 +61,7 @@ actor StoreWatch {
         }.get()
     }
 
-    /// Calls the store for something that has to wait as long as the disk wants.
+    /// Calls the store, and waits as long as the disk takes.
     func wait<Value: Sendable>(
         for body: @Sendable () async throws(StoreError) -> Value
     ) async throws(StoreError) -> Value {

@@ -1,11 +1,11 @@
 import NIOCore
 
-/// Asks the service manager for more time, again and again, while something takes as long as the disk wants: a large
-/// store that is migrated at the start, or written out at the end, must not be cut off.
+/// Keeps asking the service manager for more time while the daemon waits for the disk: migrating a large store at the
+/// start, or writing it out at the end, must not be cut off.
 ///
 /// The loop must not be the one that does the work.
 struct TimeExtension {
-    /// How often more time is asked for. What is asked for each time must be longer.
+    /// How often more time is requested. The time requested must be longer than this.
     static let interval = TimeAmount.seconds(10)
     static let requested = Duration.seconds(30)
     /// More than any store needs. After that, the unit's own limit ends the daemon.

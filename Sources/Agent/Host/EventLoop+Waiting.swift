@@ -3,7 +3,7 @@ import SessionCore
 
 // These replace `Task.sleep`, whose timers are libdispatch's: see `GlobalJobs`.
 extension EventLoop {
-    /// Returns when the time has passed, or when the loop ends before.
+    /// Returns when the time has passed, or when the loop ends, if that is earlier.
     func pause(for duration: Duration) async {
         await withCheckedContinuation { continuation in
             scheduleTask(in: .nanoseconds(duration.nanoseconds)) {}

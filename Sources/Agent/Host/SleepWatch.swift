@@ -4,8 +4,8 @@ import NetworkPath
 import SessionCore
 import Systemd
 
-/// Tells the sessions when the host is about to sleep, when it is awake, and when its clock was set: the shell around
-/// ``SleepMachine``.
+/// Tells the sessions when the host is about to sleep, when it is awake again, and when its clock was set: the shell
+/// around ``SleepMachine``.
 actor SleepWatch {
     nonisolated let eventLoop: any EventLoop
     nonisolated var unownedExecutor: UnownedSerialExecutor { eventLoop.executor.asUnownedSerialExecutor() }
@@ -144,7 +144,7 @@ actor SleepWatch {
         }
     }
 
-    /// A virtual machine that is stopped for a moment again and again is not worth a line each time.
+    /// The short naps of a virtual machine that is paused again and again are not worth a line each.
     private func tellSleep(_ slept: Duration, at now: Instant) {
         var more = 0
         if slept < .seconds(30) {

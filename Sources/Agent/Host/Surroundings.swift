@@ -84,7 +84,7 @@ struct HostClock: Sendable {
 protocol TransportConnection: AnyObject {
     func send(_ buffer: ByteBuffer, flushed: (() -> Void)?)
     func close(_ mode: Connection.CloseMode)
-    /// - Returns: whether the connection goes on; `false` when it is over already.
+    /// - Returns: whether the connection continues; `false` if it is already over.
     func proceed(onEvent: @escaping (ConnectionEvent) -> Void) -> Bool
     func measure() -> TCPMeasurement?
     func pauseReading()

@@ -6,7 +6,7 @@ import Systemd
 import Transport
 
 /// What a session writes to the journal: one line when it is lost, one when it is back, and in between a summary after
-/// 1, 5 and 15 minutes and then every 60 minutes. Nothing while it is connected.
+/// 1, 5 and 15 minutes and then every 60 minutes. While it is connected, only what is out of the ordinary.
 struct SessionLog {
     private let session: SessionName
     private let logger: Logger
@@ -210,7 +210,7 @@ struct SessionLog {
         }
     }
 
-    /// Reports what the server grants less of than was requested, once as long as that does not change.
+    /// Reports what the server grants less of than was requested, and again only when that changes.
     mutating func grants(_ shortfalls: [String]) {
         guard shortfalls != toldShortfalls else { return }
         toldShortfalls = shortfalls

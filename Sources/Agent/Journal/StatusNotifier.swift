@@ -2,7 +2,8 @@ import ControlAPI
 import NIOCore
 import Systemd
 
-/// Sends the status line to systemd when it has changed. It is made from all sessions, so at most once a second.
+/// Sends the status line to systemd when it has changed. Making the line takes a look at all sessions, so it is made at
+/// most once a second.
 actor StatusNotifier {
     static let interval = TimeAmount.seconds(1)
 

@@ -124,7 +124,7 @@ actor MetricsPublisher {
 
 /// Answers the first request of a connection, and reads no other: NIO traps if the answers to two requests mix.
 ///
-/// A client that asks for nothing, or does not read the answer, is not waited for.
+/// A client that sends no request, or does not read the answer, is disconnected after ``patience``.
 private final class MetricsHandler: ChannelInboundHandler {
     typealias InboundIn = HTTPServerRequestPart
     typealias OutboundOut = HTTPServerResponsePart

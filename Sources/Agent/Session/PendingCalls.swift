@@ -49,12 +49,12 @@ struct Subscriber: Sendable {
     var deliver: @Sendable (ReceivedMessage) -> Void
     /// Whether the program has read enough to be given more. Call `loadConsumers()` when that becomes true.
     var hasRoom: @Sendable () -> Bool = { true }
-    /// Tells the program that its durable consumer was taken over by another one, or removed, with the event for that.
+    /// Tells the program, with an event, that another one took over its durable consumer, or that it was removed.
     var takenOver: @Sendable (SessionEvent) -> Void = { _ in }
 }
 
-/// The programs that subscribe to a session's messages, or wait for the delivery of theirs, kept while the session is
-/// restarted.
+/// The programs that subscribe to a session's messages, or wait for the delivery of a message, kept while the session
+/// is restarted.
 struct ParkedPrograms: Sendable {
     var live = LiveConsumers()
     var attached: [ConsumerName: DurableConsumers.Attachment] = [:]
@@ -64,7 +64,8 @@ struct ParkedPrograms: Sendable {
 
     var isEmpty: Bool { live.isEmpty && attached.isEmpty && publishers.isEmpty }
 
-    /// Tells publishers that wait for delivery that it has not happened yet, because no new driver follows soon.
+    /// Answers publishers that wait for delivery, because no new driver follows soon: their messages are accepted, but
+    /// not delivered yet.
     mutating func releasePublishers() {
         for (sequence, publisher) in publishers {
             publisher.told(

@@ -7,7 +7,7 @@ struct Remedies: Sendable {
     let session: SessionName
     /// `nil` when the file cannot be read, or no longer exists.
     let configuration: SessionConfiguration?
-    /// Whether a program gave the credential, with `session.renewToken`.
+    /// Whether a program supplied the credential, with `session.renewToken`.
     var hasToken = false
     /// Whether the configuration is only being tried, and the session does not exist yet.
     var isDraft = false

@@ -5,6 +5,7 @@
 package import MQTT
 package import Session
 package import SessionCore
+package import Vocabulary
 
 /// `holdfast.toml`.
 package struct DaemonConfiguration: Hashable, Sendable {
@@ -14,11 +15,6 @@ package struct DaemonConfiguration: Hashable, Sendable {
     package var metrics = MetricsConfiguration()
 
     package init() {}
-}
-
-/// What a commit survives: a crash of the daemon, or power loss as well.
-package enum Durability: String, CaseIterable, Sendable {
-    case normal, full
 }
 
 package enum LogLevel: String, CaseIterable, Sendable {

@@ -5,7 +5,7 @@ internal import SessionCore
 /// Turns each change into rows. Everything here runs inside the transaction of a commit.
 extension DurableStore {
     func apply(_ changes: [SessionChange], to session: SessionName, in database: Database) throws(StoreError) {
-        let id = try makeSession(session, in: database)
+        let id = try contents.makeSession(session, in: database)
         var last: MessageSequence?
         var lastCollected: InboxSequence?
         var rest = changes[...]
@@ -59,25 +59,11 @@ extension DurableStore {
 
     /// Does the same for the packet identifier of a QoS 2 message.
     func reserve(_ id: PacketID, of session: Int64, in database: Database) throws(StoreError) {
-        var window = windows[session] ?? IdentifierWindow()
-        guard schemaVersion >= Schema.reservingVersion, window.reserve(id) else { return }
-        windows[session] = window
+        guard schemaVersion >= Schema.reservingVersion, let window = contents.reserve(id, of: session) else { return }
         try database.run(
             "UPDATE session SET window_first = ?, window_count = ? WHERE id = ?", .integer(window.first),
             .integer(window.count), .integer(session))
         mustFlush = true
-    }
-
-    /// Returns the row of the session, which is created if necessary.
-    func makeSession(_ session: SessionName, in database: Database) throws(StoreError) -> Int64 {
-        if let id = sessionIDs[session] { return id }
-        try database.run("INSERT INTO session (name) VALUES (?)", .text(session.description))
-        guard
-            let id = try database.integer("SELECT id FROM session WHERE name = ?", .text(session.description)),
-            MessageKey.sessions.contains(id)
-        else { throw .inconsistent("there is no room for another session than the 32767 that there were") }
-        sessionIDs[session] = id
-        return id
     }
 
     private func lastSequence(of session: Int64, in database: Database) throws(StoreError) -> MessageSequence {
@@ -210,13 +196,13 @@ extension DurableStore {
         case .putConsumer(let name, let filter, let qos):
             try putConsumer(name, filter, qos, session, database)
         case .removeConsumer(let name):
-            guard let consumer = try consumerID(name, of: session, in: database) else { return }
+            guard let consumer = try contents.consumerID(name, of: session, in: database) else { return }
             let range = MessageKey.range(of: consumer)
             try database.run(
                 "DELETE FROM inbox WHERE key BETWEEN ? AND ?", .integer(range.lowerBound),
                 .integer(range.upperBound))
             try database.run("DELETE FROM consumer WHERE id = ?", .integer(consumer))
-            consumerIDs = [:]
+            contents.forgetConsumer(name, of: session)
         case .setGiven(let name, let through):
             try database.run(
                 "UPDATE consumer SET given_through = ? WHERE session = ? AND name = ?", .integer(through.rawValue),
@@ -243,7 +229,7 @@ extension DurableStore {
             .integer(message.size), .integer(message.qos.rawValue), .integer(message.retain ? 1 : 0),
             .text(message.topic), StoredProperties.encode(message.properties).map { .blob($0) } ?? .null,
             .blob(message.payload))
-        messages += 1
+        contents.messages += 1
         switch stored.state {
         case .queued: break
         case .inFlight(let packetID):

@@ -2,6 +2,7 @@ internal import Glibc
 internal import MQTT
 package import Session
 package import SessionCore
+public import Vocabulary
 
 /// The state of the sessions that outlives the daemon: the outbox, the inbox, the exchanges in flight, and what the
 /// server may remember of us. One SQLite file in the state directory.
@@ -10,37 +11,21 @@ package import SessionCore
 /// changes while a commit runs and hands them over together. Every call blocks the thread of the executor, so the store
 /// should have a thread of its own.
 public actor DurableStore {
-    /// What "accepted" promises.
-    public enum Durability: String, Sendable, CaseIterable {
-        /// A commit survives the end of the daemon, however it ends, and a power loss except for the last moments
-        /// before it.
-        case normal
-        /// A commit survives power loss: it is flushed to the disk before ``DurableStore/commit(_:)`` returns.
-        case full
-    }
-
     /// The name of the database in the state directory.
     public static let fileName = "holdfast.db"
 
     /// What was found when the store was opened.
     public nonisolated let openReport: OpenReport
     /// Changes whenever the numbers of messages in inboxes may start again.
-    public private(set) var epoch: String
+    public var epoch: String { contents.epoch }
 
     var directory: StateDirectory
     var database: Database?
-    /// The row of each session that has one.
-    var sessionIDs: [SessionName: Int64] = [:]
-    /// The rows of consumers that were looked up, for each row of a session.
-    var consumerIDs: [Int64: [ConsumerName: Int64]] = [:]
-    var messages = 0
-    /// The packet identifiers that are reserved for QoS 2 messages, for each row of a session.
-    var windows: [Int64: IdentifierWindow] = [:]
+    var contents: Contents
     /// Whether the present commit must be on the disk when it is done, whatever the durability.
     var mustFlush = false
     /// Bytes of messages in the log that the kernel may not have started to write.
     private var unwritten: UInt64 = 0
-    private var hasSpare = false
     private var isClosed = false
     /// The files that the database was opened with, to notice when they are removed or replaced.
     private var files: DatabaseFiles
@@ -53,17 +38,10 @@ public actor DurableStore {
     /// Called when a new database was made while the daemon runs.
     private var replaced: (@Sendable (OpenReport.MovedAside) -> Void)?
     private let migrations: [String]
-    let durability: Durability
-    let historyBounds: HistoryBounds
-    /// Above the limit at first, so that the first entry after a start prunes.
-    var recordedSinceAgePruning = Int.max / 2
-    let schemaVersion: Int
-    private let reserve: UInt64
-    private var commits: UInt64 = 0
-    private var failedCommits: UInt64 = 0
-    private var flushes: UInt64 = 0
-    private var lastCommitDuration = Duration.zero
-    private var longestCommitDuration = Duration.zero
+    var schemaVersion: Int { migrations.count }
+    private let durability: Durability
+    var historyBounds: HistoryBounds
+    private var commits = StoreStatistics.Commits()
     private nonisolated let executor: any SerialExecutor
 
     public nonisolated var unownedExecutor: UnownedSerialExecutor { executor.asUnownedSerialExecutor() }
@@ -82,79 +60,38 @@ public actor DurableStore {
 
     /// - Parameters:
     ///   - migrations: the schema, of a later version in tests.
-    ///   - reserve: bytes of the file system that messages may not take, so that acknowledgements always have room.
-    ///     Large enough for the write-ahead log to be written twice; never more than a sixteenth of the file system.
+    ///   - reserve: see ``StateDirectory/reserve``.
     init(
         directory path: String, durability: Durability, executor: any SerialExecutor, migrations: [String],
         reserve: UInt64 = 32 << 20, historyBounds: HistoryBounds = .init()
     ) throws(StoreError) {
-        let directory = try StateDirectory(path: path)
+        var directory = try StateDirectory(path: path, reserve: reserve)
         // The last write of the daemon before this one; commits go to the log.
         let lastAlive = ["", "-wal"].compactMap { directory.modified(Self.fileName + $0) }.max()
             .flatMap { written in directory.lastTouched.map { max(written, $0) } }
         var report = OpenReport(isNew: !directory.contains(Self.fileName), lastAlive: lastAlive)
-        let reserve = min(reserve, (directory.space?.total ?? .max) / 16)
         let database: Database
         do {
-            database = try Self.open(in: directory, durability, migrations, reserve, &report)
+            database = try Self.open(in: directory, durability, migrations, &report)
         } catch .corrupt(_, let cause) {
             let (new, moved) = try Self.renew(
                 nil, epoch: "", keptAs: try Self.moveAside(in: directory), in: directory, because: cause,
-                sessions: [:], durability, migrations, reserve)
+                sessions: [:], durability, migrations)
             database = new
             report = OpenReport(isNew: true, movedAside: moved, lastAlive: lastAlive)
         } catch .full where directory.releaseSpare() {
-            database = try Self.open(in: directory, durability, migrations, reserve, &report)
+            database = try Self.open(in: directory, durability, migrations, &report)
         }
-        let contents = try Contents(database)
-        (sessionIDs, messages, windows) = (contents.sessionIDs, contents.messages, contents.windows)
-        epoch = contents.epoch
-        hasSpare = directory.makeSpare(reserve / 2)
+        contents = try Contents(database)
+        directory.makeSpare()
         files = DatabaseFiles(in: directory)
         self.migrations = migrations
-        self.reserve = reserve
         self.durability = durability
         self.historyBounds = historyBounds
         self.directory = directory
         self.database = database
         self.executor = executor
-        schemaVersion = migrations.count
         openReport = report
-    }
-
-    /// The contents of a database that was just opened which are kept in memory.
-    private struct Contents {
-        var sessionIDs: [SessionName: Int64] = [:]
-        var windows: [Int64: IdentifierWindow] = [:]
-        var messages = 0
-        var epoch = ""
-
-        init(_ database: Database) throws(StoreError) {
-            var found = Contents()
-            guard try Schema.reservesAhead(database) else {
-                try database.query("SELECT id, name FROM session") { row throws(StoreError) in
-                    if let name = SessionName(row.text(1)) { found.sessionIDs[name] = row.integer(0) }
-                    return true
-                }
-                found.messages = Int(try database.integer("SELECT count(*) FROM message") ?? 0)
-                self = found
-                return
-            }
-            try database.query("SELECT id, name, window_first, window_count FROM session") { row throws(StoreError) in
-                if let name = SessionName(row.text(1)) { found.sessionIDs[name] = row.integer(0) }
-                found.windows[row.integer(0)] = IdentifierWindow(
-                    first: UInt16(clamping: row.integer(2)), count: Int(clamping: row.integer(3)))
-                return true
-            }
-            found.messages = Int(try database.integer("SELECT count(*) FROM message") ?? 0)
-            try database.query("SELECT epoch FROM store") { row throws(StoreError) in
-                found.epoch = row.text(0)
-                return false
-            }
-            self = found
-        }
-
-        private init() {}
     }
 
     /// Gives a damaged database another name.
@@ -176,13 +113,12 @@ public actor DurableStore {
     ///   - aside: the name that was given to the file, if there was one.
     private static func renew(
         _ old: Database?, epoch: String, keptAs aside: String?, in directory: borrowing StateDirectory,
-        because cause: String, sessions: [SessionName: Int64], _ durability: Durability, _ migrations: [String],
-        _ reserve: UInt64
+        because cause: String, sessions: [SessionName: Int64], _ durability: Durability, _ migrations: [String]
     ) throws(StoreError) -> (Database, OpenReport.MovedAside) {
         let path = aside.map { "\(directory.path)/\($0)" }
         var moved = OpenReport.MovedAside(path: path, cause: cause)
         var report = OpenReport(isNew: true)
-        let database = try open(in: directory, durability, migrations, reserve, &report)
+        let database = try open(in: directory, durability, migrations, &report)
         if let old {
             let salvage = try Salvage(old, into: database, sessions: sessions)
             guard salvage.isComplete else {
@@ -201,7 +137,7 @@ public actor DurableStore {
 
     private static func open(
         in directory: borrowing StateDirectory, _ durability: Durability, _ migrations: [String],
-        _ reserve: UInt64, _ report: inout OpenReport
+        _ report: inout OpenReport
     ) throws(StoreError) -> Database {
         try directory.makePrivateFile(fileName)
         let database = try Database(path: "\(directory.path)/\(fileName)")
@@ -230,14 +166,14 @@ public actor DurableStore {
         report.backup = try Schema.migrate(
             database, to: migrations,
             backupName: { version in "\(fileName).version-\(version)-\(now().rawValue)" },
-            directory: directory, reserve: reserve
+            directory: directory
         ).map { "\(directory.path)/\($0)" }
         // Deleted content is overwritten only where that costs nothing: deleting must need little room.
         try database.execute("PRAGMA secure_delete = FAST")
         // The log is limited to half of the reserve, so that it cannot take the room that its own contents need in the
         // file. The larger it is, the more messages are delivered and deleted before they would be written to the file
         // as well.
-        let pages = max(reserve / 2 / 4096, 8)
+        let pages = max(directory.reserve / 2 / 4096, 8)
         try database.execute("PRAGMA wal_autocheckpoint = \(pages); PRAGMA journal_size_limit = \(pages * 4096)")
         try takeUp(database)
         database.waitForLocks(lockPatience)
@@ -306,15 +242,11 @@ public actor DurableStore {
             old, epoch: epoch, keptAs: unfinished?.aside, in: directory,
             because: isDamaged
                 ? "it was found while the daemon ran" : "its files were removed or replaced while the daemon ran",
-            sessions: sessionIDs, durability, migrations, reserve)
-        let contents = try Contents(new)
+            sessions: contents.sessionIDs, durability, migrations)
+        contents = try Contents(new)
         // SQLite does not touch the new files, which now have the old one's names.
         old?.close()
-        (sessionIDs, messages, windows, epoch) = (
-            contents.sessionIDs, contents.messages, contents.windows, contents.epoch
-        )
         unfinished = nil
-        consumerIDs = [:]
         files = DatabaseFiles(in: directory)
         database = new
         replaced?(moved)
@@ -340,19 +272,17 @@ public actor DurableStore {
                 try write(batch)
             }
         } catch {
-            failedCommits += 1
+            commits.failed += 1
             throw error
         }
         if mustFlush, durability != .full {
             directory.flush(Self.fileName + "-wal")
-            flushes += 1
+            commits.flushes += 1
         }
         mustFlush = false
         beginWriting(needed)
-        if !hasSpare { makeSpareAgain() }
-        commits += 1
-        lastCommitDuration = start.duration(to: .now)
-        longestCommitDuration = max(longestCommitDuration, lastCommitDuration)
+        if !directory.hasSpare { makeSpareAgain() }
+        commits.done(after: start.duration(to: .now))
     }
 
     /// Makes the kernel start writing a log with large messages to the disk. Otherwise it would start when the log is
@@ -394,16 +324,12 @@ public actor DurableStore {
             logBytes: directory.size(of: Self.fileName + "-wal"),
             freeBytes: directory.space?.available,
             commits: commits,
-            failedCommits: failedCommits,
-            flushes: flushes,
-            lastCommitDuration: lastCommitDuration,
-            longestCommitDuration: longestCommitDuration,
-            messages: messages)
+            messages: contents.messages)
     }
 
     private func write(_ batch: [(session: SessionName, changes: [SessionChange])]) throws(StoreError) {
         let database = try opened()
-        let before = (sessionIDs, messages, windows)
+        let before = contents
         mustFlush = false
         do {
             try transaction(in: database, isFlushed: batch.mustBeFlushed) { () throws(StoreError) in
@@ -412,13 +338,12 @@ public actor DurableStore {
                 }
             }
         } catch {
-            (sessionIDs, messages, windows) = before
-            consumerIDs = [:]
+            contents = before
             throw error
         }
     }
 
-    /// - Parameter isFlushed: whether the transaction waits for the disk under ``Durability/full``. One that does not is
+    /// - Parameter isFlushed: whether the transaction waits for the disk with ``Durability/full``. One that does not is
     ///   flushed by the next one that does.
     func transaction(
         in database: Database, isFlushed: @autoclosure () -> Bool, _ body: () throws(StoreError) -> Void
@@ -426,7 +351,7 @@ public actor DurableStore {
         guard durability == .full else { return try database.transaction(body) }
         guard !isFlushed() else {
             try database.transaction(body)
-            flushes += 1
+            commits.flushes += 1
             return
         }
         try database.execute("PRAGMA synchronous = NORMAL")
@@ -456,7 +381,6 @@ public actor DurableStore {
             return try body()
         } catch .full where mayUseSpare {
             guard directory.releaseSpare() else { throw .full(path: "\(directory.path)", cause: "no room is left") }
-            hasSpare = false
         }
         try body()
         try? opened().execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -464,9 +388,9 @@ public actor DurableStore {
 
     /// Makes the spare file again after it was needed. Room that deleted rows left in the file is given back first.
     private func makeSpareAgain() {
-        while let space = directory.space, space.available < reserve, (try? reclaim()) == true {}
-        guard let space = directory.space, space.available >= reserve / 2 else { return }
-        hasSpare = directory.makeSpare(reserve / 2)
+        while let space = directory.space, space.available < directory.reserve, (try? reclaim()) == true {}
+        guard let space = directory.space, space.available >= directory.reserve / 2 else { return }
+        directory.makeSpare()
     }
 
     /// The wall clock, in milliseconds since 1970.
@@ -481,12 +405,12 @@ public actor DurableStore {
     /// - Parameter needed: bytes that will be written to the log, and then to the file.
     func requireRoom(for needed: UInt64) throws(StoreError) {
         guard needed > 0 else { return }
-        while let space = directory.space, space.available < reserve + 2 * needed {
+        while let space = directory.space, space.available < directory.reserve + 2 * needed {
             if try reclaim() { continue }
             throw .full(
                 path: "\(directory.path)/\(Self.fileName)",
                 cause:
-                    "\(space.available) bytes are left on the file system, \(reserve) of them are kept for "
+                    "\(space.available) bytes are left on the file system, \(directory.reserve) of them are kept for "
                     + "acknowledgements")
         }
     }
@@ -501,7 +425,7 @@ public actor DurableStore {
         // One page of the list holds the list itself.
         guard free > 1 else { return false }
         // A pragma takes no bound value; this is our own number.
-        let pages = min(max(reserve / 4 / 4096, 4), 256)
+        let pages = min(max(directory.reserve / 4 / 4096, 4), 256)
         try withRoom(orSpare: true) { () throws(StoreError) in
             try database.execute("PRAGMA incremental_vacuum(\(pages))")
         }
@@ -515,7 +439,7 @@ extension [(session: SessionName, changes: [SessionChange])] {
 }
 
 extension SessionChange {
-    /// Whether the commit waits for the disk under ``DurableStore/Durability/full``.
+    /// Whether the commit waits for the disk with ``Durability/full``.
     fileprivate var mustBeFlushed: Bool {
         switch self {
         case .mqtt(.acknowledge), .mqtt(.concludeKey): false

@@ -13,6 +13,17 @@ extension DurableStore {
         var age: Int64 = 30 * 86_400_000
         /// How many new entries are recorded between two searches for old ones, each of which reads all entries.
         var agePrunedEvery = 256
+        /// New entries since the last search. Above the limit at first, so that the first entry after a start searches.
+        var recordedSinceAgePruning = Int.max / 2
+
+        /// - Parameter count: new entries.
+        /// - Returns: whether to search for old ones now.
+        mutating func prunesByAge(after count: Int) -> Bool {
+            recordedSinceAgePruning += count
+            guard recordedSinceAgePruning >= agePrunedEvery else { return false }
+            recordedSinceAgePruning = 0
+            return true
+        }
     }
 
     /// Appends entries, in this order. They survive the end of the daemon; a power loss may take the last of them.
@@ -107,9 +118,7 @@ extension DurableStore {
     private func pruneHistory(after count: Int, in database: Database) throws(StoreError) {
         try database.run(
             "DELETE FROM history WHERE id <= (SELECT max(id) FROM history) - ?", .integer(historyBounds.entries))
-        recordedSinceAgePruning += count
-        guard recordedSinceAgePruning >= historyBounds.agePrunedEvery else { return }
-        recordedSinceAgePruning = 0
+        guard historyBounds.prunesByAge(after: count) else { return }
         try database.run("DELETE FROM history WHERE time < ?", .integer(Self.now().rawValue - historyBounds.age))
     }
 }

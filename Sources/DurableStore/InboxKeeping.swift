@@ -12,8 +12,8 @@ extension DurableStore {
         _ session: SessionName, for consumer: ConsumerName, after sequence: InboxSequence, maxCount: Int, maxBytes: Int
     ) throws(StoreError) -> [CollectedMessage] {
         let database = try opened()
-        guard maxCount > 0, let id = sessionIDs[session],
-            let row = try consumerID(consumer, of: id, in: database)
+        guard maxCount > 0, let id = contents.sessionIDs[session],
+            let row = try contents.consumerID(consumer, of: id, in: database)
         else { return [] }
         let after = try inboxKey(row, max(sequence, .zero))
         var messages: [CollectedMessage] = []
@@ -102,7 +102,7 @@ extension DurableStore {
     func dropCollected(
         _ name: ConsumerName, _ through: InboxSequence, _ count: Int, _ session: Int64, _ database: Database
     ) throws(StoreError) {
-        guard let consumer = try consumerID(name, of: session, in: database) else { return }
+        guard let consumer = try contents.consumerID(name, of: session, in: database) else { return }
         try database.run(
             "DELETE FROM inbox WHERE key BETWEEN ? AND ?", .integer(MessageKey.range(of: consumer).lowerBound),
             .integer(inboxKey(consumer, through).rawValue))
@@ -127,16 +127,6 @@ extension DurableStore {
                 .integer(milliseconds), .integer(keys.lowerBound), .integer(keys.upperBound),
                 .integer(range.lowerBound.rawValue), .integer(range.upperBound.rawValue))
         }
-    }
-
-    func consumerID(
-        _ name: ConsumerName, of session: Int64, in database: Database
-    ) throws(StoreError) -> Int64? {
-        if let id = consumerIDs[session]?[name] { return id }
-        let id = try database.integer(
-            "SELECT id FROM consumer WHERE session = ? AND name = ?", .integer(session), .text(name.description))
-        if let id { consumerIDs[session, default: [:]][name] = id }
-        return id
     }
 
     func inboxKey(_ consumer: Int64, _ sequence: InboxSequence) throws(StoreError) -> MessageKey {
@@ -172,7 +162,7 @@ extension DurableStore {
         _ collected: CollectedMessage, _ name: ConsumerName, _ session: Int64, _ database: Database
     ) throws(StoreError) {
         // The consumer may have been removed since.
-        guard let consumer = try consumerID(name, of: session, in: database) else { return }
+        guard let consumer = try contents.consumerID(name, of: session, in: database) else { return }
         let message = collected.message
         try database.run(
             """

@@ -13,7 +13,7 @@ extension DurableStore {
         _ session: SessionName, _ key: PublishKey, now: Timestamp
     ) throws(StoreError) -> KeyedMessage? {
         let database = try opened()
-        guard let id = sessionIDs[session] else { return nil }
+        guard let id = contents.sessionIDs[session] else { return nil }
         var found: (sequence: MessageSequence, outcome: Int64?, at: Timestamp)?
         try database.query(
             "SELECT sequence, outcome, time FROM publish_key WHERE session = ? AND key = ? AND time > ?", .integer(id),

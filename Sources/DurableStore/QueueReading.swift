@@ -17,7 +17,9 @@ extension DurableStore {
         _ session: SessionName, _ filter: MessageFilter = .all, after sequence: MessageSequence = .zero, limit: Int
     ) throws(StoreError) -> [StoredMessageSummary] {
         let database = try opened()
-        guard let id = sessionIDs[session], let after = MessageKey(session: id, sequence: max(sequence, .zero)) else {
+        guard let id = contents.sessionIDs[session],
+            let after = MessageKey(session: id, sequence: max(sequence, .zero))
+        else {
             return []
         }
         // CROSS JOIN keeps the order of the tables: the small one leads.
@@ -49,7 +51,7 @@ extension DurableStore {
         _ session: SessionName, of sequences: [MessageSequence]
     ) throws(StoreError) -> [StoredMessageSummary] {
         let database = try opened()
-        guard let id = sessionIDs[session] else { return [] }
+        guard let id = contents.sessionIDs[session] else { return [] }
         var found: [StoredMessageSummary] = []
         for key in sequences.compactMap({ MessageKey(session: id, sequence: $0) }) {
             try database.query(

@@ -32,7 +32,7 @@ extension DurableStore {
             let count = changes.prefixCount { $0.removedMessage == first.advanced(by: $1) }
             let keys = try range(session, first, count)
             try database.run("DELETE FROM message WHERE key BETWEEN ? AND ?", keys.first, keys.last)
-            messages -= database.changes
+            contents.messages -= database.changes
             try database.run("DELETE FROM in_flight WHERE key BETWEEN ? AND ?", keys.first, keys.last)
             try database.run("DELETE FROM quarantine WHERE key BETWEEN ? AND ?", keys.first, keys.last)
             return count
@@ -40,7 +40,7 @@ extension DurableStore {
             let count = changes.prefixCount {
                 $0 == .mqtt(.removeCollected(InboxSequence(rawValue: first.rawValue + Int64($1)), name))
             }
-            guard let consumer = try consumerID(name, of: session, in: database) else { return count }
+            guard let consumer = try contents.consumerID(name, of: session, in: database) else { return count }
             let last = InboxSequence(rawValue: first.rawValue + Int64(count) - 1)
             try database.run(
                 "DELETE FROM inbox WHERE key BETWEEN ? AND ?", .integer(inboxKey(consumer, first).rawValue),

@@ -240,18 +240,18 @@ enum Schema {
     /// Copies the file, or leaves nothing behind: a daemon that is started again and again must not fill the disk with
     /// partial copies.
     private static func copy(
-        _ database: Database, to name: String, in directory: borrowing StateDirectory, reserve: UInt64
+        _ database: Database, to name: String, in directory: borrowing StateDirectory
     ) throws(StoreError) {
         let path = "\(directory.path)/\(name)"
         let all = try database.integer("PRAGMA page_count") ?? 0
         let free = try database.integer("PRAGMA freelist_count") ?? 0
         let needed = UInt64(max(0, (all - free) * (try database.integer("PRAGMA page_size") ?? 4096)))
-        if let available = directory.space?.available, available < reserve + needed {
+        if let available = directory.space?.available, available < directory.reserve + needed {
             throw .full(
                 path: path,
                 cause:
                     "before the file's layout is changed it is copied, which takes \(needed) bytes, and \(available) are "
-                    + "left, of which \(reserve) are kept for acknowledgements")
+                    + "left, of which \(directory.reserve) are kept for acknowledgements")
         }
         do throws(StoreError) {
             try database.run("VACUUM INTO ?", .text(path))
@@ -265,15 +265,14 @@ enum Schema {
     ///
     /// - Returns: the name of the copy, if there was something to copy.
     static func migrate(
-        _ database: Database, to migrations: [String], backupName: (Int) -> String, directory: borrowing StateDirectory,
-        reserve: UInt64
+        _ database: Database, to migrations: [String], backupName: (Int) -> String, directory: borrowing StateDirectory
     ) throws(StoreError) -> String? {
         let found = try version(of: database, known: migrations.count)
         guard found < migrations.count else { return nil }
         var backup: String?
         if found > 0 {
             let name = backupName(found)
-            try copy(database, to: name, in: directory, reserve: reserve)
+            try copy(database, to: name, in: directory)
             backup = name
         }
         for (version, statements) in migrations.enumerated().dropFirst(found) {

@@ -9,7 +9,7 @@ extension DurableStore {
     package func session(_ name: SessionName) throws(StoreError) -> StoredSession {
         let database = try opened()
         var stored = StoredSession()
-        guard let id = sessionIDs[name] else { return stored }
+        guard let id = contents.sessionIDs[name] else { return stored }
         stored.mqtt = try protocolState(of: id)
         try database.query("SELECT address FROM home WHERE session = ? ORDER BY position", .integer(id)) {
             row throws(StoreError) in
@@ -147,7 +147,7 @@ extension DurableStore {
         _ session: SessionName, after sequence: MessageSequence, maxCount: Int, maxBytes: Int
     ) throws(StoreError) -> [StoredMessage] {
         let database = try opened()
-        guard maxCount > 0, let id = sessionIDs[session],
+        guard maxCount > 0, let id = contents.sessionIDs[session],
             let after = MessageKey(session: id, sequence: max(sequence, .zero))
         else { return [] }
         var messages: [StoredMessage] = []
@@ -172,7 +172,9 @@ extension DurableStore {
     /// Returns one message, whatever its state; `nil` if it is gone.
     public func message(_ session: SessionName, _ sequence: MessageSequence) throws(StoreError) -> StoredMessage? {
         _ = try opened()
-        guard let id = sessionIDs[session], let key = MessageKey(session: id, sequence: sequence) else { return nil }
+        guard let id = contents.sessionIDs[session], let key = MessageKey(session: id, sequence: sequence) else {
+            return nil
+        }
         return try messages(
             from: "message LEFT JOIN in_flight USING (key) LEFT JOIN quarantine USING (key)",
             key.rawValue...key.rawValue

@@ -9,13 +9,18 @@ internal import MQTT
 /// file system, only that lock holds for other hosts. Its content tells others who has the directory.
 struct StateDirectory: ~Copyable {
     let path: String
+    /// Bytes of the file system that messages may not take, so that acknowledgements always have room. Large enough for
+    /// the write-ahead log to be written twice; never more than a sixteenth of the file system.
+    private(set) var reserve: UInt64
+    /// Whether the spare file holds a part of the reserve, for when the file system is full all the same.
+    private(set) var hasSpare = false
     /// When the previous holder of the lock took or touched it; `nil` for the first one.
     let lastTouched: Timestamp?
     private var directory: Lock
     private var file: Lock
 
     /// Creates the directory (0700) if it does not exist, and locks it.
-    init(path: String) throws(StoreError) {
+    init(path: String, reserve: UInt64) throws(StoreError) {
         if mkdir(path, 0o700) != 0, errno != EEXIST {
             throw .unwritable(path: path, cause: systemText(errno))
         }
@@ -24,8 +29,10 @@ struct StateDirectory: ~Copyable {
         let file = try Self.lockFile(in: path)
         self.path = path
         self.lastTouched = lastTouched
+        self.reserve = reserve
         self.directory = directory
         self.file = file
+        self.reserve = min(reserve, (space?.total ?? .max) / 16)
     }
 
     /// Lets another daemon take the directory.
@@ -112,10 +119,10 @@ struct StateDirectory: ~Copyable {
 
     static let spareName = "holdfast.spare"
 
-    /// Reserves room on the file system for what must be written when it is full.
-    ///
-    /// - Returns: whether the room is reserved now.
-    func makeSpare(_ bytes: UInt64) -> Bool {
+    /// Keeps half of the reserve in the spare file, for what must be written when the file system is full.
+    mutating func makeSpare() { hasSpare = makeSpare(reserve / 2) }
+
+    private func makeSpare(_ bytes: UInt64) -> Bool {
         guard bytes > 0, size(of: Self.spareName) < bytes else { return bytes > 0 }
         let file = "\(path)/\(Self.spareName)"
         let descriptor = open(file, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0o600)
@@ -131,7 +138,10 @@ struct StateDirectory: ~Copyable {
     /// Gives the reserved room back to the file system.
     ///
     /// - Returns: whether there was some.
-    func releaseSpare() -> Bool { unlink("\(path)/\(Self.spareName)") == 0 }
+    mutating func releaseSpare() -> Bool {
+        hasSpare = false
+        return unlink("\(path)/\(Self.spareName)") == 0
+    }
 
     /// Flushes what was written to a file, by anyone, to the disk.
     func flush(_ name: String) {

@@ -12,18 +12,30 @@ public struct StoreStatistics: Hashable, Sendable {
     public var logBytes: Int
     /// The bytes that the file system has left for the daemon; `nil` if it does not say.
     public var freeBytes: UInt64?
-    /// Transactions since the store was opened.
-    public var commits: UInt64
-    /// Failed transactions since then.
-    public var failedCommits: UInt64
-    /// How many of the commits waited for the disk.
-    public var flushes: UInt64
-    /// How long the last commit took.
-    public var lastCommitDuration: Duration
-    /// How long the longest commit has taken since the store was opened.
-    public var longestCommitDuration: Duration
+    /// The commits since the store was opened.
+    public var commits: Commits
     /// Messages of all sessions, queued, in flight and quarantined.
     public var messages: Int
+
+    /// The commits since the store was opened.
+    public struct Commits: Hashable, Sendable {
+        /// Transactions that succeeded.
+        public var count: UInt64 = 0
+        /// Transactions that failed.
+        public var failed: UInt64 = 0
+        /// How many waited for the disk.
+        public var flushes: UInt64 = 0
+        /// How long the last one took.
+        public var lastDuration = Duration.zero
+        /// How long the longest one took.
+        public var longestDuration = Duration.zero
+
+        mutating func done(after duration: Duration) {
+            count += 1
+            lastDuration = duration
+            longestDuration = max(longestDuration, duration)
+        }
+    }
 }
 
 /// What was found when the store was opened.

@@ -5,6 +5,7 @@ import NIOCore
 import Session
 import SessionCore
 import Testing
+import Vocabulary
 
 @testable import DurableStore
 
@@ -83,13 +84,13 @@ final class QueueExecutor: SerialExecutor {
 }
 
 func openStore(
-    _ directory: String, _ durability: DurableStore.Durability = .normal
+    _ directory: String, _ durability: Durability = .normal
 ) throws(StoreError) -> DurableStore {
     try DurableStore(directory: directory, durability: durability, executor: QueueExecutor())
 }
 
 func openStore(
-    _ directory: TemporaryDirectory, _ durability: DurableStore.Durability = .normal
+    _ directory: TemporaryDirectory, _ durability: Durability = .normal
 ) throws(StoreError) -> DurableStore {
     try DurableStore(
         directory: directory.path, durability: durability, executor: QueueExecutor(keeping: directory))

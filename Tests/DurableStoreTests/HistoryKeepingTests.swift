@@ -1,6 +1,7 @@
 import MQTT
 import SessionCore
 import Testing
+import Vocabulary
 
 @testable import DurableStore
 
@@ -27,9 +28,9 @@ struct `The history` {
             migrations: Schema.migrations, historyBounds: bounds)
     }
 
-    @Test(arguments: DurableStore.Durability.allCases)
+    @Test(arguments: Durability.allCases)
     func `keeps every member, in the order of recording, across restarts`(
-        _ durability: DurableStore.Durability
+        _ durability: Durability
     ) async throws {
         var full = try entry(1)
         full.phase = "waiting-for-network"

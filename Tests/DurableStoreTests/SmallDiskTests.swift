@@ -90,7 +90,7 @@ struct `A disk` {
             try await store.commit(main, .remove(sequence(number)))
         }
         #expect(try await store.mqtt(main).queuedCount == 0)
-        #expect(await store.statistics().failedCommits == 1)
+        #expect(await store.statistics().commits.failed == 1)
         // Nearly all the room is available again, and not only for one message.
         #expect(try await insertUntilFull(store, from: accepted + 1) > accepted * 9 / 10)
     }

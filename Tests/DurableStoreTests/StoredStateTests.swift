@@ -4,6 +4,7 @@ import NIOCore
 import Session
 import SessionCore
 import Testing
+import Vocabulary
 
 @Suite struct `The stored state` {
     let directory: TemporaryDirectory
@@ -310,8 +311,8 @@ import Testing
         #expect(directory.names == ["holdfast.db", "holdfast.spare", "lock"])
     }
 
-    @Test(arguments: [DurableStore.Durability.normal, .full])
-    func `has large messages in the log until that is 16 MiB long`(durability: DurableStore.Durability) async throws {
+    @Test(arguments: [Durability.normal, .full])
+    func `has large messages in the log until that is 16 MiB long`(durability: Durability) async throws {
         let store = try openStore(directory, durability)
         for number in 1...10 as ClosedRange<Int64> {
             try await store.commit(main, .insert(message(number, bytes: 1_000_000)))
@@ -328,29 +329,29 @@ import Testing
     @Test func `is not flushed for an acknowledgement alone with durability full`() async throws {
         let store = try openStore(directory, .full)
         for number in 1...4 as ClosedRange<Int64> { try await store.commit(main, .insert(message(number))) }
-        #expect(await store.statistics().flushes == 4)
+        #expect(await store.statistics().commits.flushes == 4)
         try await store.commit(main, .acknowledge(sequence(1)), .concludeKey(sequence(1), .delivered(.success)))
         try await store.commit(main, .acknowledge(sequence(2)))
-        #expect(await store.statistics().flushes == 4)
+        #expect(await store.statistics().commits.flushes == 4)
         try await store.commit(main, .acknowledge(sequence(3)), .remove(sequence(4)))
-        #expect(await store.statistics().flushes == 5)
+        #expect(await store.statistics().commits.flushes == 5)
         #expect(try await store.mqtt(main).queuedCount == 0)
     }
 
     @Test func `is flushed only when numbers are reserved with durability normal`() async throws {
         let store = try openStore(directory, .normal)
         for number in 1...4 as ClosedRange<Int64> { try await store.commit(main, .insert(message(number))) }
-        #expect(await store.statistics().flushes == 1)
+        #expect(await store.statistics().commits.flushes == 1)
     }
 
     @Test func `has statistics of sizes and commits`() async throws {
         let store = try openStore(directory, .full)
         try await store.commit(main, .insert(message(1, bytes: 100_000)))
         let statistics = await store.statistics()
-        #expect(statistics.commits == 1 && statistics.failedCommits == 0 && statistics.messages == 1)
+        #expect(statistics.commits.count == 1 && statistics.commits.failed == 0 && statistics.messages == 1)
         #expect(statistics.logBytes > 100_000 && statistics.schemaVersion == 9)
-        #expect(statistics.lastCommitDuration > .zero)
-        #expect(statistics.longestCommitDuration == statistics.lastCommitDuration)
+        #expect(statistics.commits.lastDuration > .zero)
+        #expect(statistics.commits.longestDuration == statistics.commits.lastDuration)
         #expect((statistics.freeBytes ?? 0) > 0)
         #expect(statistics.path == "\(directory.path)/holdfast.db")
     }

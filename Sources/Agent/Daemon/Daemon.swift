@@ -200,10 +200,10 @@ extension StoreStatistics {
     fileprivate var numbers: [String: Int64] {
         var numbers: [String: Int64] = [
             "schemaVersion": Int64(schemaVersion), "fileBytes": Int64(fileBytes), "logBytes": Int64(logBytes),
-            "commits": Int64(clamping: commits), "failedCommits": Int64(clamping: failedCommits),
-            "flushes": Int64(clamping: flushes), "messages": Int64(messages),
-            "lastCommitMicroseconds": lastCommitDuration.nanoseconds / 1000,
-            "longestCommitMicroseconds": longestCommitDuration.nanoseconds / 1000,
+            "commits": Int64(clamping: commits.count), "failedCommits": Int64(clamping: commits.failed),
+            "flushes": Int64(clamping: commits.flushes), "messages": Int64(messages),
+            "lastCommitMicroseconds": commits.lastDuration.nanoseconds / 1000,
+            "longestCommitMicroseconds": commits.longestDuration.nanoseconds / 1000,
         ]
         if let freeBytes { numbers["freeBytes"] = Int64(clamping: freeBytes) }
         return numbers

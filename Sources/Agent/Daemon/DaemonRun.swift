@@ -167,7 +167,7 @@ private struct DaemonStart {
         let store: DurableStore
         do throws(StoreError) {
             store = try DurableStore(
-                directory: options.stateDirectory, durability: configuration.durability == .full ? .full : .normal,
+                directory: options.stateDirectory, durability: configuration.durability,
                 executor: disk.executor)
         } catch {
             if case .locked = error { throw StartFailure(status: .temporaryFailure, sentence: error.description) }

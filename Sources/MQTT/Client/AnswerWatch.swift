@@ -52,7 +52,7 @@ struct Patience: Sendable {
     var requests = AnswerWatch()
     /// When a PINGREQ was sent after something had become overdue, and what had been sent by then.
     var probe: (sentAt: Timestamp, exchanges: UInt64, requests: UInt64)?
-    /// Until then the server could not be heard, or had not been sent everything yet.
+    /// Before this time, the server could not be heard, or not everything had been sent to it.
     var notBefore = Timestamp(rawValue: .min)
     /// Whether a message was set aside because it was not answered, and none has been answered since. If a server
     /// answers nothing at all, no message is to blame.
@@ -115,7 +115,7 @@ extension MQTTClientMachine {
         }
     }
 
-    /// Handles PINGRESP: what was sent before the PINGREQ and is still unanswered never will be answered.
+    /// Handles PINGRESP: what was sent before the PINGREQ and is still unanswered will never be answered.
     mutating func probeAnswered(_ step: inout Step) {
         guard let probe = patience.probe else { return }
         patience.probe = nil

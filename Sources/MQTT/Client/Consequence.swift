@@ -49,7 +49,8 @@ public struct Consequence: Hashable, Sendable {
         self.measures = measures
     }
 
-    /// What the code means there. An unlisted error ends an attempt, which is then repeated, or fails the operation.
+    /// What the code means in that place. An unlisted error ends an attempt, which is then repeated, or fails the
+    /// operation.
     public init(of code: ReasonCode, in place: Place) {
         if let listed = Self.cells[Cell(code: code, place: place)] {
             self = listed

@@ -35,7 +35,7 @@ extension MQTTClientMachine {
     mutating func isProven(_ connack: Connack, _ step: inout Step) -> Bool {
         guard var exchange = link.authentication else { return true }
         link.authentication = nil
-        // A server that does not support it accepts anybody, or takes us for somebody else.
+        // A server that does not support the method accepts anybody, or takes us for somebody else.
         guard connack.properties.authenticationMethod == SCRAMClient.method else {
             authenticationFailed(.notProven, &step)
             return false
@@ -66,7 +66,7 @@ extension MQTTClientMachine {
         write(.reauthenticate, exchange.clientFirst, &step)
     }
 
-    /// Whether a new credential can be taken to the server on this connection.
+    /// Whether a new credential can be sent to the server on this connection.
     public var canReauthenticate: Bool {
         guard case .connected(let session) = connection, link.isAuthenticatedByMethod else { return false }
         return link.authentication == nil && session.limits.maximumPacketSize >= Self.largestAuth

@@ -5,7 +5,7 @@ extension MQTTClientMachine {
     public enum ConsumerInput: Hashable, Sendable {
         /// It exists from now on, or has changed; the filter as given, and the filter that it now stands for.
         case put(filter: String, QoS, matching: TopicFilter?)
-        /// Its filter now stands for something else. Not durable: the filter as given is.
+        /// Its filter now stands for something else. This is not durable; the filter as given is.
         case matching(TopicFilter?)
         /// It is gone, with everything that waits for it.
         case remove
@@ -17,7 +17,7 @@ extension MQTTClientMachine {
         case toldMissed(Int)
     }
 
-    /// How much there is in the inbox, and in front of it.
+    /// How much the inbox holds, and how much waits to come in.
     public struct InboxCounts: Hashable, Sendable {
         /// Counted once for each consumer that a message waits for, including those that are not committed yet.
         public var messages: Int
@@ -32,8 +32,9 @@ extension MQTTClientMachine {
         InboxCounts(messages: intake.messages, bytes: intake.bytes, withheld: intake.withheld)
     }
 
-    /// Whether the driver should read on. It should not while a commit is under way and memory has no room for more to
-    /// wait for it. A full inbox is not a reason to stop: it may stay full for long, and the server must be heard.
+    /// Whether the driver should read more from the transport. It should not while packets wait for `readOn`, while
+    /// too many wait for commits, or while a commit of the inbox is under way and no more may wait for it in memory. A
+    /// full inbox is not a reason to stop: it may stay full for long, and the server must be heard.
     public var wantsToRead: Bool {
         !link.isBehind && commits.work.count < Self.maximumWork
             && (intake.batch == nil || intake.waitingBytes <= configuration.maximumWaitingBytes)
@@ -112,7 +113,7 @@ extension MQTTClientMachine {
         InboxLimits(messages: configuration.inboxMaxMessages, bytes: configuration.inboxMaxBytes)
     }
 
-    /// Whether the message may come into the inbox, now or when the oldest are gone.
+    /// Whether the message may come into the inbox, if necessary after the oldest messages are dropped.
     private func hasRoom(for size: Int, of consumers: [ConsumerName]) -> Bool {
         configuration.inboxWhenFull == .dropOldest
             || intake.hasRoom(for: size, of: consumers, inboxLimits)

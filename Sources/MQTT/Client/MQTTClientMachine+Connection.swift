@@ -194,7 +194,7 @@ extension MQTTClientMachine {
         if case .connecting = connection, link.decoder.isAtStart,
             let other = ForeignProtocol(beginning: link.decoder.buffered.readableBytesView)
         {
-            // It would not understand a goodbye either.
+            // Such a server would not understand a goodbye either.
             step.emit(.foreignProtocol(other))
             return end(&step)
         }
@@ -345,8 +345,8 @@ extension MQTTClientMachine {
     }
 
     /// Finishes the exchanges at the server that may have begun in moments that the store has lost, so that the server
-    /// takes nothing new for one of them. Nobody knows whether there are any: a server that knows of none says so,
-    /// which is not an error (4.3.3).
+    /// takes nothing new for one of them. It is unknown whether there are any; a server that has none says so, which is
+    /// not an error (4.3.3).
     private mutating func askAboutSuspects(_ step: inout Step) {
         guard !identifiers.hasAskedAboutSuspects else { return }
         identifiers.hasAskedAboutSuspects = true

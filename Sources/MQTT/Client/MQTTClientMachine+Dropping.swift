@@ -2,7 +2,7 @@
 //
 //     quarantined, queued           it is gone
 //     sent, not answered            it is not sent again; the server may have it, or still take it
-//     past PUBREC                   the server owns it: it counts as delivered, and the rest of the exchange goes on
+//     past PUBREC                   the server owns it: it counts as delivered, and its exchange is finished
 //
 // What was sent on this connection has a place in the server's window until the server answers it or the connection
 // ends, and its identifier is not used for anything else until then. That of a QoS 2 message is not used again until
@@ -15,7 +15,7 @@ extension MQTTClientMachine {
         case dropped
         /// The server already owned it: `delivered` is reported.
         case delivered
-        /// It is a QoS 0 message that is with the transport.
+        /// It is a QoS 0 message that the transport already has.
         case isWithTransport
         /// It was delivered, or rejected, just now.
         case isGone

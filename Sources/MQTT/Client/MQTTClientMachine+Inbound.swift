@@ -18,7 +18,7 @@ extension MQTTClientMachine {
 
     /// Delivers a message that arrived, and answers it as soon as that is allowed.
     mutating func take(_ publish: Publish, _ id: PacketID, _ step: inout Step) {
-        // It keeps this identifier until it is acknowledged, so this is the same message again.
+        // A waiting message keeps its identifier until it is acknowledged, so this is the same message again.
         guard !intake.isWaiting(id) else { return }
         guard !intake.leaveOut(publish, id, above: configuration.maximumWaitingBytes) else { return }
         if publish.qos == .atLeastOnce { deliver(publish, &step) }
@@ -53,7 +53,7 @@ extension MQTTClientMachine {
         // What is just being committed was not acknowledged, so the server has nothing to release there.
         let isUnderWay = intake.batch?.entries.contains { $0.publish.packetID == answer.packetID } == true
         guard !isUnderWay, inbox.end(answer.packetID) else {
-            // Otherwise a PUBCOMP of ours was lost; the server continues all the same.
+            // If it is not under way, an earlier PUBCOMP of ours was lost. The server continues after this one.
             return enqueue(.pubcomp(answer.packetID, .packetIdentifierNotFound), step)
         }
         step.changes.append(.removeInbound(answer.packetID))

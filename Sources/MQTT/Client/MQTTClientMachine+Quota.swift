@@ -1,7 +1,7 @@
 /// What the server refuses because a quota is used up (0x97), and what that has led to.
 ///
 /// Such an acknowledgement says nothing about its message, only that there is no room for any. If the connection stays
-/// open, the message is refused all the same, as the standard says: somebody sent too much. But a server may also close
+/// open, the message still counts as refused, as the standard says: somebody sent too much. But a server may also close
 /// the connection at once, and refuse the first message of the next one in the same way. mosquitto 2.0 does this after
 /// restoring QoS 2 exchanges that both sides had finished: it counts them forever, and we no longer know them. Nothing
 /// would get through any more, and each connection would set aside one more message.
@@ -93,7 +93,7 @@ extension MQTTClientMachine {
             return false
         }
         guard !refusalsCount else {
-            // There is a new chance for the next message.
+            // The next message gets a new chance.
             quota.fruitlessConnections = 0
             return false
         }
@@ -118,7 +118,7 @@ extension MQTTClientMachine {
         case .heartbeat:
             step.emit(.pingAnswered)
         case .settling:
-            // Any but the last belongs to a settling that was given up.
+            // Any PINGRESP but the last for settling belongs to a settling that was given up.
             if link.settling?.proof == .awaited, !link.pings.contains(.settling) { link.settling?.proof = .given }
         case .fetching:
             intake.fetching = .ready
@@ -148,12 +148,12 @@ extension MQTTClientMachine {
 
     /// Applies the window for a connection that the server has accepted.
     mutating func quotaConnected() {
-        // What was too much before the last connection need not be so now.
+        // A window that was too large before the last connection need not be too large now.
         quota.windowCap = quota.nextWindowCap ?? .max
         quota.nextWindowCap = nil
     }
 
-    /// Notes the end of the connection. To be called before the outbox knows of it.
+    /// Notes the end of the connection. Must be called before the outbox is told.
     mutating func quotaConnectionClosed() {
         if isInDoubt, !quota.hasTaken { quota.fruitlessConnections += 1 }
         quota.announcements = []

@@ -40,8 +40,8 @@ extension MQTTClientMachine {
         }
     }
 
-    /// Returns whether the message must not be taken now. What has arrived counts towards our Receive Maximum all the
-    /// same, so there is never more of it than the server may send.
+    /// Returns whether the message must not be taken now. Withheld messages still count towards our Receive Maximum, so
+    /// there are never more of them than that.
     mutating func withhold(_ publish: Publish) -> Bool {
         guard let settling = link.settling else { return false }
         if !settling.withheld.contains(where: { $0.packetID == publish.packetID }) {

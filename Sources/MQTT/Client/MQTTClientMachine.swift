@@ -25,10 +25,9 @@ public struct MQTTClientMachine: Sendable {
 
     /// The version of the present connection, or of the last one.
     public internal(set) var version: ProtocolVersion
-    /// How many packets a PUBLISH counts for in an input's share: a message that is given to many costs more than
-    /// others do.
+    /// How many packets a PUBLISH counts for in an input's share: a message with many receivers costs more.
     public var messageWeight = 1
-    /// Grows with each input that shows that the server is alive: a whole packet, or another good part of a large one.
+    /// Grows with each input that shows that the server is alive: a whole packet, or a further 16 KiB of a large one.
     /// Single bytes do not count: a server that never finishes its packet never answers.
     public internal(set) var signsOfLife: UInt64 = 0
 

@@ -37,8 +37,8 @@ extension MQTTClientMachine {
         public var will: Will?
         /// Our own bound on unacknowledged outbound QoS 1 and 2 messages, besides the server's Receive Maximum; 1 or more.
         public var maximumInFlight: Int
-        /// Bytes of messages that may be given to the transport and not yet flushed before sending pauses. One message
-        /// of any size always goes.
+        /// Bytes of messages that may be given to the transport and not yet flushed before sending pauses. A single
+        /// message of any size is always sent.
         public var maximumUnflushedBytes: Int
         /// QoS 0 messages that may be given to the transport and not yet flushed before sending pauses; 1 or more.
         public var maximumUnflushedQoS0: Int

@@ -6,8 +6,9 @@ import NIOCore
 ///     sequence:   1 … 40              41 … 90                        91 … 5,000
 ///                 in flight (by id)   read-ahead: the queue's head   in the store only
 ///                                              loadedThrough = 90 ┘        lastSequence = 5,000 ┘
-/// Inserts become durable in order of sequence, so one number says which are. QoS 0 messages stay
-/// `queued` in the store until they are flushed; until then they are in `unflushed`.
+///
+/// Inserts become durable in order of sequence, so one number says which are. QoS 0 messages stay `queued` in the store
+/// until they are flushed; until then they are in `unflushed`.
 struct Outbox: Sendable {
     /// A message that has a packet identifier.
     struct InFlight: Sendable {

@@ -14,8 +14,8 @@ extension TopicFilter {
 }
 
 extension Subscriptions {
-    /// The filters for which a message was sent, whether they match its topic or not; `nil` if the server does not say,
-    /// or names only filters that are no longer wanted, and then the message is for every filter that matches.
+    /// The filters for which a message was sent, whether they match its topic or not. `nil` if the server does not say,
+    /// or names only filters that are no longer wanted; the message is then for every filter that matches.
     func filters(of publish: Publish) -> Set<TopicFilter>? {
         guard publish.properties.subscriptionIDs.count != 1 else {
             return identified[publish.properties.subscriptionIDs[0]]

@@ -40,7 +40,7 @@ extension MQTTClientMachine {
         }
     }
 
-    /// What the server has made of a filter; `nil` if nobody wants it.
+    /// What the server has made of a filter; `nil` if the filter is not wanted.
     public func subscriptionState(of filter: TopicFilter) -> SubscriptionState? {
         subscriptions.wanted[filter] == nil ? nil : subscriptions.state(of: filter)
     }

@@ -15,7 +15,7 @@ struct Suspicion: Sendable {
         case announcement(String)
     }
 
-    /// So many ends in a row are not a coincidence.
+    /// This many ends in a row are not a coincidence.
     static let patience = 3
 
     private var suspect: Suspect?
@@ -80,7 +80,7 @@ extension MQTTClientMachine {
         case setAside(String)
     }
 
-    /// What it means if the server ends the connection now; `nil` if nothing that was sent can be the reason.
+    /// What it would mean if the server ended the connection now; `nil` if nothing that was sent can be the reason.
     public var findingIfEnded: EndFinding? { reasonIfEnded == nil ? judgement?.finding : nil }
 
     private enum Culprit {

@@ -19,8 +19,8 @@ struct Field {
     }
 }
 
-/// Takes the fields off the bytes of one packet, in order. Every length is compared with the bytes that are really
-/// there before it is used.
+/// Reads the fields of one packet, in order. Every length is compared with the bytes that are really there before it is
+/// used.
 struct PacketReader {
     private(set) var bytes: ByteBuffer
     let kind: Packet.Kind

@@ -38,7 +38,7 @@ extension Publish {
                 throw reader.error(.topicName, problem, .protocolError)
             }
         } catch {
-            // Topic aliases are between this server and us; the server only passes everything else on.
+            // A wrong topic alias is the server's own error; everything else it only passes on.
             guard setsContentAside, error.reasonCode != .topicAliasInvalid else { throw error }
             topic = frame.topicForPeople
             flaw = error

@@ -1,5 +1,5 @@
 /// The property identifiers (2.2.2.2). All are below 128, so each takes one byte on the wire although it is a Variable
-/// Byte Integer. They are also below 64, which a set of those read so far relies on.
+/// Byte Integer. They are also below 64, so the reader keeps the set of those it has read in 64 bits.
 enum PropertyID: UInt8, CaseIterable {
     case payloadFormatIndicator = 0x01
     case messageExpiryInterval = 0x02

@@ -18,7 +18,8 @@ public enum DurableChange: Hashable, Sendable {
     case acknowledge(MessageSequence)
     /// The message was published with this key, in the same commit. It needs room, like an insert.
     case rememberKey(PublishKey, MessageSequence, at: Timestamp)
-    /// What became of a message that was published with a key; nothing for one without. In the commit that removes it.
+    /// What became of a message that was published with a key; does nothing for a message without one. It is in the
+    /// commit that removes the message.
     case concludeKey(MessageSequence, PublishOutcome)
     /// Any state → quarantined, with the server's reason code and a sentence.
     case quarantine(MessageSequence, ReasonCode, String)
@@ -45,8 +46,8 @@ public enum DurableChange: Hashable, Sendable {
     /// The server does not hold this subscription, or no longer does.
     case forgetSubscription(TopicFilter)
     case forgetAllSubscriptions
-    /// A message for durable consumers, before it is acknowledged; with QoS 2 its identifier, both or neither. It needs
-    /// room, like an insert. Nothing for a consumer that is not there.
+    /// A message for durable consumers, before it is acknowledged; with QoS 2 also its identifier, both or neither. It
+    /// needs room, like an insert. Consumers that do not exist are ignored.
     case collect(CollectedMessage, for: [ConsumerName], PacketID?)
     /// The consumer has taken the message.
     case removeCollected(InboxSequence, ConsumerName)

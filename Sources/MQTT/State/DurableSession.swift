@@ -8,7 +8,7 @@ public struct DurableSession: Hashable, Sendable {
     public var clientID: String?
     /// Whether a message was published with a key that is still remembered.
     public var hasKeys: Bool
-    /// The sequence of the next message: above every one that was ever inserted, also of those removed since.
+    /// The sequence of the next message: above every one that was ever inserted, including those removed since.
     public var nextSequence: MessageSequence
     /// Every message that is `inFlight` or `released`, in order of sequence.
     public var inFlight: [StoredMessage]
@@ -21,13 +21,13 @@ public struct DurableSession: Hashable, Sendable {
     public var suspectIDs: Set<PacketID>
     /// Our subscriptions that the server may hold.
     public var rememberedSubscriptions: Set<TopicFilter>
-    /// Messages that are `queued`, and the sum of their `size`.
+    /// How many messages are `queued`.
     public var queuedCount: Int
-    /// Bytes, see ``OutboundMessage/size``.
+    /// The sum of their ``OutboundMessage/size``.
     public var queuedBytes: Int
-    /// Messages that are `quarantined`, and the sum of their `size`.
+    /// How many messages are `quarantined`.
     public var quarantinedCount: Int
-    /// Bytes, see ``OutboundMessage/size``.
+    /// The sum of their ``OutboundMessage/size``.
     public var quarantinedBytes: Int
     /// Its durable consumers, by name.
     public var consumers: [DurableConsumer]

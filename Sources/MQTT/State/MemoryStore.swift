@@ -20,14 +20,14 @@ public struct MemoryStore: Sendable {
         for sequence in messages.keys.sorted() where sequence > after {
             guard let stored = messages[sequence], stored.state == .queued else { continue }
             size += stored.message.size
-            // One message of any size always comes.
+            // At least one message is returned, whatever its size.
             guard found.isEmpty || (found.count < limit && size <= bytes) else { break }
             found.append(stored)
         }
         return found
     }
 
-    /// The messages that are there, in order of acceptance: queued, under way or quarantined.
+    /// All messages, in order of acceptance: queued, in flight or quarantined.
     public var outbox: [StoredMessage] {
         messages.values.sorted { $0.sequence < $1.sequence }
     }

@@ -1,5 +1,5 @@
-/// A program's name for a message. A second call with the same key is the same message: if a connection breaks before
-/// the answer, the program does not know whether the first call was received.
+/// A program's name for a message. A second publish with the same key means the same message: a program whose
+/// connection breaks before the answer does not know whether the first one was received.
 public struct PublishKey: Hashable, Sendable, CustomStringConvertible {
     /// How long a key is remembered, in milliseconds: 24 hours.
     public static let lifetime: Int64 = 24 * 3600 * 1000

@@ -13,8 +13,8 @@ extension EndToEnd.Addresses {
     private static let name = "server.test"
     private static let endpoint = "mqtt://\(name):1883"
 
-    /// Writes a session that makes only the first attempt on its own, and does not knock: whatever it does later, a
-    /// change of the network caused it.
+    /// Writes a session that makes only the first attempt on its own, and does not knock: everything that it does later
+    /// is caused by a change of the network.
     private func idleSession(_ daemon: DaemonProcess) throws {
         try daemon.writeSession(
             "main",
@@ -214,7 +214,7 @@ extension EndToEnd.Addresses {
             try await events.until(.connected)
             try await lab.uplinkDown()
             try await events.until(.waitingForNetwork)
-            // The next network has IPv6 only, and so has the name there.
+            // The next network has only IPv6, and there the name has only an IPv6 address.
             try lab.host.hosts("\(LabFamily.ipv6.server) \(Self.name)")
             try await lab.host.ip("link set up0 up")
             try await lab.uplinkIsUp()

@@ -59,7 +59,7 @@ extension EndToEnd {
             #expect(await server.log.contains("from 10.77.1.1"))
             #expect(await !server.log.contains("10.77.0.1"))
 
-            // The default route's interface is none of the session's business.
+            // The session does not use the default route's interface, so the loss of that interface does not matter.
             try await lab.uplinkDown()
             try await daemon.publish("2", to: "bound", wait: .delivered)
             #expect(try await daemon.status().counters.connects == 1)
@@ -96,7 +96,7 @@ extension EndToEnd {
             let server = try await LabServer(lab)
             try await server.start()
             try daemon.session(heartbeat: "20s", tables: "[network]\nmetered = \"avoid\"")
-            // The second uplink is a modem to the daemon: sysfs says so.
+            // To the daemon, the second uplink is a modem, because sysfs says so.
             let modem = try lab.write("modem", "DEVTYPE=wwan\nINTERFACE=up1\nIFINDEX=0\n")
             try await daemon.start(after: "mount --bind \(modem) /sys/class/net/up1/uevent")
             let events = try await daemon.events()
@@ -109,7 +109,7 @@ extension EndToEnd {
             #expect(try await daemon.status().path?.interface == "up0")
             #expect(try await daemon.status().counters.connects == 1)
 
-            // Without the other, the modem will do.
+            // Without the other uplink, the modem is used.
             try await lab.uplinkDown()
             let metered = try await events.until("connected by the modem") {
                 $0.state == .connected && $0.path?.interface == "up1"

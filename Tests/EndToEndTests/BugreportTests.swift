@@ -32,7 +32,7 @@ extension EndToEnd {
         }
         try session("from-file", "file:\(file)")
         try session("from-helper", "exec:\(helper) --with planted-in-argument")
-        // It fails: people also ask for help with files that are wrong.
+        // This one is wrong: people also ask for help with files that have errors.
         try session("wrong", "planted-in-clear")
         try session("renewed", "exec:/bin/false planted-in-argument")
         try daemon.writeSession(
@@ -73,7 +73,7 @@ extension EndToEnd {
             #expect((object?["report"] as? String)?.contains("==== Versions\n") == true, "\(json)")
             #expect(!json.output.contains("planted"), "\(json)")
 
-            // Without the daemon, there is still everything else.
+            // Without the daemon, the report still has everything else.
             _ = try await daemon.stop()
             let alone = try await daemon.ctl("bugreport", place[0], place[1])
             #expect(alone.ending == .exited(0) && alone.output.contains("password = (left out)"), "\(alone)")

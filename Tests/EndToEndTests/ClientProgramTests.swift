@@ -79,7 +79,7 @@ extension EndToEnd {
             try await far.received("the last answer") { $0.contains { $0.payload == "60" } }
             #expect(Set(far.messages.compactMap { Int($0.payload) }) == Set(1...60))
 
-            // One program at a time has a consumer.
+            // Only one program at a time can use a consumer.
             let next = try await lab.start("echo", command, in: nil)
             #expect(try await echo.ended(within: .seconds(180)) == .exited(1))
             #expect(echo.errors.contains("another program has"), "\(echo.errors)")

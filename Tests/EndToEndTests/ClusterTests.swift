@@ -89,8 +89,8 @@ extension EndToEnd.Servers {
                 }
             }
             for (topic, _) in accepted {
-                // The server lost the session, and with it which of them it had received; what it had not acknowledged
-                // comes again.
+                // The server lost the session, and with it the knowledge of which messages it had received. Those that
+                // it had not acknowledged come again.
                 var seen: Set<Int> = []
                 let firsts = arrived.filter { $0.topic == topic }.compactMap { Int($0.payload) }
                     .filter { seen.insert($0).inserted }

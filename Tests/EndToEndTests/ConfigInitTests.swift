@@ -85,7 +85,7 @@ extension EndToEnd {
                 daemon.configuration, "--socket", daemon.socket,
             ]
             let secret = "\(daemon.configuration)/main.secret"
-            // A program may answer too.
+            // The answer may also come from a program.
             let wrong = try await lab.finish(
                 ["sh", "-c", "echo wrong | \(words.map { "'\($0)'" }.joined(separator: " "))"], in: nil)
             #expect(wrong.ending == .exited(1) && wrong.output.contains("the password in \(secret)"), "\(wrong)")
@@ -187,7 +187,7 @@ extension EndToEnd {
     @Test func `config init refuses what is wrong before it asks for the password`() async throws {
         try await withLab { lab, daemon in
             let beginning = try Beginning(lab, daemon)
-            // There is nothing to read: an answer that is not read does not matter.
+            // The command fails before it reads the password, so there need not be one to read.
             let clear = try await beginning.begin("main", "--ask-password", endpoint: "mqtt://broker.example")
             #expect(clear.status == 1 && clear.text.contains("insecure"), "\(clear.text)")
             let kept = "\(daemon.configuration)/main.secret"

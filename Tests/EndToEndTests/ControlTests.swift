@@ -335,7 +335,7 @@ extension EndToEnd {
         try await withLab { lab, daemon in
             try daemon.session(top: "autoconnect = false")
             try await daemon.start()
-            // Nothing happens: it must notice by itself that its output is closed.
+            // Nothing happens to the session, so the command must notice on its own that its output is closed.
             let program = "'\(DaemonProcess.programs)/holdfastctl' \"$@\" --socket '\(daemon.socket)'"
             let script = "holdfastctl() { \(program); }; holdfastctl \(line)"
             let result = try await lab.finish(["bash", "-c", script], in: lab.host)

@@ -41,7 +41,7 @@ extension EndToEnd {
             try await daemon.start()
             let events = try await daemon.events()
             try await events.until(.connected)
-            // A machine that stalls makes a moment too long; the moment then proves nothing.
+            // If the machine stalls, the moment is too long, and proves nothing.
             for number in 1...20 {
                 let before = try await daemon.status().counters.connects
                 let start = ContinuousClock.now

@@ -21,7 +21,7 @@ private struct SmallStateDirectory {
 
     func unmount() { umount2(path, Int32(MNT_DETACH)) }
 
-    /// Another program takes all the room that is left.
+    /// Takes all the room that is left, as another program might.
     func fill() {
         let descriptor = open("\(path)/ballast", O_WRONLY | O_CREAT | O_APPEND, 0o600)
         let page = [UInt8](repeating: 1, count: 4096)

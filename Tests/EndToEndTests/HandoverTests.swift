@@ -150,7 +150,7 @@ extension EndToEnd {
             let presence = try await LabSubscriber(lab, filter: "holdfast/rooms/r/presence/#")
             try await move(lab, to: "10.77.1.254")
             try await events.until("handed over") { $0.event == .reconnectCompleted }
-            // The will's delay and more.
+            // Longer than the will's delay.
             try await Task.sleep(for: .seconds(3))
             #expect(!presence.messages.contains { $0.payload.contains("offline") })
             try await move(lab, to: "10.77.0.254")

@@ -108,7 +108,7 @@ extension EndToEnd.Identity {
             try await others.until(.connected)
             try await meet(story, lab, events, others)
             let winner = story == .takeOver ? a : b
-            // Who lost removes its presence only after it has reported that it lost.
+            // The side that lost removes its presence only after it has reported that.
             try await until("who lost is not in the room") {
                 let list = try await winner.call(RoomParticipantsMethod.self, .init(session: "main")).participants
                 return list.map(\.device) == [story == .takeOver ? "a" : "b"]

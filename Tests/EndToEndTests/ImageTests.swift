@@ -15,7 +15,7 @@ extension EndToEnd {
         private static let recipe = folder.appending(path: "Containerfile").path
 
         /// Returns the arguments of podman that Quadlet makes of the unit, as podman-systemd.unit(5) describes them.
-        /// Quadlet itself is in no podman of Debian 12.
+        /// The podman of Debian 12 does not contain Quadlet.
         private static func unitOptions() throws -> [String] {
             let unit = try String(contentsOf: folder.appending(path: "holdfast.container"), encoding: .utf8)
             let section = try #require(unit.split(separator: "\n[Container]\n").last?.split(separator: "\n[").first)

@@ -5,7 +5,7 @@ import Testing
 
 /// With --json, programs read standard error too.
 extension EndToEnd {
-    /// For each command, a way in which it fails, or says something that is no answer.
+    /// For each command, a way in which it fails, or says something besides its answer.
     private static let failures = [
         "status nobody", "list --state lost", "list --fields nothing", "top", "watch nobody", "wait nobody",
         "wait lonely --timeout 200ms", "connect nobody", "connect lonely --wait --timeout 200ms", "disconnect nobody",

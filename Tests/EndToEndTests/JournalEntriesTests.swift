@@ -81,7 +81,7 @@ extension EndToEnd {
             }
         }
 
-        /// Makes happen what servers, programs, people and the network do.
+        /// Causes the events that come from servers, programs, people and the network.
         private func happen(_ here: String, in container: Container) async throws {
             try await container.run("systemctl", "stop", "mosquitto")
             try await seen(.sessionLost, in: container)
@@ -161,7 +161,7 @@ extension EndToEnd {
             try await seen(.netlinkOverrun, in: container)
         }
 
-        /// Makes happen what disks do.
+        /// Causes the events that come from disks.
         private func damage(in container: Container) async throws {
             try await container.run("systemctl", "stop", "holdfast.socket", "holdfast")
             try await seen(.stopping, in: container)

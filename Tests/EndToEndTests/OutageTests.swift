@@ -113,7 +113,7 @@ extension EndToEnd {
             #expect(try await daemon.disconnect() == .disconnected)
             try await server.start()
 
-            // Killed right after the answer, which must still be true.
+            // The daemon is killed right after the answer, which must remain true.
             try await daemon.kill()
             try await daemon.start()
             var status = try await daemon.status()

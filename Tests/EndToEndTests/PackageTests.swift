@@ -190,7 +190,7 @@ extension EndToEnd {
                 let repository = "\(container.directory)/repository"
                 try await DebianPackage.makeRepository(of: Self.folder, in: repository)
                 try container.copy(repository, to: "/srv/holdfast")
-                // There is no way to Debian's servers.
+                // Debian's servers cannot be reached.
                 try container.write("/etc/apt/sources.list", "")
                 let commands = try Self.readmeCommands(servedAs: "file:/srv/holdfast")
                 let (fetchKey, addSource, update, install) = (commands[0], commands[1], commands[2], commands[3])

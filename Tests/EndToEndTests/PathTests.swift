@@ -239,7 +239,7 @@ extension EndToEnd.Paths {
             #expect(try #require(network.counters["overruns"]) > 0)
             let told = await daemon.log.split(separator: "\n").filter { $0.contains("faster than it could be read") }
             #expect(told.count == 1)
-            // And it still listens.
+            // The daemon still listens to the kernel.
             try await lab.host.ip("route add \(LabFamily.ipv4.defaultRoute(0))")
             let returned = try await events.until("told that the path is back") { $0.event == .pathChanged }
             #expect(returned.change == "returned")

@@ -30,7 +30,7 @@ extension EndToEnd {
             #expect(try await daemon.status().counters.attempts == 2)
             #expect(await server.log.components(separatedBy: "New connection from").count == 2)
 
-            // It survives a crash.
+            // The failure survives a crash.
             try await daemon.kill()
             try await daemon.start()
             let again = try await daemon.status()

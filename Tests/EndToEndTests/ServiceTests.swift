@@ -150,7 +150,7 @@ extension EndToEnd {
                 let words = try await journal(container).compactMap { $0["MESSAGE"] }
                 #expect(words.contains { $0.contains("/etc/holdfast/holdfast.toml:2:") }, "\(words)")
 
-                // Starting it is no advice: it would fail again.
+                // Advice to start the daemon would not help: it would fail again.
                 try await container.run("systemctl", "stop", "holdfast.socket")
                 let advice = try await container.finish("holdfastctl", "status")
                 #expect(advice.ending == .exited(6), "\(advice)")
@@ -302,8 +302,8 @@ extension EndToEnd {
                 try await container.run("holdfastctl", "wait", "main", "--timeout", "3min")
                 #expect(try await service(container)["ActiveState"] == "active", "it was started")
 
-                // It connects all the time. The daemon may end a connection, but there is always a socket to connect
-                // to.
+                // This program connects all the time. The daemon may end a connection, but there is always a socket to
+                // connect to.
                 try container.write(
                     "/usr/local/bin/program",
                     "until test -e /tmp/over; do holdfastctl publish main a b >/dev/null; done\n")
@@ -318,7 +318,7 @@ extension EndToEnd {
                 try await container.run("systemctl", "start", "holdfast")
                 try await container.run("holdfastctl", "wait", "main", "--timeout", "3min")
 
-                // Without the unit there is still a socket.
+                // Without the socket unit, the daemon makes the socket itself.
                 try await container.run("systemctl", "stop", "holdfast.socket", "holdfast")
                 try await container.run("systemctl", "mask", "--now", "holdfast.socket")
                 try await container.run("systemctl", "start", "holdfast")

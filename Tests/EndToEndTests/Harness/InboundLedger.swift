@@ -9,8 +9,8 @@ struct InboundLedger {
     private(set) var exchanges: [ServerLog.Message: Int] = [:]
 
     /// QoS 2 messages that were sent under an identifier whose exchange had not ended. A server that was killed and has
-    /// restored an older state takes the identifier for free. A receiver that has the older message must take the new
-    /// one for the same (MQTT 5, section 4.3.3), so it is the server that loses the new one.
+    /// restored an older state believes that the identifier is free. A receiver that has the older message must treat
+    /// the new one as the same message (MQTT 5, section 4.3.3), so it is the server that loses the new one.
     private(set) var confused: Set<ServerLog.Message> = []
 
     /// The message of each exchange that has not ended.

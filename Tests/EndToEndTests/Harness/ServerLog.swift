@@ -3,8 +3,8 @@ import Foundation
 /// The log of a mosquitto that is restarted again and again, read piece by piece, each time from where the last read
 /// ended.
 ///
-/// It is the far end that outlives the server: it is written at once, and kill -9 loses nothing of it. Every message of
-/// a stream has a topic of its own, PREFIX/QOS/NUMBER, so each line says which message it is about.
+/// It shows what reached the server even if the server is killed: each line is written at once, and kill -9 loses none.
+/// Every message of a stream has a topic of its own, PREFIX/QOS/NUMBER, so each line says which message it is about.
 struct ServerLog {
     /// A packet of one client.
     struct Line {

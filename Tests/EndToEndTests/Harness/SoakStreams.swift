@@ -67,8 +67,8 @@ actor SoakStreams {
         }
     }
 
-    /// Waits until everything of the round is where it belongs. Both ends are connected, and nothing is being
-    /// published.
+    /// Waits until everything of the round is where it belongs. Both ends must be connected, and nothing may be
+    /// published meanwhile.
     func settle() async throws {
         for daemon in [(member.daemon, member.session), (far, "far")] {
             try await until("the outbox of \(daemon.1) is empty", within: .seconds(300)) {

@@ -115,7 +115,7 @@ actor TerminalUnderTest {
         }
     }
 
-    /// The environment, of the terminals too.
+    /// The environment of tmux and of its terminals.
     private static let environment = ["env", "-u", "NO_COLOR", "LC_ALL=C.UTF-8"]
 
     @discardableResult

@@ -57,7 +57,7 @@ struct DaemonUnderTest: Sendable {
     let commits: CommitQueue
     let log: RecordingLog
     let eventLoop: any EventLoop
-    /// Its thread is the store's.
+    /// The event loop of the store.
     let disk: any EventLoop
 
     var registry: SessionRegistry { daemon.registry }

@@ -216,7 +216,7 @@ struct ControlMethodsTests {
             #expect(await daemon.registry.watchers.count == 1)
             let known = try await peer.call("session.watch", #"{"since":\#(sequence),"epoch":"\#(epoch)"}"#)
             #expect(known["restarted"] == .bool(false))
-            // Far above what may happen meanwhile.
+            // 1000 is far above the number of events that may happen meanwhile.
             for foreign in [#"{"since":\#(sequence),"epoch":"x"}"#, #"{"since":\#(sequence + 1000)}"#] {
                 let late = try await daemon.peer()
                 #expect(try await late.call("session.watch", foreign)["restarted"] == .bool(true))
@@ -294,7 +294,7 @@ struct ControlMethodsTests {
                 denials.first?.message.hasSuffix("[topics] of session main does not let it publish to \"other\"")
                     == true,
                 "\(denials)")
-            // Root is not narrowed.
+            // The limits do not apply to root.
             try await daemon.peer().call("message.publish", #"{"session":"main","topic":"other","payload":"x"}"#)
         }
     }

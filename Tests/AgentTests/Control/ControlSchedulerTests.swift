@@ -313,7 +313,7 @@ struct ControlSchedulerTests {
 
     // MARK: All together
 
-    /// What 128 connections always have more of, and what one of these calls costs in microseconds, as measured.
+    /// The calls that 128 connections never run out of, and what one of them costs in microseconds, as measured.
     private struct Hogs: CustomTestStringConvertible {
         var name: String
         var kind: CallKind
@@ -363,7 +363,7 @@ struct ControlSchedulerTests {
             }
         }
         // While all connections are new, each of the others has one turn. After that the wait is one pass, and rarely
-        // also what others have come to lack meanwhile.
+        // also the turns of others that have used less by then.
         #expect(waits[0] < 128 * 1300, "\(hogs.name): \(waits[0]) µs at first")
         let later = waits.dropFirst()
         #expect(later.allSatisfy { $0 < 40_000 } && later.count { $0 > 5000 } <= 3, "\(hogs.name): \(waits)")

@@ -101,7 +101,7 @@ struct HostileProgramTests {
                     for hog in hogs { try? await hog.close() }
                 }
             }
-            // What the watchdog asks.
+            // The watchdog makes the same calls.
             await daemon.registry.answer()
             _ = await daemon.store.statistics()
             for hog in hogs { try? await hog.close() }

@@ -20,7 +20,7 @@ struct CommitQueueTests {
 
     private struct Bench: Sendable {
         var store: DurableStore
-        /// Its thread is the store's.
+        /// The event loop of the store.
         var disk: any EventLoop
         var queue: CommitQueue
         var events: Arrivals<Event>
@@ -316,7 +316,7 @@ struct CommitQueueTests {
             _ = try await answers.first { $0.hasPrefix("barrier") ? true : nil }
             await bench.queue.giveUp(bench.main)
             #expect(await answers.all == ["barrier store-busy", "main refused store-busy"])
-            // The one that takes its place.
+            // Commits like the driver that takes the place of the one that gave up.
             try await bench.queue.eventLoop.submit {
                 bench.queue.assumeIsolated { queue in
                     queue.commit([.mqtt(.setEstablished(false))], of: bench.main) { answers.note("successor \($0)") }

@@ -4,7 +4,7 @@ import Testing
 
 @testable import Agent
 
-/// The device id of a host without a machine id, as most containers are.
+/// The device id of a host without a machine id, such as most containers.
 struct KeptDeviceIDTests {
     @Test func `a kept device id is random and stable, and is made again when damaged`() throws {
         let folder = NSTemporaryDirectory() + "holdfast-device-\(UUID())"

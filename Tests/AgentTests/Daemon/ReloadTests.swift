@@ -139,7 +139,7 @@ struct ReloadTests {
             let broken = try await peer.call("session.status", #"{"session":"broken"}"#)
             #expect(broken["state"] == "failed")
             #expect(broken["reason"]?["code"] == "bad-configuration")
-            // One line, whatever is wrong.
+            // The message is one line, however many errors there are.
             #expect(broken["reason"]?["message"]?.text?.hasSuffix("and 1 more") == true)
             await #expect(throws: ControlPeer.CallFailure(code: "wrong-state")) {
                 try await peer.call("session.connect", #"{"session":"broken"}"#)
@@ -231,7 +231,8 @@ struct ReloadTests {
                 try daemon.directory.write(
                     "sessions.d/s\(number).toml", await DaemonUnderTest.session(daemon.server, user: "u\(number)"))
             }
-            // On a busy machine the files may have been read before the other program has asked often: then once more.
+            // On a busy machine the files may have been read before the other program has called often enough; then the
+            // test reloads again.
             var answered = 0
             while answered <= 5 {
                 try Task.checkCancellation()

@@ -16,7 +16,7 @@ struct TimeExtensionTests {
         while await asked.all.count < 3 {}
         extending.end()
         let count = try await loop.submit { asked.assumeIsolated { $0.all.count } }.get()
-        // One that goes on shows that the time has passed.
+        // Another extension, which continues, shows that the time has passed.
         let others = Arrivals<Bool>(eventLoop: loop)
         let other = TimeExtension(on: loop, every: .milliseconds(1)) {
             others.assumeIsolated { $0.append(true) }

@@ -176,7 +176,7 @@ struct HistoryRecorderTests {
         #expect(take(change(to: .connected)) == "connecting connected -")
         #expect(take(change(to: .connected)) == nil)
         #expect(take(change(to: .reconnecting, .waitingForNetwork)) == "connected reconnecting waiting-for-network")
-        // The attempt that is made now and then without a path.
+        // The safety attempt, which is made without a path.
         #expect(take(change(to: .reconnecting, .dialing)) == nil)
         #expect(take(change(to: .reconnecting, .waitingForNetwork)) == nil)
         #expect(take(change(to: .reconnecting, .dialing, path: path)) == "reconnecting reconnecting -")

@@ -10,7 +10,7 @@ import Vocabulary
 @testable import Agent
 @testable import Transport
 
-/// check.run: a connection besides the session's own, made step by step.
+/// check.run: a connection beside the session's own, made step by step.
 struct EndpointCheckTests {
     private func check(
         _ endpoint: String, until last: CheckStep = .connect, hasProxy: Bool = false, isBound: Bool = false,

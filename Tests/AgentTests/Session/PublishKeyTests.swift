@@ -95,7 +95,7 @@ struct PublishKeyTests {
             let driver = try await daemon.registry.driver("main")
             let standstill = Standstill(of: daemon.disk)
             let publish = try await peer.request("message.publish", Self.publish("a"))
-            // Behind it on the connection: the key is being looked up when this is answered.
+            // This call follows the publish on the connection: when it is answered, the key is being looked up.
             try await peer.call("daemon.logLevel", #"{"level":"info"}"#)
             async let stopped: Void = isReload ? () : daemon.registry.stop()
             if isReload {

@@ -30,7 +30,7 @@ import Testing
             try await peer.state("connected")
             // Replaced in one step, since the helper may run at any moment.
             rename(try scratch.write("new", #"{"token": "tulip-2", "expiresIn": 3600}"#), "\(scratch.path)/output")
-            // On a slow machine the first one may be asked for once more.
+            // On a slow machine the session may connect with the first token once more.
             var password: ByteBuffer?
             repeat {
                 password = try await daemon.server.connect().password

@@ -31,7 +31,7 @@ package actor Capacity {
         await withCheckedContinuation { waiters.append($0) }
     }
 
-    /// A waiting caller gets the share at once, so nobody who comes later can take it.
+    /// A waiting caller gets the share at once, so a later caller cannot take it.
     package func give() {
         if waiters.isEmpty { free += 1 } else { waiters.removeFirst().resume() }
     }

@@ -94,7 +94,7 @@ public struct Container: Sendable {
             })
     }
 
-    /// Units of Debian's that no test needs: it boots faster without them, and the journal may as well stay in memory.
+    /// Units of Debian that no test needs. It boots faster without them, and the journal can stay in memory.
     private static let unneeded = [
         "systemd-journal-flush.service", "systemd-random-seed.service", "systemd-update-utmp.service",
         "systemd-update-utmp-runlevel.service", "console-getty.service", "apt-daily.timer", "apt-daily-upgrade.timer",
@@ -118,7 +118,7 @@ public struct Container: Sendable {
         for (number, folder) in folders.sorted().enumerated() {
             words.append("--bind-ro=\(folder):/usr/local/lib/runtime-\(number)")
         }
-        // Like on the kernel's command line.
+        // As on the kernel's command line.
         words += unneeded.map { "systemd.mask=\($0)" }
         let machine = try await LabProcess.start(group.around(words), files: "\(directory)/console")
         var leader: pid_t?

@@ -28,7 +28,7 @@ struct ControlGroup {
         return ["sh", "-c", enter, "sh"] + paths + ["--"] + words
     }
 
-    /// - Returns: whether it is gone, which it is not while something runs in it.
+    /// - Returns: whether it is gone; it cannot be removed while something runs in it.
     func remove() -> Bool {
         for path in paths {
             let below = FileManager.default.enumerator(atPath: path)?.compactMap { $0 as? String } ?? []

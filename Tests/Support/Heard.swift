@@ -1,4 +1,4 @@
-/// What a test is told, one after the other, skipping nothing.
+/// What is reported to a test, in order, with nothing skipped.
 public actor Heard<Element: Sendable> {
     private let stream: AsyncStream<Element>
     private let continuation: AsyncStream<Element>.Continuation

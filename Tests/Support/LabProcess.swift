@@ -1,7 +1,7 @@
 import Foundation
 public import Glibc
 
-/// A program that a test started. Nothing else is ever killed: it is killed by its own id, and by the kernel when the
+/// A program that a test started. Tests kill nothing else: they kill it by its own id, and the kernel kills it when the
 /// test process dies.
 ///
 /// A separate thread starts it and waits for it: the kernel's parent-death signal depends on the thread that forked,

@@ -11,10 +11,10 @@ public protocol LabBroker: Actor {
 
 /// A mosquitto in the lab's server namespace. It survives being killed as well as its own persistence allows.
 public actor LabServer: LabBroker {
-    /// The users that it lets in; without any, everybody.
+    /// How it is set up.
     public struct Options: Sendable {
         public var port = 1883
-        /// Names and passwords.
+        /// The names and passwords of the users that it lets in; without any, it lets everybody in.
         public var users: [String: String] = [:]
         /// How many QoS 1 and 2 messages may be unanswered in each direction; mosquitto's default unless it is given.
         public var inFlight: Int?
@@ -98,7 +98,7 @@ public actor LabServer: LabBroker {
         process = nil
     }
 
-    /// Stops the process without its noticing, until `resume`; its kernel goes on for it.
+    /// Stops the process with SIGSTOP until `resume`. The kernel still accepts packets for it.
     public func pause() async {
         await process?.signal(SIGSTOP)
     }

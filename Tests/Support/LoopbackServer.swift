@@ -189,7 +189,7 @@ public actor LoopbackServer {
         return bytes.readableBytesView.firstRange(of: poison.readableBytesView) != nil
     }
 
-    /// Answers on the connection that the packet came from. The present one is the latest, for what a test sends.
+    /// Answers on the connection that the packet came from. What a test sends goes to the latest connection.
     fileprivate func received(_ packet: Packet, _ version: ProtocolVersion, on channel: any Channel) {
         self.version = version
         let present = self.channel

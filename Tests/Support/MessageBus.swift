@@ -56,7 +56,7 @@ public final class MessageBus {
         self.process = nil
     }
 
-    /// Lets it stand still, as on a host that is too busy for it, or go on.
+    /// Pauses it, as on a host that is too busy to run it, or lets it continue.
     public func pause(_ pauses: Bool) {
         guard let process else { return }
         kill(process.pid, pauses ? SIGSTOP : SIGCONT)

@@ -133,7 +133,7 @@ public struct ModelBroker: Sendable {
     public enum Dislike: Hashable, Sendable {
         /// It ends the connection, with this code or without a word.
         case ends(ReasonCode?)
-        /// It never answers, and goes on with what follows.
+        /// It never answers, and processes what follows.
         case ignores
         /// It does what it is asked, and says so only minutes later. For subscriptions; messages are never answered.
         case answersLate
@@ -146,7 +146,7 @@ public struct ModelBroker: Sendable {
         }
     }
 
-    /// How late that is: longer than anyone waits for an answer.
+    /// How late such an answer is: later than anyone waits for one.
     private static let lateness: Time = 150_000
 
     public struct DislikedMessage: Hashable, Sendable {
@@ -225,7 +225,7 @@ public struct ModelBroker: Sendable {
         // With room for one message at a time, a server that answers neither of two cannot be told from one that answers
         // none, where no message is to blame.
         let isBlocked = connackProperties.receiveMaximum == 1 && disliked.values.contains(where: \.isSilent)
-        // What it has taken over once, it always bears.
+        // It never dislikes what it has taken over once.
         if let next = dislikesNext.first, !(next.isSilent && isBlocked), isDisliked(publish.topic), !publish.duplicate,
             session?.received.contains(packetID) == false,
             !published.contains(where: { $0.topic == publish.topic && $0.payload == publish.payload })
@@ -519,7 +519,7 @@ public struct ModelBroker: Sendable {
         let client = connect.clientID
         let older = sessions[client]?.connection
         if let older {
-            // The older connection's will is not published when the session goes on [3.1.4-3], [3.1.2-8].
+            // The older connection's will is not published if the session continues [3.1.4-3], [3.1.2-8].
             end(older, takesOverSilently ? nil : .sessionTakenOver, at: now)
         }
         if connect.cleanStart { sessions[client] = nil }
@@ -539,7 +539,7 @@ public struct ModelBroker: Sendable {
         if version == .five { connections[id]?.limit = Int(connackProperties.receiveMaximum ?? .max) }
         if version == .five { connections[id]?.told = connackProperties }
         let claimed = isPresent || claimsSession
-        // A look into the room has no session, and takes none up.
+        // A look into the room has no session, and resumes none.
         if claimed, connect.cleanStart, session.expiry > 0 {
             connections[id]?.mustEnd = "the server claims a session after Clean Start"
         }
@@ -636,7 +636,7 @@ public struct ModelBroker: Sendable {
             return
         }
         let isFull = sessions[client]?.isFull ?? false
-        // MQTT 3.1.1 cannot say so.
+        // In MQTT 3.1.1 a server cannot refuse a message.
         let refused = connections[id]?.decoder.version == .five ? refusedTopics[publish.topic] : nil
         let refusal = isFull ? .quotaExceeded : refused
         guard let packetID = publish.packetID else {

@@ -158,7 +158,7 @@ public struct ModelStore: Sendable {
     /// Notes that everything written is on the disk for certain.
     public mutating func flushed() { mustFlush = false }
 
-    /// Makes every third message of the outbox and of each inbox unreadable: what is left goes on, no number is used
+    /// Makes every third message of the outbox and of each inbox unreadable. The others are kept, no number is used
     /// again, and no session at a server is mistaken for the one that was known.
     public mutating func loseRows() {
         messages = messages.filter { $0.key.rawValue % 3 != 0 }
@@ -224,7 +224,7 @@ public struct ModelStore: Sendable {
     public func load(after: MessageSequence, messages limit: Int, bytes: Int) -> [StoredMessage] {
         var result: [StoredMessage] = []
         var total = 0
-        // The numbers are sorted, not the messages: every walk does this again and again.
+        // Sorts the numbers, not the messages, because every random walk does this very often.
         for sequence in messages.keys.filter({ $0 > after }).sorted() {
             guard let stored = messages[sequence], stored.state == .queued else { continue }
             total += stored.message.size

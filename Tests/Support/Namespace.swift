@@ -121,8 +121,8 @@ extension Namespace {
         else { throw Lab.Failure("\(name) cannot be entered: errno \(errno)") }
     }
 
-    /// Adds a default route with a gateway, and returns when the kernel did it, in seconds since 1970: a few
-    /// microseconds after that time, and not before it.
+    /// Adds a default route with a gateway, and returns the time just before that, in seconds since 1970. The kernel
+    /// adds the route a few microseconds later.
     public func addDefaultRoute(via gateway: (UInt8, UInt8, UInt8, UInt8)) async throws -> Double {
         let namespace = self
         // nlmsghdr: 36 bytes, RTM_NEWROUTE, REQUEST | ACK | EXCL | CREATE; rtmsg: AF_INET, main, boot, universe, unicast;

@@ -1,6 +1,5 @@
-/// How long a test waits before it gives up, in seconds in which it ran itself. Each second is slept separately, so
-/// that a test on a machine that is too busy to run it, or the programs that it waits for, has more time, and on a
-/// stopped machine loses none.
+/// How long a test waits before it gives up, counted only while the test itself runs. Each second is a separate sleep,
+/// so that a busy machine gives the test, and the programs that it waits for, more time, and a stopped one takes none.
 public enum Patience {
     /// Returns after the limit.
     public static func last(_ limit: Duration) async throws {

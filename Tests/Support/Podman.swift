@@ -20,7 +20,7 @@ public struct Podman: Sendable {
         if let obstacle = Self.obstacle { throw Lab.Failure(obstacle) }
         self.lab = lab
         storage = "\(lab.directory)/podman"
-        // This contains what podman keeps outside of its storage. crun refuses cgroups of both versions side by side.
+        // The mounts hold what podman keeps outside of its storage. crun refuses cgroups of both versions side by side.
         let prepare = """
             umount /sys/fs/cgroup/unified 2>/dev/null
             mkdir -p /var/lib/containers

@@ -1,8 +1,8 @@
 import Glibc
 import NIOCore
 
-/// A port of this host, IPv4 and IPv6, that refuses connections. It is bound, so that nobody else can listen there
-/// except with SO_REUSEPORT and knowing of it, but nothing listens.
+/// A port of this host, IPv4 and IPv6, that refuses connections. It is bound, so that nothing else gets the port by
+/// chance; only a socket with SO_REUSEPORT that asks for it can listen there.
 public final class TakenPort: Sendable {
     public let port: Int
     private let socket: CInt

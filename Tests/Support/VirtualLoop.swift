@@ -4,7 +4,7 @@ public import NIOCore
 import Synchronization
 
 /// An event loop whose time is virtual: it advances only when nothing is left to be done now, and then at once to the
-/// next timer. Twenty minutes of outage take milliseconds, and the same run is the same to the last step.
+/// next timer. Twenty minutes of outage take milliseconds, and a repeated run is the same to the last step.
 ///
 /// Everything that takes part must run on it: actors use it as their executor, and what would wait elsewhere (the disk,
 /// the network, a thread pool) is replaced by something that lives here. It has its own thread, so that a test's body

@@ -1,6 +1,6 @@
 import ControlAPI
 
-/// What runs have met: which states, for which reasons, under which faults. It shows whether they go everywhere.
+/// What runs have met: which states, for which reasons, under which faults. It shows what they do not reach.
 public struct Coverage: Sendable {
     public private(set) var counts: [String: [String: Int]] = [:]
     public init() {}

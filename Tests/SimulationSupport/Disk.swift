@@ -9,7 +9,7 @@ import Support
 
 /// The disk of a host: what is durable on it, and what is wrong with it.
 ///
-/// A model knows what is durable, whether or not there is a real store as well: a test can look at it at any moment.
+/// A model knows what is durable, even if there is a real store as well, so that a test can look at it at any moment.
 actor Disk {
     enum Fault: Int, CaseIterable {
         /// There is no room for anything new.
@@ -111,7 +111,7 @@ actor DiskAccess: SessionStore {
         try? await real?.close()
     }
 
-    /// Only with the model.
+    /// Does the same without waiting; only with the model.
     func dieAtOnce(landing: Bool) {
         guard !isDead else { return }
         isDead = true

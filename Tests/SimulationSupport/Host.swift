@@ -113,7 +113,7 @@ actor Host {
                 }), store: store,
             commits: CommitQueue(store: store, eventLoop: loop) { _ in }, paths: paths,
             dial: { [weak self] endpoint, options, _, onEvent in
-                // A killed daemon goes on in memory only: what it still does reaches nobody.
+                // A killed daemon continues in memory only, and what it still does has no effect.
                 let isAlive = self?.assumeIsolated { $0.acts(in: life) } ?? false
                 nonisolated(unsafe) let onEvent = onEvent
                 return ScenarioConnection(
@@ -158,7 +158,7 @@ actor Host {
         fuse = (actions, landing)
     }
 
-    /// Ends `kill(after:landing:)`: the daemon lives on.
+    /// Cancels `kill(after:landing:)`.
     func spare() { fuse = nil }
 
     /// Whether the daemon of this life is alive for what it is about to do.
@@ -171,7 +171,7 @@ actor Host {
         self.life += 1
         scenario.here { $0.dropConnections(of: name, tellingServers: true) }
         daemon?.store.here { $0.dieAtOnce(landing: fuse.landing) }
-        // It is in the middle of something, and is released when that is over.
+        // The daemon is in the middle of something, and is released when that is over.
         let last = daemon
         scenario.loop.execute { _ = last }
         daemon = nil
@@ -204,7 +204,7 @@ actor Host {
         clockOffset += offset
     }
 
-    /// Makes the host sleep: nothing reaches it, and nothing leaves it. Its daemon runs on.
+    /// Makes the host sleep: nothing reaches it, and nothing leaves it. Its daemon keeps running.
     func sleep(for duration: Duration, announced: Bool = true) async throws {
         if announced { await daemon?.registry.hostWillSleep() }
         await scenario.silence(self)
@@ -360,7 +360,7 @@ actor Host {
         waiter.continuation.resume(returning: found)
     }
 
-    /// Skips what does not fit, and never goes back.
+    /// Skips what does not match, and never goes back.
     private func next(_ isWanted: (SessionEvent) -> Bool) -> SessionEvent? {
         while position < events.count {
             defer { position += 1 }
@@ -369,7 +369,7 @@ actor Host {
         return nil
     }
 
-    /// Waits for the next event that fits, at most for this virtual time.
+    /// Waits for the next event that matches, at most for this virtual time.
     @discardableResult
     func until(
         _ what: String, within limit: Duration = .seconds(3 * 3600),

@@ -97,8 +97,8 @@ struct Ledger {
         /// How many there are that nothing tells apart: without identifiers, one for each filter.
         var count = 0
 
-        /// Whether everybody with this filter must get this copy. One for a filter that nobody wants any more may go to
-        /// anybody.
+        /// Whether every consumer with this filter must get this copy. A copy for a filter that is no longer wanted may
+        /// go to any consumer.
         func isFor(_ filter: TopicFilter) -> Bool {
             filter.matches(topic: topic) && (subscriptionIDs.isEmpty || subscriptionIDs.contains(filter.subscriptionID))
         }
@@ -126,7 +126,7 @@ struct Ledger {
 
     /// By the copy.
     private(set) var incoming: [Place: Incoming] = [:]
-    /// By the message, all copies together: MQTT 3.1.1 does not say which one it is, whatever it was sent for.
+    /// By the message, all copies together: MQTT 3.1.1 does not say which filter a copy was sent for.
     private var copies: [Place: Incoming] = [:]
     private var time = 0
     /// When the durable consumers of the hosts became durable.
@@ -146,14 +146,14 @@ struct Ledger {
     private var noticed: Set<Place> = []
     /// Sessions that servers began.
     private var begun: Set<Place> = []
-    /// Sessions that a server began, and said that it had had them before, or that it began for a CONNECT whose answer was
-    /// lost, while the client had a session at another server. The client takes each for the session that it has, and a
-    /// message with an identifier of that one for a message that it has.
+    /// New sessions that a client takes for the one that it has: the server said that it had had them before, or it
+    /// began them for a CONNECT whose answer was lost, while the client had a session at another server. There, the
+    /// client takes a message for an older one with the same identifier.
     private var claimed: Set<Place> = []
     /// Whether a server has resumed a session that its client had never heard of, because the answer to an earlier
     /// CONNECT was lost or another device was there. With two servers that looks as if they shared their sessions, as
-    /// the servers of a cluster do. So the earlier server is believed to know everything, which it does not: its old copy of the
-    /// session takes a new message of QoS 2 for one that it has, or sends one again that was taken.
+    /// the servers of a cluster do. So the client believes that the earlier server knows everything. But the old copy
+    /// of the session there takes a new message of QoS 2 for one that it has, or sends one again that was taken.
     var isMisled = false
 
     mutating func takeProblems() -> [(Violation.Invariant, String)] {
@@ -227,7 +227,8 @@ struct Ledger {
         }
     }
 
-    /// A server has got a message. When it refuses it, the next with its identifier is a new one to it (4.3.3).
+    /// A server has received a message. If it refuses the message, the next one with the same identifier is a new one
+    /// (4.3.3).
     mutating func received(_ publish: Publish, epoch: Int, at server: String, isRefused: Bool) {
         guard let number = number(publish) else { return }
         if isRefused { arrivals.remove(Arrival(server: server, epoch: epoch, number: number)) }
@@ -268,8 +269,7 @@ struct Ledger {
         publish.topic.hasPrefix("out/") ? Int(String(buffer: publish.payload)) : nil
     }
 
-    /// Everything that was accepted has arrived, or it is known why not.
-    ///
+    /// Checks that everything that was accepted has arrived, or that it is known why not.
     mutating func checkOutgoing(left: (String) -> Set<Int>) {
         var inStore: [String: Set<Int>] = [:]
         for (number, message) in outgoing.sorted(by: { $0.key < $1.key })
@@ -425,7 +425,7 @@ struct Ledger {
         finished[Place(host: host, name: name), default: []].formUnion(ids)
     }
 
-    /// Everything that the servers have sent in their present sessions has come to everybody who wants it.
+    /// Checks that everything that the servers have sent in their present sessions has reached all who want it.
     ///
     /// - Parameter wasLiedTo: a client may have taken a new message of QoS 2 for one that it has.
     mutating func checkIncoming(wasLiedTo: Bool, present: (_ host: String, _ server: String) -> Int?) {

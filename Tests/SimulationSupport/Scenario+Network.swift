@@ -281,7 +281,7 @@ extension Scenario {
         return { action() }
     }
 
-    /// Drops a host's connections: the kernel closes them if the daemon was killed, and nobody does if the power was
+    /// Drops a host's connections: the kernel closes them if the daemon was killed, and nothing does if the power was
     /// lost.
     func dropConnections(of host: String, tellingServers: Bool) {
         for (id, wire) in wires.sorted(by: { $0.key < $1.key }) where wire.host == host {

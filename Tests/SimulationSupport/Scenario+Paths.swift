@@ -34,7 +34,7 @@ extension Scenario {
             // A connection that was made from the host's new address has lost nothing.
             if wire.path?.sharesSource(with: new) != true { forget(id, tellingServer: false) }
         }
-        // A daemon that was not told of the way there and back has seen nothing.
+        // If the host left and came back before the daemon was told, the daemon has seen no change.
         if believed?.leadsLike(new) != true { await host.pathChanged(.movedSourceGone, from: believed, to: new) }
         for path in left where path != believed { await host.pathChanged(.movedSourceGone, from: path, to: new) }
     }
@@ -65,7 +65,8 @@ extension Scenario {
         await host.pathChanged(.movedSourceKept, from: old, to: new)
     }
 
-    /// Moves the host from one network to another without the daemon's knowing: the kernel's message is not read yet.
+    /// Moves the host from one network to another without the daemon noticing: it has not read the kernel's message
+    /// yet.
     func moveUnnoticed(_ host: Host) {
         let old = uplinks[host.name]?.path
         let new = Self.path(interface: old?.interface == "wlan0" ? "eth0" : "wlan0", source: "203.0.113.41")

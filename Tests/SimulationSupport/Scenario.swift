@@ -140,7 +140,7 @@ actor Scenario {
     struct Server {
         var broker = ModelBroker()
         var isUp = true
-        /// Whether it takes bytes and does nothing with them, until it goes on.
+        /// Whether it takes bytes and does nothing with them, until `goOn`.
         var isHung = false
         var unread: [(item: Wire.Item, wire: Int)] = []
     }
@@ -195,7 +195,7 @@ actor Scenario {
         let result: Result<Value, any Error>
         do {
             let value = try await body(self)
-            // Only the start comes from outside: otherwise the run would depend on the machine's mood.
+            // Only the start may come from outside; otherwise the run would depend on how busy the machine is.
             guard loop.jobsFromOutside == 1 else {
                 throw Host.Failure(description: "\(loop.jobsFromOutside - 1) jobs came from other threads")
             }
@@ -359,7 +359,7 @@ actor Scenario {
         carryOut(server)
     }
 
-    /// Makes all hosts sleep, with nothing running on them; for the servers, time goes on.
+    /// Makes all hosts sleep, with nothing running on them; for the servers, time continues.
     func freeze(for amount: TimeAmount) {
         loop.sleepThrough(amount)
         for server in ServerName.allCases { carryOut(server) }

@@ -127,11 +127,11 @@ extension Simulation {
         }
     }
 
-    /// Checks that nothing is late, and that nothing waits for what is there.
+    /// Checks that nothing is late, and that no session waits for nothing, or for a network that it has.
     private func checkTimers(_ view: View, _ index: Int) {
         let (name, now) = (residents[index].host.name, scenario.now)
         if let deadline = view.deadline, deadline.advanced(by: .seconds(1)) < now {
-            // What became due because of what has just happened is done in this moment.
+            // What has only just become due is carried out later in this moment.
             if let since = residents[index].watch.isLateSince, since < now {
                 note(.heals, "\(name) (\(view.status.state)) wanted to be woken \(deadline.duration(to: now)) ago")
             }

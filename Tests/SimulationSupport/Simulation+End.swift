@@ -46,7 +46,7 @@ extension Simulation {
                 if !scenario.isUp(server) { scenario.start(server) }
                 scenario.with(server) { broker, _ in
                     (broker.refusals, broker.refusedTopics, broker.refusedFilters) = ([:], [:], [:])
-                    // A message that it cannot bear stays one; the others must arrive all the same.
+                    // A message that the server cannot bear stays one; the others must still arrive.
                     broker.forgetDislikes { !$0.hasPrefix("out/") }
                     broker.connackProperties = usual
                     (broker.closesAfterConnack, broker.claimsSession, broker.holdsAnswers) = (false, false, false)
@@ -93,7 +93,7 @@ extension Simulation {
         let count = scenario.here { scenario in
             Scenario.ServerName.allCases.reduce(0) { $0 + scenario.broker($1).disliked.count }
         }
-        // Programs go on publishing: while a server answers nothing at all, no message can be blamed.
+        // Programs keep publishing: while a server answers nothing at all, no message can be blamed.
         for minute in 0..<20 * count where residents.contains(where: isSending) {
             for index in residents.indices where minute % 2 == 0 && minute < 20 * count - 5 {
                 if isSending(residents[index]) { publish(on: index, 0, 1) }
@@ -118,8 +118,8 @@ extension Simulation {
     /// Of two hosts with the same identity, only one can be connected.
     private var mustConnect: Range<Int> { world.sharesIdentity ? 0..<1 : residents.indices }
 
-    /// Ends what servers claimed. A client that was told of a session that did not exist believes in what that would
-    /// have had, until a new one begins; and a client that was told of limits observes them.
+    /// Ends what servers claimed. A client that was told of a session that did not exist relies on what that session
+    /// would have had, until a new one begins; and a client that was told of limits observes them.
     private func endLies() {
         let (liars, limiters, clients) = (liars, limiters, Set(residents.map(\.clientID)).sorted())
         scenario.here { scenario in

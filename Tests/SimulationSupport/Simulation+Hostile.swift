@@ -12,8 +12,8 @@ import Support
 // do not say what, programs that ask too much, damaged files.
 
 extension Simulation {
-    /// Returns how a server takes a certain thing whenever it is sent it: it ends the connection, says nothing, or
-    /// answers late.
+    /// Returns how a server reacts each time that it is sent something that it cannot bear: it ends the connection,
+    /// says nothing, or answers late.
     static func dislike(_ number: Int) -> ModelBroker.Dislike {
         switch number % 9 {
         case 0: .ends(nil)
@@ -46,7 +46,7 @@ extension Simulation {
         if isUp { scenario.here { $0.with(server) { broker, _ in broker.publish(publish) } } }
     }
 
-    /// Sends many packets from the servers that nobody asked for.
+    /// Makes the servers send many packets that nobody asked for.
     func flood(_ index: Int, _ kind: Int, _ count: Int) {
         var bytes = ByteBuffer()
         let packet: Packet
@@ -116,7 +116,7 @@ extension Simulation {
         scenario.loop.execute { [weak self] in self?.here { $0.residents[index].handled = 0 } }
     }
 
-    /// Asks for much, all at once, as a program.
+    /// Makes many requests at once, as a program.
     func hog(_ index: Int, _ count: Int) {
         guard let driver = residents[index].host.here({ $0.driver() }) else { return }
         for _ in 0..<count {
@@ -156,8 +156,8 @@ extension Simulation {
     /// Uses other keys from now on: what is remembered of the present ones may be gone, or have another age.
     func forgetKeys(of index: Int) { residents[index].keyGeneration += 1 }
 
-    /// Damages the file with the durable state. What can be read of it goes on in a new one: everything, while the
-    /// daemon runs; or a part, found at the next start.
+    /// Damages the file with the durable state. What can be read is copied into a new file: everything, if the damage
+    /// is found while the daemon runs; or a part, if it is found at the next start.
     func damage(_ index: Int, isWhole: Bool) async throws {
         let host = residents[index].host
         let fault = host.disk.here { $0.fault }

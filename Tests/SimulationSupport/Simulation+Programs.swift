@@ -157,7 +157,7 @@ extension Simulation {
         }
     }
 
-    /// Drops messages that are in flight, the oldest first, like a person who has enough of them.
+    /// Drops messages that are in flight, the oldest first, like a person who no longer wants them sent.
     func dropInFlight(_ count: Int, on index: Int) {
         let host = residents[index].host
         let ids = host.disk.here { disk in

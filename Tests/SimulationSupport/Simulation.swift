@@ -232,14 +232,14 @@ actor Simulation {
 
     private func noteFailed(_ index: Int, _ reason: SessionStatus.Reason?) {
         residents[index].rest = .failed(reason?.code ?? "")
-        // The limits of time and attempts may be reached at the end of any connection if ends with another reason used them
-        // up: the search takes only a few.
+        // The limits of time and attempts may be reached at the end of any connection, if ends for other reasons have
+        // used them up. The search for the message takes only a few.
         let isUsedUp = reason?.code == Reason.Code.retryTimeout.rawValue && residents[index].watch.otherEnds > 0
         if let reason, reason.message.contains(ModelBroker.grudgeWords), !isUsedUp {
             note(.heals, "\(residents[index].host.name) failed because of one message: \(reason.message)")
         }
         let code = reason.flatMap { Reason.Code(rawValue: $0.code) }
-        // What repeats at once is given up as well.
+        // A session also gives up when a protocol error repeats at once.
         let isRepeated = code == .protocolError
         if code?.isTerminal != true, !isRepeated {
             note(.heals, "\(residents[index].host.name) failed for good because of \(reason?.code ?? "nothing")")
@@ -262,7 +262,7 @@ actor Simulation {
     private func changing(_ change: SessionChange, _ before: StoredMessage?, of index: Int) {
         trace?.append("        \(scenario.now.nanoseconds / 1_000_000) \(residents[index].host.name) commits \(change)")
         scenario.here { $0.digest.mix(4, UInt64(bitPattern: change.sequence?.rawValue ?? 0), at: $0.now) }
-        // Two hosts with the same identity each go on with what the other has begun: none of this can be promised.
+        // Two hosts with the same identity each continue what the other has begun, so none of this can be promised.
         guard !world.sharesIdentity else { return }
         if case .setHomes(let addresses) = change { noteConnected(index, addresses.first) }
         if case .mqtt(let change) = change { ledger.changing(change, before, on: residents[index].host.name) }

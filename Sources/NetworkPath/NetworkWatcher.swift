@@ -16,7 +16,7 @@ public actor NetworkWatcher {
     private let pathChanged: @Sendable (PathChange) -> Void
     private let overrun: @Sendable () -> Void
 
-    /// Can transition to: running (`start`), stopped (`stop`).
+    /// `idle` can transition to `running` (`start`) and `stopped` (`stop`), `running` to `stopped`.
     private enum State {
         case idle, running, stopped
     }

@@ -131,7 +131,7 @@ extension Endpoint {
     }
 
     package static func port(_ text: Substring) throws(EndpointError) -> Int {
-        // Int("+1") and Int("007") are numbers to the standard library, but nobody means them as ports.
+        // The standard library reads "+1" and "007" as numbers, but a port is not written like that.
         guard text.utf8.allSatisfy({ (0x30...0x39).contains($0) }), text.first != "0", let port = Int(text) else {
             throw .badPort(String(text))
         }

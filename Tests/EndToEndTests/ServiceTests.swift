@@ -157,7 +157,7 @@ extension EndToEnd {
                 #expect(advice.errors.contains("sudo holdfastctl config check"), "\(advice)")
                 #expect(try await container.run("holdfastctl", "log").contains("Failed with result 'exit-code'"))
 
-                // A client waits at the socket, and systemd gives up nevertheless.
+                // Although a client waits at the socket, systemd gives up.
                 try await container.run("systemctl", "restart", "holdfast.socket")
                 // Twenty starts may take longer than the limit for an answer.
                 try await until("it is told that nothing runs") {

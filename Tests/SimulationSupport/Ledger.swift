@@ -94,7 +94,7 @@ struct Ledger {
         let sentAt: Int
         let server: String
         let epoch: Int
-        /// How many there are that nothing tells apart: without identifiers, one for each filter.
+        /// How many copies there are that cannot be told apart: without identifiers, one for each filter.
         var count = 0
 
         /// Whether every consumer with this filter must get this copy. A copy for a filter that is no longer wanted may

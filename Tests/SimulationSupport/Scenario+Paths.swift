@@ -84,7 +84,7 @@ extension Scenario {
     }
 
     /// Removes an address that the host had kept from an earlier path, with all connections that were made from it.
-    /// Does nothing while there is no path, because then nobody asks about old addresses.
+    /// Does nothing while there is no path, because the daemon does not look for old addresses then.
     ///
     /// - Parameter number: which of the kept addresses, the oldest first.
     /// - Returns: the path that had the address; `nil` if there is none.

@@ -267,7 +267,7 @@ extension Simulation {
         let rooms = residents.compactMap { resident in
             resident.host.here { $0.driver() }?.here { $0.session.room }
         }
-        // A session that switched to another room than the other one cannot see it there, and can only be slow, too.
+        // A session that switched to another room than the other one cannot see it there either, and can only be slow.
         // Nor can it see another device where no server keeps retained messages.
         let keepsPresence = scenario.here { scenario in
             Scenario.ServerName.allCases.allSatisfy { scenario.broker($0).connackProperties.retainAvailable != false }

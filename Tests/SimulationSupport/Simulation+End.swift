@@ -163,7 +163,7 @@ extension Simulation {
             note(.offlineIsFree, "\(host) dialed \(count - (dials[host] ?? 0)) times in an hour offline")
         }
         let fired = scenario.loop.firedTimers - timers
-        // What a killed daemon still does reaches nobody, but its timers are on the same loop.
+        // What a killed daemon still does has no effect, but its timers are on the same loop.
         let onlyLives = residents.allSatisfy { $0.host.here { $0.life } <= 1 }
         if onlyLives, fired > 100 * residents.count { note(.offlineIsFree, "\(fired) timers in an hour offline") }
         coverage.count("ends", "an hour offline")
@@ -210,7 +210,7 @@ extension Simulation {
             if status.state == .disconnected, resident.configuration.onDemand, rests, counts.queued == 0,
                 counts.inFlight == 0
             {
-                // Nobody uses it.
+                // The session is on demand, and not in use.
             } else if status.state != .connected {
                 note(
                     .heals, "\(host.name) is \(status.state) (\(status.reason.code)) \(Self.bound) after all was mended"

@@ -69,7 +69,7 @@ actor Simulation {
     var liars: Set<Scenario.ServerName> = []
     /// Whether such a server was believed, by a client that has another server as well.
     var wasLiedTo = false
-    /// Servers that have announced limits to somebody.
+    /// Servers that have announced limits to a client.
     var limiters: Set<Scenario.ServerName> = []
     /// Clients that have lost the latest of what they knew about the server's session.
     var rolledBack: Set<String> = []

@@ -1,6 +1,6 @@
 import Foundation
 
-/// An ejabberd with its MQTT listener, run like `ejabberdctl` runs it, but with its own files, without an init system,
+/// An ejabberd with its MQTT listener, run as `ejabberdctl` runs it, but with its own files, without an init system,
 /// and without epmd: every node is alone in its namespace, so all of them can listen for each other on one known port.
 ///
 /// Its sessions are in memory: they outlive connections, and follow their client to another node of the cluster, but

@@ -1,6 +1,6 @@
 import Foundation
 
-/// A RabbitMQ with its MQTT plugin, run like its own scripts run it under an init system, but with its own files and
+/// A RabbitMQ with its MQTT plugin, run as its own scripts run it under an init system, but with its own files and
 /// its own epmd in its namespace. It speaks MQTT 3.1.1, and closes a connection that speaks 5 without a word.
 ///
 /// A QoS 1 subscription is a durable queue, so a session outlives the server. It has no QoS 2: it grants 1, and answers

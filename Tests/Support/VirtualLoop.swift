@@ -42,7 +42,7 @@ public final class VirtualLoop: NIOSerialEventLoopExecutor, TaskExecutor, @unche
         thread.start()
     }
 
-    /// Ends the thread when the present job is over. What is left to be done is never done.
+    /// Ends the thread when the present job is over. What is still pending never runs.
     public func stop() {
         condition.withLock {
             isStopped = true

@@ -3,7 +3,7 @@ import SessionCore
 
 /// Decides for the whole control socket whose line is taken next, which call begins, and which peer is read.
 ///
-/// The rules, whose outcome is all that each connection's shell carries out:
+/// These are the rules; each connection's shell only carries out their outcome:
 ///
 /// - Lines are taken in turns (``FairTurns``), a few in each. Calls are weighed by what they hold in memory, which is
 ///   about what they cost in time, so the connection that has asked for least is next. When the first call of a
@@ -377,7 +377,7 @@ struct ControlScheduler {
         give(bytes, by: id)
     }
 
-    /// The peer has read, as far as the kernel tells.
+    /// The peer has read, as far as the kernel knows.
     mutating func read(_ bytes: Int, by id: ConnectionID, at now: Instant) {
         guard connections[id] != nil else { return }
         connections[id]?.output -= bytes

@@ -121,7 +121,7 @@ actor ControlServer {
 
     // MARK: Turns
 
-    /// Changes the scheduler's state, and plans a pass if that gives somebody a turn.
+    /// Changes the scheduler's state, and plans a pass if that gives a connection a turn.
     func schedule<Value: Sendable>(_ change: (inout ControlScheduler, Instant) -> Value) -> Value {
         let result = change(&scheduler, BootClock.now())
         planPass()

@@ -1,5 +1,5 @@
-/// Decides whose turn it is: that of the user who will have used least after it and, among this user's members, that of
-/// the one who will have used least.
+/// Decides whose turn it is. The next turn goes to the user who will have used least after it and, among this user's
+/// members, to the one who will have used least.
 ///
 /// The cost of a turn is charged to the member and to its user, and the next turn is expected to cost as much as the
 /// last (weighted fair queueing; Demers, Keshav and Shenker, SIGCOMM 1989). So a program with few and small requests

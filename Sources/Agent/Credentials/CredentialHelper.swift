@@ -79,7 +79,7 @@ enum CredentialHelper {
         Credential.Failure(description: "it could not be run: \(String(cString: strerror(number)))")
     }
 
-    /// The daemon's environment, without what systemd tells only the daemon.
+    /// The daemon's environment, without the variables that systemd sets for the daemon alone.
     private static var environment: Subprocess.Environment {
         .inherit.updating([
             "NOTIFY_SOCKET": nil, "WATCHDOG_PID": nil, "WATCHDOG_USEC": nil, "LISTEN_PID": nil, "LISTEN_FDS": nil,
@@ -147,7 +147,7 @@ enum CredentialHelper {
             guard let seconds = value.amount, seconds > 0 else {
                 throw Credential.Failure(description: "\"expiresIn\" is no positive number of seconds")
             }
-            // A hundred years are as good as any longer time, and can be counted in nanoseconds.
+            // A hundred years stand for any longer time, and can be counted in nanoseconds.
             fetched.end = .byBootClock(bootClock.advanced(by: .seconds(min(seconds, 3_155_760_000))))
         default:
             throw Credential.Failure(description: "the JSON object has not one of \"expires\" and \"expiresIn\"")

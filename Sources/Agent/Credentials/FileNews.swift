@@ -2,7 +2,7 @@ import Glibc
 
 /// The kernel's reports of changes in the directories of files (inotify(7)). Closed with its last reference.
 ///
-/// A directory's reports include a file that is replaced by a rename as well as one that is written in place.
+/// A directory's reports include files that are replaced by a rename, and files that are written in place.
 final class FileNews: Sendable {
     let descriptor: CInt
 

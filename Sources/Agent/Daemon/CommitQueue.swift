@@ -25,7 +25,7 @@ actor CommitQueue {
         enum Waiter {
             /// `refused` is called at most once, before `completed`, if the new messages among the changes are refused.
             case changes(refused: @Sendable (StoreError) -> Void, completed: @Sendable (Outcome) -> Void)
-            /// Waits for the entries before it, but not until somebody has fixed the store.
+            /// Waits for the entries before it, but not for a store that has to be fixed.
             case barrier(@Sendable (StoreError?) -> Void)
         }
 
@@ -117,7 +117,7 @@ actor CommitQueue {
     }
 
     /// Calls `completion` on the loop when everything before is durable, or with the error as soon as it is clear that
-    /// somebody has to fix the store first.
+    /// the store has to be fixed first.
     func barrier(_ session: SessionName, completion: @escaping @Sendable (StoreError?) -> Void) {
         append(Entry(session: session, changes: [], waiter: .barrier(completion)))
     }

@@ -57,7 +57,7 @@ actor ResolverWatch {
         changed()
     }
 
-    /// Returns the content of the file without comments and empty lines; `nil` if it cannot be read or is still empty.
+    /// Returns the content of the file without comments and empty lines; `nil` if nothing is left or it cannot be read.
     static func settings(of path: String) -> String? {
         let file = open(path, O_RDONLY | O_CLOEXEC)
         guard file >= 0 else { return nil }

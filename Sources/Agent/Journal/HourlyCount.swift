@@ -19,7 +19,7 @@ struct HourlyCount: Hashable {
         return unwritten
     }
 
-    /// Returns the end of an entry, which tells how many were not written.
+    /// Returns the end of an entry, which says how many were not written.
     static func text(more: Int) -> String {
         more == 0 ? "" : ", and \(more) time\(more == 1 ? "" : "s") more since the last such entry"
     }

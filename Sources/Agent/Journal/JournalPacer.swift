@@ -1,7 +1,7 @@
 import SessionCore
 
 /// Keeps one kind of entry from flooding the journal: the first few in a minute are written, the others are counted and
-/// summed up in one entry when the minute is over. A value: its owner asks for the summary at the time that it gives.
+/// summed up in one entry when the minute is over. It has no timer: its owner asks for the summary at `nextDeadline`.
 struct JournalPacer: Hashable, Sendable {
     /// How many entries are written in one minute.
     static let burst = 5

@@ -93,7 +93,7 @@ actor MetricsPublisher {
         }
     }
 
-    /// Replaces the file atomically, so that nobody reads half of it.
+    /// Replaces the file atomically, so that no reader sees half of it.
     ///
     /// - Returns: what went wrong; `nil` if nothing did.
     @concurrent static func replace(_ path: String, with text: String) async -> String? {

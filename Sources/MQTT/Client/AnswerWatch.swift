@@ -95,8 +95,8 @@ extension MQTTClientMachine {
         return nil
     }
 
-    /// Asks a server that is late for a sign of life. Gives up the connection if the sign does not come, or comes without
-    /// the answer: the server reads in order.
+    /// Sends a PINGREQ to a server that is late. Gives up the connection if no PINGRESP comes, or if it comes without
+    /// the overdue answer: the server reads in order.
     mutating func checkAnswers(_ step: inout Step) {
         guard isConnected else { return }
         guard wantsToRead, outbox.backlogBytes == 0 else {

@@ -13,7 +13,7 @@ import Vocabulary
 
 @testable import Agent
 
-/// What servers do that must not go unnoticed, and what they say that must be reported as it is.
+/// What servers do that must not go unnoticed, and what they say that must be reported unchanged.
 @Suite(.timeLimit(.minutes(10)))
 struct SilenceTests {
     private func status(_ peer: ControlPeer) async throws -> JSONValue {

@@ -31,7 +31,7 @@ struct LineSplitter {
     /// How many bytes are held.
     var byteCount: Int { buffer.readableBytes }
 
-    /// Whether ``next()`` would return a line.
+    /// Whether a line is complete or too long, even if ``next()`` skips it.
     mutating func hasLine() -> Bool {
         search()
         return found != nil || searched > maximumLength

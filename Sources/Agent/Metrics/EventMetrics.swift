@@ -19,7 +19,8 @@ struct EventMetrics: Sendable {
         case .displaced:
             displacements[session, default: 0] += 1
         case .stateChanged:
-            // An attempt has failed when the session waits for the next one, or gives up.
+            // An attempt has failed when the session waits for the next one, or gives up. A connection is lost when the
+            // session leaves `connected`.
             let hasFailed = event.state == .failed || event.phase == .waiting || event.from == .connected
             guard hasFailed, event.state != .connected, let reason = event.reason, reason.group != "local" else {
                 return

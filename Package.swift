@@ -123,7 +123,7 @@ let package = Package(
         tests("VocabularyTests", ["Vocabulary"]),
         tests("SessionCoreTests", ["Vocabulary", "SessionCore"]),
         tests("MQTTTests", ["Vocabulary", "MQTT", "Support", nioCore]),
-        tests("ControlAPITests", ["Vocabulary", "ControlAPI"]),
+        tests("ControlAPITests", ["Vocabulary", "ControlAPI", "Support"]),
         tests("SessionTests", ["Vocabulary", "Session", "SessionCore", "MQTT", "ControlAPI", "Support", nioCore]),
         tests(
             "ConfigurationTests",

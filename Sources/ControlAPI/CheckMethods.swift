@@ -6,6 +6,7 @@
 /// command that the daemon has access to.
 public enum CheckRunMethod: ControlMethod {
     public static let name = "check.run"
+    public static let summary = "Tries a separate connection to each endpoint of the session, or to the one given"
     public static let role: Role? = .observe
 
     public struct Parameters: ClosedObject {

@@ -21,6 +21,8 @@ public protocol ControlMethod: Sendable {
     /// The `result` of the answer: always an object. Readers ignore members that they do not know.
     associatedtype Result: Codable & Hashable & Sendable
     static var name: String { get }
+    /// What it does, in one sentence without the final full stop: the beginning of its entry in holdfast-rpc(7).
+    static var summary: String { get }
     /// The role that the caller needs; `nil` when anyone who may connect to the socket may call it.
     static var role: Role? { get }
 }

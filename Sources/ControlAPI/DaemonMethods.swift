@@ -1,6 +1,7 @@
 /// `rpc.hello`: which daemon answers, what it can do, and what this caller may do.
 public enum RPCHelloMethod: ControlMethod {
     public static let name = "rpc.hello"
+    public static let summary = "Identifies the daemon and the caller"
     public static let role: Role? = nil
 
     public struct Parameters: ClosedObject {
@@ -42,6 +43,7 @@ public enum RPCHelloMethod: ControlMethod {
 /// `daemon.status`
 public enum DaemonStatusMethod: ControlMethod {
     public static let name = "daemon.status"
+    public static let summary = "Describes the daemon itself"
     public static let role: Role? = .observe
     public typealias Parameters = NoParameters
     public typealias Result = DaemonStatus
@@ -123,6 +125,7 @@ public struct DaemonStatus: Codable, Hashable, Sendable {
 /// is fixed.
 public enum DaemonReloadMethod: ControlMethod {
     public static let name = "daemon.reload"
+    public static let summary = "Reads the configuration again, and answers when it is in effect"
     public static let role: Role? = .control
 
     public struct Parameters: ClosedObject {
@@ -226,6 +229,7 @@ public struct ConfigurationProblem: Codable, Hashable, Sendable {
 /// `daemon.metrics`: counters and gauges of the daemon and all sessions.
 public enum DaemonMetricsMethod: ControlMethod {
     public static let name = "daemon.metrics"
+    public static let summary = "Returns counters and gauges of the daemon and of all sessions"
     public static let role: Role? = .observe
     public typealias Parameters = NoParameters
 
@@ -246,6 +250,7 @@ public enum DaemonMetricsMethod: ControlMethod {
 /// again.
 public enum DaemonLogLevelMethod: ControlMethod {
     public static let name = "daemon.logLevel"
+    public static let summary = "Returns the log level of the daemon, or changes it"
     public static let role: Role? = .control
 
     public struct Parameters: ClosedObject {

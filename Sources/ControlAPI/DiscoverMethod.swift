@@ -1,6 +1,7 @@
 /// `rpc.discover`: every method and notification, as an OpenRPC document (1.3).
 public enum RPCDiscoverMethod: ControlMethod {
     public static let name = "rpc.discover"
+    public static let summary = "Describes all methods and notifications"
     public static let role: Role? = nil
     public typealias Parameters = NoParameters
     public typealias Result = JSONValue
@@ -13,6 +14,10 @@ public enum RPCDiscoverMethod: ControlMethod {
             "description": .string("JSON-RPC 2.0, one JSON text a line, on a Unix socket; see holdfast-rpc(7)."),
         ]),
         "methods": .array(ControlMethods.all.map { $0.described }),
+        // Any method may answer with any of them.
+        "components": .object([
+            "errors": .object(Dictionary(uniqueKeysWithValues: RPCError.Code.allCases.map { ($0.name, described($0)) }))
+        ]),
         // OpenRPC has no member for what a server sends without being asked.
         "x-notifications": .array([
             notification(SessionEvent.self, of: SessionWatchMethod.name),
@@ -22,6 +27,10 @@ public enum RPCDiscoverMethod: ControlMethod {
 
     /// The document as JSON. It is the same for every caller and takes milliseconds to encode, so it is encoded once.
     public static let encodedDocument = OutgoingLine.encode(document) ?? []
+
+    private static func described(_ code: RPCError.Code) -> JSONValue {
+        .object(["code": .integer(Int64(code.rawValue)), "message": .string(code.meaning)])
+    }
 
     private static func notification<Value: ControlNotification>(_ type: Value.Type, of method: String) -> JSONValue {
         .object(["name": .string(type.name), "x-after": .string(method), "schema": JSONSchema.of(type)])
@@ -41,7 +50,8 @@ extension ControlMethod {
             ])
         }
         return .object([
-            "name": .string(name), "paramStructure": .string("by-name"), "params": .array(parameters),
+            "name": .string(name), "summary": .string(summary), "paramStructure": .string("by-name"),
+            "params": .array(parameters),
             "result": .object(["name": .string("result"), "schema": JSONSchema.of(Result.self)]),
             "x-role": role.map { .string($0.rawValue) } ?? .null,
         ])

@@ -1,6 +1,7 @@
 /// `session.history`: the state changes of sessions, including those from before the daemon was started.
 public enum SessionHistoryMethod: ControlMethod {
     public static let name = "session.history"
+    public static let summary = "Returns the newest changes of state, in the order in which they happened"
     public static let role: Role? = .observe
 
     public struct Parameters: ClosedObject {

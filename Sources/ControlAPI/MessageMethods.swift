@@ -1,6 +1,7 @@
 /// `message.publish`
 public enum MessagePublishMethod: ControlMethod {
     public static let name = "message.publish"
+    public static let summary = "Publishes a message"
     public static let role: Role? = .message
 
     /// What the answer waits for.
@@ -118,6 +119,7 @@ public enum MessagePublishMethod: ControlMethod {
 /// `message.subscribe`: ``ReceivedMessage`` notifications follow the answer.
 public enum MessageSubscribeMethod: ControlMethod {
     public static let name = "message.subscribe"
+    public static let summary = "Subscribes to a topic filter"
     public static let role: Role? = .message
 
     public struct Parameters: ClosedObject {
@@ -176,6 +178,7 @@ public enum MessageSubscribeMethod: ControlMethod {
 /// `message.unsubscribe`
 public enum MessageUnsubscribeMethod: ControlMethod {
     public static let name = "message.unsubscribe"
+    public static let summary = "Ends a subscription of this connection, or the durable consumer of a session"
     public static let role: Role? = .message
 
     public struct Parameters: ClosedObject {
@@ -242,6 +245,7 @@ public enum MessageUnsubscribeMethod: ControlMethod {
 /// `message.ack`: acknowledges messages of a durable consumer, which are not delivered again.
 public enum MessageAckMethod: ControlMethod {
     public static let name = "message.ack"
+    public static let summary = "Acknowledges a message of a durable consumer, so that it is not given again"
     public static let role: Role? = .message
 
     public struct Parameters: ClosedObject {

@@ -1,6 +1,8 @@
 /// `network.status`
 public enum NetworkStatusMethod: ControlMethod {
     public static let name = "network.status"
+    public static let summary =
+        "Returns the kernel's interfaces, the path to each endpoint, and the last 32 changes of a path"
     public static let role: Role? = .observe
     public typealias Parameters = NoParameters
     public typealias Result = NetworkStatus

@@ -22,6 +22,7 @@ public struct PublicationState: RawRepresentable, Codable, Hashable, Sendable {
 /// `publication.list`
 public enum PublicationListMethod: ControlMethod {
     public static let name = "publication.list"
+    public static let summary = "Lists the retained messages that the session owns"
     public static let role: Role? = .observe
     public typealias Parameters = SessionParameters
 
@@ -98,6 +99,7 @@ public struct ListedPublication: Codable, Hashable, Sendable {
 /// `publication.put`: adds or replaces a publication; answers when that is committed to disk.
 public enum PublicationPutMethod: ControlMethod {
     public static let name = "publication.put"
+    public static let summary = "Adds a publication, or replaces the one with the same topic"
     public static let role: Role? = .message
 
     public struct Parameters: ClosedObject {
@@ -168,6 +170,7 @@ public enum PublicationPutMethod: ControlMethod {
 /// `publication.remove`: answers when the removal is committed to disk.
 public enum PublicationRemoveMethod: ControlMethod {
     public static let name = "publication.remove"
+    public static let summary = "Removes a publication, and answers when this is committed to disk"
     public static let role: Role? = .message
 
     public struct Parameters: ClosedObject {

@@ -20,6 +20,7 @@ public struct QueuedMessageState: RawRepresentable, Codable, Hashable, Sendable 
 /// `message.queue.list`: the outbox of a session and its quarantine, without the contents of the messages.
 public enum MessageQueueListMethod: ControlMethod {
     public static let name = "message.queue.list"
+    public static let summary = "Lists the messages that are accepted but not delivered yet, without their payloads"
     public static let role: Role? = .observe
 
     public struct Parameters: ClosedObject {
@@ -192,6 +193,8 @@ public struct SkippedMessage: Codable, Hashable, Sendable {
 /// `message.queue.retry`: puts quarantined messages at the end of the queue; answers when that is committed to disk.
 public enum MessageQueueRetryMethod: ControlMethod {
     public static let name = "message.queue.retry"
+    public static let summary =
+        "Puts quarantined messages at the end of the queue, and answers when this is committed to disk"
     public static let role: Role? = .message
     public typealias Parameters = MessageQueueParameters
 
@@ -227,6 +230,7 @@ public struct RetriedMessage: Codable, Hashable, Sendable {
 /// removed too, and the server may still take them.
 public enum MessageQueueDropMethod: ControlMethod {
     public static let name = "message.queue.drop"
+    public static let summary = "Removes messages for good, and answers when this is committed to disk"
     public static let role: Role? = .control
     public typealias Parameters = MessageQueueParameters
 

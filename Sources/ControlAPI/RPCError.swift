@@ -58,33 +58,38 @@ public struct RPCError: Error, Hashable, Sendable {
         case shuttingDown = -32060
 
         /// Stable and kebab-case, for example `unknown-session`.
-        public var name: String {
+        public var name: String { description.name }
+
+        /// What it says about a call, without the final full stop.
+        public var meaning: String { description.meaning }
+
+        private var description: (name: String, meaning: String) {
             switch self {
-            case .parseError: "parse-error"
-            case .invalidRequest: "invalid-request"
-            case .unknownMethod: "unknown-method"
-            case .invalidParameters: "invalid-parameters"
-            case .internalError: "internal-error"
-            case .unknownSession: "unknown-session"
-            case .wrongState: "wrong-state"
-            case .notConnected: "not-connected"
-            case .unknownWatch: "unknown-watch"
-            case .outboxFull: "outbox-full"
-            case .storeFull: "store-full"
-            case .invalidTopic: "invalid-topic"
-            case .messageRejected: "message-rejected"
-            case .subscriptionRefused: "subscription-refused"
-            case .unknownSubscription: "unknown-subscription"
-            case .unknownPublication: "unknown-publication"
-            case .publicationsFull: "publications-full"
-            case .messageDropped: "message-dropped"
-            case .unknownConsumer: "unknown-consumer"
-            case .notPermitted: "not-permitted"
-            case .tooManyRequests: "too-many-requests"
-            case .tooManyConsumers: "too-many-consumers"
-            case .badConfiguration: "bad-configuration"
-            case .versionMismatch: "version-mismatch"
-            case .shuttingDown: "shutting-down"
+            case .parseError: ("parse-error", "the line is not a JSON text")
+            case .invalidRequest: ("invalid-request", "the line is not a JSON-RPC 2.0 request, or it is too long")
+            case .unknownMethod: ("unknown-method", "there is no such method")
+            case .invalidParameters: ("invalid-parameters", "the parameters do not fit the method")
+            case .internalError: ("internal-error", "a fault of the daemon")
+            case .unknownSession: ("unknown-session", "there is no session of this name")
+            case .wrongState: ("wrong-state", "the session is in a state that does not allow the call")
+            case .notConnected: ("not-connected", "the call needs a connected session")
+            case .unknownWatch: ("unknown-watch", "this connection has no such watch")
+            case .outboxFull: ("outbox-full", "the session's outbox has no space for the message")
+            case .storeFull: ("store-full", "the change could not be committed to disk")
+            case .invalidTopic: ("invalid-topic", "the topic or filter is not valid")
+            case .messageRejected: ("message-rejected", "the server rejected the message, or cannot take it")
+            case .subscriptionRefused: ("subscription-refused", "the server refused the subscription")
+            case .unknownSubscription: ("unknown-subscription", "this connection has no such subscription")
+            case .unknownPublication: ("unknown-publication", "the session has no publication with this topic")
+            case .publicationsFull: ("publications-full", "the session has as many publications as it may have")
+            case .messageDropped: ("message-dropped", "the message was dropped and will not be sent")
+            case .unknownConsumer: ("unknown-consumer", "the session has no durable consumer of this name")
+            case .notPermitted: ("not-permitted", "the caller may not do this")
+            case .tooManyRequests: ("too-many-requests", "the caller, or all callers together, have too much under way")
+            case .tooManyConsumers: ("too-many-consumers", "the session has as many durable consumers as it may have")
+            case .badConfiguration: ("bad-configuration", "the configuration has errors, or does not allow the call")
+            case .versionMismatch: ("version-mismatch", "the client speaks another version of the protocol")
+            case .shuttingDown: ("shutting-down", "the daemon is stopping")
             }
         }
     }

@@ -1,6 +1,7 @@
 /// `room.participants`
 public enum RoomParticipantsMethod: ControlMethod {
     public static let name = "room.participants"
+    public static let summary = "Returns who is in the session's room, including the session itself"
     public static let role: Role? = .observe
     public typealias Parameters = SessionParameters
 
@@ -66,6 +67,7 @@ public struct RoomParticipant: Codable, Hashable, Sendable {
 /// `session.switchRoom`: answers when the session is in the new room.
 public enum SessionSwitchRoomMethod: ControlMethod {
     public static let name = "session.switchRoom"
+    public static let summary = "Moves a session to another room, and answers when it is there"
     public static let role: Role? = .control
 
     public struct Parameters: ClosedObject {

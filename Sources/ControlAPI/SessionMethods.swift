@@ -86,6 +86,7 @@ public struct SessionCommandParameters: ClosedObject {
 /// `session.list`
 public enum SessionListMethod: ControlMethod {
     public static let name = "session.list"
+    public static let summary = "Returns the status of all sessions"
     public static let role: Role? = .observe
     public typealias Parameters = NoParameters
     public typealias Result = SessionSnapshot
@@ -94,6 +95,7 @@ public enum SessionListMethod: ControlMethod {
 /// `session.status`
 public enum SessionStatusMethod: ControlMethod {
     public static let name = "session.status"
+    public static let summary = "Returns the status of one session"
     public static let role: Role? = .observe
     public typealias Parameters = SessionParameters
     public typealias Result = SessionStatus
@@ -102,6 +104,7 @@ public enum SessionStatusMethod: ControlMethod {
 /// `session.connect`
 public enum SessionConnectMethod: ControlMethod {
     public static let name = "session.connect"
+    public static let summary = "Connects a session"
     public static let role: Role? = .control
     public typealias Parameters = SessionCommandParameters
     public typealias Result = SessionStateResult
@@ -110,6 +113,7 @@ public enum SessionConnectMethod: ControlMethod {
 /// `session.disconnect`
 public enum SessionDisconnectMethod: ControlMethod {
     public static let name = "session.disconnect"
+    public static let summary = "Disconnects a session"
     public static let role: Role? = .control
     public typealias Parameters = SessionCommandParameters
     public typealias Result = SessionStateResult
@@ -118,6 +122,7 @@ public enum SessionDisconnectMethod: ControlMethod {
 /// `session.reconnect`
 public enum SessionReconnectMethod: ControlMethod {
     public static let name = "session.reconnect"
+    public static let summary = "Ends a session's connection and makes a new one"
     public static let role: Role? = .control
     public typealias Result = SessionStateResult
 
@@ -166,6 +171,7 @@ public enum SessionReconnectMethod: ControlMethod {
 /// in memory only, until the server rejects it, it expires, or the daemon ends.
 public enum SessionRenewTokenMethod: ControlMethod {
     public static let name = "session.renewToken"
+    public static let summary = "Sets a credential that is used instead of the one in the session's file"
     public static let role: Role? = .control
     public typealias Result = SessionStateResult
 
@@ -192,6 +198,7 @@ public enum SessionRenewTokenMethod: ControlMethod {
 /// fault is simulated; what follows is real.
 public enum SessionSimulateMethod: ControlMethod {
     public static let name = "session.simulate"
+    public static let summary = "Makes a connected session behave as if its connection had failed"
     public static let role: Role? = .control
     public typealias Result = SessionStateResult
 
@@ -229,6 +236,7 @@ public enum SessionSimulateMethod: ControlMethod {
 /// `session.watch`: the answer is a snapshot; ``SessionEvent`` notifications follow.
 public enum SessionWatchMethod: ControlMethod {
     public static let name = "session.watch"
+    public static let summary = "Sends the events of one session or of all"
     public static let role: Role? = .observe
 
     public struct Parameters: ClosedObject {
@@ -277,6 +285,7 @@ public enum SessionWatchMethod: ControlMethod {
 /// `session.unwatch`
 public enum SessionUnwatchMethod: ControlMethod {
     public static let name = "session.unwatch"
+    public static let summary = "Ends a watch"
     public static let role: Role? = .observe
 
     public struct Parameters: ClosedObject {

@@ -1,3 +1,4 @@
+import Support
 import Testing
 
 @testable import ControlAPI
@@ -40,6 +41,42 @@ struct DiscoverTests {
         #expect(since?["format"] == .string("date-time"))
         let sessions = try Self.method("session.list")["result"]?["schema"]?["properties"]?["sessions"]
         #expect(sessions?["items"]?["properties"]?["outbox"]?["properties"]?["queued"]?["type"] == .string("integer"))
+    }
+
+    /// An entry of holdfast-rpc(7): the line that it begins with, and the text below it.
+    private static func manual(_ item: String) throws -> (line: Substring, text: String) {
+        let entries = try repositoryFile("man/holdfast-rpc.7").split(separator: "\n.It ")
+        let entry = try #require(entries.first { $0.hasPrefix(item + "\n") || $0.hasPrefix(item + " ") }, "\(item)")
+        let line = entry.prefix { $0 != "\n" }
+        return (line, String(entry.dropFirst(line.count + 1)).replacing("\n", with: " "))
+    }
+
+    @Test func `the manual begins each entry with the document's summary`() throws {
+        for name in ControlMethods.names {
+            let summary = try #require(try Self.method(name)["summary"]?.text)
+            #expect(try Self.manual("Ic \(name)").text.hasPrefix(summary), "\(name)")
+        }
+    }
+
+    @Test func `the manual has every parameter`() throws {
+        let manual = try repositoryFile("man/holdfast-rpc.7")
+        for method in ControlMethods.all {
+            let line = try Self.manual("Ic \(method.name)").line
+            for name in Self.members(method) { #expect(line.contains(name), "\(method.name) \(name)") }
+        }
+        for name in MessageProperties.members { #expect(manual.contains(name), "\(name)") }
+    }
+
+    @Test func `the manual and the document mean the same with each error`() throws {
+        let errors = try #require(RPCDiscoverMethod.document["components"]?["errors"]?.members)
+        #expect(Set(errors.keys) == Set(RPCError.Code.allCases.map(\.name)))
+        for (name, error) in errors {
+            guard case .integer(let code)? = error["code"], let meaning = error["message"]?.text else {
+                Issue.record("\(name) has no code or no message")
+                continue
+            }
+            #expect(try Self.manual("\(code) \(name)").text.hasPrefix(meaning), "\(name)")
+        }
     }
 
     @Test func `notifications are described`() {

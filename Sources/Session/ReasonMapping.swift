@@ -25,8 +25,7 @@ extension SessionMachine.Ending {
     /// What the server said in CONNACK or DISCONNECT, and what its reason code calls for.
     package init(_ server: MQTTClientMachine.ServerReason, in place: Consequence.Place) {
         self.init(Reason(server))
-        let consequence = Consequence(of: server.code, in: place)
-        let measures = consequence.measures
+        let measures = Consequence.measures(for: server.code, in: place)
         leavesEndpoint = measures.contains(.nextEndpoint)
         if server.remedies.contains(.quarantine) {
             search = .found
@@ -34,7 +33,7 @@ extension SessionMachine.Ending {
             search = .continued
         }
         // As long as each search finds something to set aside, the server does not object to everything.
-        failsIfRepeated = consequence.class == .retryOnce && search == .none
+        failsIfRepeated = measures.contains(.failIfRepeated) && search == .none
         if measures.contains(.slowly) {
             pace = .slow
         } else if measures.contains(.floor) {

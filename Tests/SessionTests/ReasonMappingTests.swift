@@ -31,29 +31,17 @@ struct ReasonMappingTests {
         #expect(terminal == [0x84, 0x85, 0x86, 0x87, 0x8A, 0x8C, 0x8E, 0x98, 0x9A, 0x9B])
     }
 
-    @Test(arguments: Consequence.rows.indices)
-    func `the session acts on the class and measures of each row`(index: Int) {
-        let row = Consequence.rows[index]
-        let (verdict, measures) = (row.consequence.class, row.consequence.measures)
+    @Test(arguments: Consequence.rows)
+    func `the session takes the measures that concern the next attempt`(row: Consequence.Row) {
         for place in row.places where place == .connack || place == .disconnect {
             for code in row.codes {
                 let ending = SessionMachine.Ending(.init(code: code), in: place)
-                // A credential is renewed once before its rejection is terminal.
-                let isTerminal = verdict == .terminal || [.badUserNameOrPassword, .notAuthorized].contains(code)
-                #expect(ending.reason.isTerminal == isTerminal, "\(code)")
-                #expect((ending.reason.code == .displaced) == measures.contains(.displaced), "\(code)")
-                #expect(
-                    (ending.reason.code == .removedByAdministrator) == measures.contains(.removed), "\(code)")
-                #expect((ending.reason.code.group == .auth) == (measures == [.renewCredential] && verdict == .change))
-                #expect(ending.failsIfRepeated == (verdict == .retryOnce), "\(code)")
-                #expect(ending.leavesEndpoint == measures.contains(.nextEndpoint), "\(code)")
-                let pace: SessionMachine.Ending.Pace =
-                    if measures.contains(.slowly) { .slow } else if measures.contains(.floor) {
-                        .floor
-                    } else if measures.contains(.doubledFloor) { .doubledFloor } else if measures.contains(.atOnce) {
-                        .atOnce
-                    } else { .byReason }
-                #expect(ending.pace == pace, "\(code)")
+                #expect(ending.failsIfRepeated == row.measures.contains(.failIfRepeated), "\(code)")
+                #expect(ending.leavesEndpoint == row.measures.contains(.nextEndpoint), "\(code)")
+                let paces: [Consequence.Measure: SessionMachine.Ending.Pace] = [
+                    .slowly: .slow, .floor: .floor, .doubledFloor: .doubledFloor, .atOnce: .atOnce,
+                ]
+                #expect(ending.pace == row.measures.compactMap { paces[$0] }.first ?? .byReason, "\(code)")
             }
         }
     }

@@ -1,65 +1,39 @@
-/// What a reason code of the server means for the client (2.4, 4.13): one cell of the table ``rows``.
-public struct Consequence: Hashable, Sendable {
-    /// Every code that is treated differently from an unlisted one. No combination of code and place occurs twice.
+/// What the client does besides trying again, or besides failing the operation, when the server gives a reason code
+/// (2.4, 4.13). Whether it tries again at all follows from the session's reason.
+public enum Consequence {
+    /// Every code that calls for something. No combination of code and place occurs twice.
     public static let rows: [Row] = [
-        Row([.unspecifiedError, .implementationSpecificError], ending, .retry, [.slowly]),
-        Row([.malformedPacket, .protocolError], [.connack], .retryOnce),
-        Row([.malformedPacket, .protocolError], [.disconnect], .retryOnce, [.quarantine, .cleanStart]),
-        Row([.unsupportedProtocolVersion, .clientIdentifierNotValid], ending, .terminal),
-        Row([.badUserNameOrPassword, .notAuthorized], ending, .change, [.renewCredential]),
-        Row([.serverUnavailable, .serverBusy], ending, .retry, [.floor, .nextEndpoint]),
-        Row([.banned, .badAuthenticationMethod], ending, .terminal),
-        Row([.serverShuttingDown], ending, .retry, [.spread, .nextEndpoint]),
-        Row([.keepAliveTimeout], ending, .retry, [.atOnce, .shortenKeepAlive]),
-        Row([.sessionTakenOver], ending, .terminal, [.displaced]),
-        Row([.topicFilterInvalid, .topicNameInvalid], [.disconnect], .change, [.quarantine]),
-        Row([.packetIdentifierInUse], [.acknowledgement, .subscription], .operation, [.retireIdentifier]),
-        Row([.packetIdentifierInUse, .packetIdentifierNotFound], ending, .change, [.atOnce, .cleanStart]),
-        Row([.packetIdentifierNotFound], [.release], .success),
-        Row([.receiveMaximumExceeded], [.disconnect], .change, [.atOnce, .halveWindow]),
-        Row([.topicAliasInvalid], [.disconnect], .change, [.atOnce, .noAliases]),
-        Row([.packetTooLarge], ending, .change, [.quarantine]),
-        Row([.messageRateTooHigh], ending, .change, [.floor, .halveWindow]),
-        Row([.quotaExceeded], ending, .retry, [.slowly]),
-        Row([.quotaExceeded], [.acknowledgement], .operation, [.unlessEnded]),
-        Row([.administrativeAction], ending, .terminal, [.removed]),
-        Row([.payloadFormatInvalid], [.disconnect], .change, [.quarantine]),
-        Row([.retainNotSupported, .qosNotSupported], ending, .terminal),
-        Row([.useAnotherServer], ending, .change, [.follow]),
-        Row([.serverMoved], ending, .change, [.follow, .remember]),
+        Row([.unspecifiedError, .implementationSpecificError, .quotaExceeded], ending, [.slowly]),
+        Row([.malformedPacket, .protocolError], [.connack], [.failIfRepeated]),
+        Row([.malformedPacket, .protocolError], [.disconnect], [.failIfRepeated, .quarantine, .cleanStart]),
+        Row([.serverUnavailable], ending, [.floor, .nextEndpoint]),
+        Row([.serverBusy], ending, [.floor, .nextEndpoint, .blameNoPacket]),
+        Row([.serverShuttingDown], ending, [.nextEndpoint, .blameNoPacket]),
+        Row([.keepAliveTimeout], ending, [.atOnce, .shortenKeepAlive, .blameNoPacket]),
+        Row([.sessionTakenOver, .administrativeAction, .maximumConnectTime], ending, [.blameNoPacket]),
+        Row([.packetIdentifierInUse], [.acknowledgement, .subscription], [.retireIdentifier]),
+        Row([.packetIdentifierInUse, .packetIdentifierNotFound], ending, [.atOnce, .cleanStart]),
+        Row([.receiveMaximumExceeded], [.disconnect], [.atOnce, .halveWindow]),
+        Row([.topicAliasInvalid], [.disconnect], [.atOnce, .noAliases]),
+        Row([.messageRateTooHigh], ending, [.floor, .halveWindow]),
+        Row([.quotaExceeded], [.acknowledgement], [.unlessEnded]),
         Row(
             [
+                .topicFilterInvalid, .topicNameInvalid, .packetTooLarge, .payloadFormatInvalid,
                 .sharedSubscriptionsNotSupported, .subscriptionIdentifiersNotSupported,
                 .wildcardSubscriptionsNotSupported,
-            ], [.disconnect], .change, [.quarantine]),
-        Row([.connectionRateExceeded], ending, .retry, [.doubledFloor]),
-        Row([.maximumConnectTime], ending, .retry, [.renewCredential]),
+            ], [.disconnect], [.quarantine]),
+        Row([.useAnotherServer], ending, [.follow, .blameNoPacket]),
+        Row([.serverMoved], ending, [.follow, .remember, .blameNoPacket]),
+        Row([.connectionRateExceeded], ending, [.doubledFloor, .blameNoPacket]),
     ]
 
     /// The packets that end a connection, or refuse one.
     private static let ending: [Place] = [.connack, .disconnect]
 
-    /// What happens to the connection.
-    public let `class`: Class
-    /// What else is done.
-    public let measures: Set<Measure>
-
-    public init(_ class: Class, _ measures: Set<Measure> = []) {
-        self.class = `class`
-        self.measures = measures
-    }
-
-    /// What the code means in that place. An unlisted error ends an attempt, which is then repeated, or fails the
-    /// operation.
-    public init(of code: ReasonCode, in place: Place) {
-        if let listed = Self.cells[Cell(code: code, place: place)] {
-            self = listed
-            return
-        }
-        switch place {
-        case .connack, .disconnect: self.init(.retry)
-        case .acknowledgement, .release, .subscription: self.init(code.isError ? .operation : .success)
-        }
+    /// Returns what the code calls for there.
+    public static func measures(for code: ReasonCode, in place: Place) -> Set<Measure> {
+        cells[Cell(code: code, place: place)] ?? []
     }
 
     private struct Cell: Hashable {
@@ -69,7 +43,7 @@ public struct Consequence: Hashable, Sendable {
 
     private static let cells = Dictionary(
         uniqueKeysWithValues: rows.flatMap { row in
-            row.codes.flatMap { code in row.places.map { (Cell(code: code, place: $0), row.consequence) } }
+            row.codes.flatMap { code in row.places.map { (Cell(code: code, place: $0), row.measures) } }
         })
 }
 
@@ -82,13 +56,11 @@ extension Consequence {
         public let codes: [ReasonCode]
         /// Where they are read.
         public let places: [Place]
-        /// What they mean there.
-        public let consequence: Consequence
+        /// What they call for there.
+        public let measures: Set<Measure>
 
-        init(_ codes: [ReasonCode], _ places: [Place], _ class: Class, _ measures: Set<Measure> = []) {
-            self.codes = codes
-            self.places = places
-            consequence = Consequence(`class`, measures)
+        init(_ codes: [ReasonCode], _ places: [Place], _ measures: Set<Measure>) {
+            (self.codes, self.places, self.measures) = (codes, places, measures)
         }
     }
 
@@ -98,29 +70,11 @@ extension Consequence {
         case disconnect
         /// PUBACK and PUBREC.
         case acknowledgement
-        /// PUBREL and PUBCOMP.
-        case release
         /// SUBACK and UNSUBACK.
         case subscription
     }
 
-    /// What happens to the connection.
-    public enum Class: Hashable, Sendable, CaseIterable {
-        /// Trying again changes nothing: the session fails.
-        case terminal
-        /// Tried again, later.
-        case retry
-        /// Tried again; if the answer is the same, terminal.
-        case retryOnce
-        /// Tried again with the measures that go with it.
-        case change
-        /// The operation fails, and the connection stays.
-        case operation
-        /// Not a failure.
-        case success
-    }
-
-    /// What else is done.
+    /// What the client does.
     public enum Measure: Hashable, Sendable, CaseIterable {
         /// The next attempt is made without a delay, unless the last one was made without one.
         case atOnce
@@ -130,16 +84,17 @@ extension Consequence {
         case floor
         /// Like `floor`, but starting at twice its value.
         case doubledFloor
-        /// The first delay is random.
-        case spread
         /// The next attempt is made at another endpoint, if there is one.
         case nextEndpoint
+        /// If the answer to the next attempt is the same, the session fails.
+        case failIfRepeated
         /// The message or filter for which the server ended the connection is found and set aside.
         case quarantine
+        /// No packet that was sent before is suspected: the code is about the server, about the client as a whole, or
+        /// about time.
+        case blameNoPacket
         /// After a resume: the server's session is discarded.
         case cleanStart
-        /// The credential is fetched again first.
-        case renewCredential
         /// If it repeats, the keep-alive is shortened.
         case shortenKeepAlive
         /// Half as many messages are sent ahead of their acknowledgements.
@@ -155,24 +110,6 @@ extension Consequence {
         case follow
         /// Like `follow`, but later attempts follow it as well.
         case remember
-        /// Another device has this session now.
-        case displaced
-        /// An administrator ended the session.
-        case removed
-    }
-}
-
-extension ReasonCode {
-    /// Whether a DISCONNECT with this code may be about a packet that was sent before, whatever the standard intended
-    /// the code for.
-    var mayConcernPackets: Bool {
-        switch self {
-        // These are about the server, about the client as a whole, or about time.
-        case .serverBusy, .serverShuttingDown, .keepAliveTimeout, .sessionTakenOver, .administrativeAction,
-            .useAnotherServer, .serverMoved, .connectionRateExceeded, .maximumConnectTime:
-            false
-        default: true
-        }
     }
 }
 

@@ -70,6 +70,26 @@ type Message struct {
 	Duplicate bool
 	// ID identifies the message when a durable consumer acknowledges it.
 	ID int64
+	// Properties is nil if the message has none.
+	Properties *Properties
+}
+
+// Properties are what MQTT 5 lets a message say about itself (3.3.2.3).
+type Properties struct {
+	// ContentType is the MIME type of the payload.
+	ContentType string `json:"contentType,omitempty"`
+	// ResponseTopic is the topic on which an answer is expected.
+	ResponseTopic string `json:"responseTopic,omitempty"`
+	// CorrelationData is what the answer repeats.
+	CorrelationData []byte `json:"correlationDataBase64,omitempty"`
+	// User has names and values whose meaning the application defines; names may repeat.
+	User []UserProperty `json:"user,omitempty"`
+}
+
+// UserProperty is a name and a value.
+type UserProperty struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
 }
 
 // Publication is a message to publish.
@@ -81,7 +101,8 @@ type Publication struct {
 	QoS    *int
 	Retain bool
 	// Expiry is how long the message is worth delivering; 0 means forever.
-	Expiry time.Duration
+	Expiry     time.Duration
+	Properties *Properties
 	// UntilDelivered waits until the server has acknowledged it, instead of until it is on disk.
 	UntilDelivered bool
 	// Key prevents duplicates: calls with the same key within 24 hours are the same message. By default each call is a new one.
@@ -175,6 +196,9 @@ func (c *Client) Publish(ctx context.Context, publication Publication) (Publishe
 	}
 	if publication.Expiry > 0 {
 		params["expiry"] = publication.Expiry.Seconds()
+	}
+	if publication.Properties != nil {
+		params["properties"] = publication.Properties
 	}
 	if publication.UntilDelivered {
 		params["wait"] = "delivered"
@@ -435,15 +459,16 @@ func (l incoming) refusal() error {
 
 func (l incoming) message() (Message, string, error) {
 	var received struct {
-		Subscription  string  `json:"subscription"`
-		Session       string  `json:"session"`
-		Topic         string  `json:"topic"`
-		Payload       *string `json:"payload"`
-		PayloadBase64 []byte  `json:"payloadBase64"`
-		QoS           int     `json:"qos"`
-		Retain        bool    `json:"retain"`
-		Duplicate     bool    `json:"duplicate"`
-		ID            int64   `json:"id"`
+		Subscription  string      `json:"subscription"`
+		Session       string      `json:"session"`
+		Topic         string      `json:"topic"`
+		Payload       *string     `json:"payload"`
+		PayloadBase64 []byte      `json:"payloadBase64"`
+		QoS           int         `json:"qos"`
+		Retain        bool        `json:"retain"`
+		Duplicate     bool        `json:"duplicate"`
+		ID            int64       `json:"id"`
+		Properties    *Properties `json:"properties"`
 	}
 	if err := json.Unmarshal(l.Params, &received); err != nil {
 		return Message{}, "", err
@@ -454,7 +479,7 @@ func (l incoming) message() (Message, string, error) {
 	}
 	return Message{
 		Session: received.Session, Topic: received.Topic, Payload: payload, QoS: received.QoS, Retain: received.Retain,
-		Duplicate: received.Duplicate, ID: received.ID,
+		Duplicate: received.Duplicate, ID: received.ID, Properties: received.Properties,
 	}, received.Subscription, nil
 }
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Answers every message of a topic, and loses none, whichever program is restarted: echo.py SESSION
 
-It takes SESSION's orders/# as the durable consumer "echo", and publishes each payload to replies/…
+It takes SESSION's orders/# as the durable consumer "echo", and publishes each payload, with its properties, to replies/…
 """
 
 import asyncio
@@ -16,7 +16,7 @@ async def main(session: str) -> None:
         print(f"{session} is {status['state']}", flush=True)
         async for message in client.consume(session, "orders/#", consumer="echo"):
             topic = message.topic.replace("orders/", "replies/", 1)
-            answer = await client.publish(session, topic, message.payload)
+            answer = await client.publish(session, topic, message.payload, properties=message.properties)
             print(f"{message.topic} {message.text} is answered as message {answer['id']}", flush=True)
 
 

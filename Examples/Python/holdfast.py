@@ -53,8 +53,12 @@ class Message:
     payload: bytes
     qos: int
     retain: bool
+    #: Whether a program may have received it before.
+    duplicate: bool
     #: What the acknowledgement of a durable consumer names.
     id: int
+    #: contentType, responseTopic, correlationDataBase64 and user, as far as the message has them.
+    properties: dict[str, Any]
 
     @property
     def text(self) -> str:
@@ -93,17 +97,19 @@ class Client:
 
     async def publish(
         self, session: str, topic: str, payload: Union[str, bytes], *, qos: int = 1, retain: bool = False,
-        expiry: Optional[float] = None, wait: str = "accepted", key: Optional[str] = None,
+        expiry: Optional[float] = None, properties: Optional[dict[str, Any]] = None, wait: str = "accepted",
+        key: Optional[str] = None,
     ) -> dict[str, Any]:
         """Publishes a message once. If the daemon is restarted before it answers, the call is repeated.
 
         - expiry: for how many seconds the message is worth delivering.
+        - properties: as those of a Message.
         - wait: "accepted" returns when it is on disk, "delivered" when the server has acknowledged it.
         - key: calls with the same key within 24 hours are the same message; by default each call is a new one.
         """
         parameters: dict[str, Any] = {
-            "session": session, "topic": topic, "qos": qos, "retain": retain, "expiry": expiry, "wait": wait,
-            "key": key or str(uuid.uuid4()), **_payload(payload),
+            "session": session, "topic": topic, "qos": qos, "retain": retain, "expiry": expiry,
+            "properties": properties or None, "wait": wait, "key": key or str(uuid.uuid4()), **_payload(payload),
         }
         while True:
             try:
@@ -279,4 +285,5 @@ def _message(parameters: dict[str, Any]) -> Message:
     text = parameters.get("payload")
     payload = base64.b64decode(parameters["payloadBase64"]) if text is None else text.encode()
     return Message(
-        parameters["session"], parameters["topic"], payload, parameters["qos"], parameters["retain"], parameters["id"])
+        parameters["session"], parameters["topic"], payload, parameters["qos"], parameters["retain"],
+        parameters["duplicate"], parameters["id"], parameters.get("properties") or {})

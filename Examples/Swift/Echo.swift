@@ -4,7 +4,7 @@ import HoldfastClient
 
 /// Answers every message of a topic, and loses none, whichever program is restarted: `echo-client SESSION`
 ///
-/// It takes SESSION's `orders/#` as the durable consumer "echo", and publishes each payload to `replies/…`.
+/// It takes SESSION's `orders/#` as the durable consumer "echo", and publishes each payload, with its properties, to `replies/…`.
 @main enum Echo {
     static func main() async {
         guard let session = CommandLine.arguments.dropFirst().first else {
@@ -28,7 +28,7 @@ import HoldfastClient
         for try await order in try await holdfast.consume(session: session, filter: "orders/#", consumer: "echo") {
             let topic = "replies/" + order.message.topic.dropFirst("orders/".count)
             let reply = MessagePublishMethod.Parameters(
-                session: session, topic: topic, payload: order.message.payload)
+                session: session, topic: topic, payload: order.message.payload, properties: order.message.properties)
             let answer = try await holdfast.publish(reply, timeout: .seconds(3600))
             try await order.ack()
             say("\(order.message.topic) \(order.message.payload.text ?? "") is answered as message \(answer.id)")

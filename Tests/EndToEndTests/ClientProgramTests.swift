@@ -83,8 +83,11 @@ extension EndToEnd {
             let next = try await lab.start("echo", command, in: nil)
             #expect(try await echo.ended(within: .seconds(180)) == .exited(1))
             #expect(echo.errors.contains("another program has"), "\(echo.errors)")
-            try await send(61...61)
-            try await until("the next one goes on") { next.output.contains("orders/1 61 is answered") }
+            try await near.publish("61", to: "orders/1", contentType: "text/plain")
+            try await until("the next one continues") { next.output.contains("orders/1 61 is answered") }
+            try await far.received("the answer, with the properties of the order") { messages in
+                messages.contains { $0.payload == "61" && $0.contentType == "text/plain" }
+            }
             await next.signal(SIGINT)
             #expect(try await next.ended(within: .seconds(180)) == .exited(0))
             #expect(next.errors.isEmpty)

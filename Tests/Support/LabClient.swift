@@ -25,9 +25,12 @@ public struct LabClient: Sendable {
     }
 
     /// Publishes, and returns when the server has acknowledged it.
-    public func publish(_ payload: String, to topic: String, qos: Int = 1, retain: Bool = false) async throws {
+    public func publish(
+        _ payload: String, to topic: String, qos: Int = 1, retain: Bool = false, contentType: String? = nil
+    ) async throws {
+        let properties = contentType.map { ["-D", "publish", "content-type", $0] } ?? []
         try await namespace.run(
-            words("mosquitto_pub") + ["-t", topic, "-m", payload, "-q", "\(qos)"] + (retain ? ["-r"] : []))
+            words("mosquitto_pub") + ["-t", topic, "-m", payload, "-q", "\(qos)"] + (retain ? ["-r"] : []) + properties)
     }
 }
 

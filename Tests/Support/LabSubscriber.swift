@@ -5,6 +5,8 @@ public struct LabSubscriber: Sendable {
     /// A message that arrived.
     public struct Message: Hashable, Sendable {
         public var topic: String
+        /// Empty if the message has none.
+        public var contentType: String
         public var payload: String
     }
 
@@ -21,7 +23,7 @@ public struct LabSubscriber: Sendable {
 
     public init(_ client: LabClient, filter: String...) async throws {
         let filters = filter.flatMap { ["-t", $0] }
-        let words = client.words("mosquitto_sub") + ["-d", "-q", "0"] + filters + ["-F", "message %t %p"]
+        let words = client.words("mosquitto_sub") + ["-d", "-q", "0"] + filters + ["-F", "message %t %C %p"]
         let process = try await client.lab.start("mosquitto_sub", ["stdbuf", "-oL"] + words, in: client.namespace)
         self.process = process
         try await Support.until("mosquitto_sub has subscribed") {
@@ -33,9 +35,9 @@ public struct LabSubscriber: Sendable {
     /// Everything so far, in the order of arrival.
     public var messages: [Message] {
         process.output.split(separator: "\n").compactMap { line in
-            let words = line.split(separator: " ", maxSplits: 2, omittingEmptySubsequences: false)
-            guard words.count == 3, words[0] == "message" else { return nil }
-            return Message(topic: String(words[1]), payload: String(words[2]))
+            let words = line.split(separator: " ", maxSplits: 3, omittingEmptySubsequences: false)
+            guard words.count == 4, words[0] == "message" else { return nil }
+            return Message(topic: String(words[1]), contentType: String(words[2]), payload: String(words[3]))
         }
     }
 

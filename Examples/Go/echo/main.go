@@ -1,6 +1,6 @@
 // Command echo answers every message of a topic, and loses none, whichever program is restarted: echo SESSION
 //
-// It takes SESSION's orders/# as the durable consumer "echo", and publishes each payload to replies/…
+// It takes SESSION's orders/# as the durable consumer "echo", and publishes each payload, with its properties, to replies/…
 package main
 
 import (
@@ -41,6 +41,7 @@ func echo(ctx context.Context, session string) error {
 		func(ctx context.Context, order holdfast.Message) error {
 			answer, err := client.Publish(ctx, holdfast.Publication{
 				Session: session, Topic: strings.Replace(order.Topic, "orders/", "replies/", 1), Payload: order.Payload,
+				Properties: order.Properties,
 			})
 			if err != nil {
 				return err

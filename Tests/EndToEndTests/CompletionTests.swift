@@ -4,7 +4,7 @@ import Glibc
 import Support
 import Testing
 
-/// What bash offers when the Tab key is pressed, asked of the function that it would call.
+/// What the shells offer when the Tab key is pressed. bash is asked by calling the function that it would call.
 extension EndToEnd {
     /// Returns what is offered for the last of the words, which bash has split.
     private func offered(_ words: [String], _ lab: Lab) async throws -> [String] {
@@ -99,6 +99,82 @@ extension EndToEnd {
             for command in ["retry", "drop"] {
                 #expect(try await offered(socket + ["queue", command, "main", ""], lab).contains("1"))
             }
+        }
+    }
+
+    /// The shells besides bash whose completions the package installs.
+    enum InteractiveShell: String, CaseIterable, Sendable {
+        case zsh, fish
+
+        /// Returns the command of a shell that has the completions of holdfastctl, and "> " as its prompt.
+        func command(_ lab: Lab) async throws -> [String] {
+            let holdfastctl = "\(DaemonProcess.programs)/holdfastctl"
+            let completions = try await lab.finish([holdfastctl, "completion", rawValue], in: nil).output
+            let environment = ["env", "HOME=\(lab.directory)", "PATH=\(DaemonProcess.programs):/usr/bin:/bin"]
+            switch self {
+            case .zsh:
+                _ = try lab.write("_holdfastctl", completions)
+                _ = try lab.write(
+                    ".zshrc",
+                    """
+                    PS1='> '
+                    fpath=('\(lab.directory)' $fpath)
+                    autoload -Uz compinit && compinit -u -D
+                    """)
+                return environment + ["zsh", "-i"]
+            case .fish:
+                let prompt = "function fish_prompt; echo '> '; end\n"
+                let file = try lab.write("completions.fish", prompt + completions)
+                return environment + ["fish", "--no-config", "--init-command", "source \(file)"]
+            }
+        }
+    }
+
+    @Test(arguments: InteractiveShell.allCases)
+    func `other shells complete the same in a terminal, and what they insert is taken literally`(
+        _ shell: InteractiveShell
+    ) async throws {
+        try await withLab { lab, daemon in
+            for name in ["gw-2", "gw-10"] { try daemon.session(name, top: "autoconnect = false") }
+            try await daemon.start()
+            let trap = "trap$(touch \(lab.directory)/expanded)"
+            for topic in ["plant/7/lamp", "plant/$HOME", trap] {
+                _ = try await daemon.call(
+                    PublicationPutMethod.self, .init(session: "gw-2", topic: topic, payload: .init(text: "on")))
+            }
+            let terminal = TerminalUnderTest(lab)
+            try await terminal.start(try await shell.command(lab), columns: 250)
+            let cases: [(line: String, shown: [String])] = [
+                ("stat", ["status"]), ("--socket \(daemon.socket) status gw-", ["gw-2", "gw-10"]),
+                ("--socket=\(daemon.socket) status gw-", ["gw-2", "gw-10"]),
+                ("status --socket \(daemon.socket) gw-1", ["gw-10"]),
+                ("--socket \(daemon.socket) publish gw-2 plant/", ["plant/7/lamp", "plant/$HOME"]),
+                ("--socket \(daemon.socket) queue ", ["list", "retry", "drop"]),
+            ]
+            func isReady(_ screen: [String]) -> Bool {
+                screen.last { !$0.isEmpty }?.trimmingCharacters(in: .whitespaces) == ">"
+            }
+            for (line, shown) in cases {
+                try await terminal.screen("is ready", isReady)
+                try await terminal.type("holdfastctl \(line)")
+                try await terminal.press("Tab")
+                try await terminal.screen("completes \(line)") { screen in
+                    let words = screen.joined(separator: " ").split(separator: " ")
+                    return shown.allSatisfy { words.contains(Substring($0)) }
+                }
+                try await terminal.press("C-c")
+                try await terminal.press("C-l")
+            }
+            try await terminal.screen("is ready", isReady)
+            try await terminal.type("holdfastctl --socket \(daemon.socket) publications remove gw-2 trap")
+            try await terminal.press("Tab")
+            try await terminal.screen("has the whole topic") { $0.contains { $0.contains("/expanded") } }
+            try await terminal.press("Enter")
+            try await until("it is removed") {
+                try await daemon.call(PublicationListMethod.self, .init(session: "gw-2")).publications
+                    .allSatisfy { $0.topic != trap }
+            }
+            #expect(access("\(lab.directory)/expanded", F_OK) != 0, "what others choose is not expanded")
         }
     }
 }

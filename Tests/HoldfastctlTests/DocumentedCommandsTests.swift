@@ -114,6 +114,26 @@ struct DocumentedCommandsTests {
         }
     }
 
+    /// The command and its subcommands, each with all words of its name.
+    private static func all(
+        _ command: any ParsableCommand.Type, _ name: [String] = []
+    ) -> [(name: [String], type: any ParsableCommand.Type)] {
+        [(name, command)] + command.configuration.subcommands.flatMap { all($0, name + [$0._commandName]) }
+    }
+
+    @Test func `the manual has every command and every option`() throws {
+        let manual = try Self.text("man/holdfastctl.1")
+        for (name, command) in Self.all(HoldfastControl.self) where command.configuration.shouldDisplay {
+            let forms = [" ", " Cm ", " Oo Cm "].map { ".It Ic " + name.joined(separator: $0) }
+            let isThere = name.isEmpty || forms.contains { manual.contains($0) }
+            #expect(isThere, "\(name)")
+            for option in Set(HoldfastControl.helpMessage(for: command).matches(of: /--[a-z][a-z-]*/).map(\.output)) {
+                let isThere = ["Fl", "|"].contains { manual.contains("\($0) \(option.dropFirst())") }
+                #expect(isThere, "\(name) \(option)")
+            }
+        }
+    }
+
     @Test func `a command named in a sentence exists`() throws {
         var count = 0
         for file in Self.files {

@@ -74,6 +74,8 @@ actor TerminalUnderTest {
 
     func press(_ key: String) async throws { try await tmux("send-keys", key) }
 
+    func type(_ text: String) async throws { try await tmux("send-keys", "-l", text) }
+
     func resize(columns: Int, rows: Int) async throws {
         try await tmux("resize-window", "-x", "\(columns)", "-y", "\(rows)")
     }

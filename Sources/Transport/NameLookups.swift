@@ -6,7 +6,7 @@ public import NIOCore
 ///
 /// Belongs to one event loop, like the connections that are given it. One per process is enough.
 public final class NameLookups: Sendable {
-    /// Threads at the same time. Requests beyond them wait.
+    /// Threads at the same time. Requests beyond them wait. `TasksMax=` of the service has room for as many besides.
     static let maximumThreads = 64
     /// Threads for one name. The network may change more than once while the first lookup waits for a name server that has
     /// become unreachable, so two are not enough. Further requests share the answer of the latest lookup.

@@ -16,8 +16,8 @@ extension Session {
     package mutating func answer(_ input: Input) { funnel.work.prepend(.input(input)) }
 
     /// Handles the consequences of the messages that were accepted at that time. Call it only before ``next(at:)``.
-    package mutating func goOnWithAccepted(at time: Timestamp) {
-        withAnswers { $0.mqtt.goOnWithAccepted(at: time, into: &$1) }
+    package mutating func commitAccepted(at time: Timestamp) {
+        withAnswers { $0.mqtt.commitAccepted(at: time, into: &$1) }
     }
 
     /// Gives the protocol machine an input that it needs before any other. Call it between two inputs.
@@ -98,7 +98,7 @@ extension Session {
             credentials.endRenewal()
         case .endProtocol:
             endProtocol()
-        case .goOn(let actions):
+        case .continueWith(let actions):
             perform(actions[...])
         case .due:
             carryOutDue()
@@ -202,7 +202,7 @@ extension Session {
                 break
             default:
                 guard connections.untoldEnd == nil else {
-                    funnel.work.prepend(.goOn(Array(actions[index...])))
+                    funnel.work.prepend(.continueWith(Array(actions[index...])))
                     funnel.work.prepend(.endProtocol)
                     return
                 }
@@ -296,7 +296,7 @@ extension Session {
     /// Resumes what was held back if the connection is kept after all. Checked after every input, so that the code that
     /// ends a hand-over need not do it.
     private mutating func endSettling() {
-        if mqtt.isSettling, !machine.isSettling { take(.mqtt(.goOn)) }
+        if mqtt.isSettling, !machine.isSettling { take(.mqtt(.stopSettling)) }
     }
 
     /// Reconnects to receive the messages that were left out because there was no room to hold them, once there is.

@@ -10,7 +10,7 @@ extension Session {
     mutating func open(_ attempt: Attempt) {
         precondition(link == nil, "an attempt begins when the one before it is over")
         if connections.successor?.generation == attempt.generation { endProtocol() }
-        if goOnWithSuccessor(attempt) { return }
+        if continueWithSuccessor(attempt) { return }
         link = Link(attempt, to: servers.begin(attempt.endpoint), knock: takeKnock(for: attempt))
         let renewed = credentials.takeRenewed()
         link?.login.credential = renewed
@@ -156,7 +156,7 @@ extension Session {
     /// Continues the attempt on the successor, if it was set up for this attempt.
     ///
     /// - Returns: `false` if there is no such successor.
-    private mutating func goOnWithSuccessor(_ attempt: Attempt) -> Bool {
+    private mutating func continueWithSuccessor(_ attempt: Attempt) -> Bool {
         guard let successor = connections.successor, successor.generation == attempt.generation,
             let connection = successor.connection
         else { return false }

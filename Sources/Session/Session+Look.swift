@@ -106,7 +106,7 @@ extension Session {
         }
         letGo(look.connection, .afterFlush)
         switch conclusion {
-        case .goOn(let attempt):
+        case .proceed(let attempt):
             prepare(.attempt(attempt), from: .dial)
         case .lookAgain:
             looking = look.again(at: now)

@@ -8,7 +8,7 @@ import SessionCore
 extension Session {
     // MARK: Messages
 
-    /// Takes a message into the outbox. ``goOnWithAccepted(at:)`` handles the consequences.
+    /// Takes a message into the outbox. ``commitAccepted(at:)`` handles the consequences.
     package mutating func accept(
         _ message: OutboundMessage, key: PublishKey? = nil, at time: Timestamp
     ) throws(MQTTClientMachine.PublishError) -> MessageSequence {

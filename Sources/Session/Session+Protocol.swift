@@ -222,7 +222,7 @@ extension Session {
         guard let link else { return SessionMachine.Ending(server, in: place) }
         if let ending = versionRefused(server, by: link) { return ending }
         var ending = SessionMachine.Ending(server, in: place)
-        let measures = Consequence(of: server.code, in: place).measures
+        let measures = Consequence.measures(for: server.code, in: place)
         guard measures.contains(.follow), let reference = server.serverReference else { return ending }
         let isStable =
             state == .connected && machine.since.duration(to: now) >= settings.stableAfter

@@ -71,7 +71,7 @@ extension Session {
         /// Tell the protocol machine that its link has ended, after the replacement has been dialed.
         case endProtocol
         /// The remaining actions of the session machine.
-        case goOn([SessionMachine.Action])
+        case continueWith([SessionMachine.Action])
         case due
     }
 

@@ -150,7 +150,7 @@ extension SessionMachine {
     ///
     /// A handover that was fully prepared does not look for other devices: the session was connected all the time, and
     /// would have been told.
-    mutating func goOnWithSuccessor(
+    mutating func continueWithSuccessor(
         _ trying: Trying, after connected: Connected, _ ending: Ending, at now: Instant, into actions: inout [Action]
     ) -> Bool {
         let code = ending.reason.code

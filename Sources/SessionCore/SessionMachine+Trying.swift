@@ -65,7 +65,7 @@ extension SessionMachine {
         var trying = newTrying(outage: outage, because: reason, at: now)
         trying.lostAt = connected.attempt.endpoint
         actions.append(.report(.reconnectStarted(mode)))
-        if goOnWithSuccessor(trying, after: connected, ending, at: now, into: &actions) { return }
+        if continueWithSuccessor(trying, after: connected, ending, at: now, into: &actions) { return }
         if ending.triesOtherWay {
             attemptAgain(trying, connected.attempt, because: reason, at: now, into: &actions)
             return

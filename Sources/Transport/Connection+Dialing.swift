@@ -89,7 +89,7 @@ extension Connection {
                 return
             }
             self.peer = peer
-            if stop == .firstHop { stopHere(peer) } else { goOn(peer) }
+            if stop == .firstHop { stopHere(peer) } else { continueDialing(peer) }
         }
     }
 
@@ -100,7 +100,7 @@ extension Connection {
     }
 
     /// Continues after the first hop has answered, or after `proceed`.
-    func goOn(_ peer: SocketAddress) {
+    func continueDialing(_ peer: SocketAddress) {
         guard let channel, let handler else { return }
         if let proxy = options.proxy, !hasTunnel {
             tunnel(proxy, channel, handler)

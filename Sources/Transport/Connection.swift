@@ -119,7 +119,7 @@ public final class Connection {
         guard phase == .reached, let peer else { return false }
         self.onEvent = onEvent
         eventLoop.assumeIsolated().execute {
-            if self.phase == .reached { self.goOn(peer) }
+            if self.phase == .reached { self.continueDialing(peer) }
         }
         return true
     }

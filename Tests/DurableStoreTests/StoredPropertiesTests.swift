@@ -1,5 +1,6 @@
 import MQTT
 import NIOCore
+import Support
 import Testing
 
 @testable import DurableStore
@@ -18,6 +19,7 @@ import Testing
             payloadFormat: .utf8, messageExpiryInterval: 2, topicAlias: 3, responseTopic: "r",
             correlationData: ByteBuffer(bytes: [5]), userProperties: [.init(name: "n", value: "v")],
             subscriptionIDs: [8], contentType: "t")
+        #expect(unsetMembers(of: properties).isEmpty)
         let bytes = try #require(StoredProperties.encode(properties))
         #expect(
             Array(bytes.readableBytesView) == [

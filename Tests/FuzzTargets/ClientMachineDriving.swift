@@ -93,7 +93,8 @@ private struct ClientMachineDrive {
         case 16: if !flushes.isEmpty { handle(.flushed(flushes.removeFirst())) }
         case 17: announce()
         case 18: consume()
-        case 19: handle([.ping, .timePassed, .disconnect(.normalDisconnection), .settle, .goOn][source.below(5)])
+        case 19:
+            handle([.ping, .timePassed, .disconnect(.normalDisconnection), .settle, .stopSettling][source.below(5)])
         case 20: if source.below(4) == 0 { kill() }
         default: decide()
         }

@@ -100,7 +100,7 @@ import Testing
                     topic: "t", payload: ByteBuffer(), qos: .atLeastOnce, packetID: PacketID(rawValue: id),
                     properties: .init(userProperties: user)))
         }
-        let most = Publish.Properties.maximumUserProperties
+        let most = Publish.Properties.maximumRepeats
         #expect(client.server(message(most, 1)).contains { $0.hasPrefix("received") })
         let words = client.server(message(most + 1, 2))
         #expect(Self.refusals(words).count == 1 && words.contains { $0.hasPrefix("PUBACK 2") })

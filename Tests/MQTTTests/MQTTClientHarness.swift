@@ -85,9 +85,9 @@ struct MQTTClientHarness {
         _ = try machine.accept(OutboundMessage(topic: "t", payload: ByteBuffer(string: payload)), at: now)
     }
 
-    mutating func goOnWithAccepted() -> [String] {
+    mutating func commitAccepted() -> [String] {
         var actions: [MQTTClientMachine.Action] = []
-        machine.goOnWithAccepted(at: now, into: &actions)
+        machine.commitAccepted(at: now, into: &actions)
         return describe(actions)
     }
 

@@ -34,8 +34,8 @@ import Testing
         client.changes = []
         for payload in ["a", "b"] { try client.accept(payload) }
         #expect(client.changes == [])
-        #expect(client.goOnWithAccepted() == ["commit"])
-        #expect(client.goOnWithAccepted() == [])
+        #expect(client.commitAccepted() == ["commit"])
+        #expect(client.commitAccepted() == [])
         #expect(client.changes.count == 2)
         #expect(client.commitAll() == ["accepted 1", "accepted 2", "PUBLISH a id 1", "PUBLISH b id 2"])
 

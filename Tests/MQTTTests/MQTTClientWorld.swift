@@ -326,7 +326,7 @@ struct MQTTClientWorld {
         case 97: if chance(60) { cut() }
         case 98: if chance(20) { kill() }
         case 99 where configuration.maximumAge != nil: decide()
-        case 99 where chance(50): handle(chance(50) ? .settle : .goOn)
+        case 99 where chance(50): handle(chance(50) ? .settle : .stopSettling)
         default: handle(.ping)
         }
         if configuration.maximumAge != nil {
@@ -358,7 +358,7 @@ struct MQTTClientWorld {
 
     /// No more faults: everything that is on its way arrives.
     mutating func heal() {
-        handle(.goOn)
+        handle(.stopSettling)
         var idle = 0
         var steps = 0
         while idle < 3, steps < 100_000 {

@@ -86,7 +86,7 @@ import Testing
         client.server(inbound("x", qos: .atLeastOnce, 7, duplicate: true))
         try client.publish("a")
         #expect(
-            client.handle(.goOn) == ["received x", "received y", "PUBACK 7", "PUBREC 8", "PUBLISH a id 1"])
+            client.handle(.stopSettling) == ["received x", "received y", "PUBACK 7", "PUBREC 8", "PUBLISH a id 1"])
         #expect(!client.machine.isSettling)
         client.handle(.settle)
         #expect(client.server(.pingresp) == [], "this answers the first ping")
@@ -117,6 +117,6 @@ import Testing
         #expect(!client.machine.isSettling)
         client.open()
         #expect(client.handle(.settle).isEmpty)
-        #expect(client.handle(.goOn).isEmpty)
+        #expect(client.handle(.stopSettling).isEmpty)
     }
 }

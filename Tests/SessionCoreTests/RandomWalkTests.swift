@@ -77,7 +77,7 @@ private struct RandomWalk {
         case 0..<35: passTime()
         case 35..<60: changePath()
         case 60..<66: command()
-        case 66..<86: goOn()
+        case 66..<86: proceed()
         case 86..<90: useOrSleep()
         case 90..<94:
             take(pick(lateCompletions(of: UInt64.random(in: 0...session.lastOpened.rawValue, using: &random))))
@@ -184,8 +184,8 @@ private struct RandomWalk {
     }
 
     /// The transport and the server go on with what is open: mostly well, sometimes not.
-    private mutating func goOn() {
-        if session.beside != nil, chance(40) { return goOnBeside() }
+    private mutating func proceed() {
+        if session.beside != nil, chance(40) { return proceedBeside() }
         guard let generation = session.live?.generation else { return }
         if chance(25) {
             let reasons = Reason.Code.allCases.filter { !$0.isTerminal || $0.group == .auth }
@@ -217,7 +217,7 @@ private struct RandomWalk {
     }
 
     /// The connection set up beside it goes on as well.
-    private mutating func goOnBeside() {
+    private mutating func proceedBeside() {
         guard let generation = session.beside?.generation, let old = session.live?.generation else { return }
         take(
             session.machine.isSettling

@@ -119,7 +119,7 @@ import Testing
     @Test func `an attempt goes on when no other device is in the room`() {
         let (look, seen) = (look(.attempt(Self.attempt(), .forAny)), [Self.message("m", 1000)])
         let conclusion = look.conclusion(from: seen, own: Self.own)
-        #expect(conclusion == .goOn(Self.attempt()))
+        #expect(conclusion == .proceed(Self.attempt()))
         #expect(!look.mustClear(seen, own: Self.own, after: conclusion), "the session is about to publish it again")
     }
 
@@ -146,7 +146,7 @@ import Testing
         #expect(second.deadline == Self.now.advanced(by: .seconds(1)))
         #expect(second.timeReached(at: Self.now) == nil)
         #expect(second.timeReached(at: Self.now.advanced(by: .seconds(1))) == .dial)
-        #expect(second.conclusion(from: [], own: Self.own) == .goOn(attempt))
+        #expect(second.conclusion(from: [], own: Self.own) == .proceed(attempt))
         let taken = [Self.message("a", 1, connection: Self.mark("twin", 3))]
         guard case .stayAway(_, let reason) = first.conclusion(from: taken, own: Self.own) else {
             Issue.record("the session must not connect")

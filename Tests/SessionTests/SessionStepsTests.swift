@@ -71,7 +71,7 @@ struct SessionStepsTests {
         let dials = actions.contains { if case .dial = $0 { true } else { false } }
         #expect(dials)
         #expect(session.session.mqtt.isConnected, "the old connection is still up")
-        _ = session.goOn()
+        _ = session.proceed()
         #expect(!session.session.mqtt.isConnected)
         #expect(session.take(.connection(old, .closed(Reason(.reset)))) == [], "its events are ignored")
     }
@@ -81,7 +81,7 @@ struct SessionStepsTests {
         session.session.take(
             .connection(session.dialed, .received(bytes(.disconnect(Disconnect(reasonCode: .serverBusy))))))
         session.session.take(.connection(session.dialed, .closed(Reason(.serverClosed))))
-        #expect(session.goOn() == ["close", "reconnecting"])
+        #expect(session.proceed() == ["close", "reconnecting"])
         #expect(session.session.machine.reason.code == .serverBusy)
     }
 
@@ -118,7 +118,7 @@ struct SessionStepsTests {
     @Test func `a disconnect waits for accepted messages`() throws {
         var session = try SessionUnderTest().connected()
         try accept(&session)
-        #expect(session.goOn() == ["send PUBLISH t"])
+        #expect(session.proceed() == ["send PUBLISH t"])
         #expect(session.take(.disconnect(Reason(.userDisconnect))) == ["disconnecting"])
         #expect(
             session.receives(.puback(Acknowledgement(packetID: try id(1))))
@@ -239,7 +239,7 @@ struct SessionStepsTests {
         #expect(session.take(.disconnect(Reason(.userDisconnect))) == [])
         #expect(session.session.verdict?.reasonCode == "user-disconnect")
         try accept(&session)
-        #expect(session.goOn() == [])
+        #expect(session.proceed() == [])
         #expect(session.take(.connect(Reason(.userConnect))) == ["dial a.example", "connecting"])
     }
 
@@ -247,7 +247,7 @@ struct SessionStepsTests {
         let time = Timestamp(rawValue: 0)
         let message = OutboundMessage(topic: "t", payload: ByteBuffer(), qos: .atLeastOnce)
         _ = try session.session.accept(message, at: time)
-        session.session.goOnWithAccepted(at: time)
+        session.session.commitAccepted(at: time)
     }
 
     // MARK: Rooms

@@ -48,7 +48,7 @@ struct SessionUnderTest {
             rooms: Rooms(identity: .init(user: "me", device: "here"), session: "main", willDelay: .seconds(90)),
             durableConsumers: DurableConsumers(DurableSession()), clientID: "c", at: moment)
         session.begin(in: room.map { Room(prefix: "p", name: $0) }, subscribedTo: [])
-        _ = goOn()
+        _ = proceed()
     }
 
     static let path = Path(
@@ -58,11 +58,11 @@ struct SessionUnderTest {
 
     mutating func take(_ input: Session.Input) -> [String] {
         session.take(input)
-        return goOn()
+        return proceed()
     }
 
     /// Decides and carries out what waits, as the driver does.
-    mutating func goOn() -> [String] {
+    mutating func proceed() -> [String] {
         var texts: [String] = []
         var actions: [Session.Action] = []
         repeat {

@@ -347,7 +347,7 @@ actor Scenario {
         brokerTimers.removeValue(forKey: server)?.cancel()
     }
 
-    func goOn(_ server: ServerName) {
+    func resume(_ server: ServerName) {
         guard servers[server]?.isHung == true else { return }
         servers[server]?.isHung = false
         let unread = servers[server]?.unread ?? []

@@ -42,7 +42,7 @@ extension Simulation {
         let usual = world.serverLimits
         scenario.here { scenario in
             for server in Scenario.ServerName.allCases {
-                scenario.goOn(server)
+                scenario.resume(server)
                 if !scenario.isUp(server) { scenario.start(server) }
                 scenario.with(server) { broker, _ in
                     (broker.refusals, broker.refusedTopics, broker.refusedFilters) = ([:], [:], [:])

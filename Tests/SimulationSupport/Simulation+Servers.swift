@@ -37,7 +37,7 @@ extension Simulation {
             case .crash: if scenario.isUp(server) { scenario.stop(server, keepingState: first < 2) }
             case .restart: if !scenario.isUp(server) { scenario.start(server) }
             case .hang: scenario.hang(server)
-            case .goOn: scenario.goOn(server)
+            case .resume: scenario.resume(server)
             case .limits:
                 if scenario.isUp(server) {
                     scenario.with(server) { broker, _ in broker.connackProperties = Self.limits(first, usual) }

@@ -83,14 +83,14 @@ extension SessionRegistry {
             for (name, entry) in entries {
                 guard case .running(let driver) = entry else { continue }
                 let code = Reason.Code.configurationChanged
-                var (forGood, goesOn) = (true, false)
+                var (forGood, hasNext) = (true, false)
                 switch loaded[name] {
                 case nil: break
                 case .success(driver.configuration)?: continue
                 // If the new file names other servers only, the old ones must not keep what the session publishes.
                 case .success(let new)?:
                     forGood = Set(driver.configuration.endpoints).isDisjoint(with: new.endpoints)
-                    goesOn = true
+                    hasNext = true
                 // It keeps its present configuration.
                 case .failure?: continue
                 }
@@ -98,8 +98,8 @@ extension SessionRegistry {
                 wereUp[name] = state != .disconnected && state != .disconnecting
                 // Callers that ask for this session wait until `changed`.
                 changing[name] = []
-                let (isForGood, hasNext) = (forGood, goesOn)
-                group.addTask { await self.stop(driver, code, forGood: isForGood, goesOn: hasNext) }
+                let (isForGood, isFollowed) = (forGood, hasNext)
+                group.addTask { await self.stop(driver, code, forGood: isForGood, hasNext: isFollowed) }
             }
         }
         return wereUp
@@ -172,8 +172,8 @@ extension SessionRegistry {
         statusMayHaveChanged()
     }
 
-    private func stop(_ driver: SessionDriver, _ code: Reason.Code, forGood: Bool, goesOn: Bool = false) async {
-        let programs = await driver.stop(code, forGood: forGood, goesOn: goesOn)
+    private func stop(_ driver: SessionDriver, _ code: Reason.Code, forGood: Bool, hasNext: Bool = false) async {
+        let programs = await driver.stop(code, forGood: forGood, hasNext: hasNext)
         parked[driver.name] = programs.isEmpty ? nil : programs
     }
 

@@ -136,20 +136,11 @@ extension SessionDriver {
                         retries: measured.retries, sinceAcknowledgement: measured.sinceAcknowledgement))))
     }
 
-    /// Watches the paths to these addresses from now on, and answers with the path found.
     /// Adds the configuration under which a verdict was reached: whether it has changed is asked at the next start.
     private func withDigest(_ change: SessionChange) -> SessionChange {
         guard case .setVerdict(var verdict?) = change else { return change }
         verdict.configuration = configuration.digest
         return .setVerdict(verdict)
-    }
-
-    private func lookUp(_ endpoint: EndpointIndex, _ watch: EndpointAddresses.Watch) {
-        let path = surroundings.paths.resolved(endpoint, of: name, to: watch.addresses, origin: watch.origin)
-        if simulation.hidesPaths { return simulation.note(path, to: endpoint) }
-        let excluded =
-            configuration.network.isBinding ? surroundings.paths.excluded(endpoint, of: name) : nil
-        answer(.pathFound(endpoint, path, excluded: excluded))
     }
 
     // MARK: Secrets

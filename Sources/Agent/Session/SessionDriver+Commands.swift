@@ -84,9 +84,9 @@ extension SessionDriver {
     ///
     /// - Parameters:
     ///   - forGood: also clears what the session left at the server, if it is connected.
-    ///   - goesOn: the session's next driver takes over the publishers that wait for delivery. Otherwise they are told
+    ///   - hasNext: the session's next driver takes over the publishers that wait for delivery. Otherwise they are told
     ///     that it has not happened yet.
-    func stop(_ code: Reason.Code, forGood: Bool = false, goesOn: Bool = false) async -> ParkedPrograms {
+    func stop(_ code: Reason.Code, forGood: Bool = false, hasNext: Bool = false) async -> ParkedPrograms {
         life = .stopping
         run(.stop(Reason(code), forGood: forGood))
         await untilDown()
@@ -115,7 +115,7 @@ extension SessionDriver {
         var parked = ParkedPrograms(
             live: live, attached: session.durableConsumers.attached, subscribers: programs.subscribers,
             publishers: publishers)
-        if !goesOn { parked.releasePublishers() }
+        if !hasNext { parked.releasePublishers() }
         return parked
     }
 }

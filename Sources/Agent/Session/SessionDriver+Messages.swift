@@ -162,8 +162,7 @@ extension RPCError {
             case .propertiesNotSupported:
                 RPCError(
                     .messageRejected,
-                    "MQTT 3.1.1, which session \(session) speaks, has no content type, response topic, correlation data "
-                        + "and user properties of messages",
+                    "session \(session) speaks MQTT 3.1.1, whose messages have no properties",
                     hint: "omit the properties",
                     reasonCode: Int(ReasonCode.implementationSpecificError.rawValue))
             case .retainNotSupported:

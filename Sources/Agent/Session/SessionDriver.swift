@@ -152,7 +152,7 @@ actor SessionDriver {
         if let input { session.take(input) }
         if let time = acceptance {
             acceptance = nil
-            session.goOnWithAccepted(at: time)
+            session.commitAccepted(at: time)
         }
         checkClock()
         repeat { carryOutActions() } while session.next(at: moment)

@@ -156,7 +156,7 @@ extension MQTTClientMachine {
         if doubt(announcement, answer, &step) { return true }
         if !answer.reasonCode.isError { messageTaken() }
         step.emit(.announced(announcement, answer.reasonCode))
-        if Consequence(of: answer.reasonCode, in: .acknowledgement).measures.contains(.retireIdentifier) {
+        if Consequence.measures(for: answer.reasonCode, in: .acknowledgement).contains(.retireIdentifier) {
             _ = identifierIsTaken(answer.packetID, &step)
         }
         return true

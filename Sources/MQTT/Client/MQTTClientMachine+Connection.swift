@@ -416,10 +416,10 @@ extension MQTTClientMachine {
                 reason.remedies.append(remedy)
             }
             let code = disconnect.reasonCode
-            let measures = Consequence(of: code, in: .disconnect).measures
+            let measures = Consequence.measures(for: code, in: .disconnect)
             // If there is no message to blame, it may have been about an announcement or a filter.
             let isUnexplained = !reason.remedies.contains(.quarantine) && !reason.remedies.contains(.isolation)
-            if code.mayConcernPackets, !measures.contains(.quarantine) || isUnexplained {
+            if !measures.contains(.blameNoPacket), !measures.contains(.quarantine) || isUnexplained {
                 let words = reason.reasonString ?? "the server ends the connection for this message: \(code.name)"
                 reason.finding = judgeEnd(code, words, &step)
             }

@@ -11,12 +11,12 @@ extension MQTTClientMachine {
         _ message: OutboundMessage, key: PublishKey? = nil, at now: Timestamp, into actions: inout [Action]
     ) throws(PublishError) -> MessageSequence {
         let sequence = try accept(message, key: key, at: now)
-        goOnWithAccepted(at: now, into: &actions)
+        commitAccepted(at: now, into: &actions)
         return sequence
     }
 
     /// Does the same without appending the actions: they come with the machine's next input, once for all messages
-    /// accepted since the last one. The caller makes sure that there is one, `goOnWithAccepted` at the latest.
+    /// accepted since the last one. The caller makes sure that there is one, `commitAccepted` at the latest.
     ///
     /// - Throws: why the message is not accepted, as `publish` does; nothing has changed then.
     public mutating func accept(
@@ -33,7 +33,7 @@ extension MQTTClientMachine {
     }
 
     /// Commits the messages that were accepted.
-    public mutating func goOnWithAccepted(at now: Timestamp, into actions: inout [Action]) {
+    public mutating func commitAccepted(at now: Timestamp, into actions: inout [Action]) {
         if !commits.accepted.isEmpty { step(at: now, into: &actions) { _, _ in } }
     }
 
@@ -138,9 +138,9 @@ extension MQTTClientMachine {
         } catch {
             throw .invalidProperty("the response topic is not valid: \(error)")
         }
-        guard message.properties.userProperties.count <= Publish.Properties.maximumUserProperties else {
+        guard message.properties.userProperties.count <= Publish.Properties.maximumRepeats else {
             throw .invalidProperty(
-                "the message has more than \(Publish.Properties.maximumUserProperties) user properties")
+                "the message has more than \(Publish.Properties.maximumRepeats) user properties")
         }
         for property in message.properties.userProperties {
             try check(property.name, "the name of a user property")
@@ -186,8 +186,7 @@ extension MQTTClientMachine {
             case .tooLarge(let length): "a packet of \(length) bytes is larger than the server takes"
             case .qos: "the server does not take this QoS"
             case .retain: "the server does not retain messages"
-            case .properties:
-                "MQTT 3.1.1 has no content type, response topic, correlation data and user properties of messages"
+            case .properties: "a message of MQTT 3.1.1 has no properties"
             }
         }
     }
@@ -466,7 +465,7 @@ extension MQTTClientMachine {
     private mutating func refused(_ answer: Acknowledgement, _ step: inout Step) {
         if doubt(answer.packetID, answer, &step) { return }
         quarantine(answer.packetID, answer.reasonCode, answer.properties.reasonString, &step)
-        if Consequence(of: answer.reasonCode, in: .acknowledgement).measures.contains(.retireIdentifier) {
+        if Consequence.measures(for: answer.reasonCode, in: .acknowledgement).contains(.retireIdentifier) {
             _ = identifierIsTaken(answer.packetID, &step)
         }
     }

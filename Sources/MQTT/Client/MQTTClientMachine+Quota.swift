@@ -89,7 +89,7 @@ extension MQTTClientMachine {
     }
 
     private mutating func isDoubtful(_ answer: Acknowledgement) -> Bool {
-        guard Consequence(of: answer.reasonCode, in: .acknowledgement).measures.contains(.unlessEnded) else {
+        guard Consequence.measures(for: answer.reasonCode, in: .acknowledgement).contains(.unlessEnded) else {
             return false
         }
         guard !refusalsCount else {

@@ -22,7 +22,7 @@ extension MQTTClientMachine {
     ) -> [Remedy] {
         let code = disconnect.reasonCode
         var remedies: [Remedy] = []
-        let measures = Consequence(of: code, in: .disconnect).measures
+        let measures = Consequence.measures(for: code, in: .disconnect)
         if measures.contains(.halveWindow) {
             lessons.windowCap = max(1, window(session.limits) / 2)
             remedies.append(.window(lessons.windowCap))
@@ -85,7 +85,7 @@ extension MQTTClientMachine {
         guard let last = suspects.map(\.value.sequence).max() else { return nil }
         // 0x81 and 0x82 may mean anything, unless the message was the first thing after a resume or went out alone.
         let isCertain =
-            Consequence(of: code, in: .disconnect).class != .retryOnce || isolation.through != nil
+            !Consequence.measures(for: code, in: .disconnect).contains(.failIfRepeated) || isolation.through != nil
             || link.isFreshlyResumed
         // It may have been an announcement, which is not a program's message, or a message of QoS 0, which is gone.
         // Both have to wait next time.

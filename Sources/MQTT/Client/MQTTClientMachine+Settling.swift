@@ -31,7 +31,7 @@ extension MQTTClientMachine {
     }
 
     /// Keeps the connection after all.
-    mutating func goOn(_ step: inout Step) {
+    mutating func stopSettling(_ step: inout Step) {
         guard let withheld = link.settling?.withheld else { return }
         link.settling = nil
         for publish in withheld {

@@ -231,7 +231,7 @@ extension MQTTClientMachine {
     /// refused for that reason is asked for again with another identifier.
     private mutating func isIdentifierTaken(_ id: PacketID, _ codes: [ReasonCode], _ step: inout Step) -> Bool {
         let isTaken = codes.contains {
-            Consequence(of: $0, in: .subscription).measures.contains(.retireIdentifier)
+            Consequence.measures(for: $0, in: .subscription).contains(.retireIdentifier)
         }
         return isTaken && !identifierIsTaken(id, &step)
     }

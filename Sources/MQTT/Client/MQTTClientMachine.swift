@@ -72,7 +72,7 @@ public struct MQTTClientMachine: Sendable {
             case .connectionEnded(let end): machine.connectionEnded(end, &step)
             case .ping: machine.ping(.heartbeat, &step)
             case .settle: machine.settle()
-            case .goOn: machine.goOn(&step)
+            case .stopSettling: machine.stopSettling(&step)
             case .disconnect(let code): machine.disconnect(code, &step)
             case .unsubscribe(let filter): machine.unsubscribe(filter, &step)
             case .committed(let number): machine.committed(number, &step)

@@ -65,7 +65,7 @@ extension MQTTClientMachine {
         /// nothing is in flight.
         case settle
         /// The connection is kept after all.
-        case goOn
+        case stopSettling
         /// Leave: DISCONNECT with this code, then `close`.
         case disconnect(ReasonCode)
         case unsubscribe(TopicFilter)
@@ -256,7 +256,7 @@ extension MQTTClientMachine {
         public var subscriptionIDs: Bool
         /// The highest alias that we may use; 0 means none.
         public var topicAliasMaximum: UInt16
-        /// Whether messages may have properties: content type, response topic, correlation data, user properties.
+        /// Whether messages may have properties that MQTT 3.1.1 cannot express.
         public var messageProperties: Bool
 
         /// A server that speaks MQTT 3.1.1 cannot say how many messages it accepts before the first is finished, and

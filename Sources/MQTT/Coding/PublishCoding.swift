@@ -99,13 +99,13 @@ extension Publish.Properties: PropertySet {
         case .responseTopic: responseTopic = try reader.topic(field)
         case .correlationData: correlationData = try reader.binary(field)
         case .userProperty:
-            guard userProperties.count < Self.maximumUserProperties else { throw reader.error(field, Self.tooOften) }
+            guard userProperties.count < Self.maximumRepeats else { throw reader.error(field, Self.tooOften) }
             userProperties.append(try reader.userProperty(field))
         case .subscriptionIdentifier:
             guard reader.sender == .server else {
                 throw reader.error(field, "is not sent by a client", .protocolError)
             }
-            guard subscriptionIDs.count < Self.maximumUserProperties else { throw reader.error(field, Self.tooOften) }
+            guard subscriptionIDs.count < Self.maximumRepeats else { throw reader.error(field, Self.tooOften) }
             subscriptionIDs.append(try reader.subscriptionID(field))
         case .contentType: contentType = try reader.string(field)
         default: return false
@@ -113,5 +113,5 @@ extension Publish.Properties: PropertySet {
         return true
     }
 
-    private static var tooOften: String { "is there more than \(maximumUserProperties) times" }
+    private static var tooOften: String { "is there more than \(maximumRepeats) times" }
 }

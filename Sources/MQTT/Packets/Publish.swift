@@ -41,9 +41,9 @@ public struct Publish: Hashable, Sendable {
 
     /// The properties of PUBLISH (3.3.2.3). `nil` or empty means absent.
     public struct Properties: Hashable, Sendable {
-        /// A message with more has unusable content. The standard has no limit, but a packet of 1 MiB has room for
-        /// 200,000, and each costs as much as a packet.
-        public static let maximumUserProperties = 4096
+        /// How often one property may be there; a message with more has unusable content. The standard has no limit,
+        /// but a packet of 1 MiB has room for 200,000, and each costs as much as a packet.
+        public static let maximumRepeats = 4096
 
         /// Whether the payload is text (3.3.2.3.2).
         public var payloadFormat: PayloadFormat?
@@ -55,7 +55,7 @@ public struct Publish: Hashable, Sendable {
         public var responseTopic: String?
         /// At most 65,535 bytes (3.3.2.3.6).
         public var correlationData: ByteBuffer?
-        /// In order; names may repeat (3.3.2.3.7). At most ``maximumUserProperties``.
+        /// In order; names may repeat (3.3.2.3.7). At most ``maximumRepeats``.
         public var userProperties: [UserProperty]
         /// The subscriptions that matched, 1...268,435,455 each; from the server only (3.3.2.3.8).
         public var subscriptionIDs: [UInt32]

@@ -200,7 +200,7 @@ extension PresenceLook {
     /// What to do after a look.
     package enum Conclusion: Hashable, Sendable {
         /// The attempt may continue.
-        case goOn(Attempt)
+        case proceed(Attempt)
         /// The attempt may continue if a second look, a second later, finds no other device either.
         case lookAgain
         /// The session must not connect, for this reason.
@@ -219,7 +219,7 @@ extension PresenceLook {
         }
         // Another device may have taken over just now and not have announced itself yet: a server that gives no reason
         // closes the older device's connection first. Coming back at that moment would displace the newer one.
-        return attempt.followsSuddenClose && !isSecond ? .lookAgain : .goOn(attempt)
+        return attempt.followsSuddenClose && !isSecond ? .lookAgain : .proceed(attempt)
     }
 
     /// Whether our own presence has to be cleared, because nothing else would remove it. What another device has
@@ -227,7 +227,7 @@ extension PresenceLook {
     package func mustClear(_ seen: [PresenceMessage], own: OwnPresence, after conclusion: Conclusion) -> Bool {
         switch conclusion {
         case .stayAway, .done: seen.contains { own.wasOwn($0) }
-        case .goOn, .lookAgain: false
+        case .proceed, .lookAgain: false
         }
     }
 

@@ -1,6 +1,7 @@
-import MQTT
 import NIOCore
 import Testing
+
+@testable import MQTT
 
 /// Table 2-4 of the standard (2.2.2.2): which property may be in which packet.
 struct PropertyRow: Sendable, CustomTestStringConvertible {
@@ -100,6 +101,10 @@ enum PropertyPlace: CaseIterable {
 }
 
 struct PropertyTests {
+    @Test func `the table has every property`() {
+        #expect(Set(PropertyRow.all.map(\.id)) == Set(PropertyID.allCases.map(\.rawValue)))
+    }
+
     @Test(arguments: PropertyRow.all, PropertyPlace.allCases)
     func `a property is accepted and kept where the standard allows it, and refused elsewhere`(
         _ row: PropertyRow, _ place: PropertyPlace

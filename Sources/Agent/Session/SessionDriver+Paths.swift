@@ -1,6 +1,7 @@
 import Configuration
 import ControlAPI
 import NetworkPath
+import Session
 import SessionCore
 import Transport
 
@@ -8,6 +9,15 @@ import Transport
 // interface.
 
 extension SessionDriver {
+    /// Watches the paths to these addresses from now on, and answers with the path found.
+    func lookUp(_ endpoint: EndpointIndex, _ watch: EndpointAddresses.Watch) {
+        let path = surroundings.paths.resolved(endpoint, of: name, to: watch.addresses, origin: watch.origin)
+        if simulation.hidesPaths { return simulation.note(path, to: endpoint) }
+        let excluded =
+            configuration.network.isBinding ? surroundings.paths.excluded(endpoint, of: name) : nil
+        answer(.pathFound(endpoint, path, excluded: excluded))
+    }
+
     func pathChanged(_ change: PathChange) {
         let endpoint = EndpointIndex(change.target.endpoint)
         if simulation.hidesPaths { return simulation.note(change.to, to: endpoint) }

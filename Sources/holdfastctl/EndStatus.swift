@@ -51,11 +51,9 @@ extension CommandFailure {
                 .versionMismatch, error.description,
                 advice: "holdfastctl is \(Release.version); \(advice(nil).ifOutdated)")
         case .connectionLost:
-            self.init(
-                .daemonUnreachable, error.description,
-                advice: "it is not known whether it was carried out; \(advice(nil).ifBroken)")
+            self.init(.daemonUnreachable, error.description, advice: "\(Self.doubt); \(advice(nil).ifBroken)")
         case .timeout:
-            self.init(.timeout, error.description, advice: "wait longer with --timeout")
+            self.init(.timeout, error.description, advice: "\(Self.doubt); \(advice(nil).ifBroken)")
         case .invalidAnswer:
             self.init(
                 .failed, error.description, advice: "holdfastctl version compares the versions of both")
@@ -71,6 +69,8 @@ extension CommandFailure {
             self.init(refusal)
         }
     }
+
+    private static let doubt = "the request may or may not have been carried out"
 
     /// Returns what went wrong, without advice.
     static func sentence(of error: any Error) -> String {

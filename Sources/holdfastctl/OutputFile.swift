@@ -35,23 +35,30 @@ enum OutputFile {
             return
         }
         let descriptor = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0o666)
-        guard descriptor >= 0 else { throw failure(path) }
-        var rest = Array(text.utf8)[...]
+        guard descriptor >= 0 else { throw failure(path, errno) }
+        if let code = write(Array(text.utf8), to: descriptor) {
+            close(descriptor)
+            throw failure(path, code)
+        }
+        // Some file systems report only now that there was no room.
+        guard close(descriptor) == 0 else { throw failure(path, errno) }
+    }
+
+    /// Writes all of the bytes.
+    ///
+    /// - Returns: the number of the error, after which some of them may be written; `nil` if there was none.
+    static func write(_ bytes: [UInt8], to descriptor: Int32) -> Int32? {
+        var rest = bytes[...]
         while !rest.isEmpty {
             let written = rest.withUnsafeBytes { Glibc.write(descriptor, $0.baseAddress, $0.count) }
             if written < 0, errno == EINTR { continue }
-            guard written > 0 else {
-                let failure = failure(path)
-                close(descriptor)
-                throw failure
-            }
+            guard written > 0 else { return errno }
             rest = rest.dropFirst(written)
         }
-        // Some file systems report only now that there was no room.
-        guard close(descriptor) == 0 else { throw failure(path) }
+        return nil
     }
 
-    private static func failure(_ path: String) -> CommandFailure {
-        CommandFailure(.failed, "\(path) cannot be written: \(String(cString: strerror(errno)))")
+    private static func failure(_ path: String, _ code: Int32) -> CommandFailure {
+        CommandFailure(.failed, "\(path) cannot be written: \(String(cString: strerror(code)))")
     }
 }

@@ -184,6 +184,22 @@ extension EndToEnd {
         }
     }
 
+    @Test func `config remove removes the password even if the configuration has an error`() async throws {
+        try await withLab { lab, daemon in
+            let beginning = try Beginning(lab, daemon)
+            try await daemon.start()
+            #expect(try await beginning.begin("main", "--untried").status == 0)
+            let secret = "\(daemon.configuration)/main.secret"
+            try "mine".write(toFile: secret, atomically: false, encoding: .utf8)
+            try lab.write("\(daemon.configuration)/holdfast.toml", "nonsense = 1\n")
+            let removed = try await daemon.ctl(
+                "config", "remove", "main", "--config-directory", daemon.configuration)
+            #expect(removed.ending == .exited(1) && removed.errors.contains("holdfast.toml:1:"), "\(removed)")
+            #expect(try beginning.files.isEmpty)
+            #expect(access(secret, F_OK) != 0)
+        }
+    }
+
     @Test func `config init refuses what is wrong before it asks for the password`() async throws {
         try await withLab { lab, daemon in
             let beginning = try Beginning(lab, daemon)
@@ -218,6 +234,18 @@ extension EndToEnd {
             let result = try await lab.finish(["unshare", "--mount", "sh", "-c", full], in: nil)
             #expect(result.errors.contains("No space left on device"), "\(result)")
             #expect(result.output.hasSuffix("1\nx\n"), "\(result)")
+
+            // A disk with room for the beginning of a password.
+            let small = """
+                mount -t tmpfs -o size=4k tmpfs '\(daemon.configuration)' && mkdir '\(beginning.folder)'
+                head -c 5000 /dev/zero | tr '\\0' x | '\(DaemonProcess.programs)/holdfastctl' config init main \
+                --ask-password --endpoint mqtts://a.example --user a \
+                --config-directory '\(daemon.configuration)' --socket '\(daemon.socket)'; echo $?
+                ls -A '\(daemon.configuration)'
+                """
+            let cut = try await lab.finish(["unshare", "--mount", "sh", "-c", small], in: nil)
+            #expect(cut.errors.contains("main.secret cannot be written: No space left on device"), "\(cut)")
+            #expect(cut.output.hasSuffix("1\nsessions.d\n"), "\(cut)")
         }
     }
 

@@ -13,8 +13,8 @@ struct EndingTests {
             (.notPermitted(socket: "/s"), .notPermitted, "try it with sudo"),
             (.unreachable(socket: "/s", reason: "x"), .daemonUnreachable, "what the daemon has logged"),
             (.versionMismatch(daemon: "2"), .versionMismatch, "after an upgrade"),
-            (.connectionLost, .daemonUnreachable, "not known"),
-            (.timeout, .timeout, "--timeout"),
+            (.connectionLost, .daemonUnreachable, "may or may not"),
+            (.timeout, .timeout, "may or may not"),
             (.refused(.unknownSession("mian", among: ["main"])), .failed, "did you mean main?"),
             (
                 .refused(.notPermitted("session.connect", role: .control, others: ["members of the group ops"])),
@@ -53,6 +53,7 @@ struct EndingTests {
             (.unreachable(socket: "/s", reason: "x"), SocketAdvice(), "systemctl status holdfast"),
             (.unreachable(socket: "/s", reason: "x"), SocketAdvice(hasSystemd: false), "has logged"),
             (.connectionLost, SocketAdvice(), "systemctl status holdfast"),
+            (.timeout, SocketAdvice(), "systemctl status holdfast"),
             (.versionMismatch(daemon: "2"), SocketAdvice(), "sudo systemctl restart holdfast"),
             (.versionMismatch(daemon: "2"), SocketAdvice(hasSystemd: false), "restart the daemon"),
         ] as [(ClientError, SocketAdvice, String)])
@@ -61,6 +62,14 @@ struct EndingTests {
     ) {
         let failure = CommandFailure(error) { _ in advice }
         #expect(failure.advice?.contains(text) == true, "\(failure.advice ?? "none")")
+    }
+
+    @Test func `only publish, whose --timeout limits the call itself, advises a longer one`() {
+        #expect(PublishCommand.unanswered.status == .timeout)
+        #expect(PublishCommand.unanswered.advice?.contains("--timeout") == true)
+        #expect(HoldfastControl.helpMessage(for: PublishCommand.self).contains("--timeout"))
+        let other = CommandFailure(ClientError.timeout)
+        #expect(other.advice?.contains("--timeout") == false)
     }
 
     @Test(
@@ -207,6 +216,46 @@ struct EndingTests {
         #expect(failure?.advice == "did you mean session?")
         #expect(failure?.status == .usage)
         #expect(FieldList(argument: "a,,b") == nil)
+    }
+
+    @Test(
+        arguments: [
+            ("outbox.quued", "did you mean outbox.queued?"),
+            (
+                "outbox.nonsense",
+                "the fields are outbox.bytes, outbox.inFlight, outbox.oldest, outbox.quarantined, outbox.queued"
+            ),
+            // Only the second row has a reason.
+            ("reason.cod", "did you mean reason.code?"), ("session.name", nil),
+        ] as [(String, String?)])
+    func `an unknown member of a field gets a suggestion too`(_ list: String, _ advice: String?) throws {
+        let rows = [nil, StatusTextTests.reason("x", "…")].map { reason in
+            JSONText.value(
+                SessionStatus(session: "gw-2", state: .connected, since: RFC3339(milliseconds: 0), reason: reason))
+        }
+        let fields = try #require(FieldList(argument: list))
+        let failure = #expect(throws: CommandFailure.self) { try fields.lines(rows) }
+        #expect(failure?.sentence == "there is no field \"\(list)\"")
+        #expect(failure?.advice == advice)
+        #expect(try FieldList(argument: "reason.code")?.lines(rows) == ["", "x"])
+        #expect(try FieldList(argument: "reason.code")?.lines(Array(rows.prefix(1))) == [""])
+    }
+
+    @Test func `a property that no publication has is an empty field`() throws {
+        let rows: [JSONValue] = [
+            .object(["topic": .string("a")]), .object(["topic": .string("b"), "properties": .object([:])]),
+        ]
+        let fields = try #require(FieldList(argument: "topic,properties.contentType"))
+        #expect(try fields.lines(rows) == ["a\t", "b\t"])
+    }
+
+    @Test(
+        arguments: [
+            ("gateway", true), ("gateway@", true), ("gateway@edge-17", true), ("", false), ("@", false), ("@a", false),
+            ("a@b@", false), ("a@b@c", false), ("-a", false), ("Gateway", false), ("../a", false),
+        ])
+    func `a session's file is that of a session, a template or an instance`(_ name: String, _ isRight: Bool) {
+        #expect(SessionWord.isFileName(name) == isRight)
     }
 
     @Test(

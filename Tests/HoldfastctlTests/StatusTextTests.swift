@@ -270,6 +270,13 @@ struct EventTextTests {
             }, "09:12:44.120 main reconnecting → connected (resumed)"
         ),
         (event(.connectionLost) { $0.outage = 10 }, "09:12:44.120 main connection lost for 10 s"),
+        (
+            event(.publicationChanged) {
+                $0.topic = "lamp"
+                $0.publication = .refused
+                $0.reasonCode = 135
+            }, "09:12:44.120 main publication lamp refused (0x87)"
+        ),
         (event(.reconnectCompleted) { $0.mode = .full }, "09:12:44.120 main reconnect completed (full)"),
         (
             event(.dropped) {

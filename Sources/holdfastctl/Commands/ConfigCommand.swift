@@ -158,10 +158,8 @@ struct ConfigCommand: AsyncParsableCommand {
         /// An instance of a template is edited in the template, unless it has a file of its own.
         private func file() throws(CommandFailure) -> String {
             guard let session else { return "\(place.configDirectory)/holdfast.toml" }
+            guard SessionWord.isFileName(session) else { throw CommandFailure(.usage, SessionWord.rule) }
             let parts = session.split(separator: "@", maxSplits: 1, omittingEmptySubsequences: false)
-            guard parts.allSatisfy({ SessionWord.isValid(String($0)) }) else {
-                throw CommandFailure(.usage, SessionWord.rule)
-            }
             let names = [session] + (parts.count == 2 ? ["\(parts[0])@"] : [])
             let paths = names.map { "\(place.configDirectory)/sessions.d/\($0).toml" }
             guard let path = paths.first(where: { access($0, F_OK) == 0 }) else {
@@ -191,11 +189,7 @@ extension ConfigCommand {
         private var path: String { "\(folder)/\(session).toml" }
 
         func validate() throws {
-            let parts = session.split(separator: "@", maxSplits: 1, omittingEmptySubsequences: false).map(String.init)
-            let isTemplate = parts.count == 2 && parts[1].isEmpty
-            guard (isTemplate ? Array(parts.prefix(1)) : parts).allSatisfy(SessionWord.isValid) else {
-                throw ValidationError(SessionWord.rule)
-            }
+            guard SessionWord.isFileName(session) else { throw ValidationError(SessionWord.rule) }
         }
 
         func run() async throws {
@@ -213,8 +207,9 @@ extension ConfigCommand {
                     .failed, "\(path) is a link to a template", advice: "holdfastctl instance remove \(session)")
             }
             guard unlink(path) == 0 else { throw failure(names) }
+            // The daemon may still log in until it has read its configuration again, which may fail.
+            defer { unlink("\(place.configDirectory)/\(session).secret") }
             try await common.reload(for: session)
-            unlink("\(place.configDirectory)/\(session).secret")
         }
 
         private func isInstance(_ name: String) -> Bool {
@@ -246,6 +241,13 @@ enum SessionWord {
         let letters = Set("abcdefghijklmnopqrstuvwxyz0123456789")
         guard let first = text.first, letters.contains(first), text.count <= 63 else { return false }
         return text.allSatisfy { letters.contains($0) || $0 == "-" }
+    }
+
+    /// Whether a file in sessions.d can have this name: that of a session, an instance or a template, `NAME@`.
+    static func isFileName(_ text: String) -> Bool {
+        let parts = text.split(separator: "@", maxSplits: 1, omittingEmptySubsequences: false).map(String.init)
+        let isTemplate = parts.count == 2 && parts[1].isEmpty
+        return (isTemplate ? Array(parts.prefix(1)) : parts).allSatisfy(isValid)
     }
 }
 

@@ -234,9 +234,9 @@ private struct SecretFile {
         if geteuid() == 0, let user = getpwnam("holdfast") {
             fchown(descriptor, user.pointee.pw_uid, user.pointee.pw_gid)
         }
-        guard Glibc.write(descriptor, secret, secret.count) == secret.count else {
+        if let code = OutputFile.write(secret, to: descriptor) {
             unlink(path)
-            throw CommandFailure(.failed, "\(path) cannot be written: \(String(cString: strerror(errno)))")
+            throw failure(code)
         }
     }
 }

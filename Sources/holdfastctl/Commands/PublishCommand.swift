@@ -43,6 +43,14 @@ struct PublishCommand: AsyncParsableCommand {
     }
 
     func run() async throws {
+        do {
+            try await publish()
+        } catch ClientError.timeout where wait == .accepted {
+            throw Self.unanswered
+        }
+    }
+
+    private func publish() async throws {
         let client = common.client()
         if lines {
             let message = parameters(MessagePayload(bytes: []))
@@ -72,6 +80,10 @@ struct PublishCommand: AsyncParsableCommand {
         case .delivered: timeout?.duration.map { $0 + CommonOptions.answerTimeout }
         }
     }
+
+    /// No other command lets the user choose how long the daemon may take to answer.
+    static let unanswered = CommandFailure(
+        .timeout, ClientError.timeout.description, advice: "wait longer with --timeout")
 
     static func undelivered(_ result: MessagePublishMethod.Result, _ session: String) -> CommandFailure {
         CommandFailure(

@@ -127,12 +127,15 @@ private struct StatusFollower {
             case .event(let event):
                 guard [.stateChanged, .phaseChanged].contains(event.event), let name = event.session else { continue }
                 do throws(ClientError) {
-                    show(try await client.call(SessionStatusMethod.self, .init(session: name)))
+                    show(
+                        try await client.call(
+                            SessionStatusMethod.self, .init(session: name), timeout: CommonOptions.answerTimeout))
                 } catch {
-                    // The daemon is stopping or gone: the watch reports this itself, and continues.
                     switch error {
+                    // The daemon is stopping or gone: the watch reports this itself, and continues.
                     case .connectionLost, .notRunning, .unreachable: continue
                     case .refused(let refusal) where refusal.known == .shuttingDown: continue
+                    case .timeout: common.complain(Complaint(notice: "\(error)"))
                     default: throw error
                     }
                 }
@@ -179,8 +182,10 @@ struct ListCommand: AsyncParsableCommand {
             try terminal.print(fields: fields, of: shown, "sessions")
         } else if common.json {
             terminal.print(json: state == nil ? answer : shown)
+        } else if let state, sessions.isEmpty, !all.isEmpty {
+            terminal.print("No session is \(state.rawValue).")
         } else if sessions.isEmpty {
-            terminal.print(all.isEmpty ? StatusText.overview(of: []) : "No session is \(state?.rawValue ?? "here").")
+            terminal.print(StatusText.overview(of: []))
         } else {
             terminal.print(table: StatusDetails.table(sessions, times: Terminal.times(isAbsolute: verbose)))
         }

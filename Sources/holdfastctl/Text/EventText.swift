@@ -15,7 +15,8 @@ enum EventText {
         case .roomChanged: words(["room", event.previousRoom, event.previousRoom == nil ? nil : "→", event.room])
         case .publicationChanged:
             words([
-                "publication", event.topic, event.publication?.rawValue, event.reasonCode.map { "(\($0))" },
+                "publication", event.topic, event.publication?.rawValue,
+                event.reasonCode.map { "(\(serverCode($0)))" },
             ])
         case .connectionLost:
             words(["connection lost", event.outage.map { "for \(TimeText.duration($0))" }, event.reason?.code])

@@ -25,17 +25,30 @@ struct FieldList: ExpressibleByArgument, Equatable {
 
     /// Returns one line for each row.
     ///
-    /// - Throws: when the first row lacks one of the members; only their names before a full stop are checked.
+    /// - Throws: when no row has one of the members.
     func lines(_ rows: [JSONValue]) throws(CommandFailure) -> [String] {
-        for name in names {
-            let first = String(name.prefix { $0 != "." })
-            guard let members = rows.first?.members, members[first] == nil else { continue }
+        for name in names { try Self.check(name, in: rows) }
+        return rows.map { row in names.map { Self.text(Self.value($0, of: row)) }.joined(separator: "\t") }
+    }
+
+    private static func check(_ name: String, in rows: [JSONValue]) throws(CommandFailure) {
+        let parts = name.split(separator: ".", omittingEmptySubsequences: false).map(String.init)
+        var values = rows
+        for (index, part) in parts.enumerated() {
+            let found = values.compactMap { $0[part] }
+            guard found.isEmpty, !values.isEmpty else {
+                // What an object contains is unknown while every row has `null` instead. The members of "properties"
+                // are unknown too, because those without a value are omitted.
+                values = part == "properties" ? [] : found.filter { $0 != .null }
+                continue
+            }
+            let object = parts[..<index].map { "\($0)." }.joined()
+            let members = Set(values.flatMap { Array(($0.members ?? [:]).keys) }).sorted()
+            let list = members.isEmpty ? nil : "the fields are \(members.map { object + $0 }.joined(separator: ", "))"
             throw CommandFailure(
                 .usage, "there is no field \"\(name)\"",
-                advice: didYouMean(nearest(to: first, among: members.keys.sorted()))
-                    ?? "the fields are \(members.keys.sorted().joined(separator: ", "))")
+                advice: didYouMean(nearest(to: part, among: members).map { object + $0 }) ?? list)
         }
-        return rows.map { row in names.map { Self.text(Self.value($0, of: row)) }.joined(separator: "\t") }
     }
 
     private static func value(_ name: String, of row: JSONValue) -> JSONValue {

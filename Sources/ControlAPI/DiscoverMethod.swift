@@ -11,7 +11,7 @@ public enum RPCDiscoverMethod: ControlMethod {
         "openrpc": .string("1.3.2"),
         "info": .object([
             "title": .string("Holdfast"), "version": .string(Release.version),
-            "description": .string("JSON-RPC 2.0, one JSON text a line, on a Unix socket; see holdfast-rpc(7)."),
+            "description": .string("JSON-RPC 2.0, one JSON text per line, on a Unix socket; see holdfast-rpc(7)."),
         ]),
         "methods": .array(ControlMethods.all.map { $0.described }),
         // Any method may answer with any of them.

@@ -60,7 +60,7 @@ private struct JSONParser {
         skipSpace()
         let value = try value(depth: 0)
         skipSpace()
-        guard position == bytes.endIndex else { throw failure("something follows the JSON text") }
+        guard position == bytes.endIndex else { throw failure("unexpected data after the JSON text") }
         return value
     }
 

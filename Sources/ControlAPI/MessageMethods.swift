@@ -78,7 +78,7 @@ public enum MessagePublishMethod: ControlMethod {
             }
             if timeout != nil, wait != .delivered {
                 throw DecodingError.dataCorruptedError(
-                    forKey: .timeout, in: container, debugDescription: "is for wait \"delivered\" only")
+                    forKey: .timeout, in: container, debugDescription: "is only for wait \"delivered\"")
             }
         }
 
@@ -210,7 +210,7 @@ public enum MessageUnsubscribeMethod: ControlMethod {
             if container.contains(.subscription) {
                 for key in [CodingKeys.session, .consumer] where container.contains(key) {
                     throw DecodingError.dataCorruptedError(
-                        forKey: key, in: container, debugDescription: "does not go together with subscription")
+                        forKey: key, in: container, debugDescription: "cannot be combined with subscription")
                 }
                 what = .subscription(
                     try container.decode(SubscriptionID.self, forKey: .subscription),

@@ -60,7 +60,7 @@ public struct MessagePayload: Hashable, Sendable {
         guard bytes.count <= Self.maximumLength else {
             throw DecodingError.dataCorruptedError(
                 forKey: text == nil ? base64Key : textKey, in: container,
-                debugDescription: "has \(bytes.count) bytes, and may have \(Self.maximumLength)")
+                debugDescription: "has \(bytes.count) bytes, but the maximum is \(Self.maximumLength)")
         }
     }
 

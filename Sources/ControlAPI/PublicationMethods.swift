@@ -142,7 +142,7 @@ public enum PublicationPutMethod: ControlMethod {
             if qos == .exactlyOnce {
                 throw DecodingError.dataCorruptedError(
                     forKey: .qos, in: container,
-                    debugDescription: "must be 0 or 1: to receive the same state twice changes nothing")
+                    debugDescription: "must be 0 or 1: receiving the same state twice changes nothing")
             }
             properties = try container.decodeIfPresent(MessageProperties.self, forKey: .properties)
         }

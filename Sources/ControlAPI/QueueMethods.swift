@@ -156,7 +156,7 @@ public struct MessageQueueParameters: ClosedObject {
             selection = .all(state)
         default:
             throw DecodingError.dataCorruptedError(
-                forKey: .ids, in: container, debugDescription: "must be given, or all; not both")
+                forKey: .ids, in: container, debugDescription: "or all must be given, but not both")
         }
     }
 

@@ -131,8 +131,8 @@ extension RPCError {
     public static var lineTooLong: RPCError {
         RPCError(
             .invalidRequest,
-            "the line is longer than \(RequestLine.maximumLineLength) bytes, or, of a call with a payload, "
-                + "\(RequestLine.maximumPayloadLineLength)",
+            "the line is longer than \(RequestLine.maximumLineLength) bytes "
+                + "(\(RequestLine.maximumPayloadLineLength) for a call with a payload)",
             hint: "send a larger message in parts")
     }
 
@@ -214,7 +214,7 @@ extension RPCError {
     public static func notRemembered(_ what: String, because cause: String) -> RPCError {
         RPCError(
             .storeFull, "\(what), but that could not be remembered: \(cause)",
-            hint: "fix that, then ask again; until then a restart of the daemon undoes it")
+            hint: "fix that, then repeat the call; until then, a restart of the daemon undoes it")
     }
 
     /// The store has no space for the message.
@@ -282,7 +282,7 @@ extension RPCError {
     /// The session has as many durable consumers as it may have.
     public static func tooManyConsumers(_ session: String, _ maximum: Int) -> RPCError {
         RPCError(
-            .tooManyConsumers, "session \(session) has \(maximum) durable consumers, and may have no more",
+            .tooManyConsumers, "session \(session) already has \(maximum) durable consumers, the maximum",
             hint: "end one that is not needed: holdfastctl unsubscribe \(session) NAME")
     }
 
@@ -294,7 +294,7 @@ extension RPCError {
         return RPCError(
             .notPermitted, "you may not call \(method): it needs the role \(role.rawValue)",
             hint: (["root"] + others.dropLast()).joined(separator: ", ") + last
-                + " may; [access] in holdfast.toml says so")
+                + " may; see [access] in holdfast.toml")
     }
 
     /// The session's `[topics]` does not allow the caller this topic.
@@ -311,7 +311,7 @@ extension RPCError {
     /// - Parameter what: for example "try a configuration that is not written".
     public static func onlyForRoot(_ what: String) -> RPCError {
         RPCError(
-            .notPermitted, "only root and the user of the daemon may \(what)", hint: "try it with sudo")
+            .notPermitted, "only root and the user of the daemon may \(what)", hint: "try again with sudo")
     }
 
     /// The caller, or all callers together, have too much under way.

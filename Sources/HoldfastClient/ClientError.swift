@@ -57,7 +57,7 @@ extension ClientError: CustomStringConvertible {
         case .connectionLost: "the daemon closed the connection before it answered"
         case .timeout: "the daemon did not answer in time"
         case .cancelled: "cancelled"
-        case .requestTooLong: "the request is longer than the daemon takes; a payload may have 16 MiB"
+        case .requestTooLong: "the request is longer than the daemon accepts; a payload may have up to 16 MiB"
         case .invalidAnswer(let problem): "the daemon's answer cannot be read: \(problem)"
         case .consumerEnded(let name): "another program has taken over the consumer \(name), or it was ended"
         case .closed: "the client was closed"

@@ -152,7 +152,7 @@ extension HoldfastClient {
         case SocketAddressError.unixDomainSocketPathTooLong:
             .unreachable(socket: socket, reason: "the path is longer than 107 bytes")
         case is ChannelError:
-            .unreachable(socket: socket, reason: "the connection was not made in time")
+            .unreachable(socket: socket, reason: "the connection could not be made in time")
         default:
             .unreachable(socket: socket, reason: "\(error)")
         }

@@ -56,13 +56,13 @@ extension SessionMachine.Ending {
         switch finding {
         case .suspected(ends: 1): ending.reason.message += ", while messages were unanswered"
         case .suspected(let ends):
-            ending.reason.message += ", and has left the same message unanswered \(ends) times"
+            ending.reason.message += ", and the same message has now been left unanswered \(ends) times"
             ending.isAboutMessage = true
         case .isolated:
             ending.reason.message += "; \(Remedy.isolation)"
             ending.isAboutMessage = true
         case .setAside(let what):
-            ending.reason.message += "; \(what) is the reason, and is set aside"
+            ending.reason.message += "; \(what) is the cause, and is set aside"
             ending.isAboutMessage = true
             ending.search = .found
             ending.pace = .atOnce

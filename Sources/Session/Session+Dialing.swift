@@ -41,7 +41,7 @@ extension Session {
         case (.received(let bytes), .attempt):
             handle(.received(bytes))
         case (.received, .successor(let attempt)):
-            successorFailed(attempt.generation, "the server spoke before it was spoken to")
+            successorFailed(attempt.generation, "the server sent data before CONNECT")
         case (.received(let bytes), .look):
             lookReceived(bytes)
 

@@ -78,7 +78,7 @@ extension Session {
         guard mqtt.isAwaitingConnack, let other = servers.protocols.closed(mqtt.version, at: link.address) else {
             return ending
         }
-        ending.reason.message += "; it may not speak MQTT \(mqtt.version), and MQTT \(other) is tried"
+        ending.reason.message += "; the server may not speak MQTT \(mqtt.version), so MQTT \(other) is tried next"
         ending.triesOtherWay = true
         return ending
     }

@@ -123,7 +123,8 @@ extension Session {
             return abandon(
                 role,
                 Reason(
-                    .credentialUnreadable, "SCRAM-SHA-256 takes no password with control characters, and no empty one"))
+                    .credentialUnreadable,
+                    "SCRAM-SHA-256 needs a password that is not empty and has no control characters"))
         }
         update(role) { $0.login.credential = credential }
         if case .attempt = role { noteCredential(credential) }

@@ -235,7 +235,7 @@ extension Session {
         case .refused(let sentence):
             ending.reason = Reason(.redirectRefused, sentence, serverCode: server.code.rawValue)
         case .tooMany:
-            ending.reason.message += ", but that is one redirect too many in a row"
+            ending.reason.message += ", but there were too many redirections in a row"
             ending.pace = .slow
         case .unusable:
             ending.reason.message += ", but that is not an address"

@@ -15,7 +15,7 @@ struct CommonOptions: ParsableArguments {
     @Flag(help: "Print one JSON object per line, for programs.")
     var json = false
 
-    @Option(help: "Whether to use colour and marks: auto is on a terminal only.")
+    @Option(help: "Whether to use colour and marks; auto means only on a terminal.")
     var color = Terminal.Colour.auto
 
     var terminal: Terminal { Terminal(color) }

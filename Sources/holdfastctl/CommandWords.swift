@@ -67,7 +67,7 @@ struct CommandWords: Equatable {
         let near = known[word].map { [$0] } ?? nearest(to: word, among: names + ["help"])
         guard longer.isEmpty else {
             throw CommandFailure(
-                .usage, "\"\(word)\" is the beginning of several commands", advice: didYouMean(longer))
+                .usage, "\"\(word)\" is ambiguous", advice: didYouMean(longer))
         }
         throw CommandFailure(
             .usage, "unknown command \"\(word)\"", advice: didYouMean(near) ?? "holdfastctl help lists all commands")
@@ -92,7 +92,8 @@ struct CommandWords: Equatable {
         }
         throw CommandFailure(
             .usage, "unknown command \"\(command) \(word)\"",
-            advice: didYouMean(near.map { "\(command) \($0)" }) ?? "there is: \(parts.joined(separator: ", "))")
+            advice: didYouMean(near.map { "\(command) \($0)" })
+                ?? "the subcommands are: \(parts.joined(separator: ", "))")
     }
 
     /// Names that other tools use, and our commands for them.

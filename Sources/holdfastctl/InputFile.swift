@@ -19,7 +19,7 @@ enum InputFile {
             contents += part
         }
         throw CommandFailure(
-            .failed, "\(path) is longer than 16 MiB, the limit of a message", advice: "send it in parts")
+            .failed, "\(path) is longer than 16 MiB, the limit for a message", advice: "send it in parts")
     }
 
     /// Reads what standard input has now, waiting for at least one byte; returns no bytes at its end.

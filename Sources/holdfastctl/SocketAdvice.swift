@@ -61,15 +61,15 @@ struct SocketAdvice: Equatable {
         case .group(let name): "join its group with: sudo usermod -aG \(name) $USER, then log in again"
         case .unnamedGroup(let number):
             "its group is \(number), which has no name here: start the container with --group-add \(number)"
-        case .root: "only root may open it: try it with sudo"
-        case .unknown: "try it with sudo"
+        case .root: "only root may open it: try again with sudo"
+        case .unknown: "try again with sudo"
         }
     }
 
     /// Where to find the daemon's own messages.
     var ifBroken: String {
         ifFailed
-            ?? (origin == .standard && hasSystemd ? "see: systemctl status holdfast" : "see what the daemon has logged")
+            ?? (origin == .standard && hasSystemd ? "see: systemctl status holdfast" : "see the daemon's log")
     }
 
     var ifOutdated: String {

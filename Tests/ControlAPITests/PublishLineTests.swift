@@ -53,7 +53,7 @@ struct PublishLineTests {
         #expect(try parameters(longest).payload.bytes.count == longest)
         #expect {
             try parameters(longest + 1)
-        } throws: { "\($0)".contains("has 16777217 bytes, and may have 16777216") }
+        } throws: { "\($0)".contains("has 16777217 bytes, but the maximum is 16777216") }
     }
 
     @Test(arguments: [

@@ -52,7 +52,7 @@ extension EndToEnd {
             #expect(try await daemon.ctl("wait", "main", "--timeout", "3min").ending == .exited(0))
 
             let again = try await beginning.begin("main")
-            #expect(again.status == 1 && again.text.contains("main.toml is there already"), "\(again.text)")
+            #expect(again.status == 1 && again.text.contains("main.toml already exists"), "\(again.text)")
             // The server would disconnect one of the two.
             let twin = try await beginning.begin("twin")
             #expect(twin.status == 1 && twin.text.contains("client-id"), "\(twin.text)")
@@ -128,11 +128,11 @@ extension EndToEnd {
             #expect(absent.status == 1 && absent.text.contains("/nowhere/secret"), "\(absent.text)")
             let nobody = try await beginning.begin("main")
             #expect(nobody.status == 1 && nobody.text.contains("--untried"), "\(nobody.text)")
-            #expect(nobody.text.contains("The check ended at the step Login."))
+            #expect(nobody.text.contains("The check failed at the step Login."))
             #expect(nobody.text.contains("the session has no password"))
             let elsewhere = try await beginning.begin("main", endpoint: "mqtt://\(Lab.serverAddress):1")
             #expect(
-                elsewhere.status == 1 && elsewhere.text.contains("The check ended at the step TCP."),
+                elsewhere.status == 1 && elsewhere.text.contains("The check failed at the step TCP."),
                 "\(elsewhere.text)")
             #expect(try beginning.files.isEmpty)
 
@@ -164,7 +164,7 @@ extension EndToEnd {
             let added = try await instance("add")
             #expect(added.ending == .exited(0) && added.text.contains("added gw@a"), "\(added)")
             let again = try await instance("add")
-            #expect(again.ending == .exited(1) && again.text.contains("is there already"), "\(again)")
+            #expect(again.ending == .exited(1) && again.text.contains("already exists"), "\(again)")
             let wrong = try await remove("mian")
             #expect(wrong.ending == .exited(1) && wrong.text.contains("did you mean main?"), "\(wrong)")
             for name in ["gw@", "gw@a"] {

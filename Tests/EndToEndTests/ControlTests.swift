@@ -241,7 +241,7 @@ extension EndToEnd {
             let undelivered = try await daemon.ctl(
                 "publish", "lonely", "t", "x", "--wait", "delivered", "--timeout", "300ms")
             #expect(undelivered.ending == .exited(4), "\(undelivered)")
-            #expect(undelivered.errors.contains("message 1 is accepted, and not delivered yet"), "\(undelivered)")
+            #expect(undelivered.errors.contains("message 1 is accepted, but not delivered yet"), "\(undelivered)")
 
             let json = try await daemon.ctl("status", "main", "--json")
             let object = try #require(

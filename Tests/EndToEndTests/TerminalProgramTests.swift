@@ -33,7 +33,7 @@ extension EndToEnd {
             try await terminal.press("c")
             try await events.until(.connected)
             try await terminal.press("h")
-            try await terminal.screen("shows the history") { $0.contains { $0.contains("Any key goes back.") } }
+            try await terminal.screen("shows the history") { $0.contains { $0.contains("Press any key to go back.") } }
             try await terminal.press("x")
             try await terminal.screen("is back") { $0.contains { $0.hasPrefix("● gw-2 ") } }
             try await terminal.press("q")

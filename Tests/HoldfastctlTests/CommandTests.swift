@@ -10,8 +10,8 @@ struct EndingTests {
     @Test(
         arguments: [
             (.notRunning(socket: "/s"), .daemonUnreachable, "omit --socket"),
-            (.notPermitted(socket: "/s"), .notPermitted, "try it with sudo"),
-            (.unreachable(socket: "/s", reason: "x"), .daemonUnreachable, "what the daemon has logged"),
+            (.notPermitted(socket: "/s"), .notPermitted, "try again with sudo"),
+            (.unreachable(socket: "/s", reason: "x"), .daemonUnreachable, "the daemon's log"),
             (.versionMismatch(daemon: "2"), .versionMismatch, "after an upgrade"),
             (.connectionLost, .daemonUnreachable, "may or may not"),
             (.timeout, .timeout, "may or may not"),
@@ -51,7 +51,7 @@ struct EndingTests {
             (.notPermitted(socket: "/s"), SocketAdvice(owner: .unnamedGroup(996)), "--group-add 996"),
             (.notPermitted(socket: "/s"), SocketAdvice(owner: .root), "only root may open it"),
             (.unreachable(socket: "/s", reason: "x"), SocketAdvice(), "systemctl status holdfast"),
-            (.unreachable(socket: "/s", reason: "x"), SocketAdvice(hasSystemd: false), "has logged"),
+            (.unreachable(socket: "/s", reason: "x"), SocketAdvice(hasSystemd: false), "the daemon's log"),
             (.connectionLost, SocketAdvice(), "systemctl status holdfast"),
             (.timeout, SocketAdvice(), "systemctl status holdfast"),
             (.versionMismatch(daemon: "2"), SocketAdvice(), "sudo systemctl restart holdfast"),
@@ -186,7 +186,7 @@ struct EndingTests {
     @Test(
         arguments: [
             (["config", "shwo"], "did you mean config show?"),
-            (["config", "x"], "there is: check, show, init, edit, remove"),
+            (["config", "x"], "the subcommands are: check, show, init, edit, remove"),
             (["queue", "lits", "main"], "did you mean queue list?"),
             (["instance", "dad", "a@b"], "did you mean instance add?"),
             (["queue", "lits"], nil), (["queue", "main", "--limit", "3"], nil), (["config", "show"], nil),

@@ -31,7 +31,7 @@ struct CheckTextTests {
         #expect(
             CheckText.lines(for: result, isColoured: false) == [
                 "main, mqtts://a.example:8883:", "  Name  ok 23 ms  203.0.113.9", "  TCP   failed 23 ms  refused",
-                "    → holdfastctl connect main tries again", "  The check ended at the step TCP.",
+                "    → holdfastctl connect main tries again", "  The check failed at the step TCP.",
                 "main, mqtt://b.example:1883:", "  Login  ok 23 ms  MQTT 5", "  The server lets this session in.",
             ])
     }

@@ -28,7 +28,7 @@ struct StatusTextTests {
         #expect(
             StatusText.sentence(for: status, now: Self.now)
                 == "main is reconnecting: no network that it may use for 12 s: the only way to the endpoint is tun0 (vpn);"
-                + " it connects as soon as one leads there.")
+                + " it connects as soon as one leads to the server.")
     }
 
     @Test(arguments: [
@@ -117,7 +117,7 @@ struct StatusTextTests {
         status.storeFailure = "no room for holdfast.db"
         #expect(
             StatusText.sentence(for: status, now: Self.now)
-                == "main is disconnecting; it sends what is in flight first; messages that are published cannot be stored."
+                == "main is disconnecting; it sends what is in flight first; published messages cannot be stored."
         )
         let lines = StatusDetails.lines(for: status, times: TimeText(now: Self.now))
         let end = "published messages cannot be stored: no room for holdfast.db"

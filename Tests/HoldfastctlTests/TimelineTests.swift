@@ -211,7 +211,7 @@ struct TimelineTextTests {
                 "2 outages:",
                 "  SESSION  START     LENGTH  END                         REASON",
                 "  main     12:10:00  30 s    connected, quick reconnect  because of reset",
-                "  main     12:20:00  40 min  the daemon does not run     because of reset",
+                "  main     12:20:00  40 min  the daemon is not running   because of reset",
             ])
     }
 

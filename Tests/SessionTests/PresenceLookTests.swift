@@ -204,7 +204,7 @@ import Testing
         connack.properties.wildcardSubscriptionAvailable = false
         #expect(
             look.received(bytes(.connack(connack)), into: &output)
-                == .impossible("the server has no subscriptions with wildcards"))
+                == .impossible("the server does not support wildcard subscriptions"))
         #expect(output.readableBytes == 0)
     }
 

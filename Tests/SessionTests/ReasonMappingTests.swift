@@ -78,7 +78,7 @@ struct ReasonMappingTests {
 
     @Test(arguments: [
         (MQTTClientMachine.EndFinding.suspected(ends: 1), ", while messages were unanswered", false),
-        (.suspected(ends: 2), ", and has left the same message unanswered 2 times", true),
+        (.suspected(ends: 2), ", and the same message has now been left unanswered 2 times", true),
         (.isolated, "; \(Remedy.isolation)", true),
     ])
     func `a continued search changes only the sentence and the pace of the ending`(
@@ -99,7 +99,7 @@ struct ReasonMappingTests {
 
     @Test func `a message that is found is set aside, and the session goes on at once`() {
         let ending = Self.ending().considering(.setAside("a message"))
-        #expect(ending.reason.message == Self.ending().reason.message + "; a message is the reason, and is set aside")
+        #expect(ending.reason.message == Self.ending().reason.message + "; a message is the cause, and is set aside")
         #expect(ending.isAboutMessage)
         #expect(ending.search == .found)
         #expect(ending.pace == .atOnce)

@@ -143,11 +143,13 @@ package struct PresenceLook: Sendable {
             guard !connack.sessionPresent else { return .impossible("the server claims a session after Clean Start") }
             limits = MQTTClientMachine.ServerLimits(connack.properties, version)
             guard limits.wildcardSubscriptions else {
-                return .impossible("the server has no subscriptions with wildcards")
+                return .impossible("the server does not support wildcard subscriptions")
             }
             let subscribe = Packet.subscribe(
                 Subscribe(packetID: Self.packetID, subscriptions: [Subscription(filter: filter)]))
-            guard takes(subscribe) else { return .impossible("the server takes no packet as large as the SUBSCRIBE") }
+            guard takes(subscribe) else {
+                return .impossible("the server's packet limit is too small for the SUBSCRIBE")
+            }
             step = .subscribing
             subscribe.encode(into: &output, as: version)
         case (.subscribing, .suback(let suback)) where suback.packetID == Self.packetID:

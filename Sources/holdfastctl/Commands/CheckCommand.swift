@@ -8,13 +8,13 @@ struct CheckCommand: AsyncParsableCommand {
         abstract: "Try to reach a session's servers step by step, and say what to do about the first failure.",
         discussion: """
             The daemon opens a separate connection to each endpoint: it resolves the name, asks the kernel for a route, \
-            connects TCP, negotiates TLS and logs in with the session's credential, as CLIENT-ID-check. The session itself \
-            is not affected. Without SESSION, all of them are checked.
+            opens a TCP connection, negotiates TLS and logs in with the session's credential, as CLIENT-ID-check. The \
+            session itself is not affected. Without SESSION, all of them are checked.
             """)
 
     @OptionGroup var common: CommonOptions
     @Argument(help: "The session; without it, all of them.", completion: .sessions) var session: String?
-    @Option(help: ArgumentHelp("Only this endpoint of the session.", valueName: "url")) var endpoint: String?
+    @Option(help: ArgumentHelp("Check only this endpoint of the session.", valueName: "url")) var endpoint: String?
 
     func validate() throws {
         if endpoint != nil, session == nil { throw ValidationError("--endpoint needs SESSION.") }
@@ -114,8 +114,8 @@ enum CheckText {
     }
 
     private static func verdict(_ endpoint: CheckedEndpoint) -> String {
-        guard let last = endpoint.steps.last else { return "  Nothing could be tried." }
-        if !last.ok { return "  The check ended at the step \(name(of: last.step))." }
+        guard let last = endpoint.steps.last else { return "  There was nothing to try." }
+        if !last.ok { return "  The check failed at the step \(name(of: last.step))." }
         return last.step == .connect
             ? "  The server lets this session in."
             : "  Everything works up to \(name(of: last.step)); logging in with SCRAM-SHA-256 was not tried."
@@ -169,7 +169,7 @@ struct PingCommand: AsyncParsableCommand {
             }
         }
         guard answered == sent else {
-            throw CommandFailure(.failed, "\(sent - answered) of \(sent) were not answered")
+            throw CommandFailure(.failed, "\(sent - answered) of \(sent) pings were not answered")
         }
     }
 
@@ -190,7 +190,7 @@ struct PingCommand: AsyncParsableCommand {
 enum PingText {
     static func line(_ checked: CheckedEndpoint, number: Int) -> String {
         let start = "\(number): \(checked.endpoint)"
-        guard let last = checked.steps.last else { return printable("\(start): nothing could be tried") }
+        guard let last = checked.steps.last else { return printable("\(start): there was nothing to try") }
         guard last.ok else { return printable("\(start): \(last.detail ?? "no answer")") }
         let route = checked.steps.first { $0.step == .route }?.detail.map { " \($0)" } ?? ""
         return printable("\(start): \(last.detail ?? "") answered in \(TimeText.duration(last.duration))\(route)")

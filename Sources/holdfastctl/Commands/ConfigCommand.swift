@@ -46,15 +46,16 @@ struct ConfigCommand: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
             abstract: "Print every key with its value, and where it comes from.",
             discussion: """
-                The files are read as the daemon would read them now. What it runs with may be older; "holdfastctl reload \
-                --dry-run" shows the difference. Secrets are omitted. Works without the daemon.
+                The files are read as the daemon would read them now. The running daemon may still use an older \
+                configuration; "holdfastctl reload --dry-run" shows the difference. Secrets are omitted. Works without the \
+                daemon.
                 """)
 
         @OptionGroup var common: CommonOptions
         @OptionGroup var place: Place
         @Argument(help: "The session; without it, holdfast.toml and all of them.", completion: .sessions)
         var session: String?
-        @Flag(help: "Omit keys that have their default.") var changed = false
+        @Flag(help: "Omit keys that have their default value.") var changed = false
 
         func run() async throws {
             let configuration = try ConfigCommand.effective(place)
@@ -63,7 +64,7 @@ struct ConfigCommand: AsyncParsableCommand {
             if let session, files.isEmpty, errors.isEmpty {
                 let names = configuration.files.compactMap(\.session)
                 throw CommandFailure(
-                    .failed, "there is no file of a session \"\(session)\" in \(place.configDirectory)/sessions.d",
+                    .failed, "there is no file for session \"\(session)\" in \(place.configDirectory)/sessions.d",
                     advice: didYouMean(nearest(to: session, among: names)))
             }
             let terminal = Terminal()
@@ -107,7 +108,7 @@ struct ConfigCommand: AsyncParsableCommand {
                 return ConfigurationProblem(
                     session: file.session, file: file.file, line: value.line, column: nil,
                     message:
-                        "the service has no credential \"\(name)\"; it gets one by LoadCredential=\(name):/path in a "
+                        "the service has no credential \"\(name)\"; add LoadCredential=\(name):/path in a "
                         + "drop-in: sudo systemctl edit holdfast")
             }
         }
@@ -132,7 +133,7 @@ struct ConfigCommand: AsyncParsableCommand {
                 throw CommandFailure(
                     code == EACCES ? .notPermitted : .failed,
                     "\(path) cannot be written: \(String(cString: strerror(code)))",
-                    advice: code == EACCES ? "try it with sudo" : nil)
+                    advice: code == EACCES ? "try again with sudo" : nil)
             }
             let variables: [String] = ["VISUAL", "EDITOR"]
             let editor = variables.compactMap { name in getenv(name).map { String(cString: $0) } }
@@ -177,8 +178,8 @@ extension ConfigCommand {
             commandName: "remove",
             abstract: "Remove a session's file, and make the daemon read its configuration again.",
             discussion: """
-                This also removes the password that "config init --ask-password" has stored. What waits in the session's \
-                outbox stays on disk, and is sent if a session of that name is created again.
+                This also removes the password that "config init --ask-password" has stored. Messages waiting in the \
+                session's outbox stay on disk, and are sent if a session of that name is created again.
                 """)
 
         @OptionGroup var common: CommonOptions
@@ -224,7 +225,7 @@ extension ConfigCommand {
                 return CommandFailure(
                     .failed, "there is no file \(path)", advice: didYouMean(nearest(to: session, among: sessions)))
             case EACCES, EPERM:
-                return CommandFailure(.notPermitted, "\(path) cannot be removed", advice: "try it with sudo")
+                return CommandFailure(.notPermitted, "\(path) cannot be removed", advice: "try again with sudo")
             default:
                 return CommandFailure(.failed, "\(path) cannot be removed: \(String(cString: strerror(code)))")
             }

@@ -20,12 +20,12 @@ extension ConfigCommand {
         @Argument(help: "The name of the session: lower-case letters, digits and hyphens.") var name: String
         @Option(
             help: ArgumentHelp(
-                "The server, like mqtts://broker.example:8883; may be repeated.", valueName: "url"))
+                "The server, for example mqtts://broker.example:8883; may be repeated.", valueName: "url"))
         var endpoint: [String] = []
         @Option(help: "The user name at the server.") var user: String?
         @Option(
             help: ArgumentHelp(
-                "Where the password is kept: file:PATH, credential:NAME or exec:COMMAND.", valueName: "reference"))
+                "Where to find the password: file:PATH, credential:NAME or exec:COMMAND.", valueName: "reference"))
         var password: String?
         @Flag(help: "Ask for the password, and keep it in NAME.secret in the configuration directory.")
         var askPassword = false
@@ -268,9 +268,9 @@ private struct NewFile {
         switch code {
         case EEXIST:
             CommandFailure(
-                .failed, "\(path) is there already",
+                .failed, "\(path) already exists",
                 advice: "holdfastctl config edit changes it; or choose another name")
-        case EACCES: CommandFailure(.notPermitted, "\(path) cannot be written", advice: "try it with sudo")
+        case EACCES: CommandFailure(.notPermitted, "\(path) cannot be written", advice: "try again with sudo")
         case ENOENT:
             CommandFailure(
                 .failed, "\(path) cannot be written: there is no folder \(folder)",
@@ -332,7 +332,7 @@ struct SessionTemplate {
             # The server, or several, in the order in which they are tried.
             endpoints = [\(servers.map(Self.quoted).joined(separator: ", "))]
 
-            # Who this session is at the server.
+            # The user name with which this session logs in.
             user = \(Self.quoted(user ?? "edge-42"))
             \(clientID.map { "client-id = \(Self.quoted($0))" } ?? "# client-id = \"edge-42-main\"")
 
@@ -342,7 +342,7 @@ struct SessionTemplate {
             # The room to join, for topics that begin with ~/ and for presence.
             # room = "plant-7"
 
-            # The certificates to trust; without it those of the system.
+            # The certificates to trust; by default, the system's.
             \(ca.map { "[tls]\nca = \(Self.quoted($0))" } ?? "# [tls]\n# ca = \"/etc/holdfast/ca.pem\"")
             """
     }

@@ -26,8 +26,8 @@ struct ReloadCommand: AsyncParsableCommand {
         commandName: "reload",
         abstract: "Make the daemon read its configuration again.",
         discussion: """
-            Returns when the new configuration is in effect. Errors are listed, with exit code 1; what they concern keeps \
-            its old configuration. --dry-run shows what would change, and changes nothing.
+            Returns when the new configuration is in effect. Errors are listed, with exit code 1; a session whose file \
+            has errors keeps its old configuration. --dry-run shows what would change, and changes nothing.
             """)
 
     @OptionGroup var common: CommonOptions

@@ -79,13 +79,13 @@ enum Journal {
         }
         guard isThere else {
             return CommandFailure(
-                .failed, "there is no journal of systemd here",
-                advice: "what a daemon in a container writes is in: podman logs NAME, or docker logs NAME")
+                .failed, "there is no systemd journal here",
+                advice: "for a daemon in a container, see: podman logs NAME, or docker logs NAME")
         }
         return CommandFailure(
             .notPermitted, "you may not read the system's journal",
-            advice:
-                "try it with sudo, or join its group with: sudo usermod -aG systemd-journal $USER, then log in again")
+            advice: "try again with sudo, or join its group with: sudo usermod -aG systemd-journal $USER, then log in "
+                + "again")
     }
 }
 

@@ -7,9 +7,9 @@ struct HistoryCommand: AsyncParsableCommand {
         commandName: "history",
         abstract: "Show a timeline of the sessions, and their outages.",
         discussion: """
-            Each character of the timeline stands for a part of the time; at the end of a row is the share of the known \
-            time in which the session was connected. The outages are listed below. The daemon keeps the last 10000 state \
-            changes for 30 days, across restarts.
+            Each character stands for an equal part of the time; each row ends with the share of the known time in which \
+            the session was connected. The outages are listed below. The daemon keeps the last 10000 state changes for 30 \
+            days, across restarts.
             """)
 
     @OptionGroup var common: CommonOptions

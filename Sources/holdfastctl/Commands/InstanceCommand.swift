@@ -35,7 +35,7 @@ struct InstanceCommand: AsyncParsableCommand {
         func failure(_ what: String) -> CommandFailure {
             let code = errno
             return code == EACCES || code == EPERM
-                ? CommandFailure(.notPermitted, "\(link) cannot be \(what)", advice: "try it with sudo")
+                ? CommandFailure(.notPermitted, "\(link) cannot be \(what)", advice: "try again with sudo")
                 : CommandFailure(.failed, "\(link) cannot be \(what): \(String(cString: strerror(code)))")
         }
     }
@@ -50,11 +50,11 @@ struct InstanceCommand: AsyncParsableCommand {
             guard access("\(options.folder)/\(options.template)", F_OK) == 0 else {
                 throw CommandFailure(
                     .failed, "there is no template \(options.folder)/\(options.template)",
-                    advice: "begin it with: holdfastctl config init \(options.template.dropLast(".toml".count))")
+                    advice: "create it with: holdfastctl config init \(options.template.dropLast(".toml".count))")
             }
             guard symlink(options.template, options.link) == 0 else {
-                if errno == EEXIST { throw CommandFailure(.failed, "\(options.link) is there already") }
-                throw options.failure("made")
+                if errno == EEXIST { throw CommandFailure(.failed, "\(options.link) already exists") }
+                throw options.failure("created")
             }
             try await options.common.reload(for: options.session)
         }
@@ -63,7 +63,7 @@ struct InstanceCommand: AsyncParsableCommand {
     struct Remove: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
             abstract: "Remove an instance that was added, and make the daemon read its configuration again.",
-            discussion: "What waits in its outbox stays on disk, and is sent if the instance is added again.")
+            discussion: "Messages waiting in its outbox stay on disk, and are sent if the instance is added again.")
 
         @OptionGroup var options: Options
 
@@ -73,7 +73,7 @@ struct InstanceCommand: AsyncParsableCommand {
                 guard errno == ENOENT else { throw options.failure("removed") }
                 throw CommandFailure(
                     .failed, "\(options.session) was not added as an instance",
-                    advice: "it may be one that the key \"instances\" in \(options.template) lists")
+                    advice: "it may be listed in the key \"instances\" in \(options.template)")
             }
             guard status.st_mode & S_IFMT == S_IFLNK else {
                 throw CommandFailure(

@@ -8,8 +8,8 @@ struct PublicationsCommand: AsyncParsableCommand {
         abstract: "Show and change the retained messages that a session owns.",
         discussion: """
             A publication is state that a session owns: the server keeps the message until the session is disconnected \
-            with a command, and gets it again if it has lost it. A topic that begins with ~/ is relative to the session's \
-            room.
+            with a command; if the server loses the message, the session sends it again. A topic that begins with ~/ is \
+            relative to the session's room.
             """,
         subcommands: [List.self, Put.self, Remove.self], defaultSubcommand: List.self)
 
@@ -36,8 +36,8 @@ struct PublicationsCommand: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
             abstract: "Add a publication, or replace its message.",
             discussion: """
-                Returns when the publication is on disk: the server gets it as soon as the session is connected, and again \
-                if it has lost it.
+                Returns when the publication is on disk. The server gets it as soon as the session is connected, and again \
+                if the server loses it.
                 """)
 
         @OptionGroup var common: CommonOptions
@@ -77,8 +77,8 @@ struct PublicationsCommand: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
             abstract: "Remove a publication.",
             discussion: """
-                Returns when the removal is on disk: while the session is not connected, the server is told with the next \
-                connection.
+                Returns when the removal is on disk. If the session is not connected, the server learns of it with the \
+                next connection.
                 """)
 
         @OptionGroup var common: CommonOptions

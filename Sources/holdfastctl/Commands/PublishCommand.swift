@@ -21,12 +21,14 @@ struct PublishCommand: AsyncParsableCommand {
         help: ArgumentHelp("Publish the contents of a file; - is standard input.", valueName: "path"),
         completion: .file())
     var file: String?
-    @Flag(help: "Publish every line of standard input as a message of its own.") var lines = false
+    @Flag(help: "Publish every line of standard input as a separate message.") var lines = false
     @Option(help: "Quality of service: 0, 1 or 2.") var qos = QoS.atLeastOnce
-    @Flag(help: "Have the server retain it for later subscribers.") var retain = false
-    @Option(help: ArgumentHelp("Drop it if it is not delivered within this time, like 24h.", valueName: "duration"))
+    @Flag(help: "Have the server retain the message for later subscribers.") var retain = false
+    @Option(
+        help: ArgumentHelp(
+            "Drop the message if it is not delivered within this time, like 24h.", valueName: "duration"))
     var expiry: SpanArgument?
-    @Option(help: "Publish it only once, however often the command is repeated with this key within 24 hours.")
+    @Option(help: "Publish the message only once, however often the command is repeated with this key within 24 hours.")
     var key: String?
     @Option(help: "When to return: once it is accepted, or delivered.") var wait = MessagePublishMethod.Wait.accepted
     @Option(
@@ -87,8 +89,8 @@ struct PublishCommand: AsyncParsableCommand {
 
     static func undelivered(_ result: MessagePublishMethod.Result, _ session: String) -> CommandFailure {
         CommandFailure(
-            .timeout, "message \(result.id) is accepted, and not delivered yet",
-            advice: "it is delivered later, do not publish it again; see: holdfastctl queue list \(session)")
+            .timeout, "message \(result.id) is accepted, but not delivered yet",
+            advice: "it will be delivered later; do not publish it again; see: holdfastctl queue list \(session)")
     }
 
     private func parameters(_ payload: MessagePayload) -> MessagePublishMethod.Parameters {

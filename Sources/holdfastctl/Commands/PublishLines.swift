@@ -134,7 +134,7 @@ struct LineTally {
                 areTaken && wait == .delivered
                     ? "\(unanswered) more, which the daemon has, \(unanswered == 1 ? "is" : "are") not delivered yet; "
                         + "see: holdfastctl queue list \(session)"
-                    : "of \(unanswered) more it is not known whether \(unanswered == 1 ? "it is" : "they are") accepted"
+                    : "\(unanswered) more may or may not have been accepted"
             )
         }
         return parts.joined(separator: ", and ")

@@ -19,7 +19,7 @@ struct QueueCommand: AsyncParsableCommand {
         @OptionGroup var common: CommonOptions
         @Argument(help: "The session; without it, all that have messages.", completion: .sessions) var session: String?
         @Option(
-            help: "Only messages that are queued, in-flight or quarantined.",
+            help: "Only messages in this state: queued, in-flight or quarantined.",
             completion: .list(QueuedMessageState.all.map(\.rawValue)))
         var state: QueuedMessageState?
         @Option(help: ArgumentHelp("Only messages after the one with this id.", valueName: "id")) var after: Int64?
@@ -48,7 +48,7 @@ struct QueueCommand: AsyncParsableCommand {
                 Terminal().print(
                     sessions.isEmpty
                         ? "No session is configured; holdfastctl config init NAME creates one."
-                        : "Nothing waits: the outbox of every session is empty.")
+                        : "No messages are waiting: every outbox is empty.")
             }
         }
 
@@ -136,8 +136,8 @@ struct QueueCommand: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
             abstract: "Remove messages for good.",
             discussion: """
-                This includes messages that are in flight, which the server may have received all the same. Returns when \
-                that is on disk.
+                This includes messages that are in flight, which the server may have received anyway. Returns when the \
+                removal is on disk.
                 """)
 
         @OptionGroup var common: CommonOptions

@@ -8,8 +8,8 @@ struct ConnectCommand: AsyncParsableCommand {
         abstract: "Start sessions.",
         discussion: """
             Returns when the sessions have started to connect, or with --wait when each is connected or has failed. \
-            It also ends a failed state and undoes an explicit disconnect. Of several sessions, each is reported, and the \
-            exit code is the highest.
+            It also ends a failed state and undoes an explicit disconnect. If several sessions are given, each is \
+            reported, and the exit code is the highest.
             """)
 
     @OptionGroup var common: CommonOptions

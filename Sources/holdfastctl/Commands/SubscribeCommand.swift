@@ -8,8 +8,8 @@ struct SubscribeCommand: AsyncParsableCommand {
         abstract: "Print messages as they are received.",
         discussion: """
             One line per message: the topic and the payload; with --json, one object per line. It continues when the \
-            daemon is restarted, but misses what is sent in between. With --consumer, nothing is missed: the daemon also \
-            collects messages while this command is not running, and each is acknowledged when it has been printed.
+            daemon is restarted, but messages sent in between are missed. With --consumer, nothing is missed: the daemon \
+            also collects messages while this command is not running, and each is acknowledged when it has been printed.
             """)
 
     @OptionGroup var common: CommonOptions
@@ -58,9 +58,10 @@ extension SubscribeCommand {
     private func consume(_ consumer: String, _ client: HoldfastClient, _ printer: MessagePrinter) async throws {
         let messages = try await client.consume(session: session, filter: filters[0], qos: qos, consumer: consumer)
         if messages.missed > 0 {
-            let count = messages.missed == 1 ? "1 message was" : "\(messages.missed) messages were"
+            let (count, them) =
+                messages.missed == 1 ? ("1 message was", "it") : ("\(messages.missed) messages were", "them")
             common.complain(
-                Complaint(notice: "\(count) dropped while no program took them: the consumer was full"))
+                Complaint(notice: "\(count) dropped because the consumer was full and no program took \(them)"))
         }
         for try await element in messages {
             let isLast = await printer.take(.message(element.message))

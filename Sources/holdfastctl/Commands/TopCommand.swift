@@ -25,7 +25,7 @@ struct TopCommand: AsyncParsableCommand {
         }
         guard terminal.canDraw, let screen = FullScreen(terminal) else {
             throw CommandFailure(
-                .usage, "this terminal cannot be drawn on: TERM is \"dumb\" or not set",
+                .usage, "this terminal cannot show a live view: TERM is \"dumb\" or not set",
                 advice: "line by line: holdfastctl watch, or status --follow")
         }
         var model = TopModel()
@@ -60,7 +60,7 @@ struct TopCommand: AsyncParsableCommand {
         if let history {
             // On a small screen, the line about the key matters more than the end of the list.
             let room = max(terminal.height - 2, 0)
-            screen.show(history.prefix(room) + (terminal.height > 2 ? [""] : []) + ["Any key goes back."])
+            screen.show(history.prefix(room) + (terminal.height > 2 ? [""] : []) + ["Press any key to go back."])
         } else {
             screen.show(
                 model.lines(

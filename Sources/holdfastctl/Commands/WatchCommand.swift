@@ -7,7 +7,7 @@ struct WatchCommand: AsyncParsableCommand {
         commandName: "watch",
         abstract: "Print the events of sessions as they happen.",
         discussion: """
-            The state of each session comes first, then one line per event; on a terminal, the present states stay below \
+            The state of each session comes first, then one line per event; on a terminal, the current states stay below \
             the events. With --json, the first line is the snapshot and every other line is an event. It continues when \
             the daemon is restarted.
             """)

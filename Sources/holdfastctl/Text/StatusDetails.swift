@@ -65,7 +65,7 @@ enum StatusDetails {
 
     private static func only(_ network: SessionStatus.Network) -> String {
         let limits = [network.interfaces, network.types].filter { !$0.isEmpty }.map { $0.joined(separator: ", ") }
-        let avoids = network.metered == "avoid" ? ["metered networks only without any other"] : []
+        let avoids = network.metered == "avoid" ? ["metered networks only as a last resort"] : []
         return ((limits.isEmpty ? [] : ["only " + limits.joined(separator: " of type ")]) + avoids).joined(
             separator: "; ")
     }

@@ -17,7 +17,7 @@ enum StatusText {
             case .connecting, .reconnecting:
                 if status.phase == .waitingForNetwork, status.reason?.code == "network-not-allowed" {
                     "\(name) is \(status.state.rawValue): no network that it may use \(span)\(because(status));"
-                        + " it connects as soon as one leads there"
+                        + " it connects as soon as one leads to the server"
                 } else if status.phase == .waitingForNetwork {
                     "\(name) is \(status.state.rawValue): no network \(span);"
                         + " it connects as soon as there is a route"
@@ -34,7 +34,7 @@ enum StatusText {
             }
         let old =
             status.configurationError == nil ? "" : "; its file has errors, so it keeps its previous configuration"
-        let refusing = status.storeFailure == nil ? "" : "; messages that are published cannot be stored"
+        let refusing = status.storeFailure == nil ? "" : "; published messages cannot be stored"
         return printable(text + old + refusing) + "."
     }
 

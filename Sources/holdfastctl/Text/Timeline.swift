@@ -204,7 +204,7 @@ private struct RowBuilder {
                 case .connected: "connected"
                 case .trying: "still trying"
                 case .offline: "still no network"
-                case .unknown: "the daemon does not run"
+                case .unknown: "the daemon is not running"
                 case .down where last.to == .failed:
                     last.reason.message == outage.reason ? "failed" : "failed: \(last.reason.message)"
                 case .down: last.to.rawValue

@@ -36,7 +36,7 @@ struct AccessPolicyTests {
         let refusal = RPCError.notPermitted("session.connect", role: .control, others: policy.others(with: .observe))
         #expect(
             refusal.data?.hint
-                == "root, the user kim and members of the group ops may; [access] in holdfast.toml says so")
+                == "root, the user kim and members of the group ops may; see [access] in holdfast.toml")
     }
 
     @Test func `a user who is not named has no role`() {

@@ -77,9 +77,7 @@ struct SpanArgument: ExpressibleByArgument, Equatable, CustomStringConvertible {
         self.duration = duration
     }
 
-    var description: String {
-        seconds.map { $0 < 1 ? "\(Int($0 * 1000))ms" : "\(Int($0))s" } ?? "never"
-    }
+    var description: String { duration?.text ?? "never" }
 
     var defaultValueDescription: String { description }
 

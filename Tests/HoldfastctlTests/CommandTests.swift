@@ -401,6 +401,11 @@ struct EndingTests {
         #expect(SpanArgument(argument: text) == SpanArgument(duration: duration))
     }
 
+    @Test(arguments: ["1500ms", "250ms", "30s", "90s", "5min", "24h", "never"])
+    func `a span in a message is the one that was given`(_ text: String) {
+        #expect(SpanArgument(argument: text)?.description == text)
+    }
+
     @Test(arguments: ["", "s", "-1s", "1.5s", "1 s", "1y", "99999999999999999999s", "٣s"])
     func `text that is not a span is refused`(_ text: String) {
         #expect(SpanArgument(argument: text) == nil)

@@ -62,6 +62,11 @@ extension EndToEnd {
             #expect(signals.contains(/SigIgn:\t0000000[01][08]0000000\n/), "\(signals)")
             let none = try await edit("true", "other")
             #expect(none.1.contains("holdfastctl config init other creates one"))
+            for name in ["gw@a", "gw@"] {
+                let none = try await edit("true", name)
+                #expect(none.0 == .exited(1) && none.1.contains("/gw@.toml"), "\(none.1)")
+                #expect(none.1.contains("holdfastctl config init gw@ creates one"), "\(none.1)")
+            }
             try daemon.writeSession("gw@", "endpoints = [\"mqtts://broker.example\"]\nuser = \"gw-%i\"")
             let template = try await edit("true", "gw@")
             #expect(template.0 == .exited(0) && template.1.contains("/gw@.toml has no errors"), "\(template.1)")

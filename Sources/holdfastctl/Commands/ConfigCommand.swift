@@ -161,11 +161,14 @@ struct ConfigCommand: AsyncParsableCommand {
             guard let session else { return "\(place.configDirectory)/holdfast.toml" }
             guard SessionWord.isFileName(session) else { throw CommandFailure(.usage, SessionWord.rule) }
             let parts = session.split(separator: "@", maxSplits: 1, omittingEmptySubsequences: false)
-            let names = [session] + (parts.count == 2 ? ["\(parts[0])@"] : [])
+            let template = parts.count == 2 ? "\(parts[0])@" : nil
+            let names = [session] + (template.map { [$0] } ?? [])
             let paths = names.map { "\(place.configDirectory)/sessions.d/\($0).toml" }
             guard let path = paths.first(where: { access($0, F_OK) == 0 }) else {
+                // An instance has no file that "config init" could create, only its template has.
                 throw CommandFailure(
-                    .failed, "there is no file \(paths[0])", advice: "holdfastctl config init \(session) creates one")
+                    .failed, "there is no \(template == nil ? "file" : "template") \(paths[paths.count - 1])",
+                    advice: "holdfastctl config init \(template ?? session) creates one")
             }
             return path
         }

@@ -78,6 +78,10 @@ extension EndToEnd {
                 }
                 try await terminal.close()
             }
+            try await terminal.start(["sh", "-c", top.joined(separator: " ") + " </dev/null"])
+            try await terminal.screen("says that it cannot read keys") { lines in
+                lines.contains { $0.contains("standard input is not a terminal") } && lines.contains("ended with 2")
+            }
         }
     }
 

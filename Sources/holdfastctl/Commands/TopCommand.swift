@@ -23,10 +23,15 @@ struct TopCommand: AsyncParsableCommand {
                 .usage, "top needs a terminal, and has no JSON output",
                 advice: "for programs: holdfastctl list --json, or watch")
         }
-        guard terminal.canDraw, let screen = FullScreen(terminal) else {
+        guard terminal.canDraw else {
             throw CommandFailure(
                 .usage, "this terminal cannot show a live view: TERM is \"dumb\" or not set",
                 advice: "line by line: holdfastctl watch, or status --follow")
+        }
+        guard let screen = FullScreen(terminal) else {
+            throw CommandFailure(
+                .usage, "top reads keys, but its standard input is not a terminal",
+                advice: "without keys: holdfastctl status --follow, or watch")
         }
         var model = TopModel()
         model.take(first, at: Terminal.times().now)

@@ -27,6 +27,17 @@ struct QueueTextTests {
                 == ["main: 0 quarantined messages."])
     }
 
+    @Test func `a list of messages says whose they are, to programs too`() throws {
+        let answer = JSONValue.object([
+            "messages": .array([.object(["id": .integer(7)]), .object(["id": .integer(8)])]), "next": .null,
+        ])
+        let named = QueueText.named(answer, "gw-2")
+        #expect(named["session"] == .string("gw-2"))
+        #expect(named["next"] == .null)
+        guard case .array(let rows)? = named["messages"] else { throw CommandFailure(.failed, "\(named)") }
+        #expect(try FieldList(argument: "session,id")?.lines(rows) == ["gw-2\t7", "gw-2\t8"])
+    }
+
     @Test func `a retry or drop says how many, and why not the others`() {
         var tally = QueueTally(verb: "dropped")
         tally.add(1, [])

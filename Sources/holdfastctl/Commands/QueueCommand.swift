@@ -58,9 +58,9 @@ struct QueueCommand: AsyncParsableCommand {
                 timeout: CommonOptions.answerTimeout)
             let terminal = Terminal()
             if let fields = selection.fields {
-                try terminal.print(fields: fields, of: answer, "messages")
+                try terminal.print(fields: fields, of: QueueText.named(answer, session), "messages")
             } else if common.json {
-                terminal.print(json: answer)
+                terminal.print(json: QueueText.named(answer, session))
             } else {
                 terminal.print(
                     table: QueueText.lines(
@@ -191,6 +191,20 @@ struct QueueTally {
 
 /// `queue` in words.
 enum QueueText {
+    /// Adds the name of the session to a list of messages and to each of them, because there may be several lists.
+    static func named(_ answer: JSONValue, _ session: String) -> JSONValue {
+        guard var members = answer.members, case .array(let messages)? = members["messages"] else { return answer }
+        let name = JSONValue.string(session)
+        members["session"] = name
+        members["messages"] = .array(
+            messages.map { message in
+                var members = message.members ?? [:]
+                members["session"] = name
+                return JSONValue.object(members)
+            })
+        return .object(members)
+    }
+
     static func lines(
         for result: MessageQueueListMethod.Result, of session: String, state: QueuedMessageState?, times: TimeText
     ) -> [String] {

@@ -344,6 +344,28 @@ extension EndToEnd {
         }
     }
 
+    @Test func `output that cannot be written is an error, and output that cannot be written yet is written later`()
+        async throws
+    {
+        try await withLab { lab, daemon in
+            try daemon.session(top: "autoconnect = false")
+            try await daemon.start()
+            let list = "'\(DaemonProcess.programs)/holdfastctl' list --socket '\(daemon.socket)'"
+            let full = try await lab.finish(["sh", "-c", "\(list) >/dev/full"], in: nil)
+            #expect(full.ending == .exited(1), "\(full)")
+            let sentence = "the output cannot be written: No space left on device"
+            #expect(full.errors == "holdfastctl: \(sentence)\n", "\(full)")
+            let json = try await lab.finish(["sh", "-c", "\(list) --json >/dev/full"], in: nil)
+            #expect(json.ending == .exited(1), "\(json)")
+            #expect(json.errors.contains("\"message\":\"\(sentence)\""), "\(json)")
+            // Another program has filled the pipe, and made it non-blocking.
+            let fill = "python3 -c 'import os; os.set_blocking(1, False); os.write(1, bytes(65536))'"
+            let slow = try await lab.finish(
+                ["sh", "-c", "(\(fill); \(list)) | (sleep 1; tail -c +65537)"], in: nil)
+            #expect(slow.errors.isEmpty && slow.output.contains("\nmain "), "\(slow)")
+        }
+    }
+
     @Test func `check leaves the session alone`() async throws {
         try await withLab { lab, daemon in
             let server = try await LabServer(lab)

@@ -125,8 +125,15 @@ struct Terminal {
     }
 
     func write(_ bytes: [UInt8]) {
-        // The reader is gone (`| head`), so there is nobody to report this to.
-        if !Self.write(bytes, to: STDOUT_FILENO) { exit(EndStatus.failed.rawValue) }
+        let code = Self.write(bytes, to: STDOUT_FILENO)
+        guard code != 0 else { return }
+        // If the reader is gone (`| head`), nobody needs to know why the output ends.
+        if code != EPIPE {
+            let failure = CommandFailure(.failed, "the output cannot be written: \(String(cString: strerror(code)))")
+            let words = CommandWords(Array(CommandLine.arguments.dropFirst()))
+            Complaint(Ending(failure)).write(json: words.wantsJSON)
+        }
+        exit(EndStatus.failed.rawValue)
     }
 
     /// Writes lines to standard error. Commands use a ``Complaint`` instead, which also has the form for programs.
@@ -150,15 +157,25 @@ struct Terminal {
         _ = write(line, to: STDERR_FILENO)
     }
 
-    private static func write(_ bytes: [UInt8], to descriptor: Int32) -> Bool {
+    /// - Returns: 0, or the number of the error.
+    private static func write(_ bytes: [UInt8], to descriptor: Int32) -> Int32 {
         var rest = bytes[...]
         while !rest.isEmpty {
             let written = rest.withUnsafeBytes { Glibc.write(descriptor, $0.baseAddress, $0.count) }
-            if written < 0, errno == EINTR { continue }
-            guard written > 0 else { return false }
-            rest = rest.dropFirst(written)
+            if written > 0 {
+                rest = rest.dropFirst(written)
+                continue
+            }
+            switch written < 0 ? errno : EIO {
+            case EINTR: break
+            case EAGAIN:
+                // Another program that has the same terminal or pipe made it non-blocking.
+                var output = pollfd(fd: descriptor, events: Int16(POLLOUT), revents: 0)
+                _ = poll(&output, 1, -1)
+            case let code: return code
+            }
         }
-        return true
+        return 0
     }
 
     /// Returns a sentence about a session, with a mark in the colour of its state if colours are on.

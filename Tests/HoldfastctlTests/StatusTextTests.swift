@@ -183,6 +183,14 @@ struct DetailTests {
             ])
     }
 
+    @Test func `a value of wide characters continues on the next line before the terminal cuts it`() {
+        var status = SessionStatus(session: "a", state: .connected, since: RFC3339(milliseconds: 95_000))
+        status.room = "会議室 会議室"
+        let lines = StatusDetails.lines(for: status, times: times, width: 24)
+        #expect(lines.contains("  Room      会議室"))
+        #expect(lines.contains("            会議室"))
+    }
+
     @Test func `the list is a table`() {
         var status = SessionStatus(session: "long-name", state: .connecting, since: RFC3339(milliseconds: 95_000))
         status.phase = .dialing

@@ -20,6 +20,23 @@ struct TerminalTests {
         #expect(try JSONValue(parsing: line.dropLast()) == JSONValue(parsing: JSONText.line(value).dropLast()))
     }
 
+    @Test(
+        arguments: [
+            ("", 0), ("main", 4), ("会議室", 6), ("한", 2), ("\u{1112}\u{1161}\u{11AB}", 2), ("ａ", 2), ("ｱ", 1),
+            ("e\u{301}", 1), ("é", 1), ("\u{200B}", 0), ("🚦", 2), ("🇩🇪", 2), ("👩‍💻", 2), ("●→…█", 4),
+        ])
+    func `a character takes as many columns as a terminal gives it`(_ text: String, _ columns: Int) {
+        #expect(text.columns == columns)
+        #expect(Terminal.room(for: "\u{1B}[32m\(text)\u{1B}[0m") == columns)
+    }
+
+    @Test func `wide characters leave a table aligned`() {
+        #expect(
+            Columns.table(["ROOM", "USER"], [["会議室", "a"], ["lab", "b"]]) == [
+                "ROOM    USER", "会議室  a", "lab     b",
+            ])
+    }
+
     @Test func `reason codes are written as the standard writes them`() {
         #expect(serverCode(0x8E) == "0x8E")
         #expect(serverCode(4) == "0x04")
@@ -35,6 +52,7 @@ struct TerminalTests {
             ("a mqtts://broker.example:8883 b", 10, 2, ["a", "  mqtts://broker.example:8883", "  b"]),
             ("\u{1B}[32m●\u{1B}[0m one two", 6, 2, ["\u{1B}[32m●\u{1B}[0m one", "  two"]),
             ("    → one two", 9, 6, ["    → one", "  two"]),
+            ("  Room  会議室 会議室", 16, 8, ["  Room  会議室", "        会議室"]),
         ] as [(String, Int, Int, [String])])
     func `lines are cut between words`(_ line: String, _ width: Int, _ indent: Int, _ parts: [String]) {
         #expect(Columns.wrapped(line, to: width, indent: indent) == parts)

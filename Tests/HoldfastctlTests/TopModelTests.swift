@@ -134,8 +134,9 @@ struct TopModelTests {
         arguments: [
             ("abcdef", 4, "abc…"), ("abcd", 4, "abcd"), ("\u{1B}[32m●\u{1B}[0m abc", 5, "\u{1B}[32m●\u{1B}[0m abc"),
             ("\u{1B}[32m●\u{1B}[0m abcd", 5, "\u{1B}[32m●\u{1B}[0m ab…\u{1B}[0m"),
+            ("会議室", 6, "会議室"), ("会議室", 5, "会議…"), ("会議室", 4, "会…"), ("会議室", 2, "…"),
         ])
-    func `colours take no width`(_ line: String, _ width: Int, _ fitted: String) {
+    func `a line is cut to the width, and colours take none`(_ line: String, _ width: Int, _ fitted: String) {
         #expect(Terminal.fitted(line, to: width) == fitted)
     }
 }

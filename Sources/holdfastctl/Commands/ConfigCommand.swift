@@ -265,11 +265,11 @@ enum ConfigText {
             ["\(value.key) = \(value.value)", "# \(origin(value))"]
         }
         // A long value must not push all comments to the right.
-        let width = rows.map { printable($0[0]).count }.filter { $0 <= 48 }.max() ?? 0
+        let width = rows.map { printable($0[0]).columns }.filter { $0 <= 48 }.max() ?? 0
         return [printable(heading)]
             + rows.map { row in
                 let text = printable(row[0])
-                return text + String(repeating: " ", count: max(width - text.count, 0) + 2) + row[1]
+                return text + String(repeating: " ", count: max(width - text.columns, 0) + 2) + row[1]
             }
     }
 

@@ -33,7 +33,7 @@ struct Terminal {
     /// The width to wrap lines at on a terminal; `nil` otherwise, since a program gets whole lines.
     var wrap: Int? { isTerminal ? width : nil }
 
-    /// How many characters a line has; 80 if unknown.
+    /// How many columns a line has; 80 if unknown.
     var width: Int {
         var size = winsize()
         if isTerminal, ioctl(STDOUT_FILENO, UInt(TIOCGWINSZ), &size) == 0, size.ws_col > 0 { return Int(size.ws_col) }
@@ -47,21 +47,21 @@ struct Terminal {
         return 24
     }
 
-    /// Returns how many characters a line takes; colours take none.
+    /// Returns how many columns a line takes; colours take none.
     static func room(for line: String) -> Int {
         var isEscape = false
-        return line.count { character in
+        return line.reduce(0) { sum, character in
             if character == "\u{1B}" { isEscape = true }
-            guard isEscape else { return true }
+            guard isEscape else { return sum + character.columns }
             if character.isLetter { isEscape = false }
-            return false
+            return sum
         }
     }
 
-    /// Cuts a line to a number of characters; colours take none.
+    /// Cuts a line to a number of columns; colours take none.
     static func fitted(_ line: String, to width: Int) -> String {
         guard room(for: line) > width else { return line }
-        // The ellipsis takes the place of the last character that fits.
+        // The ellipsis takes the last column.
         var left = max(width - 1, 1)
         var fitted = ""
         var isEscape = false
@@ -69,8 +69,8 @@ struct Terminal {
         for character in line {
             if character == "\u{1B}" { isEscape = true }
             if !isEscape {
-                if left == 0 { break }
-                left -= 1
+                left -= character.columns
+                if left < 0 { break }
             } else if character.isLetter {
                 isEscape = false
             }
@@ -104,7 +104,7 @@ struct Terminal {
 
     /// Prints a table. On a terminal, its lines are cut to the width.
     func print(table lines: [String]) {
-        print(isTerminal ? lines.map { Columns.fitted($0, to: width) } : lines)
+        print(isTerminal ? lines.map { Self.fitted($0, to: width) } : lines)
     }
 
     /// Ends the command when the reader of its output is gone. For commands that may be silent for a long time; others

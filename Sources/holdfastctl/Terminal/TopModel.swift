@@ -78,11 +78,11 @@ struct TopModel {
         Column(heading: "", rank: 8), Column(heading: "QUEUE", rank: 2), Column(heading: "OUT/s", rank: 5),
         Column(heading: "IN/s", rank: 5), Column(heading: "WHY", rank: 1),
     ]
-    /// How many characters of the last column must fit; if they do not, other columns are omitted.
+    /// The width that the last column needs; if there is no room for it, other columns are omitted.
     private static let least = 16
 
     /// - Parameters:
-    ///   - width: how many characters a line has.
+    ///   - width: how many columns a line has.
     ///   - height: how many lines there are. If there are few, the selected session comes first, then the keys, the
     ///     heading and the overview.
     ///   - isColoured: whether the selection and the states have colours.
@@ -117,7 +117,7 @@ struct TopModel {
             // The mark of the selection, and a gap after each column.
             shown.reduce(2) { sum, column in
                 let cells = [Self.columns[column].heading] + rows.map { $0[column] }
-                let widest = cells.map(\.count).max() ?? 0
+                let widest = cells.map { printable($0).columns }.max() ?? 0
                 return sum + (column == Self.columns.count - 1 ? min(widest, Self.least) : widest + 2)
             }
         }
@@ -126,7 +126,7 @@ struct TopModel {
         }
         let table = Columns.table(
             shown.map { Self.columns[$0].heading }, rows.map { row in shown.map { row[$0] } })
-        return table.map { Columns.fitted($0, to: max(width - 2, 1)) }
+        return table.map { Terminal.fitted($0, to: max(width - 2, 1)) }
     }
 
     private func drawn(_ text: String, _ session: SessionStatus, isColoured: Bool) -> String {

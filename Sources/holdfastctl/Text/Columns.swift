@@ -5,16 +5,11 @@ enum Columns {
         align([heading] + rows, gap: 2)
     }
 
-    /// Cuts a line to `width` characters.
-    static func fitted(_ line: String, to width: Int) -> String {
-        line.count <= width ? line : line.prefix(max(width - 1, 1)) + "…"
-    }
-
     /// Lists names and values, one pair per line.
     ///
     /// - Parameter width: the width of a line; a longer value continues on the next one.
     static func details(_ rows: [(String, String)], width: Int? = nil) -> [String] {
-        let names = rows.map { printable($0.0).count }.max() ?? 0
+        let names = rows.map { printable($0.0).columns }.max() ?? 0
         return align(rows.map { [$0.0, $0.1] }, gap: 2).flatMap { wrapped("  " + $0, to: width, indent: names + 4) }
     }
 
@@ -48,7 +43,7 @@ enum Columns {
     private static func align(_ rows: [[String]], gap: Int) -> [String] {
         let count = rows.map(\.count).max() ?? 0
         let widths = (0..<count).map { column in
-            rows.map { column < $0.count ? printable($0[column]).count : 0 }.max() ?? 0
+            rows.map { column < $0.count ? printable($0[column]).columns : 0 }.max() ?? 0
         }
         return rows.map { row in
             var line = ""
@@ -56,7 +51,7 @@ enum Columns {
                 let text = printable(cell)
                 line += text
                 if column < row.count - 1 {
-                    line += String(repeating: " ", count: widths[column] - text.count + gap)
+                    line += String(repeating: " ", count: widths[column] - text.columns + gap)
                 }
             }
             while line.last == " " { line.removeLast() }

@@ -24,7 +24,7 @@ struct TimelineText {
     /// At most this many outages are listed: the newest ones.
     var maximumOutages = Int.max
 
-    private var nameWidth: Int { timeline.rows.map { printable($0.session).count }.max() ?? 0 }
+    private var nameWidth: Int { timeline.rows.map { printable($0.session).columns }.max() ?? 0 }
     private static let availabilityWidth = 9
     private var barWidth: Int { max(width - nameWidth - 2 - Self.availabilityWidth, 10) }
 
@@ -135,7 +135,7 @@ struct TimelineText {
 
     /// Cuts a line that a terminal would otherwise break in the middle of a table.
     private func fitted(_ line: String) -> String {
-        style == .plain || line.count <= width ? line : line.prefix(max(width - 1, 1)) + "…"
+        style == .plain ? line : Terminal.fitted(line, to: width)
     }
 
     private func date(_ time: Int64) -> String {
@@ -150,7 +150,7 @@ struct TimelineText {
     }
 
     private func pad(_ text: String, _ width: Int) -> String {
-        text + String(repeating: " ", count: max(0, width - text.count))
+        text + String(repeating: " ", count: max(0, width - text.columns))
     }
 
     /// Returns a fraction as a percentage, rounded down to two decimals, so that `100 %` means all of it.

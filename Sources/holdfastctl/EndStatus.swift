@@ -94,6 +94,17 @@ extension CommandFailure {
     }
 }
 
+extension ClientError {
+    /// Whether the daemon is away, or cannot answer at present, so that a command which goes on waits for it.
+    var isAbsence: Bool {
+        switch self {
+        case .notRunning, .notPermitted, .unreachable, .connectionLost, .timeout: true
+        case .refused(let refusal): refusal.known == .shuttingDown || refusal.known == .tooManyRequests
+        case .versionMismatch, .cancelled, .requestTooLong, .invalidAnswer, .consumerEnded, .closed: false
+        }
+    }
+}
+
 /// Makes text that may come from a server or another user safe for a terminal.
 func printable(_ text: String) -> String { text.plain(atMost: .max) }
 

@@ -119,6 +119,48 @@ extension EndToEnd {
         }
     }
 
+    @Test func `status that follows shows no states without the daemon, and ends when there is nothing to follow`()
+        async throws
+    {
+        try await withLab { lab, daemon in
+            try daemon.session(top: "autoconnect = false")
+            let terminal = TerminalUnderTest(lab)
+            func follow(_ name: String) async throws {
+                let words = ["\(DaemonProcess.programs)/holdfastctl", "status", name, "--follow"]
+                try await terminal.start(words + ["--socket", daemon.socket], columns: 200)
+            }
+            try await follow("main")
+            try await terminal.screen("says that there is no daemon") { lines in
+                lines.contains { $0.contains("the daemon is not running") } && lines.contains("ended with 6")
+            }
+            try await terminal.close()
+            try await daemon.start()
+            try await follow("mian")
+            try await terminal.screen("says which session there is") { lines in
+                lines.contains { $0.contains("did you mean main?") } && lines.contains("ended with 1")
+            }
+            try await terminal.close()
+            try await follow("main")
+            func shows(_ text: String, _ lines: [String]) -> Bool { lines.contains { $0.contains(text) } }
+            try await terminal.screen("has the state") { shows("● main has been disconnected", $0) }
+            _ = try await daemon.stop()
+            // The first reason is that the connection ended; this one comes from a later attempt.
+            let waiting = try await terminal.screen("waits for the daemon") { lines in
+                shows("the daemon is not running", lines) && shows("waiting for the daemon", lines)
+            }
+            #expect(!shows("main has been", waiting) && !shows("No session", waiting), "\(waiting)")
+            try await daemon.start()
+            try await terminal.screen("has the state again") { lines in
+                shows("● main has been disconnected", lines) && !shows("waiting", lines)
+            }
+            try FileManager.default.removeItem(atPath: "\(daemon.configuration)/sessions.d/main.toml")
+            _ = try await daemon.call(DaemonReloadMethod.self, .init())
+            try await terminal.screen("says that there is no such session any more") { lines in
+                shows("no session \"main\"", lines) && lines.contains("ended with 1")
+            }
+        }
+    }
+
     @Test func `watch lets events go by above the present states`() async throws {
         try await withLab { lab, daemon in
             let server = try await LabServer(lab)

@@ -64,6 +64,17 @@ struct EndingTests {
         #expect(failure.advice?.contains(text) == true, "\(failure.advice ?? "none")")
     }
 
+    @Test(
+        arguments: [
+            (.notRunning(socket: "/s"), true), (.notPermitted(socket: "/s"), true), (.connectionLost, true),
+            (.timeout, true), (.refused(.shuttingDown), true), (.refused(.tooManyRequests("no")), true),
+            (.refused(.unknownSession("mian", among: [])), false), (.versionMismatch(daemon: "2"), false),
+            (.closed, false),
+        ] as [(ClientError, Bool)])
+    func `a command that goes on waits only for a daemon that may come back`(_ error: ClientError, _ isAbsence: Bool) {
+        #expect(error.isAbsence == isAbsence)
+    }
+
     @Test func `only publish, whose --timeout limits the call itself, advises a longer one`() {
         #expect(PublishCommand.unanswered.status == .timeout)
         #expect(PublishCommand.unanswered.advice?.contains("--timeout") == true)

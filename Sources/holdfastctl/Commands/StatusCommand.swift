@@ -34,8 +34,7 @@ struct StatusCommand: AsyncParsableCommand {
         if follow {
             terminal.endWithReader()
             if terminal.canDraw, !common.json {
-                await followInPlace(client, terminal)
-                return
+                return try await followInPlace(client, terminal)
             }
             try await StatusFollower(client: client, terminal: terminal, common: common, verbose: verbose)
                 .run(session)
@@ -64,21 +63,44 @@ struct StatusCommand: AsyncParsableCommand {
         if check, let failure = Self.failure(sessions) { throw failure }
     }
 
-    /// Draws again whenever something changes, and once a second because durations are shown.
-    private func followInPlace(_ client: HoldfastClient, _ terminal: Terminal) async {
+    /// Draws again whenever something changes, and once a second because durations are shown. While the daemon is away,
+    /// the states are unknown, so only the reason is shown.
+    private func followInPlace(_ client: HoldfastClient, _ terminal: Terminal) async throws {
         var view = LiveLines(terminal)
-        var shown: [SessionStatus] = []
+        // What is wrong at the start ends the command; later, the daemon may come back.
+        view.show(try await present(client, terminal))
         for await input in LiveInputs.stream(client, session: session, readsKeys: false) {
-            var note: [String] = []
-            if case .detached(let sentence) = input { note = ["\(printable(sentence)); waiting for the daemon"] }
-            if note.isEmpty, let sessions = try? await client.sessions() {
-                shown = sessions.filter { session == nil || $0.session == session }
+            if case .detached(let sentence) = input {
+                view.show(Self.waiting(sentence, terminal))
+                continue
             }
-            view.show(
-                Self.lines(
-                    shown, times: Terminal.times(isAbsolute: verbose), verbose: verbose, width: terminal.wrap,
-                    marked: terminal.marked) + note)
+            do throws(ClientError) {
+                view.show(try await present(client, terminal))
+            } catch {
+                guard error.isAbsence else { throw error }
+                view.show(Self.waiting("\(error)", terminal))
+            }
         }
+    }
+
+    private func present(_ client: HoldfastClient, _ terminal: Terminal) async throws(ClientError) -> [String] {
+        let sessions = try await statuses(client)
+        return Self.lines(
+            sessions, times: Terminal.times(isAbsolute: verbose), verbose: verbose, width: terminal.wrap,
+            marked: terminal.marked)
+    }
+
+    private static func waiting(_ sentence: String, _ terminal: Terminal) -> [String] {
+        Columns.wrapped("\(printable(sentence)); waiting for the daemon", to: terminal.wrap, indent: 2)
+    }
+
+    /// Returns the status of the session, or of all of them.
+    private func statuses(_ client: HoldfastClient) async throws(ClientError) -> [SessionStatus] {
+        guard let session else { return try await client.sessions() }
+        return [
+            try await client.call(
+                SessionStatusMethod.self, .init(session: session), timeout: CommonOptions.answerTimeout)
+        ]
     }
 
     static func lines(

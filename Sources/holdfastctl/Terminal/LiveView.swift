@@ -62,7 +62,7 @@ enum LiveInputs {
                         }
                     }
                 } catch {
-                    continuation.yield(.detached(Ending(error).output))
+                    continuation.yield(.detached(CommandFailure.sentence(of: error)))
                 }
             }
             let ticks = Task {

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import logging
 import os
 import uuid
 from dataclasses import dataclass
@@ -25,6 +26,8 @@ PROTOCOL = 1
 DEFAULT_SOCKET = "/run/holdfast/control.sock"
 # Answers may have payloads of 16 MiB, which base64 makes longer.
 _LINE_LIMIT = 32 * 1024 * 1024
+
+_log = logging.getLogger("holdfast")
 
 
 class Error(Exception):
@@ -122,22 +125,34 @@ class Client:
     ) -> AsyncIterator[Message]:
         """Every message of a durable consumer, from where it left off. A message is acknowledged when the next one is
         requested, so if the program is killed before that, the message comes again. Continues when the daemon is restarted,
-        and raises ConsumerEnded when another program takes the consumer over."""
+        and raises ConsumerEnded when another program takes the consumer over. What the daemon dropped because the consumer
+        was full is logged as a warning of the logger "holdfast"."""
+        ended = f"another program has the durable consumer {consumer} now, or it was ended"
         while True:
             try:
                 connection = await self._connect()
                 answer = await connection.request(
                     "message.subscribe",
-                    {"session": session, "filter": filter, "qos": qos, "consumer": consumer})
+                    {"session": session, "filter": filter, "qos": qos, "consumer": consumer}, feed="subscription")
                 subscription = answer["subscription"]
-                async for parameters in connection.feed(subscription):
-                    if parameters.get("event") == "consumer-ended":
-                        raise ConsumerEnded(f"another program has the durable consumer {consumer} now, or it was ended")
-                    if "topic" not in parameters:
-                        continue
-                    yield _message(parameters)
-                    # On the connection that gave it: on another one, the subscription's name means something else.
-                    await connection.request("message.ack", {"subscription": subscription, "id": parameters["id"]})
+                if answer.get("missed"):
+                    _log.warning("the durable consumer %s was full, and %d messages were dropped",
+                                 consumer, answer["missed"])
+                try:
+                    async for parameters in connection.feed(subscription):
+                        if parameters.get("event") == "consumer-ended":
+                            raise ConsumerEnded(ended)
+                        if "topic" not in parameters:
+                            continue
+                        yield _message(parameters)
+                        # On the connection that gave it: on another one, the subscription's name means something else.
+                        try:
+                            await connection.request(
+                                "message.ack", {"subscription": subscription, "id": parameters["id"]})
+                        except Error as error:
+                            raise ConsumerEnded(ended) if error.code == "unknown-subscription" else error
+                finally:
+                    connection.leave("message.unsubscribe", {"subscription": subscription, "keep": True})
             except NotRunning:
                 pass
             await asyncio.sleep(1)
@@ -148,11 +163,16 @@ class Client:
             try:
                 connection = await self._connect()
                 answer = await connection.request(
-                    "message.subscribe", {"session": session, "filter": filter, "qos": qos})
-                async for parameters in connection.feed(answer["subscription"]):
-                    # Or how many messages were dropped because this program is too slow.
-                    if "topic" in parameters:
-                        yield _message(parameters)
+                    "message.subscribe", {"session": session, "filter": filter, "qos": qos}, feed="subscription")
+                try:
+                    async for parameters in connection.feed(answer["subscription"]):
+                        if "topic" in parameters:
+                            yield _message(parameters)
+                        else:
+                            _log.warning("%d messages were dropped because they were not taken in time",
+                                         parameters.get("count", 0))
+                finally:
+                    connection.leave("message.unsubscribe", {"subscription": answer["subscription"]})
             except NotRunning:
                 pass
             await asyncio.sleep(1)
@@ -162,10 +182,13 @@ class Client:
         while True:
             try:
                 connection = await self._connect()
-                answer = await connection.request("session.watch", {"session": session})
-                yield {"event": "snapshot", **answer["snapshot"]}
-                async for event in connection.feed(answer["watch"]):
-                    yield event
+                answer = await connection.request("session.watch", {"session": session}, feed="watch")
+                try:
+                    yield {"event": "snapshot", **answer["snapshot"]}
+                    async for event in connection.feed(answer["watch"]):
+                        yield event
+                finally:
+                    connection.leave("session.unwatch", {"watch": answer["watch"]})
             except NotRunning:
                 pass
             await asyncio.sleep(1)
@@ -189,24 +212,21 @@ class _Connection:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.ended = False
         self._writer = writer
-        self._answers: dict[int, asyncio.Future[Any]] = {}
-        self._feeds: dict[str, asyncio.Queue[Optional[dict[str, Any]]]] = {}
-        # Notifications of a feed that arrived before the answer that names it was handled.
-        self._early: dict[str, list[dict[str, Any]]] = {}
+        # The calls by number, each with the member of its result that names a feed, if it makes one.
+        self._answers: dict[int, tuple[asyncio.Future[Any], Optional[str]]] = {}
+        self._feeds: dict[str, _Feed] = {}
+        # What ends the calls when the connection ends.
+        self._failure: Exception = NotRunning("the connection to holdfastd has ended")
         self._last = 0
         self._reading = asyncio.create_task(self._read(reader))
 
-    async def request(self, method: str, parameters: dict[str, Any]) -> dict[str, Any]:
+    async def request(self, method: str, parameters: dict[str, Any], feed: Optional[str] = None) -> dict[str, Any]:
         if self.ended:
-            raise NotRunning("the connection to holdfastd has ended")
-        self._last += 1
-        number = self._last
+            raise self._failure
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._answers[number] = answer
-        given = {name: value for name, value in parameters.items() if value is not None}
-        line = json.dumps({"jsonrpc": "2.0", "id": number, "method": method, "params": given})
+        number = self._send(method, parameters)
+        self._answers[number] = (answer, feed)
         try:
-            self._writer.write(line.encode() + b"\n")
             await self._writer.drain()
             result: dict[str, Any] = await answer
             return result
@@ -215,21 +235,29 @@ class _Connection:
         finally:
             self._answers.pop(number, None)
 
-    async def feed(self, feed: str) -> AsyncIterator[dict[str, Any]]:
-        queue: asyncio.Queue[Optional[dict[str, Any]]] = asyncio.Queue()
-        for parameters in self._early.pop(feed, []):
-            queue.put_nowait(parameters)
-        if self.ended:
-            return
-        self._feeds[feed] = queue
-        try:
-            while True:
-                next_parameters = await queue.get()
-                if next_parameters is None:
-                    return
-                yield next_parameters
-        finally:
-            self._feeds.pop(feed, None)
+    def _send(self, method: str, parameters: dict[str, Any]) -> int:
+        self._last += 1
+        given = {name: value for name, value in parameters.items() if value is not None}
+        line = json.dumps({"jsonrpc": "2.0", "id": self._last, "method": method, "params": given})
+        self._writer.write(line.encode() + b"\n")
+        return self._last
+
+    async def feed(self, name: str) -> AsyncIterator[dict[str, Any]]:
+        feed = self._feeds[name]
+        while True:
+            parameters = await feed.queue.get()
+            if parameters is None:
+                return
+            yield parameters
+            if feed.dropped:
+                dropped, feed.dropped = feed.dropped, 0
+                yield {"event": "dropped", "count": dropped}
+
+    def leave(self, method: str, parameters: dict[str, Any]) -> None:
+        """Ends a feed, whether or not the daemon still has it."""
+        self._feeds.pop(parameters.get("subscription") or parameters["watch"], None)
+        if not self.ended:
+            self._send(method, parameters)
 
     def close(self) -> None:
         self._reading.cancel()
@@ -241,38 +269,66 @@ class _Connection:
                 self._take(json.loads(line))
         except (ConnectionError, ValueError):
             pass
-        self._end()
+        finally:
+            self._end()
 
     def _take(self, value: dict[str, Any]) -> None:
         if "method" in value:
             parameters = value["params"]
-            feed = parameters.get("subscription") or parameters.get("watch")
-            if feed in self._feeds:
-                self._feeds[feed].put_nowait(parameters)
-            else:
-                self._early.setdefault(feed, []).append(parameters)
+            # In an event, "subscription" is what it is about.
+            feed = self._feeds.get(parameters["subscription" if value["method"] == "message.received" else "watch"])
+            if feed is not None:
+                feed.put(parameters)
             return
-        answer = self._answers.get(value.get("id", 0))
-        if answer is None or answer.done():
-            return
+        failure: Optional[Exception] = None
         if "error" in value:
             error = value["error"]
             data = error.get("data") or {}
+            failure = Error(error["message"], data.get("code"), data.get("hint"))
             if data.get("code") == "shutting-down":
-                answer.set_exception(NotRunning(error["message"]))
+                failure = NotRunning(error["message"])
+            if value.get("id") is None:
+                # The daemon refuses the connection itself.
+                self._failure = failure
                 return
-            answer.set_exception(Error(error["message"], data.get("code"), data.get("hint")))
-        else:
-            answer.set_result(value["result"])
+        answer, member = self._answers.get(value["id"], (None, None))
+        if answer is None or answer.done():
+            return
+        if failure is not None:
+            answer.set_exception(failure)
+            return
+        if member is not None:
+            # What follows on the connection may already belong to it.
+            self._feeds[value["result"][member]] = _Feed()
+        answer.set_result(value["result"])
 
     def _end(self) -> None:
+        if self.ended:
+            return
         self.ended = True
         self._writer.close()
-        for answer in self._answers.values():
+        for answer, _ in self._answers.values():
             if not answer.done():
-                answer.set_exception(NotRunning("the connection to holdfastd has ended"))
+                answer.set_exception(self._failure)
         for feed in self._feeds.values():
-            feed.put_nowait(None)
+            feed.queue.put_nowait(None)
+
+
+class _Feed:
+    """What has arrived for a subscription or a watch."""
+
+    #: What a program that does not take it may have waiting. The daemon never sends a durable consumer as much.
+    LIMIT = 10_000
+
+    def __init__(self) -> None:
+        self.queue: asyncio.Queue[Optional[dict[str, Any]]] = asyncio.Queue()
+        self.dropped = 0
+
+    def put(self, parameters: dict[str, Any]) -> None:
+        if self.queue.qsize() < self.LIMIT:
+            self.queue.put_nowait(parameters)
+        else:
+            self.dropped += 1
 
 
 def _payload(payload: Union[str, bytes]) -> dict[str, str]:

@@ -17,6 +17,9 @@ public struct DurableSubscription: AsyncSequence, Sendable {
     /// A message to acknowledge.
     public struct Element: Sendable {
         public let message: ReceivedMessage
+        /// How many messages the daemon dropped before this one while this client was not attached, because the
+        /// consumer was full. For the time before the sequence began, see ``DurableSubscription/missed``.
+        public let missed: Int
         /// The epoch in which the message's id is valid.
         let epoch: String?
         let feed: FeedID
@@ -51,7 +54,8 @@ public struct DurableSubscription: AsyncSequence, Sendable {
         case outdated
     }
 
-    /// How many messages the daemon has dropped since a program was last told, because the consumer was full.
+    /// How many messages the daemon dropped before the sequence began and since a program was last told, because the
+    /// consumer was full.
     public let missed: Int
 
     let stream: AsyncThrowingStream<Element, any Error>
@@ -79,6 +83,8 @@ struct ConsumerFeed {
     var hasEarlier = false
     /// The epoch that the ids belong to.
     var epoch: String?
+    /// What the next element reports as missed.
+    var missed = 0
 
     func end(_ error: ClientError?) {
         failure.value = error
@@ -153,6 +159,7 @@ extension HoldfastClient {
         do {
             let result = try Self.decode(MessageSubscribeMethod.Result.self, from: try answer.get())
             consumers[id]?.id = result.subscription
+            if !isFirst { consumers[id]?.missed += result.missed ?? 0 }
             if consumers[id]?.epoch != result.epoch {
                 // The daemon's store was replaced: these ids now belong to other messages.
                 consumers[id]?.epoch = result.epoch
@@ -184,8 +191,11 @@ extension HoldfastClient {
         guard let consumer = consumers[feed] else { return }
         switch before {
         case nil:
+            consumers[feed]?.missed = 0
             consumer.continuation.yield(
-                .init(message: message, epoch: consumer.epoch, feed: feed, failure: consumer.failure, client: self))
+                .init(
+                    message: message, missed: consumer.missed, epoch: consumer.epoch, feed: feed,
+                    failure: consumer.failure, client: self))
         case .some(let earlier) where earlier.isAcknowledged:
             // The program has acknowledged this message. It does not know that the daemon was away, and need not
             // acknowledge the message twice.

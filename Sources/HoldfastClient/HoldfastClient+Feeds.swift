@@ -162,6 +162,12 @@ extension HoldfastClient {
         case SessionEvent.name:
             guard let event = try? Self.decode(SessionEvent.self, from: parameters) else { return }
             if event.event == .consumerEnded { return consumerEnded(event) }
+            if event.event == .messageDropped,
+                let id = subscriptions.first(where: { $0.value.id?.rawValue == event.watch.rawValue })?.key
+            {
+                subscriptions[id]?.feed.send(.dropped(event.count ?? 0))
+                return
+            }
             guard let id = watches.first(where: { $0.value.id == event.watch })?.key
             else { return }
             watches[id]?.since = event.sequence

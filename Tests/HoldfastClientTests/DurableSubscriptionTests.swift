@@ -13,13 +13,15 @@ struct DurableSubscriptionTests {
     }
 
     /// Answers the request for the consumer.
-    private static func subscribe(_ peer: inout LineServer.Peer, epoch: String = "e") async throws {
+    private static func subscribe(
+        _ peer: inout LineServer.Peer, missed: Int? = nil, epoch: String = "e"
+    ) async throws {
         let (id, method, _) = try await peer.request()
         #expect(method == "message.subscribe")
         try await peer.answer(
             id,
             MessageSubscribeMethod.Result(
-                subscription: SubscriptionID(rawValue: "s1"), grantedQoS: .exactlyOnce, epoch: epoch))
+                subscription: SubscriptionID(rawValue: "s1"), grantedQoS: .exactlyOnce, missed: missed, epoch: epoch))
     }
 
     private static func acknowledge(_ expected: Int64, _ peer: inout LineServer.Peer) async throws {
@@ -93,6 +95,26 @@ struct DurableSubscriptionTests {
             #expect(fourth.message.id == 4)
             try await given[2].ack()
             #expect(try await fourth.ack() == .committed)
+        }
+    }
+
+    @Test func `what was dropped while the client was away is reported with the next message`() async throws {
+        try await serve { accepting in
+            try await accepting.greet { peer in
+                try await Self.subscribe(&peer, missed: 1)
+                try await peer.write(Self.message(2))
+                try await Self.proceed(&peer)
+            }
+            try await accepting.greet { peer in
+                try await Self.subscribe(&peer, missed: 3)
+                for id in Int64(6)...7 { try await peer.write(Self.message(id)) }
+                try await peer.end()
+            }
+        } _: { client, messages in
+            #expect(try await messages.next()?.missed == 0)
+            try await Self.proceed(client)
+            #expect(try await messages.next()?.missed == 3)
+            #expect(try await messages.next()?.missed == 0)
         }
     }
 

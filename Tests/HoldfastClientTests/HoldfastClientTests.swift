@@ -200,6 +200,26 @@ struct HoldfastClientTests {
         }
     }
 
+    @Test func `what the daemon dropped because the reader is too slow is reported`() async throws {
+        try await serve { accepting in
+            try await accepting.greet { peer in
+                let (id, _, _) = try await peer.request()
+                try await peer.answer(
+                    id, MessageSubscribeMethod.Result(subscription: .init(rawValue: "s1"), grantedQoS: .atMostOnce))
+                var event = SessionEvent(
+                    watch: .init(rawValue: "s1"), sequence: 0, time: .init(milliseconds: 0), session: "main",
+                    event: .messageDropped)
+                event.count = 7
+                try await peer.write(OutgoingLine.notification(event) ?? [])
+                try await peer.end()
+            }
+        } _: { client in
+            var elements = try await client.subscribe(.init(session: "main", filter: "a/#")).makeAsyncIterator()
+            _ = try await elements.next()
+            #expect(try await elements.next() == .dropped(7))
+        }
+    }
+
     @Test func `a subscription is made again after a reconnect, and ends if the daemon refuses it`() async throws {
         try await serve { accepting in
             try await accepting.greet { peer in

@@ -57,17 +57,19 @@ extension SubscribeCommand {
     /// Prints each message, then acknowledges it: if the command is killed in between, the message is printed again.
     private func consume(_ consumer: String, _ client: HoldfastClient, _ printer: MessagePrinter) async throws {
         let messages = try await client.consume(session: session, filter: filters[0], qos: qos, consumer: consumer)
-        if messages.missed > 0 {
-            let (count, them) =
-                messages.missed == 1 ? ("1 message was", "it") : ("\(messages.missed) messages were", "them")
-            common.complain(
-                Complaint(notice: "\(count) dropped because the consumer was full and no program took \(them)"))
-        }
+        reportMissed(messages.missed)
         for try await element in messages {
+            reportMissed(element.missed)
             let isLast = await printer.take(.message(element.message))
             try await element.ack()
             if isLast { return }
         }
+    }
+
+    private func reportMissed(_ missed: Int) {
+        guard missed > 0 else { return }
+        let (count, them) = missed == 1 ? ("1 message was", "it") : ("\(missed) messages were", "them")
+        common.complain(Complaint(notice: "\(count) dropped because the consumer was full and no program took \(them)"))
     }
 }
 

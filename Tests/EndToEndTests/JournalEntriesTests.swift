@@ -9,10 +9,9 @@ extension EndToEnd {
         "Journal", .timeLimit(.minutes(30)),
         .enabled(if: Container.obstacle == nil || LabRequirements.isAllRequired, "cannot run here"))
     struct JournalTests {
-        /// What cannot happen in a container: its clock is that of the host, which does not sleep, and no server in
-        /// Debian refuses a subscription. The test writes these entries itself; `SleepWatchTests` and `SessionLogTests`
-        /// check what the daemon writes.
-        private static let unseen = [MessageID.clockStepped, .resumedFromSleep, .subscriptionRefused]
+        /// What cannot happen in a container: its clock is that of the host, which does not sleep. The test writes
+        /// these entries itself; `SleepWatchTests` and `SessionLogTests` check what the daemon writes.
+        private static let unseen = [MessageID.clockStepped, .resumedFromSleep]
 
         private static func isThere(_ id: MessageID, _ container: Container) async throws -> Bool {
             try await container.run("journalctl", "--sync")
@@ -38,7 +37,8 @@ extension EndToEnd {
                 try container.write(
                     "/etc/holdfast/holdfast.toml",
                     "[access]\nobserve = [\"anyone\"]\nmessage = []\n[log]\nlevel = \"debug\"\n")
-                // One server accepts messages for open/# only; the other one requires a password.
+                // One server accepts messages for open/# only, the second requires a password, and the third refuses
+                // every subscription.
                 try container.write(
                     "/etc/mosquitto/conf.d/test.conf",
                     """
@@ -48,6 +48,10 @@ extension EndToEnd {
                     acl_file /etc/mosquitto/acl
                     listener 1884
                     allow_anonymous false
+                    listener 1885
+                    allow_anonymous true
+                    plugin /usr/lib/x86_64-linux-gnu/mosquitto_dynamic_security.so
+                    plugin_opt_config_file /etc/mosquitto/none.json
 
                     """)
                 try container.write(
@@ -55,6 +59,9 @@ extension EndToEnd {
                 // It is stopped for as long as the network takes.
                 try container.write("/etc/systemd/system/holdfast.service.d/test.conf", "[Service]\nWatchdogSec=0\n")
                 try await container.run("systemctl", "daemon-reload")
+                try container.write(
+                    "/etc/mosquitto/none.json",
+                    #"{"defaultACLAccess": {"subscribe": false, "publishClientSend": true}}"#)
                 try await container.run("systemctl", "restart", "mosquitto")
                 try await container.run("systemctl", "enable", "--now", "holdfast")
                 try await container.run("holdfastctl", "wait", "main", "--timeout", "3min")
@@ -112,6 +119,12 @@ extension EndToEnd {
                     "disconnect", "main"
                 ).ending == .exited(5))
             try await seen(.accessDenied, in: container)
+            try session("deaf", "endpoints = [\"mqtt://localhost:1885\"]", in: container)
+            try await container.run("holdfastctl", "reload")
+            try await container.run("holdfastctl", "wait", "deaf", "--timeout", "3min")
+            let refused = try await container.finish("holdfastctl", "subscribe", "deaf", "a/#")
+            #expect(refused.ending == .exited(1) && refused.errors.contains("refused the subscription"), "\(refused)")
+            try await seen(.subscriptionRefused, in: container)
 
             try await container.shell(
                 "printf '#!/bin/sh\necho \\047{\"token\": \"x\", \"expiresIn\": 12}\\047\n' >/usr/local/bin/helper; chmod 755 /usr/local/bin/helper"

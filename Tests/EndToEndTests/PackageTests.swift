@@ -149,7 +149,9 @@ extension EndToEnd {
 
         // MARK: From the version before
 
-        @Test func `files of the first version are taken over by this one`() async throws {
+        @Test func `files of the first version are taken over by this one, and those of a later one are refused`()
+            async throws
+        {
             try await withDebian { container in
                 try await install("this.deb", container)
                 try await container.run("systemctl", "stop", "holdfast.socket", "holdfast")
@@ -175,6 +177,16 @@ extension EndToEnd {
                 let consumed = try await container.run(
                     "holdfastctl", "subscribe", "main", "orders/#", "--consumer", "billing", "--count", "3")
                 #expect(consumed == "orders/1 a\norders/2 b\norders/3 c\n")
+
+                try await container.run("systemctl", "stop", "holdfast.socket", "holdfast")
+                try Database(path: file).execute("PRAGMA user_version = 1000")
+                try await container.shell("rm -rf /var/lib/holdfast/*")
+                try container.copy(file, to: "/var/lib/holdfast/holdfast.db")
+                try await container.run("chown", "-R", "holdfast:holdfast", "/var/lib/holdfast")
+                #expect(try await container.finish("systemctl", "start", "holdfast").ending != .exited(0))
+                let log = try await container.run("holdfastctl", "log")
+                #expect(log.contains("install the newer version again"), "\(log)")
+                #expect(try await container.run("ls", "/var/lib/holdfast").contains("holdfast.db"))
             }
         }
 

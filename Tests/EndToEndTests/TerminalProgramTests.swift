@@ -186,6 +186,30 @@ extension EndToEnd {
         }
     }
 
+    @Test func `watch drops events, and says how many, while its terminal is stopped`() async throws {
+        try await withLab { lab, daemon in
+            try daemon.session(endpoint: "mqtt://\(Lab.serverAddress):1999", top: "autoconnect = false")
+            try await daemon.start()
+            let terminal = TerminalUnderTest(lab)
+            try await terminal.start(
+                ["\(DaemonProcess.programs)/holdfastctl", "watch", "--socket", daemon.socket], columns: 120, rows: 60)
+            try await terminal.screen("has the state") { $0.contains { $0.hasPrefix("● main has been") } }
+            try await terminal.press("C-s")
+            // More events than the client keeps for a reader.
+            for _ in 1...700 {
+                try await daemon.connect()
+                try await daemon.disconnect()
+            }
+            try await terminal.press("C-q")
+            try await until("the terminal says how many events were dropped") {
+                // The count comes with the next event that there is room for.
+                try await daemon.connect()
+                try await daemon.disconnect()
+                return try await terminal.coloured().contains("events were dropped: this reader is too slow")
+            }
+        }
+    }
+
     @Test func `status has colours on a terminal, but not with NO_COLOR or on a dumb one`() async throws {
         try await withLab { lab, daemon in
             try daemon.session(top: "autoconnect = false")

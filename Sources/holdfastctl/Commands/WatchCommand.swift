@@ -36,53 +36,21 @@ struct WatchCommand: AsyncParsableCommand {
         }
     }
 
-    /// Scrolls the events past above the current states, whose durations keep counting.
     private func draw(_ watch: SessionWatch, _ client: HoldfastClient, on terminal: Terminal) async throws {
-        var view = LiveLines(terminal)
-        var shown: [SessionStatus] = []
-        for try await element in Self.ticking(watch) {
-            var passed: [String] = []
-            switch element {
-            case .snapshot(let result)?: shown = result.snapshot.sessions
-            case .detached(let error)?:
-                passed = ["\(printable("\(error)")); waiting for the daemon"]
-                // Their current states are unknown.
-                shown = []
-            case .event(let event)? where [.stateChanged, .phaseChanged].contains(event.event):
-                passed = Self.lines(.event(event), terminal)
-                if let sessions = try? await client.sessions() {
-                    shown = sessions.filter { session == nil || $0.session == session }
-                }
-            case let element?: passed = Self.lines(element, terminal)
-            case nil: break
+        let view = WatchView(session: session, client: client, terminal: terminal)
+        try await withThrowingTaskGroup(of: Void.self) { group in
+            // While the terminal is stopped (Control-S), nothing is taken from the watch, whose buffer is bounded.
+            group.addTask {
+                for try await element in watch { await view.take(element) }
             }
-            let times = Terminal.times()
-            let states = shown.map { terminal.marked(StatusText.sentence(for: $0, times: times), $0.state) }
-            view.show(states.isEmpty ? [] : [""] + states, below: passed)
-        }
-    }
-
-    /// The elements of a watch, and `nil` for each second that has passed.
-    private static func ticking(_ watch: SessionWatch) -> AsyncThrowingStream<SessionWatch.Element?, any Error> {
-        AsyncThrowingStream { continuation in
-            let elements = Task {
-                do {
-                    for try await element in watch { continuation.yield(element) }
-                    continuation.finish()
-                } catch {
-                    continuation.finish(throwing: error)
+            group.addTask {
+                while true {
+                    try await Task.sleep(for: .seconds(1))
+                    await view.draw()
                 }
             }
-            let ticks = Task {
-                while !Task.isCancelled {
-                    try? await Task.sleep(for: .seconds(1))
-                    continuation.yield(nil)
-                }
-            }
-            continuation.onTermination = { _ in
-                elements.cancel()
-                ticks.cancel()
-            }
+            _ = try await group.next()
+            group.cancelAll()
         }
     }
 
@@ -96,7 +64,7 @@ struct WatchCommand: AsyncParsableCommand {
         }
     }
 
-    private static func lines(_ element: SessionWatch.Element, _ terminal: Terminal) -> [String] {
+    fileprivate static func lines(_ element: SessionWatch.Element, _ terminal: Terminal) -> [String] {
         let times = Terminal.times()
         let time = times.now.time(offset: times.offset)
         switch element {
@@ -108,6 +76,48 @@ struct WatchCommand: AsyncParsableCommand {
         case .detached: return []
         case .dropped(let count): return ["\(time) \(count) events were dropped: this reader is too slow"]
         }
+    }
+}
+
+/// The events of a watch on a terminal: they scroll past above the current states, whose durations keep counting.
+private actor WatchView {
+    private let session: String?
+    private let client: HoldfastClient
+    private let terminal: Terminal
+    private var view: LiveLines
+    private var shown: [SessionStatus] = []
+
+    init(session: String?, client: HoldfastClient, terminal: Terminal) {
+        self.session = session
+        self.client = client
+        self.terminal = terminal
+        view = LiveLines(terminal)
+    }
+
+    func take(_ element: SessionWatch.Element) async {
+        var passed: [String] = []
+        switch element {
+        case .snapshot(let result):
+            shown = result.snapshot.sessions
+        case .detached(let error):
+            passed = ["\(printable("\(error)")); waiting for the daemon"]
+            // Their current states are unknown.
+            shown = []
+        case .event(let event) where ![.stateChanged, .phaseChanged].contains(event.event):
+            passed = WatchCommand.lines(element, terminal)
+        case .event, .dropped:
+            passed = WatchCommand.lines(element, terminal)
+            if let sessions = try? await client.sessions() {
+                shown = sessions.filter { session == nil || $0.session == session }
+            }
+        }
+        draw(below: passed)
+    }
+
+    func draw(below passed: [String] = []) {
+        let times = Terminal.times()
+        let states = shown.map { terminal.marked(StatusText.sentence(for: $0, times: times), $0.state) }
+        view.show(states.isEmpty ? [] : [""] + states, below: passed)
     }
 }
 

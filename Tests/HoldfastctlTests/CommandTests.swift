@@ -519,6 +519,23 @@ struct WaitProgressTests {
         #expect(wanted.outcome == .reached(["a": "disconnected"]))
     }
 
+    @Test func `wait ends when a session that it waits for is not there after a restart`() {
+        var progress = WaitProgress(wanted: .connected, names: ["a"])
+        progress.take(snapshot(["a": .connecting]))
+        #expect(progress.outcome == nil)
+        progress.take(snapshot(["b": .connected]))
+        #expect(progress.outcome == .hopeless("a is not configured any more"))
+    }
+
+    @Test func `wait takes the states as they are after events were dropped`() {
+        var progress = WaitProgress(wanted: .connected, names: ["a"])
+        progress.take(snapshot(["a": .connecting]))
+        progress.take(.dropped(3))
+        #expect(progress.outcome == nil)
+        progress.take(all: [SessionStatus(session: "a", state: .connected, since: RFC3339(milliseconds: 0))])
+        #expect(progress.outcome == .reached(["a": "connected"]))
+    }
+
     @Test func `wait forgets the states when the daemon goes away`() {
         var progress = WaitProgress(wanted: .connected, names: ["a"])
         progress.take(snapshot(["a": .connecting]))

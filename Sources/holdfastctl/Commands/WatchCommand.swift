@@ -152,6 +152,8 @@ struct WaitCommand: AsyncParsableCommand {
             var progress = progress
             for try await element in try await client.watch() {
                 progress.take(element)
+                // A state may have changed. If the daemon is away, a snapshot follows anyway.
+                if case .dropped = element, let sessions = try? await client.sessions() { progress.take(all: sessions) }
                 if let outcome = progress.outcome { return outcome }
             }
             throw ClientError.closed
@@ -196,13 +198,7 @@ struct WaitProgress: Sendable {
     mutating func take(_ element: SessionWatch.Element) {
         switch element {
         case .snapshot(let result):
-            isKnown = true
-            states = [:]
-            for status in result.snapshot.sessions {
-                states[status.session] = status.state
-                reasons[status.session] = status.reason?.message
-                codes[status.session] = status.reason?.code
-            }
+            take(all: result.snapshot.sessions)
         case .event(let event):
             guard let name = event.session, let state = event.state else { return }
             states[name] = state
@@ -218,8 +214,22 @@ struct WaitProgress: Sendable {
         }
     }
 
+    /// Takes the status of every session there is.
+    mutating func take(all sessions: [SessionStatus]) {
+        isKnown = true
+        states = [:]
+        for status in sessions {
+            states[status.session] = status.state
+            reasons[status.session] = status.reason?.message
+            codes[status.session] = status.reason?.code
+        }
+    }
+
     var outcome: Outcome? {
         guard isKnown else { return nil }
+        if let removed = names.first(where: { states[$0] == nil }) {
+            return .hopeless("\(removed) is not configured any more")
+        }
         let awaited = names.isEmpty ? states.keys.filter(connectsByItself).sorted() : names
         if awaited.isEmpty {
             return .hopeless(

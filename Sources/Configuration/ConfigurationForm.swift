@@ -206,8 +206,7 @@ extension ConfigurationForm<SecretReference?> {
     /// An empty text is `nil`.
     static var secret: Self {
         let expected =
-            "\"file:PATH\", \"credential:NAME\" or \"exec:COMMAND ARGUMENT…\" with absolute paths: where the secret is to be"
-            + " found"
+            "\"file:PATH\", \"credential:NAME\" or \"exec:COMMAND ARGUMENT…\" with absolute paths: where to find the secret"
         return text(
             expected + ", never the secret itself", isSecret: true, write: { TOML.text($0?.shown ?? "") }
         ) { text in

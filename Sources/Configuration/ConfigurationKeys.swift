@@ -173,7 +173,7 @@ extension SessionConfiguration {
         guard mqtt.version == .threeOneOne else { return errors }
         for key in ["session-expiry", "receive-maximum", "redirects"] {
             guard let value = content["mqtt", key] else { continue }
-            errors += value.error("MQTT 3.1.1 has nothing like mqtt.\(key): leave the key out").list
+            errors += value.error("MQTT 3.1.1 has no equivalent of mqtt.\(key): omit the key").list
         }
         return errors
     }

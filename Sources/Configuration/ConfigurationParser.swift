@@ -32,7 +32,7 @@ struct ConfigurationParser {
             if take("[") {
                 if peek == "[" { throw error("there are no lists of tables here: write [TABLE]") }
                 let keys = try self.keys()
-                try expect("]", "behind the name of a table")
+                try expect("]", "after the name of a table")
                 current = try open(keys, in: root)
             } else {
                 try entry(in: current, depth: 0)
@@ -111,7 +111,7 @@ struct ConfigurationParser {
                 if isLast { next.origin = .header }
                 table = next
             default:
-                throw error("\(table.name(of: key)) is there twice", at: key.position)
+                throw error("\(table.name(of: key)) is defined twice", at: key.position)
             }
         }
         return table
@@ -125,13 +125,13 @@ struct ConfigurationParser {
             switch table.members[key.text] {
             case nil: table = table.add(key, origin: .dottedKey)
             case .table(let next) where next.origin == .dottedKey: table = next
-            default: throw error("\(table.name(of: key)) is there twice", at: key.position)
+            default: throw error("\(table.name(of: key)) is defined twice", at: key.position)
             }
         }
         guard let key = keys.last else { return }
         let name = table.name(of: key)
-        guard table.members[key.text] == nil else { throw error("\(name) is there twice", at: key.position) }
-        try expect("=", "behind a key")
+        guard table.members[key.text] == nil else { throw error("\(name) is defined twice", at: key.position) }
+        try expect("=", "after a key")
         skipSpaces()
         table.members[key.text] = .value(try value(name: name, keyPosition: key.position, depth: depth))
     }
@@ -167,7 +167,7 @@ struct ConfigurationParser {
     private mutating func value(
         name: String, keyPosition: TextPosition, depth: Int
     ) throws(ConfigurationErrors) -> ConfigurationValue {
-        if depth > Self.depthLimit { throw error("too many brackets in brackets") }
+        if depth > Self.depthLimit { throw error("brackets are nested too deeply") }
         let start = position
         let content: ConfigurationValue.Content
         switch peek {
@@ -288,7 +288,9 @@ struct ConfigurationParser {
         let letter = peek
         if isMultiline, let letter, letter == "\n" || isSpace(letter) {
             skipSpaces()
-            guard peek == "\n" else { throw error("a backslash takes a character behind it", at: start) }
+            guard peek == "\n" else {
+                throw error("a backslash before a space is allowed only at the end of a line", at: start)
+            }
             while skipSpaces(), takeNewline() {}
             return nil
         }
@@ -310,7 +312,7 @@ struct ConfigurationParser {
             if isComplete, let scalar = UInt32(digits, radix: 16).flatMap(Unicode.Scalar.init) { return scalar }
             fallthrough
         default:
-            throw error("there is no such character: a backslash itself is written \\\\", at: start)
+            throw error("there is no such escape sequence: a backslash itself is written \\\\", at: start)
         }
     }
 

@@ -114,7 +114,7 @@ package enum ConfigurationReferences {
             }
             let bit = permission(status, user: S_IRUSR, group: S_IRGRP, others: S_IROTH)
             guard let bit, status.st_mode & bit == 0 else { return nil }
-            return "cannot be read by the user holdfast, as which the daemon runs: chgrp holdfast \(path); "
+            return "cannot be read by the user holdfast, which the daemon runs as: chgrp holdfast \(path); "
                 + "chmod g+r \(path)"
         }
     }
@@ -126,7 +126,7 @@ package enum ConfigurationReferences {
             if status.st_mode & (S_IXUSR | S_IXGRP | S_IXOTH) == 0 { return "is not executable: chmod +x \(path)" }
             let bit = permission(status, user: S_IXUSR, group: S_IXGRP, others: S_IXOTH)
             guard let bit, status.st_mode & bit == 0 else { return nil }
-            return "cannot be run by the user holdfast, as which the daemon runs: chmod +x \(path)"
+            return "cannot be run by the user holdfast, which the daemon runs as: chmod +x \(path)"
         }
     }
 

@@ -41,7 +41,7 @@ extension SessionConfiguration {
         }
         if let expiry = mqtt.sessionExpiry, expiry <= presenceTimeout {
             let value = content["mqtt", "session-expiry"] ?? content["presence", "timeout"] ?? key
-            let message = "mqtt.session-expiry must be longer than presence.timeout, so that short outages stay unseen"
+            let message = "mqtt.session-expiry must be longer than presence.timeout, so that short outages are not seen"
             errors += value.error(message).list
         }
         return errors

@@ -40,7 +40,7 @@ enum PEMFile {
             }
         }
         if block?.label.hasSuffix(content.label) == true { return "has a \(content.noun) that is cut off" }
-        return isFound ? nil : "has no \(content.noun) in the format PEM"
+        return isFound ? nil : "has no \(content.noun) in PEM format"
     }
 
     /// Whether a text is the base64 of one whole SEQUENCE (X.690, sections 8.1.3 and 8.9), as every certificate and every

@@ -308,7 +308,7 @@ extension RPCError {
 
     /// No role is enough: only root and the daemon's own user may do this.
     ///
-    /// - Parameter what: for example "try a configuration that is not written".
+    /// - Parameter what: for example "try a configuration that is not installed".
     public static func onlyForRoot(_ what: String) -> RPCError {
         RPCError(
             .notPermitted, "only root and the user of the daemon may \(what)", hint: "try again with sudo")

@@ -44,7 +44,8 @@ public enum CredentialError: Error, Hashable, Sendable, CustomStringConvertible 
     public var description: String {
         switch self {
         case .noDirectory:
-            "there are no credentials: the daemon was started without LoadCredential= or SetCredential= in its unit, which a restart of it reads"
+            "there are no credentials: the daemon was started without LoadCredential= or SetCredential= in its "
+                + "unit; restart the service after adding one"
         case .invalidName(let name):
             "\"\(name)\" cannot be the name of a credential"
         case .missing(let name, let directory):

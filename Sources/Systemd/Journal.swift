@@ -57,5 +57,5 @@ public struct JournalError: Error, Hashable, Sendable, CustomStringConvertible {
     /// The `errno`.
     public let code: Int32
 
-    public var description: String { "the journal did not take the entry: \(SystemError.text(code))" }
+    public var description: String { "the journal did not accept the entry: \(SystemError.text(code))" }
 }

@@ -205,7 +205,7 @@ public actor Logind {
 
     private func ask() {
         guard wantsInhibitor, inhibitor == nil, !isAsking, let owner, let bus else { return }
-        let arguments = ["sleep", "Holdfast", "Sessions take leave of their servers", "delay"]
+        let arguments = ["sleep", "Holdfast", "Sessions need to disconnect from their servers", "delay"]
         do throws(Bus.Failure) {
             try bus.call(
                 "Inhibit", of: Self.interface, at: Self.path, on: owner, arguments,
@@ -227,7 +227,7 @@ public actor Logind {
             return
         }
         guard let descriptor = message.descriptor() else {
-            deliver(.inhibitorRefused("logind gave no lock"))
+            deliver(.inhibitorRefused("logind returned no lock"))
             return
         }
         inhibitor = descriptor

@@ -20,7 +20,7 @@ extension EndpointError: CustomStringConvertible {
     public var description: String {
         switch self {
         case .unexpectedCharacter:
-            "an endpoint holds printable ASCII without spaces only; write an international name in its xn-- form"
+            "an endpoint may contain only printable ASCII without spaces; write an international name in its xn-- form"
         case .noScheme:
             "an endpoint begins with mqtt://, mqtts://, ws:// or wss://; write for example mqtts://broker.example:8883"
         case .unknownScheme(let scheme):
@@ -38,7 +38,7 @@ extension EndpointError: CustomStringConvertible {
         case .badPort(let port):
             "“\(port)” is not a port; write a number from 1 to 65535, or leave the colon out for the default port"
         case .userInformation:
-            "an endpoint holds no user and no password; set username and password in the session's file instead"
+            "an endpoint must not contain a user name or password; set username and password in the session's file instead"
         case .path:
             "only a ws or wss endpoint has a path, which begins with a slash; remove what follows the port"
         case .query:

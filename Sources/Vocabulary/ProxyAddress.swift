@@ -80,7 +80,7 @@ extension ProxyError: CustomStringConvertible {
     public var description: String {
         switch self {
         case .unexpectedCharacter:
-            "the URL of a proxy holds printable ASCII without spaces only"
+            "the URL of a proxy may contain only printable ASCII without spaces"
         case .noScheme:
             "the URL of a proxy begins with http:// or socks5://; write for example http://proxy.example:3128"
         case .unknownScheme(let scheme):
@@ -88,9 +88,9 @@ extension ProxyError: CustomStringConvertible {
         case .noHost:
             "the proxy has no host; write a name or an address after the ://"
         case .noPort:
-            "an HTTP proxy has no usual port; write it behind the host, for example :3128"
+            "an HTTP proxy has no usual port; write it after the host, for example :3128"
         case .userInformation:
-            "the URL of a proxy holds no user and no password; set username and password in [proxy] instead, the "
+            "the URL of a proxy must not contain a user name or password; set username and password in [proxy] instead, the "
                 + "password as a reference such as \"file:/etc/holdfast/proxy.password\""
         case .path:
             "the URL of a proxy ends with the port; remove what follows it"

@@ -109,8 +109,8 @@ private let duration = #"a duration such as "250ms", "15s" or "20min""#
         ("tls.certificate = \"/c\"", "3:19: tls.certificate needs tls.key as well"),
         ("tls.key = \"/k\"", "3:11: tls.key needs tls.certificate as well"),
         // Grammar.
-        ("user = \"again\"", "3:1: not valid TOML: user is there twice"),
-        ("[tls]\n[tls]", "4:2: not valid TOML: tls is there twice"),
+        ("user = \"again\"", "3:1: not valid TOML: user is defined twice"),
+        ("[tls]\n[tls]", "4:2: not valid TOML: tls is defined twice"),
         ("device = left", "3:10: not valid TOML: a value is expected: a text stands in quotation marks"),
         ("[[tls]]", "3:2: not valid TOML: there are no lists of tables here: write [TABLE]"),
         (
@@ -126,7 +126,7 @@ private let duration = #"a duration such as "250ms", "15s" or "20min""#
         ),
         (
             "room = \"r\"\nmqtt.session-expiry = \"90s\"",
-            "4:23: mqtt.session-expiry must be longer than presence.timeout, so that short outages stay unseen"
+            "4:23: mqtt.session-expiry must be longer than presence.timeout, so that short outages are not seen"
         ),
         (
             "mqtt.redirects = [\"*.b.example\", \"*\"]",
@@ -134,11 +134,11 @@ private let duration = #"a duration such as "250ms", "15s" or "20min""#
         ),
         (
             "mqtt.version = \"3.1.1\"\nmqtt.session-expiry = \"1h\"",
-            "4:23: MQTT 3.1.1 has nothing like mqtt.session-expiry: leave the key out"
+            "4:23: MQTT 3.1.1 has no equivalent of mqtt.session-expiry: omit the key"
         ),
         (
             "mqtt.version = \"3.1.1\"\nmqtt.redirects = [\"a.example\"]",
-            "4:18: MQTT 3.1.1 has nothing like mqtt.redirects: leave the key out"
+            "4:18: MQTT 3.1.1 has no equivalent of mqtt.redirects: omit the key"
         ),
         (
             "mqtt.version = \"auto\"\npassword = \"file:/p\"\nmqtt.authentication = \"SCRAM-SHA-256\"",

@@ -69,8 +69,8 @@ struct ConfigurationReferencesTests {
         let pair = session + "[tls]\ncertificate = \"FOLDER/open\"\nkey = \"FOLDER/secret\"\n"
         #expect(
             try errors(["open": Self.pem("PRIVATE KEY"), "secret": "\u{1}", "sessions.d/main.toml": pair]) == [
-                "main 4:15 FOLDER/open has no certificate in the format PEM",
-                "main 5:7 FOLDER/secret has no private key in the format PEM",
+                "main 4:15 FOLDER/open has no certificate in PEM format",
+                "main 5:7 FOLDER/secret has no private key in PEM format",
             ])
         #expect(
             try errors([
@@ -83,7 +83,7 @@ struct ConfigurationReferencesTests {
     @Test(
         arguments: [
             (pem("CERTIFICATE"), nil), (pem("CERTIFICATE").replacing("\n", with: " \r\n"), nil),
-            ("", "has no certificate in the format PEM"), (pem("PRIVATE KEY"), "has no certificate in the format PEM"),
+            ("", "has no certificate in PEM format"), (pem("PRIVATE KEY"), "has no certificate in PEM format"),
             (pem("CERTIFICATE", "MAMCAQ=="), "has a certificate that is damaged"),
             (pem("CERTIFICATE", "MAMCAQEA"), "has a certificate that is damaged"),
             (pem("CERTIFICATE", "MAMC*QE="), "has a certificate that is damaged"),

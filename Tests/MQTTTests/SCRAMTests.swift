@@ -98,8 +98,8 @@ struct SCRAMTests {
         ("r=\(serverNonce),s=,i=4096", "the salt is not Base64"),
         ("r=\(serverNonce),s=Zg==,i=x", "not a number"), ("r=\(serverNonce),s=Zg==,i=1", "stretched 1 times"),
         ("r=\(serverNonce),s=Zg==,i=99999999", "stretched 99999999 times"),
-        ("e=unknown-user", "refused authentication by SCRAM-SHA-256: unknown-user"), ("", "has not the form"),
-        ("m=mandatory,\(serverFirst)", "has not the form"),
+        ("e=unknown-user", "refused authentication by SCRAM-SHA-256: unknown-user"), ("", "does not have the form"),
+        ("m=mandatory,\(serverFirst)", "does not have the form"),
     ]
 
     @Test(arguments: wrongChallenges)

@@ -306,7 +306,7 @@ import Testing
         #expect(client.handle(.timePassed) == ["PINGREQ"])
         #expect(
             client.server(.pingresp) == [
-                "unanswered: the server leaves a message unanswered, although it answers a PINGREQ behind it",
+                "unanswered: the server leaves a message unanswered, although it answers a PINGREQ sent after it",
                 "DISCONNECT 00", "close",
             ])
     }

@@ -55,8 +55,8 @@ struct ReasonMappingTests {
         #expect(ending.reason.code == .stateMismatch)
         #expect(
             ending.reason.message
-                == "the server said: protocol error (0x82), “no such topic”; what it may have been is set aside, the session at "
-                + "the server is given up")
+                == "the server said: protocol error (0x82), “no such topic”; the suspected message or filter is set "
+                + "aside, the session at the server is given up")
         server.remedies = [.cleanStart]
         #expect(SessionMachine.Ending(server, in: .disconnect).failsIfRepeated)
     }

@@ -121,8 +121,8 @@ extension Simulation {
             if told != subscription.state {
                 note(
                     .statusIsTrue,
-                    "\(resident.host.name): \(subscription.filter) is \(subscription.state.rawValue), and told was "
-                        + (told?.rawValue ?? "nothing"))
+                    "\(resident.host.name): \(subscription.filter) is \(subscription.state.rawValue), and "
+                        + "\(told?.rawValue ?? "nothing") was reported")
             }
         }
     }
@@ -277,7 +277,7 @@ extension Simulation {
             return
         }
         for (client, count) in displacements where count > Self.mostDisplacements {
-            note(.terminalIsTerminal, "\(client) threw itself out \(count) times and nobody did anything")
+            note(.terminalIsTerminal, "\(client) was displaced \(count) times by its own other host, without cause")
         }
     }
 }

@@ -201,7 +201,7 @@ actor Simulation {
             return note(.standard, "\(value) cannot be written as JSON")
         }
         if line.withUnsafeBytes({ World.secretBytes.isIn($0) }) {
-            note(.secretsStaySecret, "in what is told: \(String(decoding: line, as: UTF8.self))")
+            note(.secretsStaySecret, "in what is reported: \(String(decoding: line, as: UTF8.self))")
         }
     }
 

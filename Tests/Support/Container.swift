@@ -13,7 +13,7 @@ public struct Container: Sendable {
     /// Why a container cannot be made here; `nil` when one can.
     public static var obstacle: String? {
         if geteuid() != 0 { return "root is needed to boot a container" }
-        if Sanitizer.inUse != nil { return "a sanitizer's runtime may not do there what it does" }
+        if Sanitizer.inUse != nil { return "a sanitizer's runtime lacks the permissions that it needs in a container" }
         // This file is made last.
         if access(repository + "/.build-container/version", R_OK) != 0 {
             return "there is no Debian to boot: scripts/setup container makes it"

@@ -206,7 +206,7 @@ actor ControlConnection {
         let call = RunningCall(
             number: lastCall, id: waiting.request.id, kind: kind, bytes: bytes, answer: answer, batch: waiting.batch)
         if let batch = waiting.batch, batches.isTooLong(batch) {
-            fail(call, .tooManyRequests("the answers to this batch are longer than they may be; send single lines"))
+            fail(call, .tooManyRequests("the answers to this batch are too long; send the calls on separate lines"))
             return true
         }
         switch waiting.request {

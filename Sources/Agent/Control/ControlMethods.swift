@@ -94,7 +94,7 @@ extension ControlConnection {
             return try await registry.driver(wanted.session).check(wanted)
         }
         guard let peer, daemon.access.isMaster(peer) else {
-            throw .onlyForRoot("try a configuration that is not written")
+            throw .onlyForRoot("try a configuration that is not installed")
         }
         return try await registry.check(wanted, of: text)
     }

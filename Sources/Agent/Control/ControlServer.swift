@@ -104,7 +104,7 @@ actor ControlServer {
     }
 
     private func refusal(of peer: Peer?, _ id: ConnectionID) -> RPCError? {
-        guard let peer else { return .internalError("the kernel does not tell who connects") }
+        guard let peer else { return .internalError("the kernel does not say who is connecting") }
         switch scheduler.connect(id, of: peer.uid) {
         case nil: return nil
         case .tooManyConnections(let count)?:

@@ -55,7 +55,7 @@ enum ControlSocket {
         var status = stat()
         guard lstat(path, &status) == 0 else { return }
         guard status.st_mode & S_IFMT == S_IFSOCK else {
-            throw Failure(description: "\(path) exists and is no socket; remove it or give another --socket")
+            throw Failure(description: "\(path) exists and is not a socket; remove it or give another --socket")
         }
         // Non-blocking, so that a daemon that is too busy to accept does not make us wait.
         let probe = socket(AF_UNIX, Int32(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue | SOCK_NONBLOCK.rawValue), 0)

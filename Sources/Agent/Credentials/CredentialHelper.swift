@@ -32,7 +32,7 @@ enum CredentialHelper {
                 // The group is left only when both tasks have ended. Cancelling them kills the helper first.
                 defer { group.cancelAll() }
                 guard let output = try await group.next() ?? nil else {
-                    throw Credential.Failure(description: "it was not finished after \(timeLimit) and was killed")
+                    throw Credential.Failure(description: "it did not finish within \(timeLimit) and was killed")
                 }
                 return output
             }
@@ -129,28 +129,28 @@ enum CredentialHelper {
             object = try JSONValue(parsing: bytes)
         } catch {
             // The error's own sentence may repeat part of the text.
-            throw Credential.Failure(description: "it printed no valid JSON object: byte \(error.offset) is wrong")
+            throw Credential.Failure(description: "it did not print a valid JSON object: error at byte \(error.offset)")
         }
         guard let token = object["token"]?.text, !token.isEmpty else {
-            throw Credential.Failure(description: "the JSON object that it printed has no text \"token\"")
+            throw Credential.Failure(description: "the JSON object that it printed has no string \"token\"")
         }
         var fetched = SessionCredential(secret: try checked(Array(token.utf8)))
         switch (object["expires"] ?? .null, object["expiresIn"] ?? .null) {
         case (.null, .null):
             break
-        case (.string(let text), .null):
-            guard let time = RFC3339(text) else {
-                throw Credential.Failure(description: "\"expires\" is no time like 2026-11-20T09:12:44Z")
+        case (let value, .null):
+            guard let text = value.text, let time = RFC3339(text) else {
+                throw Credential.Failure(description: "\"expires\" is not a time like 2026-11-20T09:12:44Z")
             }
             fetched.end = .byWallClock(time)
         case (.null, let value):
             guard let seconds = value.amount, seconds > 0 else {
-                throw Credential.Failure(description: "\"expiresIn\" is no positive number of seconds")
+                throw Credential.Failure(description: "\"expiresIn\" is not a positive number of seconds")
             }
             // A hundred years stand for any longer time, and can be counted in nanoseconds.
             fetched.end = .byBootClock(bootClock.advanced(by: .seconds(min(seconds, 3_155_760_000))))
         default:
-            throw Credential.Failure(description: "the JSON object has not one of \"expires\" and \"expiresIn\"")
+            throw Credential.Failure(description: "the JSON object has both \"expires\" and \"expiresIn\"")
         }
         return fetched
     }

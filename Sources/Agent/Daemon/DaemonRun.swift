@@ -137,7 +137,7 @@ private struct DaemonStart {
         do throws(ControlSocket.Failure) {
             try await server.listen(path: options.socketPath)
         } catch {
-            throw StartFailure(status: .ioError, sentence: "the control socket cannot be made: \(error)")
+            throw StartFailure(status: .ioError, sentence: "the control socket cannot be created: \(error)")
         }
         // Before any session looks up a name: a later change must be noticed.
         let resolverWatch = ResolverWatch(eventLoop: loop) { watcher.assumeIsolated { $0.resolverChanged() } }
@@ -224,7 +224,7 @@ private struct DaemonStart {
             if let failure {
                 logger.error("\(failure)", metadata: ["MESSAGE_ID": "\(MessageID.storeFull)"])
             } else {
-                logger.notice("the store can be written again")
+                logger.notice("the store is writable again")
             }
         } stallChanged: { [logger, weak registry] stall in
             registry?.assumeIsolated { $0.statusMayHaveChanged() }

@@ -45,7 +45,7 @@ actor SleepWatch {
                 Task.immediate { await self?.clockJumped() }
             }
         } catch {
-            logger.notice("clock steps cannot be noticed, and sleep only through logind: \(error)")
+            logger.notice("clock steps cannot be detected; sleep is detected only through logind: \(error)")
         }
         let logind = Logind(
             executor: eventLoop.executor, address: busAddress,

@@ -64,7 +64,7 @@ struct HistoryRecorder {
         return HistoryEntry(
             time: time, session: entry.session, from: entry.to, to: SessionState.disconnected.rawValue,
             reasonCode: Reason.Code.shutdown.rawValue,
-            message: "the daemon ended without stopping; this is its last sign of life")
+            message: "the daemon ended unexpectedly; this is its last sign of life")
     }
 
     /// A safety attempt without a path still counts as having no network.

@@ -36,7 +36,7 @@ struct MetricsText {
             "holdfast_session_failed", .gauge, "Whether the session makes no more attempts until something is changed.")
         for session in sessions { output.add("", own(session), session.state == .failed ? 1 : 0) }
         output.begin(
-            "holdfast_session_state_seconds", .gauge, unit: "seconds", "For how long the session is in its state.")
+            "holdfast_session_state_seconds", .gauge, unit: "seconds", "How long the session has been in its state.")
         for session in sessions {
             output.add(
                 "", own(session) + [("state", session.state.rawValue)], max(0, now.seconds(since: session.since)))
@@ -47,7 +47,7 @@ struct MetricsText {
         counter("holdfast_session_attempts", "Attempts to connect.", \.counters.attempts, &output)
         counter("holdfast_session_connects", "Connections that were established.", \.counters.connects, &output)
         counter(
-            "holdfast_session_resumes", "Connections that the server had kept the session for.", \.counters.resumes,
+            "holdfast_session_resumes", "Connections that resumed the server's session.", \.counters.resumes,
             &output)
         counter("holdfast_session_outages", "Times that a connected session was lost.", \.counters.outages, &output)
         output.begin(
@@ -62,7 +62,7 @@ struct MetricsText {
             output.add("_total", own(session), Double(events.displacements[session.session] ?? 0))
         }
         output.begin(
-            "holdfast_session_outage_seconds", .histogram, unit: "seconds", "How long outages lasted that are over.")
+            "holdfast_session_outage_seconds", .histogram, unit: "seconds", "How long past outages lasted.")
         for session in sessions {
             if let histogram = events.outages[session.session] { output.add(histogram, own(session)) }
         }
@@ -71,7 +71,7 @@ struct MetricsText {
             if let rtt = session.rtt { output.add("", own(session), rtt) }
         }
         output.begin(
-            "holdfast_session_heard_seconds", .gauge, unit: "seconds", "Since when nothing was heard from the server.")
+            "holdfast_session_heard_seconds", .gauge, unit: "seconds", "Time since anything was heard from the server.")
         for session in sessions {
             if let heard = session.lastHeard { output.add("", own(session), heard) }
         }
@@ -121,7 +121,8 @@ struct MetricsText {
     }
 
     private func network(_ output: inout OpenMetricsText) {
-        output.begin("holdfast_network_events", .counter, "What the kernel told of the network, by class.")
+        output.begin(
+            "holdfast_network_events", .counter, "The kernel's messages, lookups and changes of paths, by class.")
         for (name, count) in status.netlink.sorted(by: { $0.key < $1.key }) {
             output.add("_total", [("class", name)], Double(count))
         }

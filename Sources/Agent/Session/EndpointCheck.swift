@@ -101,7 +101,7 @@ struct EndpointCheck: Sendable {
     private func hint(for end: ConnectionEnd) -> String? {
         switch end {
         case .failed(let failure) where failure.code == .certificateExpired:
-            "the server needs another certificate, unless this host's clock is wrong: date shows it"
+            "the server needs a valid certificate, unless this host's clock is wrong (check it with date)"
         case .failed(let failure) where failure.code == .tlsFilesUnusable:
             "check the files of [tls] in the session's file"
         case .failed(let failure) where failure.code != .reset: nil

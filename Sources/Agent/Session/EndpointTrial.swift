@@ -14,11 +14,11 @@ extension SessionDriver {
         // Without role control, a check gets no further than TCP, and does not block those that may do more.
         if wanted.role == .control {
             // Each of these checks logs in, and a server may lock a user out who does that too often.
-            guard !programs.isChecking else { throw .tooManyRequests("session \(name) is being checked already") }
+            guard !programs.isChecking else { throw .tooManyRequests("session \(name) is already being checked") }
             programs.isChecking = true
         } else {
             guard programs.looksUnderWay < 4 else {
-                throw .tooManyRequests("session \(name) is being looked at already")
+                throw .tooManyRequests("four checks of session \(name) are already running")
             }
             programs.looksUnderWay += 1
         }

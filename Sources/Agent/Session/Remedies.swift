@@ -38,7 +38,7 @@ struct Remedies: Sendable {
                 ?? "check that the server runs and listens on the endpoint's port"
         case .authenticateTimeout:
             return "check that an MQTT server listens on the endpoint's port: something accepts the connection and "
-                + "stays silent, as a server does that expects TLS (mqtts:// or wss://) or another protocol"
+                + "stays silent, as a server that expects TLS (mqtts:// or wss://) or another protocol does"
         case .tlsTimeout:
             return "check that a server with TLS listens on the endpoint's port: something accepts the connection and "
                 + "stays silent"

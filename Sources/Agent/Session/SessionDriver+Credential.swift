@@ -22,7 +22,7 @@ extension SessionDriver {
         }
         let end = expires.map { CredentialEnd.byWallClock($0) }
         guard end.map({ $0.instant(wallClock: wallClock, bootClock: now) > now }) ?? true else {
-            throw .invalidParameters("the token has ended already")
+            throw .invalidParameters("the token has already expired")
         }
         let credential = SessionCredential(secret: Array(token.utf8), end: end, mark: nil)
         run(.credentialGiven(credential))

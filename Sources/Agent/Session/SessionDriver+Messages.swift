@@ -156,7 +156,7 @@ extension RPCError {
                     reasonCode: Int(ReasonCode.packetTooLarge.rawValue))
             case .qosNotSupported(let maximum):
                 .messageRejected(
-                    "the server takes QoS \(maximum.rawValue) at most",
+                    "the server accepts QoS \(maximum.rawValue) at most",
                     reasonCode: Int(ReasonCode.qosNotSupported.rawValue))
             case .expired: .messageDropped("it has expired", hint: "holdfastctl queue drop removes it")
             case .propertiesNotSupported:

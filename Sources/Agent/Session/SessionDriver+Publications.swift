@@ -58,10 +58,10 @@ extension SessionDriver {
                 topic, "it looks like a topic that the session already publishes, but its bytes differ")
         }
         if session.room?.participant(ofPresence: resolved) != nil {
-            throw .invalidTopic(topic, "presence is the business of the sessions in the room")
+            throw .invalidTopic(topic, "presence topics belong to the sessions in the room")
         }
         if let twin = session.publications.twin(of: topic, resolved: resolved) {
-            throw .invalidTopic(topic, "it is the same as \(twin.topic), which the session publishes already")
+            throw .invalidTopic(topic, "it is the same as \(twin.topic), which the session already publishes")
         }
     }
 

@@ -240,6 +240,6 @@ extension SkippedMessage {
     fileprivate static func notQuarantined(_ summary: StoredMessageSummary) -> SkippedMessage {
         .init(
             id: summary.sequence.rawValue, code: "not-quarantined",
-            message: "message \(summary.sequence) is not quarantined: it is sent anyway")
+            message: "message \(summary.sequence) is not quarantined, so it needs no retry")
     }
 }

@@ -38,7 +38,7 @@ extension SessionDriver {
                     .invalidTopic, "\(text) is relative to a room, and session \(name) is in none",
                     hint: "set room in the session's file, or: holdfastctl switch-room \(name) ROOM")
             case .empty:
-                throw .invalidTopic(text, "nothing stands behind ~/")
+                throw .invalidTopic(text, "there is nothing after ~/")
             }
         }
     }
@@ -77,7 +77,8 @@ extension SessionDriver {
         guard membership.participants.hasList else {
             throw .wrongState(
                 name.description, is: "not told who is in its room",
-                hint: "a moment after connecting it is, unless the server refuses \(membership.room.presenceFilter)")
+                hint: "it is told shortly after connecting, unless the server refuses "
+                    + "\(membership.room.presenceFilter)")
         }
         return RoomParticipantsMethod.Result(
             room: membership.room.name,

@@ -72,7 +72,7 @@ extension SessionDriver {
 
     private func losePaths(for duration: Duration) throws(RPCError) {
         guard !simulation.hidesPaths else {
-            throw .wrongState(name.description, is: "without its path already (simulated)")
+            throw .wrongState(name.description, is: "already without its path (simulated)")
         }
         var paths: [EndpointIndex: Path?] = [:]
         for index in configuration.endpoints.indices {

@@ -112,7 +112,7 @@ public struct SCRAMClient: Hashable, Sendable {
         let attributes = Self.attributes(serverFirst)
         if let error = attributes.first, error.name == "e" { throw .refused(error.value) }
         guard attributes.count >= 3, attributes[0].name == "r", attributes[1].name == "s", attributes[2].name == "i"
-        else { throw .malformed("the server's challenge has not the form r=…,s=…,i=…") }
+        else { throw .malformed("the server's challenge does not have the form r=…,s=…,i=…") }
         let nonce = attributes[0].value
         guard nonce.hasPrefix(self.nonce), nonce.utf8.count > self.nonce.utf8.count else {
             throw .malformed("the server's challenge does not continue our nonce")
@@ -187,7 +187,7 @@ extension SCRAMClient.Failure: CustomStringConvertible {
         case .refused(let error): "the server refused authentication by SCRAM-SHA-256: \(error)"
         case .iterations(let count):
             "the server wants the password stretched \(count) times; \(SCRAMClient.fewestIterations) to "
-                + "\(SCRAMClient.mostIterations) are taken"
+                + "\(SCRAMClient.mostIterations) are accepted"
         case .notProven: "the server did not prove that it knows the password"
         }
     }

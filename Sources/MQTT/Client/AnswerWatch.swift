@@ -124,7 +124,7 @@ extension MQTTClientMachine {
             patience.exchanges.oldest.map { $0.number <= probe.exchanges } ?? false
             || patience.requests.oldest.map { $0.number <= probe.requests } ?? false
         guard isLeftOut else { return }
-        giveUp("the server leaves \(what) unanswered, although it answers a PINGREQ behind it", &step)
+        giveUp("the server leaves \(what) unanswered, although it answers a PINGREQ sent after it", &step)
     }
 
     private mutating func giveUp(_ sentence: String, _ step: inout Step) {

@@ -138,7 +138,7 @@ extension Remedy: CustomStringConvertible {
         case .noAliases: "from now on without topic aliases"
         case .keepAlive(let seconds): "from now on with a keep-alive of \(seconds) s"
         case .isolation: "what was unanswered is sent again one by one"
-        case .quarantine: "what it may have been is set aside"
+        case .quarantine: "the suspected message or filter is set aside"
         case .cleanStart: "the session at the server is given up"
         }
     }

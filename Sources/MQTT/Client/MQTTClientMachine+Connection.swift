@@ -321,7 +321,7 @@ extension MQTTClientMachine {
         let largest = limits.maximumPacketSize
         guard largest < 5 else { return true }
         let code = ReasonCode.implementationSpecificError
-        let sentence = "the server takes no packet of more than \(largest) bytes (MQTT 5, 3.2.2.3.6)"
+        let sentence = "the server accepts no packet of more than \(largest) bytes (MQTT 5, 3.2.2.3.6)"
         step.emit(.protocolViolation(code, sentence))
         if largest < 3 { end(&step) } else { disconnect(code, &step) }
         return false

@@ -183,8 +183,8 @@ extension MQTTClientMachine {
 
         var sentence: String {
             switch self {
-            case .tooLarge(let length): "a packet of \(length) bytes is larger than the server takes"
-            case .qos: "the server does not take this QoS"
+            case .tooLarge(let length): "a packet of \(length) bytes is larger than the server accepts"
+            case .qos: "the server does not accept this QoS"
             case .retain: "the server does not retain messages"
             case .properties: "a message of MQTT 3.1.1 has no properties"
             }

@@ -177,7 +177,7 @@ extension MQTTClientMachine {
         guard subscriptions.sent.contains(id), case .subscribe(_, let wanted, let new)? = subscriptions.requests[id]
         else { return }
         guard suback.reasonCodes.count == wanted.count else {
-            return violate(.protocolError, "SUBACK answers another number of filters than were asked for", &step)
+            return violate(.protocolError, "SUBACK answers a different number of filters than were requested", &step)
         }
         finishRequest(id)
         guard !isIdentifierTaken(id, suback.reasonCodes, &step) else { return }
@@ -209,7 +209,7 @@ extension MQTTClientMachine {
         let codes =
             version == .five ? unsuback.reasonCodes : [ReasonCode](repeating: .success, count: filters.count)
         guard codes.count == filters.count else {
-            return violate(.protocolError, "UNSUBACK answers another number of filters than were asked for", &step)
+            return violate(.protocolError, "UNSUBACK answers a different number of filters than were requested", &step)
         }
         finishRequest(id)
         guard !isIdentifierTaken(id, codes, &step) else { return }

@@ -151,7 +151,7 @@ extension MQTTClientMachine {
             return nil
         }
         if entry.isReleased {
-            return (.releases(Array(messages.keys)), "the rest of an exchange that was as good as done")
+            return (.releases(Array(messages.keys)), "the rest of an exchange whose message the server already has")
         }
         return (.message(id), "message \(entry.sequence)")
     }

@@ -28,7 +28,7 @@ extension UnencodablePacket: CustomStringConvertible {
         case .numberTooLarge(let number): "a number is \(number), over 268,435,455 (MQTT 5, 1.5.5)"
         case .packetTooLong(let bytes): "the packet has \(bytes) bytes, over 268,435,460 (MQTT 5, 2.1.4)"
         case .packetIdentifierDoesNotFitQoS: "a packet identifier belongs to QoS 1 and 2 alone (MQTT 5, 2.2.1)"
-        case .notInVersion(let version): "MQTT \(version) cannot say all of this packet"
+        case .notInVersion(let version): "MQTT \(version) cannot express this packet completely"
         }
     }
 }

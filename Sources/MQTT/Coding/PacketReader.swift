@@ -178,7 +178,7 @@ extension PacketReader {
             }
             let field = Field(id.name, Properties.section)
             let bit: UInt64 = 1 << UInt64(id.rawValue)
-            guard seen & bit == 0 || mayRepeat(id) else { throw error(field, "is there twice", .protocolError) }
+            guard seen & bit == 0 || mayRepeat(id) else { throw error(field, "occurs twice", .protocolError) }
             seen |= bit
             guard try properties.take(id, field, from: &reader) else {
                 throw error(field, "is not a property of this packet")

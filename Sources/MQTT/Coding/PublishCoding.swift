@@ -113,5 +113,5 @@ extension Publish.Properties: PropertySet {
         return true
     }
 
-    private static var tooOften: String { "is there more than \(maximumRepeats) times" }
+    private static var tooOften: String { "occurs more than \(maximumRepeats) times" }
 }

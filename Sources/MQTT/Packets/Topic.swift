@@ -27,8 +27,8 @@ extension InvalidTopic: CustomStringConvertible {
         case .containsControlCharacter:
             "a topic does not contain control characters: a server may close the connection for one (MQTT 5, 1.5.4)"
         case .containsNonCharacter:
-            "a topic does not contain code points that are no characters, as U+FFFE: a server may close the connection "
-                + "for one (MQTT 5, 1.5.4)"
+            "a topic does not contain noncharacters such as U+FFFE: a server may close the connection for one "
+                + "(MQTT 5, 1.5.4)"
         case .wildcardInName: "a topic name does not contain the wildcards + and # (MQTT 5, 4.7.1)"
         case .misplacedWildcard: "+ stands for one whole level and # for the whole end of a filter (MQTT 5, 4.7.1)"
         case .invalidShare: "a shared subscription is $share/NAME/FILTER, without wildcards in NAME (MQTT 5, 4.8.2)"

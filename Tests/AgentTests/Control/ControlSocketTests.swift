@@ -88,7 +88,7 @@ struct ControlSocketTests {
             let failure = #expect(throws: ControlSocket.Failure.self) {
                 try ControlSocket.listen(at: "\(directory.path)/file")
             }
-            #expect(failure?.description.contains("is no socket") == true)
+            #expect(failure?.description.contains("is not a socket") == true)
             #expect(try Self.status("\(directory.path)/file").st_size == 8)
         }
     }

@@ -35,7 +35,8 @@ struct ServerReasonTests {
             #expect(
                 lost["reason"]?["message"]
                     == .string(
-                        "the server said: topic name invalid (0x90), “not such a topic”; what it may have been is set aside"
+                        "the server said: topic name invalid (0x90), “not such a topic”; the suspected message or "
+                            + "filter is set aside"
                     ))
             try await peer.state("connected")
             let status = try await peer.call("session.status", #"{"session":"main"}"#)

@@ -95,10 +95,10 @@ struct Malformed: Sendable, CustomTestStringConvertible {
             "Topic Alias twice", "30 0A 00 01 61 06 23 00 01 23 00 01", .protocolError, says: "Topic Alias is there"),
         Malformed(
             "Reason String twice", "40 0C 00 01 00 08 1F 00 01 61 1F 00 01 61", .protocolError,
-            says: "Reason String is there twice"),
+            says: "Reason String occurs twice"),
         Malformed(
             "Subscription Identifier twice in SUBSCRIBE", from: .client, "82 0B 00 01 04 0B 01 0B 01 00 01 61 00",
-            .protocolError, says: "Subscription Identifier is there twice"),
+            .protocolError, says: "Subscription Identifier occurs twice"),
         Malformed("Topic Alias 0", "30 07 00 01 61 03 23 00 00", .topicAliasInvalid, says: "Topic Alias is 0"),
         Malformed(
             "Subscription Identifier 0", "30 06 00 01 61 02 0B 00", .protocolError,

@@ -132,7 +132,7 @@ struct PropertyTests {
         } else {
             let error = #expect(throws: MalformedPacket.self) { try decode([bytes], from: place.sender) }
             #expect(error?.reasonCode == .protocolError)
-            #expect(error?.message.contains("\(row.name) is there twice") == true)
+            #expect(error?.message.contains("\(row.name) occurs twice") == true)
         }
     }
 

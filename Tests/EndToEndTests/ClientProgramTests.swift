@@ -126,7 +126,8 @@ extension EndToEnd {
         }
     }
 
-    @Test func `the client for Python has the types that it says, and a wheel that can be installed`() async throws {
+    @Test func `the client for Python has the types that it declares, and a wheel that can be installed`() async throws
+    {
         try await withLab { lab, daemon in
             func run(_ words: [String]) async throws -> String {
                 let result = try await lab.finish(words, in: nil)

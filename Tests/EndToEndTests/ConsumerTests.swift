@@ -169,7 +169,7 @@ extension EndToEnd {
         }
     }
 
-    @Test func `holdfastctl prints every message of a consumer once, even over kills`() async throws {
+    @Test func `holdfastctl prints every message of a consumer, even if it or the daemon is killed`() async throws {
         try await withStream { lab, daemon, source in
             let words = [
                 "\(DaemonProcess.programs)/holdfastctl", "subscribe", "main", "stream/2", "--qos", "2", "--consumer",

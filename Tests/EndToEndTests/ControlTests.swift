@@ -331,7 +331,7 @@ extension EndToEnd {
         "watch | head -1", "watch --json | head -1", "status --follow | head -1", "subscribe main t | true",
         "ping main --interval 10min | head -1",
     ])
-    func `a command that goes on ends when nobody reads it any more`(_ line: String) async throws {
+    func `a continuous command ends when its output is closed`(_ line: String) async throws {
         try await withLab { lab, daemon in
             try daemon.session(top: "autoconnect = false")
             try await daemon.start()

@@ -59,7 +59,7 @@ extension EndToEnd {
         }
     }
 
-    @Test func `a link whose queue fills up is not taken for dead`() async throws {
+    @Test func `a link whose queue fills up is not mistaken for a dead one`() async throws {
         try await withLab { lab, daemon in
             let server = try await LabServer(lab)
             try await server.start()

@@ -110,7 +110,8 @@ extension EndToEnd {
         }
     }
 
-    @Test func `a damaged database is moved aside, reported, and the session goes on with a clean start`() async throws
+    @Test func `a damaged database is moved aside, reported, and the session continues with a clean start`()
+        async throws
     {
         try await withLab { lab, daemon in
             let server = try await LabServer(lab)

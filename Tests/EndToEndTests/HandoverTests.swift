@@ -11,7 +11,7 @@ extension EndToEnd {
     }
 
     @Test(arguments: ["5", "3.1.1"])
-    func `a stream goes on over the other uplink without loss or duplicates, with a short outage`(
+    func `a stream continues over the other uplink without loss or duplicates, with a short outage`(
         version: String
     ) async throws {
         try await withLab { lab, daemon in

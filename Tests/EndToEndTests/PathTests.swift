@@ -137,7 +137,7 @@ extension EndToEnd.Paths {
         }
     }
 
-    @Test func `moved, source gone later: a connection that was kept in vain is replaced at once`() async throws {
+    @Test func `moved, source gone later: a connection whose address has gone is replaced at once`() async throws {
         try await withQuietSession { lab, daemon, server, events in
             let before = try await daemon.status()
             // Connections over the other uplink are refused until the session has tried one.

@@ -14,7 +14,7 @@ extension EndToEnd {
             .map { "\($0.topic) \($0.state.rawValue)" }
     }
 
-    @Test func `publications survive a quick reconnect, are restored after a full one, and cleared by a removal`()
+    @Test func `publications survive a quick reconnect, are restored after a full one, and are cleared by a removal`()
         async throws
     {
         try await withLab { lab, daemon in

@@ -4,7 +4,7 @@ import Support
 import Testing
 
 extension EndToEnd {
-    @Test func `a rejected password ends all attempts until connect by hand`() async throws {
+    @Test func `a rejected password ends all attempts until a person connects`() async throws {
         try await withLab { lab, daemon in
             var options = LabServer.Options()
             options.users = ["main": "right"]
@@ -81,7 +81,9 @@ extension EndToEnd {
         // Instead of CONNACK.
         Array("HTTP/1.1 400 Bad Request\r\n\r\n".utf8),
     ])
-    func `a server that sends rubbish is left and tried again by the table`(rubbish: [UInt8]) async throws {
+    func `a server that sends rubbish is disconnected, and tried again with the table's delays`(
+        rubbish: [UInt8]
+    ) async throws {
         try await withLab { lab, daemon in
             let server = try await LabFakeServer(lab, port: 1884, answer: rubbish)
             defer { server.stop() }

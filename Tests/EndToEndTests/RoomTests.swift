@@ -128,7 +128,7 @@ extension EndToEnd {
         }
     }
 
-    @Test func `a device with yield that is taken over is displaced`() async throws {
+    @Test func `a device with kick = yield that is taken over is displaced`() async throws {
         try await withLab { lab, first in
             let server = try await LabServer(lab)
             try await server.start()

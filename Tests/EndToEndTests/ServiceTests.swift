@@ -76,7 +76,7 @@ extension EndToEnd {
             }
         }
 
-        @Test func `the journal has an outage in fields, and says what to do`() async throws {
+        @Test func `the journal describes an outage in fields, and says what to do`() async throws {
             try await withService { container in
                 try await container.run("systemctl", "stop", "mosquitto")
                 try await until("the journal has that it is lost") {
@@ -235,7 +235,7 @@ extension EndToEnd {
             }
         }
 
-        @Test func `a daemon that hangs is killed by the watchdog, and everything goes on`() async throws {
+        @Test func `a daemon that hangs is killed by the watchdog, and everything continues`() async throws {
             try await withService(isStarted: false) { container in
                 try container.write("/etc/systemd/system/holdfast.service.d/test.conf", "[Service]\nWatchdogSec=3s\n")
                 try await container.run("systemctl", "daemon-reload")
@@ -256,7 +256,7 @@ extension EndToEnd {
 
         /// The server accepts the connection and then says nothing: messages are in flight, and no acknowledgement
         /// comes.
-        @Test func `stopping while messages are in flight ends in time, and the next version goes on with them`()
+        @Test func `stopping while messages are in flight ends in time, and the next version continues with them`()
             async throws
         {
             try await withService { container in

@@ -4,7 +4,7 @@ import Support
 import Testing
 
 extension EndToEnd {
-    @Test func `no accepted message is lost when the daemon is killed in mid-stream, again and again`()
+    @Test func `no accepted message is lost when the daemon is killed repeatedly in mid-stream`()
         async throws
     {
         try await withLab { lab, daemon in

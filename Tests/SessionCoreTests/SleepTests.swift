@@ -72,7 +72,7 @@ import Testing
         #expect(session.take(.hostWoke(slept: .seconds(60))).isEmpty)
     }
 
-    @Test func `a session with keep does nothing before sleep`() {
+    @Test func `a session with on-suspend = keep does nothing before sleep`() {
         for situation in SessionUnderTest.Situation.allCases {
             var session = SessionUnderTest(situation, rest: Self.rest(.keep))
             let before = session.status

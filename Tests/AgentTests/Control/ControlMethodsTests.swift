@@ -69,7 +69,7 @@ struct ControlMethodsTests {
         }
     }
 
-    @Test func `a peer that closed its sending side can go on watching`() async throws {
+    @Test func `a peer that closed its sending side can keep watching`() async throws {
         try await DaemonUnderTest.run(autoconnect: false) { daemon in
             let (peer, other) = (try await daemon.peer(), try await daemon.peer())
             try await peer.call("session.watch")
@@ -159,7 +159,7 @@ struct ControlMethodsTests {
         }
     }
 
-    @Test func `a slow reader is told how much it missed, and then goes on`() async throws {
+    @Test func `a slow reader is told how much it missed, and then continues`() async throws {
         try await DaemonUnderTest.run { daemon in
             let (peer, slow) = (try await daemon.watcher(), try await daemon.peer(reads: false))
             try await slow.request("message.subscribe", #"{"session":"main","filter":"a"}"#)

@@ -191,7 +191,7 @@ struct CommitQueueTests {
         }
     }
 
-    @Test func `a change that can never be stored is left out, and the queue goes on`() async throws {
+    @Test func `a change that can never be stored is left out, and the queue continues`() async throws {
         try await Self.run { bench in
             let file = try Database(path: bench.path)
             try file.execute(

@@ -150,7 +150,7 @@ struct ReloadTests {
         }
     }
 
-    @Test func `a session whose file breaks goes on as it was, and says so`() async throws {
+    @Test func `a session whose file breaks continues as it was, and says so`() async throws {
         try await DaemonUnderTest.run { daemon in
             let peer = try await daemon.watcher()
             try daemon.directory.write("sessions.d/main.toml", "endpoints = 7\n")
@@ -176,7 +176,7 @@ struct ReloadTests {
         }
     }
 
-    @Test func `a session goes on while the list of its template's instances cannot be read`() async throws {
+    @Test func `a session continues while the list of its template's instances cannot be read`() async throws {
         try await DaemonUnderTest.run { daemon in
             let peer = try await daemon.watcher()
             let template = await DaemonUnderTest.session(daemon.server, "instances = [\"a\"]", user: "%i")
@@ -309,7 +309,7 @@ struct ReloadTests {
         }
     }
 
-    @Test func `who waits for a delivery goes on waiting while the session is restarted`() async throws {
+    @Test func `a caller that waits for a delivery keeps waiting while the session is restarted`() async throws {
         try await DaemonUnderTest.run { daemon in
             let peer = try await daemon.watcher()
             await daemon.server.set { $0.answersMessages = false }
@@ -325,7 +325,7 @@ struct ReloadTests {
         }
     }
 
-    @Test func `who waits for a delivery is told when the session is removed`() async throws {
+    @Test func `a caller that waits for a delivery is answered when the session is removed`() async throws {
         try await DaemonUnderTest.run { daemon in
             let peer = try await daemon.watcher()
             await daemon.server.set { $0.answersMessages = false }

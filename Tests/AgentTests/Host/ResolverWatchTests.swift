@@ -29,7 +29,7 @@ import Testing
         return count
     }
 
-    @Test func `tells that a file was replaced`() async throws {
+    @Test func `reports that a file was replaced`() async throws {
         let scratch = try CredentialScratch()
         let path = try scratch.write("resolv.conf", "nameserver 192.0.2.1\n")
         let count = try await news(of: path) {
@@ -54,7 +54,7 @@ import Testing
         #expect(count == 1)
     }
 
-    @Test func `tells of a file that was not there`() async throws {
+    @Test func `reports a file that was not there`() async throws {
         let scratch = try CredentialScratch()
         let path = "\(scratch.path)/resolv.conf"
         let count = try await news(of: path) {

@@ -102,7 +102,7 @@ import Testing
         #expect(host.take(.clockJumped) == [.wake(slept: .seconds(90))])
     }
 
-    @Test func `a clock that is set is not taken for sleep`() {
+    @Test func `a clock that is set is not mistaken for sleep`() {
         var host = Host()
         host.clocks.wall -= .seconds(3600)
         #expect(host.take(.clockJumped) == [.judgeDates(step: .seconds(-3600))])

@@ -239,7 +239,7 @@ struct DurableConsumerTests {
         }
     }
 
-    @Test func `a consumer whose new filter the server refuses goes on with the old one`() async throws {
+    @Test func `a consumer whose new filter the server refuses continues with the old one`() async throws {
         try await DaemonUnderTest.run { daemon in
             let peer = try await daemon.watcher()
             let made = try await Self.subscribe(peer)

@@ -27,7 +27,7 @@ struct OutboundEndTests {
     }
 
     @Test(arguments: End.allCases)
-    func `a message that ends the connection is quarantined, the others arrive, and the session goes on`(
+    func `a message that ends the connection is quarantined, the others arrive, and the session continues`(
         _ end: End
     ) async throws {
         let version = "[mqtt]\nversion = \"\(end.version)\"\n"

@@ -43,7 +43,7 @@ struct ProtocolVersionTests {
         }
     }
 
-    @Test func `stays with MQTT 5 where it can, with auto`() async throws {
+    @Test func `with auto, uses MQTT 5 where the server accepts it`() async throws {
         try await DaemonUnderTest.run("mqtt.version = \"auto\"") { daemon in
             let peer = try await daemon.watcher()
             #expect(try await peer.call("session.status", Self.main)["protocol"] == "5")

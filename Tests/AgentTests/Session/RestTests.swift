@@ -106,7 +106,7 @@ struct RestTests {
         }
     }
 
-    @Test func `a session with keep is probed on waking`() async throws {
+    @Test func `a session with on-suspend = keep is probed on waking`() async throws {
         // No heartbeat is due in the time of the test.
         try await DaemonUnderTest.run("on-suspend = \"keep\"\n[heartbeat]\ninterval = \"1h\"") { daemon in
             let peer = try await daemon.watcher()

@@ -140,7 +140,7 @@ struct RoomSessionTests {
         }
     }
 
-    @Test func `leaves the room in which the daemon was killed when it is in another one`() async throws {
+    @Test func `leaves the old room after the daemon was killed and the file names another`() async throws {
         let filter = try TopicFilter("holdfast/rooms/old/presence/+/+")
         let own = Participant.Identity(user: "edge-42", device: "device")
         let topics = Room.presenceTopics(of: own, in: [filter, try TopicFilter("holdfast/rooms/old/#")])

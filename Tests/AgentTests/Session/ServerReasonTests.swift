@@ -15,7 +15,7 @@ struct ServerReasonTests {
     // MARK: Reason codes
 
     @Test
-    func `a message that the server ends the connection for is quarantined, reported, and kept over a restart`()
+    func `a message that the server ends the connection for is quarantined, reported, and kept across a restart`()
         async throws
     {
         let group = MultiThreadedEventLoopGroup(numberOfThreads: 2)
@@ -57,7 +57,7 @@ struct ServerReasonTests {
     }
 
     @Test(arguments: [ReasonCode.malformedPacket, .protocolError])
-    func `a server that calls everything a protocol error is tried once more, and then no more`(
+    func `a server that calls everything a protocol error is tried only once more`(
         code: ReasonCode
     ) async throws {
         let prepare: (LoopbackServer) async throws -> Void = { server in

@@ -128,7 +128,7 @@ import Testing
         try await group.shutdownGracefully()
     }
 
-    @Test func `a helper that fails after a rejection is asked again by the table`() async throws {
+    @Test func `a helper that fails after a rejection is run again with the table's delays`() async throws {
         let scratch = try CredentialScratch()
         try scratch.write("output", "stale")
         try await DaemonUnderTest.run(try Self.password(scratch)) { daemon in

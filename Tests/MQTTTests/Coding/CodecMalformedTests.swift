@@ -92,7 +92,7 @@ struct Malformed: Sendable, CustomTestStringConvertible {
             "Server Reference in PUBACK", "40 08 00 01 00 04 1C 00 01 61", .malformedPacket,
             says: "Server Reference is not a property"),
         Malformed(
-            "Topic Alias twice", "30 0A 00 01 61 06 23 00 01 23 00 01", .protocolError, says: "Topic Alias is there"),
+            "Topic Alias twice", "30 0A 00 01 61 06 23 00 01 23 00 01", .protocolError, says: "Topic Alias occurs"),
         Malformed(
             "Reason String twice", "40 0C 00 01 00 08 1F 00 01 61 1F 00 01 61", .protocolError,
             says: "Reason String occurs twice"),

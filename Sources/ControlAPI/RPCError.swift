@@ -252,6 +252,13 @@ extension RPCError {
             hint: "a subscription ends with the connection to the control socket that made it")
     }
 
+    /// Another program took the durable consumer over, or it was removed, before the call that attaches to it was answered.
+    public static func consumerEnded(_ name: String) -> RPCError {
+        RPCError(
+            .unknownSubscription, "the consumer \(quoted(name)) was taken over by another program, or removed",
+            hint: "only one program at a time can use a consumer")
+    }
+
     /// This connection to the control socket has no such watch.
     public static func unknownWatch(_ id: WatchID) -> RPCError {
         RPCError(

@@ -35,6 +35,10 @@ public enum ClientError: Error, Hashable, Sendable {
         if case .refused(let error) = self { error.known == .unknownSubscription } else { false }
     }
 
+    /// The error of a durable consumer's subscription: the daemon has no such subscription any more if the consumer was
+    /// taken over before it answered.
+    func ofConsumer(_ name: String) -> ClientError { isUnknownSubscription ? .consumerEnded(name) : self }
+
     /// Whether trying again later may help.
     var isPassing: Bool {
         switch self {

@@ -141,7 +141,12 @@ extension HoldfastClient {
             parameters: .init(session: session, filter: filter, qos: qos, consumer: consumer),
             continuation: continuation, failure: NIOLoopBoundBox(nil, eventLoop: eventLoop))
         let answer = await withCheckedContinuation { requestConsumer(id, continuation: $0) }
-        let result = try Self.decode(MessageSubscribeMethod.Result.self, from: try answer.get())
+        let result: MessageSubscribeMethod.Result
+        do throws(ClientError) {
+            result = try Self.decode(MessageSubscribeMethod.Result.self, from: try answer.get())
+        } catch {
+            throw error.ofConsumer(consumer)
+        }
         return DurableSubscription(missed: result.missed ?? 0, stream: stream, client: self)
     }
 
@@ -155,8 +160,8 @@ extension HoldfastClient {
 
     /// - Parameter isFirst: whether a caller is waiting for the consumer, and gets the error of a refusal.
     func consumerAnswered(_ id: FeedID, _ answer: Answer, isFirst: Bool) {
-        guard consumers[id] != nil else { return }
-        do {
+        guard let consumer = consumers[id] else { return }
+        do throws(ClientError) {
             let result = try Self.decode(MessageSubscribeMethod.Result.self, from: try answer.get())
             consumers[id]?.id = result.subscription
             if !isFirst { consumers[id]?.missed += result.missed ?? 0 }
@@ -169,7 +174,7 @@ extension HoldfastClient {
             switch refusal(error, isFirst: isFirst) {
             case .left: break
             case .askedAgain: askAgain { $0.requestConsumer(id, continuation: nil) }
-            case .ended: consumers.removeValue(forKey: id)?.end(error)
+            case .ended: consumers.removeValue(forKey: id)?.end(error.ofConsumer(consumer.parameters.consumer ?? ""))
             }
         }
     }

@@ -160,6 +160,38 @@ struct DurableSubscriptionTests {
         }
     }
 
+    @Test func `a consumer taken over while the client subscribes again ends`() async throws {
+        try await serve { accepting in
+            try await accepting.greet { try await Self.subscribe(&$0) }
+            try await accepting.greet { peer in
+                let (id, _, _) = try await peer.request()
+                try await peer.write(OutgoingLine.failure(id, .consumerEnded("c")))
+                try await peer.end()
+            }
+        } _: { _, messages in
+            await #expect(throws: ClientError.consumerEnded("c")) { try await messages.next() }
+        }
+    }
+
+    @Test func `a consumer taken over before the daemon has answered is an error`() async throws {
+        try await withSocket { socket in
+            let server = try await LineServer.start(socket)
+            async let served: Void = server.run { accepting in
+                try await accepting.greet { peer in
+                    let (id, _, _) = try await peer.request()
+                    try await peer.write(OutgoingLine.failure(id, .consumerEnded("c")))
+                    try await peer.end()
+                }
+            }
+            let client = impatientClient(socket)
+            await #expect(throws: ClientError.consumerEnded("c")) {
+                _ = try await client.consume(session: "main", filter: "t", consumer: "c")
+            }
+            await client.close()
+            try await served
+        }
+    }
+
     @Test func `an acknowledgement after the client was closed says that`() async throws {
         try await serve { accepting in
             try await accepting.greet { peer in

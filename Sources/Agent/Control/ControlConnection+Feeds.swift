@@ -69,6 +69,7 @@ extension ControlConnection {
             return CallReply(line: OutgoingLine.answer(request, result: result), feed: .subscription(id))
         } catch {
             endSubscription(id)
+            unaccount(feeds.answered(.subscription(id)).bytes)
             throw error
         }
     }
@@ -81,10 +82,12 @@ extension ControlConnection {
             deliver: { [weak self] message in self?.assumeIsolated { $0.deliverDurably(message) } },
             hasRoom: { [weak self] in self?.assumeIsolated { $0.hasRoomForConsumers() } ?? false },
             takenOver: { [weak self] event in self?.assumeIsolated { $0.takenOver(id, event) } })
+        try demandFilter(of: consumer, for: MessageSubscribeMethod.name, in: driver)
         let attached = try await driver.attach(
             subscriber, as: id, to: consumer, parameters.filter, filter, parameters.qos)
         // The connection may have ended in the meantime.
         if isClosed { await registry.detach(id, from: driver.name) }
+        guard feeds.subscriptions[id] != nil else { throw .consumerEnded(consumer.description) }
         return .init(subscription: id, grantedQoS: attached.grantedQoS, missed: attached.missed, epoch: attached.epoch)
     }
 
@@ -121,13 +124,23 @@ extension ControlConnection {
         return name
     }
 
+    /// Checks that the peer may have the messages that wait for an existing consumer.
+    private func demandFilter(
+        of consumer: ConsumerName, for method: String, in driver: SessionDriver
+    ) throws(RPCError) {
+        guard let text = driver.assumeIsolated({ $0.session.durableConsumers[consumer]?.text }) else { return }
+        try demand(text, to: .subscribe, for: method, in: driver)
+    }
+
     /// Ends a subscription or a durable consumer. The consumer is removed for good, unless the program asks to keep it:
     /// then it is only detached.
     func unsubscribe(_ parameters: MessageUnsubscribeMethod.Parameters) async throws(RPCError) {
         switch parameters.what {
         case .consumer(let text, let session):
             let name = try consumerName(text)
-            try await registry.driver(session).endConsumer(name)
+            let driver = try await registry.driver(session)
+            try demandFilter(of: name, for: MessageUnsubscribeMethod.name, in: driver)
+            try await driver.endConsumer(name)
         case .subscription(let id, let keep):
             guard let subscription = endSubscription(id) else { throw .unknownSubscription(id) }
             guard let consumer = subscription.consumer else {
@@ -149,10 +162,18 @@ extension ControlConnection {
 
     /// The durable consumer of a subscription was taken over by another program, or removed.
     private func takenOver(_ id: SubscriptionID, _ event: SessionEvent) {
+        let isAnswered = !feeds.isHeld(.subscription(id))
         guard endSubscription(id) != nil else { return }
         var event = event
         event.watch = FeedID.subscription(id).watch
-        OutgoingLine.notification(event).map(write)
+        if let line = OutgoingLine.notification(event) {
+            if isAnswered {
+                write(line)
+            } else {
+                feeds.hold(line, for: .subscription(id))
+                account(line.count)
+            }
+        }
         closeWhenDone()
     }
 

@@ -123,6 +123,12 @@ struct ControlFeeds {
         return .kept
     }
 
+    /// Whether the answer that begins the watch or subscription is not written yet.
+    func isHeld(_ feed: FeedID) -> Bool { held[feed] != nil }
+
+    /// Holds back the last line for a subscription that ended before its answer was written.
+    mutating func hold(_ line: [UInt8], for feed: FeedID) { held[feed] = Held(lines: [line], bytes: line.count) }
+
     func isDropping(_ feed: FeedID) -> Bool { dropped[feed] != nil }
 
     var hasDropped: Bool { !dropped.isEmpty }

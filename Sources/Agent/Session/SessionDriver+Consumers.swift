@@ -55,6 +55,11 @@ extension SessionDriver {
             throw error
         }
         let epoch = await surroundings.store.epoch
+        // If the session was restarted meanwhile, the call is repeated at its next driver.
+        try checkRunning()
+        guard session.durableConsumers[consumer]?.attachment?.subscription == subscription else {
+            throw .consumerEnded(consumer.description)
+        }
         let missed = ask { $0.ready(consumer, subscription) }
         loadConsumers()
         return Attached(

@@ -156,7 +156,14 @@ package struct DurableConsumers: Hashable, Sendable {
         }
     }
 
-    package var attached: [ConsumerName: Attachment] { consumers.compactMapValues(\.attachment) }
+    /// The programs that may be given messages.
+    package var attached: [ConsumerName: Attachment] {
+        consumers.compactMapValues(\.attachment).filter(\.value.isReady)
+    }
+    /// The subscriptions of the programs whose calls are not answered yet.
+    package var attaching: [SubscriptionID] {
+        consumers.values.compactMap(\.attachment).filter { !$0.isReady }.map(\.subscription)
+    }
     package var isAttached: Bool { consumers.values.contains { $0.attachment != nil } }
     package var filters: Set<TopicFilter> { Set(consumers.values.compactMap(\.filter)) }
 

@@ -295,7 +295,20 @@ struct ControlMethodsTests {
                     == true,
                 "\(denials)")
             // The limits do not apply to root.
-            try await daemon.peer().call("message.publish", #"{"session":"main","topic":"other","payload":"x"}"#)
+            let root = try await daemon.peer()
+            try await root.call("message.publish", #"{"session":"main","topic":"other","payload":"x"}"#)
+            // Messages that wait for a consumer are of the topics that it had so far.
+            try await root.call("message.subscribe", #"{"session":"main","filter":"other","consumer":"root"}"#)
+            for (method, members) in [
+                ("message.subscribe", #""filter":"plant/#","consumer":"root""#),
+                ("message.unsubscribe", #""consumer":"root""#),
+            ] {
+                await #expect(throws: ControlPeer.CallFailure(code: "not-permitted"), "\(method)") {
+                    try await peer.call(method, #"{"session":"main",\#(members)}"#)
+                }
+            }
+            try await peer.call("message.unsubscribe", #"{"session":"main","consumer":"c"}"#)
+            try await root.call("message.unsubscribe", #"{"session":"main","consumer":"root"}"#)
         }
     }
 

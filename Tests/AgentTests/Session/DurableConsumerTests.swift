@@ -293,7 +293,75 @@ struct DurableConsumerTests {
             await daemon.server.set { $0.answersSubscribe = true }
             try await other.call("message.unsubscribe", #"{"session":"main","consumer":"billing"}"#)
             // The connection stays up, and the server will not answer for the filter any more.
-            #expect(try await peer.answer(request)["result"]?["grantedQoS"] == .null)
+            #expect(try await peer.answer(request)["error"]?["data"]?["code"] == "unknown-subscription")
+        }
+    }
+
+    @Test func `a program whose consumer is taken over before its call is answered gets an error`() async throws {
+        try await DaemonUnderTest.run { daemon in
+            let (first, second) = (try await daemon.watcher(), try await daemon.peer())
+            await daemon.server.set { $0.answersSubscribe = false }
+            let request = try await first.request(
+                "message.subscribe", #"{"session":"main","filter":"a/#","qos":2,"consumer":"billing"}"#)
+            let id = try await daemon.server.packet { packet in
+                if case .subscribe(let subscribe) = packet { subscribe.packetID } else { nil }
+            }
+            await daemon.server.set { $0.answersSubscribe = true }
+            _ = try await Self.subscribe(second, filter: "b/#")
+            await daemon.server.send(.suback(Suback(packetID: id, reasonCodes: [.grantedQoS2])))
+            #expect(try await first.answer(request)["error"]?["data"]?["code"] == "unknown-subscription")
+            await daemon.server.publish("b/1", "x", qos: .atLeastOnce)
+            #expect(try await second.notification("message.received")["payload"] == "x")
+            let told = await first.lines.all.contains { $0?["params"]?["event"] == "consumer-ended" }
+            #expect(!told, "the program does not know the subscription")
+        }
+    }
+
+    @Test func `a program is told of a take-over after the answer that names its subscription`() async throws {
+        try await DaemonUnderTest.run { daemon in
+            let (first, second) = (try await daemon.watcher(), try await daemon.peer())
+            await daemon.server.set { $0.answersMessages = false }
+            // The answers of a batch wait for the last of them.
+            try await first.send(
+                #"[{"jsonrpc":"2.0","id":901,"method":"message.subscribe","params":"#
+                    + #"{"session":"main","filter":"a/#","consumer":"billing"}},"#
+                    + #"{"jsonrpc":"2.0","id":902,"method":"message.publish","params":"#
+                    + #"{"session":"main","topic":"t","payload":"x","wait":"delivered"}}]"#)
+            let published = try await daemon.server.message()
+            await daemon.server.publish("a/1", "x", qos: .atLeastOnce)
+            try await Self.acknowledged(daemon, 1)
+            let driver = try await daemon.registry.driver("main")
+            let name = try #require(ConsumerName("billing"))
+            while await driver.session.durableConsumers[name]?.attachment?.cursor != InboxSequence(rawValue: 1) {
+                await Task.yield()
+            }
+            _ = try await Self.subscribe(second)
+            let id = try #require(published.packetID)
+            await daemon.server.send(.puback(Acknowledgement(packetID: id)))
+            let isAnsweredFirst = try await first.lines.first { line -> Bool? in
+                if case .array? = line { return true }
+                return line?["params"]?["event"] == "consumer-ended" ? false : nil
+            }
+            #expect(isAnsweredFirst)
+            #expect(try await first.notification("session.event", ["event": "consumer-ended"])["consumer"] == "billing")
+        }
+    }
+
+    @Test func `a program that attaches while its session is restarted gets its messages`() async throws {
+        try await DaemonUnderTest.run { daemon in
+            let peer = try await daemon.watcher()
+            await daemon.server.set { $0.answersSubscribe = false }
+            let request = try await peer.request(
+                "message.subscribe", #"{"session":"main","filter":"a/#","qos":2,"consumer":"billing"}"#)
+            _ = try await daemon.server.packet { if case .subscribe = $0 { true } else { nil } }
+            await daemon.server.set { $0.answersSubscribe = true }
+            try await daemon.writeSession("[mqtt]\nreceive-maximum = 17")
+            try await peer.request("daemon.reload")
+            try await peer.state("connected")
+            let made = try #require(try await peer.answer(request)["result"])
+            await daemon.server.publish("a/1", "x", qos: .atLeastOnce)
+            let message = try await peer.notification("message.received")
+            #expect(message["payload"] == "x" && message["subscription"] == made["subscription"])
         }
     }
 

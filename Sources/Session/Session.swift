@@ -42,8 +42,8 @@ package struct Session: Sendable {
     package init(
         settings: SessionSettings, machine: SessionMachine, mqtt: MQTTClientMachine, servers: Servers,
         addresses: EndpointAddresses, rooms: Rooms, publications: Publications = Publications(),
-        consumers: LiveConsumers = LiveConsumers(), durableConsumers: DurableConsumers, clientID: String,
-        verdict: Verdict? = nil, at moment: Moment
+        consumers: LiveConsumers = LiveConsumers(), durableConsumers: DurableConsumers,
+        credential: SessionCredential? = nil, clientID: String, verdict: Verdict? = nil, at moment: Moment
     ) {
         self.settings = settings
         self.machine = machine
@@ -51,6 +51,7 @@ package struct Session: Sendable {
         self.servers = servers
         self.addresses = addresses
         credentials = CredentialState(isConfigured: settings.hasPassword)
+        credentials.given = credential
         self.rooms = rooms
         self.publications = publications
         self.consumers = consumers

@@ -230,6 +230,40 @@ struct RestartScenarios {
             #expect(try await a.status("two").state == .connected)
         }
     }
+
+    @Test func `a session whose state could not be read for a moment is started when it can`() async throws {
+        try await Scenario.run { scenario in
+            let a = try await scenario.host("A", sessions: ["main": Self.file()])
+            try await a.until(.connected)
+            try await a.executeInStore("ALTER TABLE verdict RENAME TO away")
+            try await a.write("main", Self.file("device = \"another\""))
+            await #expect(throws: RPCError.self) { try await a.reload() }
+            await scenario.sleep(.seconds(10))
+            #expect(try await a.status().state == .failed)
+            try await a.executeInStore("ALTER TABLE away RENAME TO verdict")
+            await scenario.sleep(.seconds(5))
+            #expect(try await a.status().state == .connected)
+        }
+    }
+
+    @Test(arguments: [
+        ("[mqtt]\nreceive-maximum = 17", true), ("username = \"other\"", false), ("client-id = \"other\"", false),
+    ])
+    func `a token from a program outlives a reload, unless the file now names another client`(
+        line: String, isKept: Bool
+    ) async throws {
+        try await Scenario.run { scenario in
+            let a = try await scenario.host("A", sessions: ["main": Self.file("insecure = true")])
+            try await a.until(.connected)
+            scenario.with { broker, _ in broker.password = "fresh" }
+            _ = try await a.registry().driver("main").renewToken("fresh", expires: nil)
+            try await a.until(.connected)
+            try await a.write("main", Self.file("insecure = true\n" + line))
+            _ = try await a.reload()
+            await scenario.sleep(.seconds(10))
+            #expect(try await a.status().state == (isKept ? .connected : .failed))
+        }
+    }
 }
 
 extension Host {

@@ -27,6 +27,7 @@ extension SessionRegistry {
         let wereUp = await stop(changedBy: loaded)
         for name in entries.keys.sorted() where loaded[name] == nil {
             entries[name] = nil
+            unstarted[name] = nil
             rejected[name] = nil
             metrics.forget(name.description)
             changed(name)
@@ -39,9 +40,7 @@ extension SessionRegistry {
                 try await apply(configuration, to: name, wasUp: wereUp[name])
             } catch {
                 parked[name]?.releasePublishers()
-                let entry = unreadable(name, error)
-                if changing[name] != nil { list(name, as: entry) }
-                failure = failure ?? .internalError(entry.reason?.message ?? "\(error)")
+                failure = failure ?? .internalError(unreadable(name, error).reason?.message ?? "\(error)")
             }
         }
         if let failure {
@@ -83,7 +82,7 @@ extension SessionRegistry {
             for (name, entry) in entries {
                 guard case .running(let driver) = entry else { continue }
                 let code = Reason.Code.configurationChanged
-                var (forGood, hasNext) = (true, false)
+                var (forGood, hasNext, isSameClient) = (true, false, false)
                 switch loaded[name] {
                 case nil: break
                 case .success(driver.configuration)?: continue
@@ -91,6 +90,7 @@ extension SessionRegistry {
                 case .success(let new)?:
                     forGood = Set(driver.configuration.endpoints).isDisjoint(with: new.endpoints)
                     hasNext = true
+                    isSameClient = driver.configuration.isSameClient(as: new)
                 // It keeps its present configuration.
                 case .failure?: continue
                 }
@@ -98,8 +98,11 @@ extension SessionRegistry {
                 wereUp[name] = state != .disconnected && state != .disconnecting
                 // Callers that ask for this session wait until `changed`.
                 changing[name] = []
-                let (isForGood, isFollowed) = (forGood, hasNext)
-                group.addTask { await self.stop(driver, code, forGood: isForGood, hasNext: isFollowed) }
+                let (isForGood, isFollowed, keepsCredential) = (forGood, hasNext, isSameClient)
+                group.addTask {
+                    await self.stop(
+                        driver, code, forGood: isForGood, hasNext: isFollowed, keepsCredential: keepsCredential)
+                }
             }
         }
         return wereUp
@@ -115,15 +118,20 @@ extension SessionRegistry {
             guard let wasUp else { return }
             // What the server has under another client identifier was never this session's, and must not be resumed.
             let isSameClient = driver.configuration.clientID == new.clientID
-            try await start(
-                name, new, wasUp: wasUp, without: isSameClient ? [.failure] : [.failure, .sessionAtServer],
-                decided: .some(await driver.session.verdict))
+            try await startNowOrLater(
+                name,
+                Start(
+                    configuration: new, wasUp: wasUp,
+                    obsolete: isSameClient ? [.failure] : [.failure, .sessionAtServer],
+                    decided: .some(await driver.session.verdict)))
         case (.running?, .failure(let errors)):
             if rejected.updateValue(errors, forKey: name) != errors { tellRejected(name, errors) }
         case (.broken(let old, _)?, .failure(let errors)):
             if old != errors { listBroken(name, errors) }
         case (_, .success(let new)):
-            try await start(name, new, without: [.failure])
+            // It may have been given for another configuration.
+            parked[name]?.credential = nil
+            try await startNowOrLater(name, Start(configuration: new, obsolete: [.failure]))
         case (.unreadable?, .failure(let errors)), (nil, .failure(let errors)):
             listBroken(name, errors)
         }
@@ -158,26 +166,79 @@ extension SessionRegistry {
             changing[driver.name] = []
         }
         await withTaskGroup(of: Void.self) { group in
-            for (driver, _) in drivers { group.addTask { await self.stop(driver, .storeReplaced, forGood: false) } }
+            for (driver, _) in drivers {
+                group.addTask { await self.stop(driver, .storeReplaced, forGood: false, keepsCredential: true) }
+            }
         }
         for (driver, wasUp) in drivers {
             defer { changed(driver.name) }
             let decided = await driver.session.verdict
-            do throws(StoreError) {
-                try await start(driver.name, driver.configuration, wasUp: wasUp, decided: .some(decided))
-            } catch {
-                list(driver.name, as: unreadable(driver.name, error))
-            }
+            try? await startNowOrLater(
+                driver.name,
+                Start(configuration: driver.configuration, wasUp: wasUp, decided: .some(decided)))
         }
         statusMayHaveChanged()
     }
 
-    private func stop(_ driver: SessionDriver, _ code: Reason.Code, forGood: Bool, hasNext: Bool = false) async {
-        let programs = await driver.stop(code, forGood: forGood, hasNext: hasNext)
+    // MARK: Sessions that cannot be started
+
+    /// Starts a session. If its state cannot be read, it is listed with the error, and started once the state can be:
+    /// a disk may fail for a moment only. Damage does not pass.
+    private func startNowOrLater(_ name: SessionName, _ how: Start) async throws(StoreError) {
+        do throws(StoreError) {
+            try await start(name, how)
+        } catch {
+            list(name, as: unreadable(name, error))
+            if case .damaged = error { throw error }
+            unstarted[name] = how
+            if !isStartingLater {
+                isStartingLater = true
+                Task { await startLater() }
+            }
+            throw error
+        }
+    }
+
+    private func startLater() async {
+        defer { isStartingLater = false }
+        while !unstarted.isEmpty, !isStopping {
+            await eventLoop.pause(for: CommitQueue.retryInterval)
+            guard !isReloading, !isStopping else { continue }
+            isReloading = true
+            defer { isReloading = false }
+            for (name, how) in unstarted.sorted(by: { $0.key < $1.key }) {
+                // Callers that ask for this session wait until `changed`.
+                changing[name] = []
+                defer { changed(name) }
+                do throws(StoreError) {
+                    try await start(name, how)
+                } catch {
+                    if case .damaged = error { list(name, as: unreadable(name, error)) }
+                }
+            }
+            statusMayHaveChanged()
+        }
+    }
+
+    /// - Parameter keepsCredential: whether the next driver may use the credential that a program gave.
+    private func stop(
+        _ driver: SessionDriver, _ code: Reason.Code, forGood: Bool, hasNext: Bool = false, keepsCredential: Bool
+    ) async {
+        var programs = await driver.stop(code, forGood: forGood, hasNext: hasNext)
+        if !keepsCredential { programs.credential = nil }
         parked[driver.name] = programs.isEmpty ? nil : programs
     }
 
     private func changed(_ name: SessionName) {
         for waiter in changing.removeValue(forKey: name) ?? [] { waiter.resume() }
+    }
+}
+
+extension SessionConfiguration {
+    /// Whether a credential that a program gave for this configuration may be used with another one: for the same client
+    /// of the same servers, and as safely.
+    fileprivate func isSameClient(as new: SessionConfiguration) -> Bool {
+        user == new.user && username == new.username && clientID == new.clientID && endpoints == new.endpoints
+            && new.mayCarryPassword
     }
 }

@@ -47,6 +47,9 @@ actor SessionRegistry {
     var changing: [SessionName: [CheckedContinuation<Void, Never>]] = [:]
     /// The programs of sessions that are not running at the moment, kept in case those come back.
     var parked: [SessionName: ParkedPrograms] = [:]
+    /// Sessions whose state could not be read, for a reason that may pass, and how to start them.
+    var unstarted: [SessionName: Start] = [:]
+    var isStartingLater = false
     private var events = EventLog()
     private var overruns = HourlyCount()
     var metrics = EventMetrics()
@@ -82,7 +85,7 @@ actor SessionRegistry {
             switch result {
             case .success(let configuration):
                 do throws(StoreError) {
-                    try await start(name, configuration)
+                    try await start(name, Start(configuration: configuration))
                 } catch {
                     // Damaged rows of one session must not keep the others from starting.
                     guard case .damaged = error else { throw error }
@@ -102,12 +105,17 @@ actor SessionRegistry {
         case sessionAtServer
     }
 
-    /// - Parameter decided: the verdict that the session's previous driver knew, if there was one: it may not be on
-    ///   disk yet.
-    func start(
-        _ name: SessionName, _ configuration: SessionConfiguration, wasUp: Bool = false,
-        without obsolete: Set<Obsolete> = [], decided: Verdict?? = nil
-    ) async throws(StoreError) {
+    /// How a session is started.
+    struct Start {
+        var configuration: SessionConfiguration
+        /// It was up, or tried to be, before it was stopped.
+        var wasUp = false
+        var obsolete: Set<Obsolete> = []
+        /// The verdict that the session's previous driver knew, if there was one: it may not be on disk yet.
+        var decided: Verdict??
+    }
+
+    func start(_ name: SessionName, _ how: Start) async throws(StoreError) {
         guard var surroundings else { preconditionFailure("sessions are started with their surroundings") }
         surroundings.report = { [weak self] session, event in
             self?.assumeIsolated { $0.report(session, event) }
@@ -119,13 +127,13 @@ actor SessionRegistry {
             }
         }
         var stored = try await surroundings.store.session(name)
-        if let decided { stored.verdict = decided }
+        if let decided = how.decided { stored.verdict = decided }
         var changes: [SessionChange] = []
-        if obsolete.contains(.failure), stored.verdict?.isFailure == true {
+        if how.obsolete.contains(.failure), stored.verdict?.isFailure == true {
             stored.verdict = nil
             changes.append(.setVerdict(nil))
         }
-        if obsolete.contains(.sessionAtServer) {
+        if how.obsolete.contains(.sessionAtServer) {
             stored.mqtt.established = false
             changes.append(.mqtt(.setEstablished(false)))
         }
@@ -136,10 +144,11 @@ actor SessionRegistry {
             return
         }
         let driver = SessionDriver(
-            name: name, configuration: configuration, stored: stored,
+            name: name, configuration: how.configuration, stored: stored,
             parked: parked.removeValue(forKey: name) ?? ParkedPrograms(), surroundings: surroundings)
         entries[name] = .running(driver)
-        await driver.start(stored, wasUp: wasUp)
+        unstarted[name] = nil
+        await driver.start(stored, wasUp: how.wasUp)
         record(history.started(await driver.status(), name, at: clock.wallClock()))
     }
 
@@ -154,6 +163,7 @@ actor SessionRegistry {
     func list(_ name: SessionName, as entry: Entry) {
         guard let reason = entry.reason else { preconditionFailure("a session that runs lists itself") }
         entries[name] = entry
+        unstarted[name] = nil
         var event = SessionEvent(
             watch: .init(rawValue: ""), sequence: 0, time: clock.wallClock(), session: name.description,
             event: .stateChanged)

@@ -61,8 +61,10 @@ struct ParkedPrograms: Sendable {
     var subscribers: [SubscriptionID: Subscriber] = [:]
 
     var publishers: [MessageSequence: SessionDriver.Publisher] = [:]
+    /// The credential that a program gave.
+    var credential: SessionCredential?
 
-    var isEmpty: Bool { live.isEmpty && attached.isEmpty && publishers.isEmpty }
+    var isEmpty: Bool { live.isEmpty && attached.isEmpty && publishers.isEmpty && credential == nil }
 
     /// Answers publishers that wait for delivery, because no new driver follows soon: their messages are accepted, but
     /// not delivered yet.

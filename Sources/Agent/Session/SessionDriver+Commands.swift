@@ -112,9 +112,11 @@ extension SessionDriver {
         programs.subscribing.answerAll(nil)
         var live = session.consumers
         _ = live.connectionEnded()
+        // The calls of these are repeated at the next driver.
+        for subscription in session.durableConsumers.attaching { programs.subscribers[subscription] = nil }
         var parked = ParkedPrograms(
             live: live, attached: session.durableConsumers.attached, subscribers: programs.subscribers,
-            publishers: publishers)
+            publishers: publishers, credential: session.credentials.given)
         if !hasNext { parked.releasePublishers() }
         return parked
     }

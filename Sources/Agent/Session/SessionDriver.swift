@@ -89,6 +89,7 @@ actor SessionDriver {
                 seed: surroundings.seed()),
             publications: Publications(stored.publications, retained: stored.retainedTopics),
             consumers: parked.live, durableConsumers: DurableConsumers(stored.mqtt, attached: parked.attached),
+            credential: parked.credential,
             clientID: stored.mqtt.assignedClientID ?? configuration.clientID, verdict: stored.verdict, at: moment)
         clockSteps = ClockStepDetector(now: moment.now, wallClock: moment.wallClock.milliseconds)
     }

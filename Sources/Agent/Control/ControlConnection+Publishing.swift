@@ -4,17 +4,22 @@ import NIOCore
 
 // Most calls are `message.publish`. They run without a task each.
 extension ControlConnection {
-    /// - Returns: `false` if the session is being restarted and has to be waited for.
-    func publish(_ call: RunningCall, _ waiting: WaitingCall) -> Bool {
+    /// Publishes a message now, or once its session has been restarted.
+    func publish(_ call: RunningCall, _ waiting: WaitingCall) {
         do throws(RPCError) {
             let parameters = try take(MessagePublishMethod.self, waiting.request.parameters, waiting.message)
-            guard let driver = try driverNow(parameters.session) else { return false }
-            try demand(parameters.topic, to: .publish, for: MessagePublishMethod.name, in: driver)
-            publish(parameters, on: driver, for: call)
+            let session = parameters.session
+            if delayed[session] != nil {
+                delayed[session]?.append((call, parameters))
+            } else if let driver = try driverNow(session) {
+                try publish(parameters, on: driver, for: call)
+            } else {
+                delayed[session] = [(call, parameters)]
+                Task { await publishDelayed(session) }
+            }
         } catch {
             fail(call, error)
         }
-        return true
     }
 
     private func driverNow(_ session: String) throws(RPCError) -> SessionDriver? {
@@ -27,20 +32,33 @@ extension ControlConnection {
         return driver
     }
 
-    func publishWhenPossible(_ call: RunningCall, _ waiting: WaitingCall) async {
+    /// Publishes the messages that waited for a session, all at once: those that follow must not overtake them.
+    private func publishDelayed(_ session: String) async {
+        defer { route = nil }
         do throws(RPCError) {
-            let parameters = try take(MessagePublishMethod.self, waiting.request.parameters, waiting.message)
-            let driver = try await registry.driver(parameters.session)
-            try demand(parameters.topic, to: .publish, for: MessagePublishMethod.name, in: driver)
-            publish(parameters, on: driver, for: call)
+            var driver: SessionDriver?
+            repeat {
+                _ = try await registry.driver(session)
+                // It may be about to be restarted again.
+                driver = try driverNow(session)
+            } while driver == nil
+            guard let driver else { return }
+            for (call, parameters) in delayed.removeValue(forKey: session) ?? [] {
+                do throws(RPCError) {
+                    try publish(parameters, on: driver, for: call)
+                } catch {
+                    fail(call, error)
+                }
+            }
         } catch {
-            fail(call, error)
+            for (call, _) in delayed.removeValue(forKey: session) ?? [] { fail(call, error) }
         }
     }
 
     private func publish(
         _ parameters: MessagePublishMethod.Parameters, on driver: SessionDriver, for call: RunningCall
-    ) {
+    ) throws(RPCError) {
+        try demand(parameters.topic, to: .publish, for: MessagePublishMethod.name, in: driver)
         var call = call
         call.waitsForDelivery = parameters.wait == .delivered
         if call.waitsForDelivery {

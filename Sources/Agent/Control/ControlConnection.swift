@@ -50,6 +50,8 @@ actor ControlConnection {
     private var tasksAhead = 0
 
     var deliveries = PendingDeliveries()
+    /// Messages for sessions that are being restarted, in order.
+    var delayed: [String: [(call: RunningCall, parameters: MessagePublishMethod.Parameters)]] = [:]
     var feeds = ControlFeeds()
     var output = ControlOutput()
     /// The session of the last publish in this turn, during which nothing else happens.
@@ -213,7 +215,7 @@ actor ControlConnection {
         case .invalid(_, let error):
             fail(call, error)
         case .request(_, MessagePublishMethod.name, _), .notification(MessagePublishMethod.name, _):
-            if tasksAhead > 0 || !publish(call, waiting) { runInTask(call, waiting) }
+            if tasksAhead > 0 { runInTask(call, waiting) } else { publish(call, waiting) }
         case .request, .notification:
             if kind == .read {
                 reads.waiting.append((call, waiting.request))
@@ -229,8 +231,8 @@ actor ControlConnection {
         Task {
             tasksAhead -= 1
             if waiting.request.method == MessagePublishMethod.name {
-                // The session may be about to be restarted.
-                await publishWhenPossible(call, waiting)
+                publish(call, waiting)
+                route = nil
             } else {
                 ended(call, await answer(waiting.request))
             }

@@ -339,7 +339,7 @@ struct ReloadTests {
         }
     }
 
-    @Test func `messages published during reloads are all kept`() async throws {
+    @Test func `messages published during reloads are all kept, in their order`() async throws {
         try await DaemonUnderTest.run { daemon in
             let (peer, other) = (try await daemon.watcher(), try await daemon.peer())
             var requests: [Int] = []
@@ -355,6 +355,8 @@ struct ReloadTests {
             }
             let answers = try await peer.answers(to: requests)
             #expect(answers.values.compactMap { $0["error"]?["message"]?.text } == [])
+            let ids = requests.compactMap { answers[$0]?["result"]?["id"]?.wholeNumber }
+            #expect(ids == ids.sorted(), "a message has overtaken another one")
             var payloads: Set<String> = []
             while payloads.count < 200 { payloads.insert(String(buffer: try await daemon.server.message().payload)) }
         }

@@ -315,6 +315,9 @@ actor ControlConnection {
 
     func closed() {
         stage = .closed
+        // Not only with the channel's `closeFuture`: until then, a read that waits here could get its turn.
+        let id = id
+        schedule { scheduler, _ in scheduler.disconnect(id) }
         incoming = IncomingCalls()
         batches = CallBatches()
         output.discard()

@@ -120,6 +120,9 @@ struct ControlScheduler {
     /// The connections that wait for memory or commits, in the order in which they began to wait.
     private var waiters: [ConnectionID] = []
     private var isSomethingFree = false
+    /// The connections whose durable consumers wait for memory, and those of them that may have it now.
+    private var givers: [ConnectionID] = []
+    private var woken: [ConnectionID] = []
 
     init(limits: Limits = Limits()) {
         self.limits = limits
@@ -154,6 +157,7 @@ struct ControlScheduler {
         turns.remove(id)
         readTurns.remove(id)
         waiters.removeAll { $0 == id }
+        givers.removeAll { $0 == id }
         uncommitted -= connection.uncommitted
         memory.close(id)
         isSomethingFree = true
@@ -228,7 +232,7 @@ struct ControlScheduler {
 
     /// Whether there may be something to do now.
     var hasTurns: Bool {
-        !turns.isEmpty || (isSomethingFree && !waiters.isEmpty)
+        !turns.isEmpty || (isSomethingFree && !(waiters.isEmpty && givers.isEmpty)) || !woken.isEmpty
             || (runningReads < limits.reads && !readTurns.isEmpty)
     }
 
@@ -395,10 +399,21 @@ struct ControlScheduler {
         return connection.output == 0 || connection.output + bytes <= limits.unreadNotifications
     }
 
-    /// Whether to read more from the store for the peer. If not, the peer still has something to read.
-    func mayGive(_ bytes: Int, to id: ConnectionID) -> Bool {
-        guard let connection = connections[id] else { return false }
-        return connection.output == 0 || (connection.output <= limits.unread && memory.hasRoom(bytes, for: id))
+    /// Whether to read more from the store for the peer. If not, the peer still has something to read, or it gets its
+    /// turn from ``takeWoken()``.
+    mutating func mayGive(_ bytes: Int, to id: ConnectionID) -> Bool {
+        guard let connection = connections[id], connection.output <= limits.unread else { return false }
+        // Whatever its size, one message can be given while nobody else needs memory.
+        if memory.hasRoom(bytes, for: id) || (connection.output == 0 && memory.borrowed == 0) { return true }
+        if !givers.contains(id) { givers.append(id) }
+        return false
+    }
+
+    /// Returns the connections whose durable consumers waited for memory, now that some is free.
+    mutating func takeWoken() -> [ConnectionID] {
+        wakeWaiters()
+        defer { woken = [] }
+        return woken
     }
 
     // MARK: Standing still
@@ -416,7 +431,8 @@ struct ControlScheduler {
     }
 
     private var isMemoryWanted: Bool {
-        waiters.contains { connections[$0]?.wait == .memory || connections[$0]?.readWait == .memory }
+        !givers.isEmpty
+            || waiters.contains { connections[$0]?.wait == .memory || connections[$0]?.readWait == .memory }
     }
 
     private mutating func noteMovement(of id: ConnectionID, by bytes: Int, at now: Instant) {
@@ -465,6 +481,8 @@ struct ControlScheduler {
     private mutating func wakeWaiters() {
         guard isSomethingFree else { return }
         isSomethingFree = false
+        woken += givers
+        givers = []
         let waiters = waiters
         self.waiters = []
         for id in waiters {

@@ -140,6 +140,7 @@ actor ControlServer {
         scheduler.beginPass()
         while let id = scheduler.nextTurn() { connections[id]?.assumeIsolated { $0.takeTurn() } }
         while let (id, _) = scheduler.nextRead() { connections[id]?.assumeIsolated { $0.startRead() } }
+        for id in scheduler.takeWoken() { connections[id]?.assumeIsolated { $0.resumeConsumers() } }
         poll?.ask()
     }
 

@@ -120,7 +120,17 @@ extension SessionDriver {
     func loadConsumers() {
         guard !isStopping else { return }
         let hasRoom = { (subscription: SubscriptionID) in self.programs.subscribers[subscription]?.hasRoom() ?? false }
-        for message in ask({ $0.giveAhead(maximumAge: maximumInboxAge, hasRoom: hasRoom) }) { deliver(message) }
+        // One program at a time: what it is given is counted before the next one is asked.
+        var given: SubscriptionID?
+        repeat {
+            given = nil
+            let isFirst = { (subscription: SubscriptionID) in
+                guard given == nil, hasRoom(subscription) else { return false }
+                given = subscription
+                return true
+            }
+            for message in ask({ $0.giveAhead(maximumAge: maximumInboxAge, hasRoom: isFirst) }) { deliver(message) }
+        } while given != nil
         if let load = ask({ $0.beginLoad(hasRoom: hasRoom) }) { Task { await readInbox(load) } }
         if session.hasWork { run() }
     }

@@ -2,6 +2,7 @@ import ControlAPI
 import DurableStore
 import MQTT
 import NIOCore
+import Session
 import SessionCore
 import Support
 import Testing
@@ -135,6 +136,58 @@ struct HostileProgramTests {
             // it.
             while await daemon.control.memory.borrowed > 0 { try await peer.call("session.list") }
             #expect(await daemon.control.runningReads == 0)
+        }
+    }
+
+    @Test func `durable consumers whose programs do not read share the socket's memory`() async throws {
+        let limits = "[mqtt]\nmaximum-packet-size = \"2MiB\"\n[inbox]\nmax-bytes = \"256MiB\""
+        try await DaemonUnderTest.run(limits) { daemon in
+            let watcher = try await daemon.watcher()
+            var slow: [ControlPeer] = []
+            for number in 1...56 {
+                let peer = try await daemon.peer(reads: false)
+                try await peer.request(
+                    "message.subscribe", #"{"session":"main","filter":"flood","consumer":"c\#(number)"}"#)
+                slow.append(peer)
+            }
+            let driver = try await daemon.registry.driver("main")
+            while await driver.session.durableConsumers.attached.count < slow.count {
+                try await watcher.call("session.list")
+            }
+            await daemon.server.publish("flood", String(repeating: "x", count: 1 << 20), qos: .atLeastOnce)
+            for _ in 1...300 {
+                try await watcher.call("session.list")
+                let held = await daemon.control.memory
+                #expect(held.borrowed <= held.pool)
+            }
+            // As some read, there is room for the others' messages.
+            for peer in slow { try await peer.startReading() }
+            for peer in slow {
+                #expect(try await peer.notification("message.received")["topic"] == "flood")
+            }
+        }
+    }
+
+    @Test func `reads whose programs are gone leave room for others`() async throws {
+        try await DaemonUnderTest.run(autoconnect: false) { daemon in
+            try await Self.recordHistory(of: daemon)
+            let peer = try await daemon.peer()
+            for _ in 1...20 {
+                var gone: [ControlPeer] = []
+                for _ in 1...8 {
+                    let one = try await daemon.peer(reads: false)
+                    for _ in 1...2 { try await one.request("session.history", #"{"limit":850}"#) }
+                    gone.append(one)
+                }
+                while await daemon.control.runningReads == 0 { await Task.yield() }
+                await withThrowingTaskGroup(of: Void.self) { group in
+                    for one in gone { group.addTask { try await one.close() } }
+                }
+            }
+            while await daemon.control.memory.borrowed > 0 { try await peer.call("session.list") }
+            // A read that was under way still ends.
+            while await daemon.control.runningReads > 0 { try await peer.call("session.list") }
+            try await peer.call("daemon.status")
         }
     }
 

@@ -156,5 +156,13 @@ struct Salvage {
             .integer(ReservedSequence.block))
         try new.run("DELETE FROM in_flight WHERE key NOT IN (SELECT key FROM message)")
         try new.run("DELETE FROM quarantine WHERE key NOT IN (SELECT key FROM message)")
+        // These would make the session unreadable. A message that loses its identifier is sent again.
+        try new.run("DELETE FROM in_flight WHERE key IN (SELECT key FROM quarantine)")
+        try new.run(
+            """
+            DELETE FROM in_flight WHERE EXISTS (
+                SELECT 1 FROM in_flight AS other WHERE other.packet_id = in_flight.packet_id
+                    AND other.key >> 48 = in_flight.key >> 48 AND other.key < in_flight.key)
+            """)
     }
 }

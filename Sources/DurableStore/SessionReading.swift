@@ -48,6 +48,14 @@ extension DurableStore {
         session.inFlight = try messages(
             from: "in_flight CROSS JOIN message USING (key) LEFT JOIN quarantine USING (key)",
             MessageKey.range(of: id))
+        var used: Set<PacketID> = []
+        for stored in session.inFlight {
+            switch stored.state {
+            case .inFlight(let id), .released(let id):
+                guard used.insert(id).inserted else { throw damage("two messages have one packet id") }
+            case .queued, .quarantined: throw damage("a message is in flight and quarantined")
+            }
+        }
         try database.query("SELECT packet_id FROM inbound WHERE session = ?", .integer(id)) {
             row throws(StoreError) in
             session.inboundIDs.insert(try self.packetID(row.integer(0)))

@@ -148,6 +148,35 @@ import Testing
         #expect(try await store.queue(main).count == moved.messages)
     }
 
+    @Test(arguments: [
+        ("INSERT INTO quarantine (key, reason_code, message) SELECT min(key), 135, 'no' FROM in_flight", 2),
+        ("UPDATE in_flight SET packet_id = 7", 1),
+    ])
+    func `rows about messages in flight that contradict each other are damage, and are not recovered`(
+        statement: String, left: Int64
+    ) async throws {
+        let first = try openStore(directory)
+        try await first.commit([(main, (1...400).map { .insert(message($0, bytes: 300)) })])
+        try await first.commit(main, .assign(sequence(1), id(7)), .assign(sequence(2), id(8)))
+        let path = "\(directory.path)/holdfast.db"
+        try Database(path: path).execute(statement)
+        await #expect {
+            _ = try await first.mqtt(main)
+        } throws: { error in
+            if case .damaged? = error as? StoreError { true } else { false }
+        }
+        try await first.close()
+        // A page in the middle of the messages, so that the file is replaced.
+        let copy = try directory.copyAsItIs()
+        var bytes = try readFile(path)
+        let page = bytes.count / 4096 / 2
+        for index in (page * 4096)..<(page * 4096 + 4096) { bytes[index] = 0x5A }
+        try writeFile("\(copy.path)/holdfast.db", bytes)
+        let store = try openStore(copy)
+        #expect(store.openReport.movedAside?.isComplete == false)
+        #expect(try await store.mqtt(main).inFlight.map(\.sequence.rawValue) == [left])
+    }
+
     /// Rows that can be read and that no table takes, as damage within a page makes them.
     static let refusals = ["payload = NULL", "payload = 'a text'", "size = 'no number'"]
 

@@ -122,7 +122,7 @@ struct DaemonUnderTest: Sendable {
             socketPath: "\(directory.path)/control.sock")
         let daemon = Daemon(
             options: options, configuration: DaemonConfiguration(), store: store, registry: registry,
-            network: NetworkView(watcher: watcher), logger: log.logger, eventLoop: loop)
+            network: NetworkView(watcher: watcher), threadPool: .singleton, logger: log.logger, eventLoop: loop)
         let control = ControlServer(daemon: daemon)
         try await control.listen(path: options.socketPath)
         let commits = CommitQueue(store: store, eventLoop: loop, patience: diskPatience) { _ in }

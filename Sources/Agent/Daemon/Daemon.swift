@@ -4,6 +4,7 @@ import DurableStore
 import Glibc
 import Logging
 import NIOCore
+import NIOPosix
 import SessionCore
 import Systemd
 
@@ -19,6 +20,8 @@ actor Daemon {
 
     nonisolated let registry: SessionRegistry
     nonisolated let network: NetworkView
+    /// Runs what blocks.
+    nonisolated let threadPool: NIOThreadPool
     nonisolated let denials: DenialLog
     nonisolated let logger: Logger
     private let options: DaemonOptions
@@ -37,13 +40,14 @@ actor Daemon {
 
     init(
         options: DaemonOptions, configuration: DaemonConfiguration, store: DurableStore, registry: SessionRegistry,
-        network: NetworkView, logger: Logger, eventLoop: any EventLoop
+        network: NetworkView, threadPool: NIOThreadPool, logger: Logger, eventLoop: any EventLoop
     ) {
         self.options = options
         self.configuration = configuration
         self.store = store
         self.registry = registry
         self.network = network
+        self.threadPool = threadPool
         self.logger = logger
         self.eventLoop = eventLoop
         denials = DenialLog(logger: logger, eventLoop: eventLoop)
@@ -84,7 +88,8 @@ actor Daemon {
 
     /// Publishes the metrics where the configuration says.
     func publishMetrics() async {
-        let publisher = MetricsPublisher(eventLoop: eventLoop, logger: logger) { [weak self] format in
+        let publisher = MetricsPublisher(eventLoop: eventLoop, threadPool: threadPool, logger: logger) {
+            [weak self] format in
             await self?.metrics(format).text ?? OpenMetricsText(format).text
         }
         self.publisher = publisher
@@ -118,7 +123,7 @@ actor Daemon {
 
     /// Returns what ``reload()`` would do.
     func reloadPreview() async throws(RPCError) -> DaemonReloadMethod.Result {
-        let loaded = await Self.load(options.configurationDirectory)
+        let loaded = try await load()
         switch loaded.daemon {
         case .failure(let errors):
             throw .badConfiguration(
@@ -131,9 +136,17 @@ actor Daemon {
         }
     }
 
-    /// Reads the configuration off the event loop: thousands of files take a while, and a disk may not answer.
-    @concurrent private static func load(_ directory: String) async -> LoadedConfiguration {
-        ConfigurationLoader.load(directory: directory)
+    /// Reads the configuration on a thread that nothing else waits for: thousands of files take a while, and a file
+    /// system may not answer.
+    private func load() async throws(RPCError) -> LoadedConfiguration {
+        let directory = options.configurationDirectory
+        do {
+            return try await threadPool.runIfActive(eventLoop: eventLoop) {
+                ConfigurationLoader.load(directory: directory)
+            }.get()
+        } catch {
+            throw .shuttingDown
+        }
     }
 
     /// Reads the configuration again and applies it. If holdfast.toml has errors, nothing changes.
@@ -148,7 +161,7 @@ actor Daemon {
             isReloading = !waitingReloads.isEmpty
             if isReloading { waitingReloads.removeFirst().resume() }
         }
-        let loaded = await Self.load(options.configurationDirectory)
+        let loaded = try await load()
         // A reload that is refused must not be announced: the service manager would mistake its end for the end of
         // stopping.
         try await registry.checkReload()

@@ -129,9 +129,11 @@ private struct DaemonStart {
         let registry = SessionRegistry(
             notifier: StatusNotifier(notifier: Notifier(), eventLoop: loop), logger: logger, eventLoop: loop)
         let watcher = try await watchNetwork(for: registry, on: loop)
+        let threadPool = NIOThreadPool(numberOfThreads: 4)
+        threadPool.start()
         let daemon = Daemon(
             options: options, configuration: configuration, store: store, registry: registry,
-            network: NetworkView(watcher: watcher), logger: logger, eventLoop: loop)
+            network: NetworkView(watcher: watcher), threadPool: threadPool, logger: logger, eventLoop: loop)
         let server = ControlServer(daemon: daemon)
         // Before any session begins: while another daemon serves the socket, none of ours may connect.
         do throws(ControlSocket.Failure) {
@@ -198,14 +200,13 @@ private struct DaemonStart {
 
     private func startSessions(of daemon: Daemon, with store: DurableStore) async throws(StartFailure) {
         let (registry, loop) = (daemon.registry, daemon.eventLoop)
-        let threadPool = NIOThreadPool(numberOfThreads: 4)
-        threadPool.start()
         await store.whenReplaced { moved in
             loop.execute { registry.assumeIsolated { $0.storeReplaced(moved) } }
         }
         let surroundings = SessionDriver.Surroundings(
-            eventLoop: loop, threadPool: threadPool, store: store, commits: commits(to: store, of: registry, on: loop),
-            network: daemon.network, logger: logger, bootID: BootID.current()?.description ?? "",
+            eventLoop: loop, threadPool: daemon.threadPool, store: store,
+            commits: commits(to: store, of: registry, on: loop), network: daemon.network, logger: logger,
+            bootID: BootID.current()?.description ?? "",
             deviceID: DeviceID.ofThisHost(keptIn: options.stateDirectory)?.description ?? "")
         do throws(StoreError) {
             try await registry.start(loaded.sessions, in: surroundings)

@@ -16,6 +16,7 @@ actor MetricsPublisher {
     nonisolated let eventLoop: any EventLoop
     nonisolated var unownedExecutor: UnownedSerialExecutor { eventLoop.executor.asUnownedSerialExecutor() }
 
+    private let threadPool: NIOThreadPool
     private let logger: Logger
     private let read: @Sendable (MetricsFormat) async -> String
     private var configuration = MetricsConfiguration()
@@ -24,8 +25,12 @@ actor MetricsPublisher {
     private var connectionCount = 0
 
     /// - Parameter read: returns the present metrics.
-    init(eventLoop: any EventLoop, logger: Logger, read: @escaping @Sendable (MetricsFormat) async -> String) {
+    init(
+        eventLoop: any EventLoop, threadPool: NIOThreadPool, logger: Logger,
+        read: @escaping @Sendable (MetricsFormat) async -> String
+    ) {
         self.eventLoop = eventLoop
+        self.threadPool = threadPool
         self.logger = logger
         self.read = read
     }
@@ -86,7 +91,11 @@ actor MetricsPublisher {
     private func write(to path: String) async {
         var told: String?
         while !Task.isCancelled {
-            let failure = await Self.replace(path, with: await read(.prometheus))
+            let text = await read(.prometheus)
+            // On another thread, because a file system may not answer.
+            let failure = try? await threadPool.runIfActive(eventLoop: eventLoop) {
+                Self.replace(path, with: text)
+            }.get()
             if let failure, failure != told { logger.error("metrics cannot be written to \(path): \(failure)") }
             told = failure
             try? await eventLoop.sleep(for: Self.interval)
@@ -95,10 +104,13 @@ actor MetricsPublisher {
 
     /// Replaces the file atomically, so that no reader sees half of it.
     ///
+    /// The directory may belong to another user, who must not be able to choose what is written to.
+    ///
     /// - Returns: what went wrong; `nil` if nothing did.
-    @concurrent static func replace(_ path: String, with text: String) async -> String? {
+    static func replace(_ path: String, with text: String) -> String? {
         let new = "\(path).new"
-        let descriptor = open(new, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0o644)
+        unlink(new)
+        let descriptor = open(new, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0o644)
         guard descriptor >= 0 else { return String(cString: strerror(errno)) }
         // The unit's umask is meant for the state, but this file is for other users to read.
         fchmod(descriptor, 0o644)

@@ -167,8 +167,30 @@ struct DaemonMetricsTests {
         defer { directory.remove() }
         try directory.makeFolder("metrics.prom")
         let path = "\(directory.path)/metrics.prom"
-        #expect(await MetricsPublisher.replace(path, with: "a 1\n") == "Is a directory")
+        #expect(MetricsPublisher.replace(path, with: "a 1\n") == "Is a directory")
         #expect(access("\(path).new", F_OK) != 0)
+    }
+
+    @Test(arguments: [false, true])
+    func `what another user puts beside the file is not written to`(isLink: Bool) throws {
+        let directory = try TemporaryDirectory()
+        defer { directory.remove() }
+        let path = "\(directory.path)/metrics.prom"
+        try directory.write("other", "is kept")
+        if isLink {
+            try #require(symlink("\(directory.path)/other", "\(path).new") == 0)
+        } else {
+            try #require(mkfifo("\(path).new", 0o600) == 0)
+        }
+        // Otherwise opening it to write would wait for a reader.
+        let reader = isLink ? -1 : open("\(path).new", O_RDWR)
+        defer { if reader >= 0 { close(reader) } }
+        #expect(MetricsPublisher.replace(path, with: "a 1\n") == nil)
+        var status = stat()
+        try #require(lstat("\(directory.path)/other", &status) == 0)
+        #expect(status.st_size == 7)
+        try #require(lstat(path, &status) == 0)
+        #expect(status.st_mode & S_IFMT == S_IFREG && status.st_size == 4)
     }
 
     private func ask(_ request: String, at address: SocketAddress, on eventLoop: any EventLoop) async throws -> String {

@@ -86,7 +86,7 @@ public actor NetworkWatcher {
             receiveBuffer: receiveBuffer, on: eventLoop, now: now,
             .init(
                 hinted: { [weak self] batch in self?.assumeIsolated { $0.hinted(batch) } },
-                ended: { [weak self] in self?.assumeIsolated { $0.listenAgain() } }))
+                ended: { [weak self] in self?.assumeIsolated { $0.overran() } }))
         guard state == .running else {
             opened.close()
             throw .notStartable
@@ -94,11 +94,17 @@ public actor NetworkWatcher {
         hints = opened
     }
 
-    /// Replaces the socket that lost messages with a new one, and looks at all paths again.
-    private func listenAgain() {
+    /// The socket lost messages.
+    private func overran() {
         guard state == .running else { return }
         view.counters.overruns += 1
         overrun()
+        listenAgain()
+    }
+
+    /// Replaces the socket that lost messages with a new one, and looks at all paths again.
+    private func listenAgain() {
+        guard state == .running else { return }
         Task {
             do throws(NetlinkError) {
                 try await listen()

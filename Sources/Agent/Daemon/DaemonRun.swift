@@ -283,12 +283,13 @@ private func stop(_ running: Running, _ logger: Logger) async {
     await running.resolverWatch.stop()
     await running.server.stopListening()
     await running.daemon.stopPublishingMetrics()
-    await running.daemon.registry.stop()
-    await running.server.closeConnections()
-    await running.daemon.network.watcher.stop()
+    // From here on: the sessions wait for their last commits.
     let extending = TimeExtension(on: running.daemon.eventLoop) {
         Notifier().extendTimeout(TimeExtension.requested, status: "writing out the durable state")
     }
+    await running.daemon.registry.stop()
+    await running.server.closeConnections()
+    await running.daemon.network.watcher.stop()
     try? await running.store.close()
     extending.end()
 }

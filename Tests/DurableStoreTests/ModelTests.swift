@@ -199,6 +199,11 @@ struct ModelSession {
         }
     }
 
+    /// No two messages have one packet identifier.
+    private static func ownID(of sequence: MessageSequence) throws -> PacketID {
+        try id(UInt16((sequence.rawValue + 65_534) % 65_535 + 1))
+    }
+
     private static func change(
         after last: MessageSequence, _ random: inout SplitMix64
     ) throws -> SessionChange {
@@ -224,8 +229,9 @@ struct ModelSession {
                 .insert(
                     StoredMessage(
                         sequence: isReused ? last : MessageSequence(rawValue: last.rawValue + step), message: message,
-                        state: Bool.random(using: &random) ? .queued : .inFlight(packetID))))
-        case 12..<17: return .mqtt(.assign(known, packetID))
+                        state: Bool.random(using: &random)
+                            ? .queued : .inFlight(try ownID(of: .init(rawValue: last.rawValue + step))))))
+        case 12..<17: return .mqtt(.assign(known, try ownID(of: known)))
         case 17..<19: return .mqtt(.unassign(known))
         case 19..<22: return .mqtt(.release(known))
         case 22..<25: return .mqtt(.remove(known))

@@ -37,6 +37,24 @@ import Testing
         #expect(watch.oldest?.sentAt == Timestamp(rawValue: 9))
     }
 
+    @Test func `a late answer ends the wait for the answer to a PINGREQ that asked about it`() throws {
+        var client = MQTTClientHarness()
+        client.connect()
+        try client.publish("a")
+        client.now = client.now.advanced(by: 60_000)
+        #expect(client.handle(.timePassed) == ["PINGREQ"])
+        client.server(.puback(answer(1)))
+        client.now = client.now.advanced(by: 60_000)
+        #expect(client.handle(.timePassed) == [])
+        #expect(client.machine.nextDeadline == nil)
+        // The first PINGREQ may still be answered. That says nothing about the next message.
+        try client.publish("b")
+        client.now = client.now.advanced(by: 60_000)
+        #expect(client.handle(.timePassed) == ["PINGREQ"])
+        #expect(client.server(.pingresp) == [])
+        #expect(client.server(.pingresp).first?.hasPrefix("unanswered") == true)
+    }
+
     @Test func `a clock that is set does not change the age of a packet`() {
         var watch = Self.watch()
         watch.shiftTimes(by: 1000)

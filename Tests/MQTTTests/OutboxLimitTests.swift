@@ -143,6 +143,26 @@ import Testing
             "the maximum age is not sent to the server")
     }
 
+    @Test func `a message that was sent before the server lost the session does not expire`() throws {
+        var client = MQTTClientHarness { $0.maximumAge = 60_000 }
+        client.connect()
+        try client.publish("sent", expiresIn: 60_000)
+        client.handle(.connectionClosed)
+        try client.publish("old", expiresIn: 60_000)
+        client.now = Timestamp(rawValue: client.now.rawValue + 60_000)
+        #expect(client.connect() == ["connected session lost", "restored", "load after 0"])
+        let stored = ["sent", "old"].enumerated().map { index, payload in
+            StoredMessage(
+                sequence: MessageSequence(rawValue: Int64(index + 1)),
+                message: OutboundMessage(topic: "t", payload: ByteBuffer(string: payload), expiresAt: client.now))
+        }
+        #expect(client.handle(.loaded(stored)) == ["expired 2", "PUBLISH sent id 1"])
+        #expect(client.publishes.last?.properties.messageExpiryInterval == 1)
+        #expect(client.publishes.last?.duplicate == false, "it is new to the server")
+        client.server(.puback(answer(1)))
+        #expect(client.machine.counts == .init())
+    }
+
     @Test func `the head of the queue expires without a connection`() throws {
         var client = MQTTClientHarness { $0.maximumAge = 60_000 }
         try client.publish("a")

@@ -27,6 +27,23 @@ struct QuotaTests {
         #expect(client.connect(resumed: true) == ["connected resumed", "restored", "PUBLISH b id 2 DUP"])
     }
 
+    @Test func `a server that refuses and never proves that the connection goes on is given up`() throws {
+        var client = MQTTClientHarness()
+        client.connect(Self.window)
+        try client.publish("a")
+        #expect(client.server(Self.refusal(1, .atLeastOnce)) == ["PINGREQ"])
+        let due = try #require(client.machine.nextDeadline)
+        #expect(due.rawValue == client.now.rawValue + 60_000)
+        client.now = Timestamp(rawValue: due.rawValue - 1)
+        #expect(client.server(inbound("alive", qos: .atMostOnce)) == ["received alive"])
+        #expect(client.handle(.timePassed) == [])
+        client.now = due
+        let words = client.handle(.timePassed)
+        #expect(words == ["unanswered: the server does not answer a PINGREQ", "DISCONNECT 00", "close"])
+        client.handle(.connectionClosed)
+        #expect(client.connect(resumed: true) == ["connected resumed", "restored", "PUBLISH a id 2"])
+    }
+
     @Test func `the answer to an earlier PINGREQ proves nothing`() throws {
         var client = MQTTClientHarness()
         client.connect()

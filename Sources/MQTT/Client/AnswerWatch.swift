@@ -77,6 +77,18 @@ extension MQTTClientMachine {
     /// When `timePassed` is due because an answer should have come; `nil` if there is nothing to wait for.
     public var nextDeadline: Timestamp? {
         guard isConnected else { return nil }
+        return [answerDue, proofDue].compactMap(\.self).min()
+    }
+
+    /// When the answer to a PINGREQ is overdue on which what is sent next depends. Nothing else would notice that it
+    /// does not come, since other packets may.
+    private var proofDue: Timestamp? {
+        link.pings.first { $0.purpose.isAwaited }.map {
+            max($0.sentAt, patience.notBefore).advanced(by: configuration.acknowledgeTimeout)
+        }
+    }
+
+    private var answerDue: Timestamp? {
         if let probe = patience.probe { return probe.sentAt.advanced(by: configuration.acknowledgeTimeout) }
         return [exchangesDue, requestsDue].compactMap(\.self).min()
     }
@@ -105,7 +117,12 @@ extension MQTTClientMachine {
             patience.probe = nil
             return
         }
-        guard let what = overdue(at: step.now) else { return }
+        if let due = proofDue, due <= step.now { return giveUp("the server does not answer a PINGREQ", &step) }
+        guard let what = overdue(at: step.now) else {
+            // The answers came in the meantime, though not the one to the PINGREQ.
+            patience.probe = nil
+            return
+        }
         if let probe = patience.probe {
             guard probe.sentAt.advanced(by: configuration.acknowledgeTimeout) <= step.now else { return }
             giveUp("the server answers neither \(what) nor a PINGREQ", &step)

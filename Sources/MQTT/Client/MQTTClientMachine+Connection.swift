@@ -28,13 +28,18 @@ extension MQTTClientMachine {
         /// Whether both sides have proven themselves by enhanced authentication.
         var isAuthenticatedByMethod = false
         /// The PINGREQs that are unanswered, in order.
-        var pings = CircularBuffer<PingPurpose>(initialCapacity: 1)
+        var pings = CircularBuffer<Ping>(initialCapacity: 1)
         /// Whether the server still had the session, and has not answered a message yet.
         var isFreshlyResumed = false
-        /// In seconds.
-        var keepAliveInForce: UInt16 = 0
         /// Set while nothing new is begun.
         var settling: Settling?
+
+        func isAwaiting(_ purpose: PingPurpose) -> Bool { pings.contains { $0.purpose == purpose } }
+
+        /// Shifts the times, because the wall clock was set forward by this many milliseconds.
+        mutating func shiftTimes(by milliseconds: Int64) {
+            for index in pings.indices { pings[index].sentAt = pings[index].sentAt.advanced(by: milliseconds) }
+        }
     }
 
     /// Which session we may claim at the server, and under which name.
@@ -294,10 +299,10 @@ extension MQTTClientMachine {
             claim.durableClientID = clientID
             step.changes.append(.setClientID(clientID))
         }
-        link.keepAliveInForce = capped(connack.properties.serverKeepAlive ?? configuration.keepAlive)
+        keepAlive = capped(connack.properties.serverKeepAlive ?? configuration.keepAlive)
         let grant = Connected(
             resumed: connack.sessionPresent, sessionLost: connecting.claimsSession && !connack.sessionPresent,
-            isCertain: connecting.wasSessionCertain, clientID: clientID, keepAlive: link.keepAliveInForce,
+            isCertain: connecting.wasSessionCertain, clientID: clientID, keepAlive: keepAlive,
             sessionExpiry: connack.properties.sessionExpiryInterval ?? configuration.sessionExpiry, limits: limits)
         connection = .connected(ServerSession(grant: grant))
         link.isFreshlyResumed = connack.sessionPresent

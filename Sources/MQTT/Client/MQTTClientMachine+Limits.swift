@@ -60,20 +60,29 @@ extension MQTTClientMachine {
 
     // MARK: Time
 
-    /// Why the message must not be sent any more, unless it was sent before (rule 22).
-    func fate(of message: OutboundMessage, at now: Timestamp) -> DropReason? {
+    /// Why a message of the queue must not be sent any more, unless it was sent before (rule 22).
+    func fate(of queued: Outbox.Queued, at now: Timestamp) -> DropReason? {
+        guard let reason = fate(of: queued.message, at: now), !outbox.sentBefore.contains(queued.sequence) else {
+            return nil
+        }
+        return reason
+    }
+
+    /// The same for one that was certainly not sent before.
+    private func fate(of message: OutboundMessage, at now: Timestamp) -> DropReason? {
         if let expiresAt = message.expiresAt, expiresAt <= now { return .expired }
         if let age = configuration.maximumAge, message.acceptedAt.advanced(by: age) <= now { return .tooOld }
         return nil
     }
 
     mutating func dropOverdue(_ step: inout Step) {
-        while let first = outbox.first, let reason = fate(of: first.message, at: step.now) {
+        while let first = outbox.first, let reason = fate(of: first, at: step.now) {
             dropFirst(first, because: reason, &step)
         }
     }
 
     mutating func clockStepped(_ milliseconds: Int64, _ range: ClosedRange<Timestamp>, _ step: inout Step) {
+        link.shiftTimes(by: milliseconds)
         subscriptions.clockStepped(by: milliseconds)
         announcements.clockStepped(by: milliseconds)
         patience.shiftTimes(by: milliseconds)
@@ -98,6 +107,7 @@ extension MQTTClientMachine {
         _ sequence: MessageSequence, _ topic: String, size: Int, because reason: DropReason, _ step: inout Step
     ) {
         outbox.counts.bytes -= size
+        outbox.sentBefore.remove(sequence)
         remove(sequence, .dropped(reason), &step)
         step.emit(.dropped(DroppedMessage(sequence: sequence, topic: topic, reason: reason)))
     }

@@ -273,7 +273,7 @@ extension MQTTClientMachine {
     /// Takes the next message of the queue. Returns whether the one behind it may be tried.
     private mutating func pass(_ queued: Outbox.Queued, _ session: ServerSession, _ step: inout Step) -> Bool {
         let message = queued.message
-        if fate(of: message, at: step.now) != nil || message.qos == .atMostOnce
+        if fate(of: queued, at: step.now) != nil || message.qos == .atMostOnce
             || refusal(of: message, session.limits) != nil
         {
             return passUnacknowledged(queued, session, &step)
@@ -291,7 +291,7 @@ extension MQTTClientMachine {
     private mutating func passUnacknowledged(
         _ queued: Outbox.Queued, _ session: ServerSession, _ step: inout Step
     ) -> Bool {
-        if let reason = fate(of: queued.message, at: step.now) {
+        if let reason = fate(of: queued, at: step.now) {
             dropFirst(queued, because: reason, &step)
         } else if let refusal = refusal(of: queued.message, session.limits) {
             outbox.removeFirst()
@@ -322,12 +322,14 @@ extension MQTTClientMachine {
         let entry = outbox.inFlight.values[index]
         // Otherwise it was answered, or refused by the store, in the meantime.
         guard entry.sequence == sequence, let message = entry.message else { return false }
-        if !entry.wasAttempted, let reason = fate(of: message, at: step.now) {
+        let queued = Outbox.Queued(sequence: sequence, message: message)
+        if !entry.wasAttempted, let reason = fate(of: queued, at: step.now) {
             finish(id, &step)
             drop(sequence, message.topic, size: entry.size, because: reason, &step)
             return false
         }
         outbox.inFlight.values[index].sent(at: link.reading.send())
+        if !outbox.sentBefore.isEmpty { outbox.sentBefore.remove(sequence) }
         patience.exchanges.sent(id, at: step.now)
         write(message, id, duplicate: entry.wasAttempted, &step)
         return true
@@ -488,6 +490,7 @@ extension MQTTClientMachine {
         _ sequence: MessageSequence, _ topic: String?, _ code: ReasonCode, _ sentence: String?, _ step: inout Step
     ) {
         outbox.counts.quarantined += 1
+        outbox.sentBefore.remove(sequence)
         // The server's words are kept with the message.
         let words = sentence?.plain()
         step.changes.append(.quarantine(sequence, code, words ?? code.name))

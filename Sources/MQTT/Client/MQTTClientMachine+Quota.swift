@@ -49,6 +49,21 @@ enum PingPurpose: Sendable {
     case isolation
     /// To see whether the server reads what it does not answer.
     case answer
+
+    /// Whether something is held back until the answer comes, without a time limit of its own.
+    var isAwaited: Bool {
+        switch self {
+        case .proof, .isolation, .fetching: true
+        // The driver has time limits for the first two, and the last one belongs to a time limit.
+        case .heartbeat, .settling, .answer: false
+        }
+    }
+}
+
+/// A PINGREQ that is not answered yet.
+struct Ping: Sendable {
+    var purpose: PingPurpose
+    var sentAt: Timestamp
 }
 
 extension MQTTClientMachine {
@@ -102,30 +117,31 @@ extension MQTTClientMachine {
 
     private mutating func askForProof(_ step: inout Step) {
         if case .connected(let session) = connection { quota.nextWindowCap = max(1, window(session.limits) / 2) }
-        if !link.pings.contains(.proof) { ping(.proof, &step) }
+        if !link.isAwaiting(.proof) { ping(.proof, &step) }
     }
 
     mutating func ping(_ purpose: PingPurpose, _ step: inout Step) {
         guard case .connected = connection else { return }
-        link.pings.append(purpose)
+        link.pings.append(Ping(purpose: purpose, sentAt: step.now))
         step.write(.pingreq)
     }
 
     mutating func pingAnswered(_ step: inout Step) {
         // A PINGRESP that answers no PINGREQ proves only that the server is alive.
-        guard let purpose = link.pings.popFirst() else { return }
+        guard let purpose = link.pings.popFirst()?.purpose else { return }
         switch purpose {
         case .heartbeat:
             step.emit(.pingAnswered)
         case .settling:
             // Any PINGRESP but the last for settling belongs to a settling that was given up.
-            if link.settling?.proof == .awaited, !link.pings.contains(.settling) { link.settling?.proof = .given }
+            if link.settling?.proof == .awaited, !link.isAwaiting(.settling) { link.settling?.proof = .given }
         case .fetching:
             intake.fetching = .ready
         case .isolation:
             isolation.proof = .given
         case .answer:
-            probeAnswered(&step)
+            // Any but the last belongs to a probe that was no longer needed.
+            if !link.isAwaiting(.answer) { probeAnswered(&step) }
         case .proof:
             for refused in outbox.takeRefused() {
                 outbox.leaveQueue(size: refused.queued.message.size)

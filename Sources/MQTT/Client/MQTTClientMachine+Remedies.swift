@@ -140,7 +140,7 @@ extension MQTTClientMachine {
     private mutating func shortenKeepAlive() -> UInt16? {
         lessons.keepAliveTimeouts += 1
         guard lessons.keepAliveTimeouts > 1 else { return nil }
-        let present = link.keepAliveInForce == 0 ? 60 : link.keepAliveInForce
+        let present = keepAlive == 0 ? 60 : keepAlive
         let shorter = max(min(present, Self.shortestKeepAlive), present / 2)
         lessons.keepAliveCap = shorter
         return shorter

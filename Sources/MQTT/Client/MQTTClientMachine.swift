@@ -25,6 +25,8 @@ public struct MQTTClientMachine: Sendable {
 
     /// The version of the present connection, or of the last one.
     public internal(set) var version: ProtocolVersion
+    /// Seconds, 0 is off: the keep-alive of the present connection, or of the last one.
+    public internal(set) var keepAlive: UInt16 = 0
     /// How many packets a PUBLISH counts for in an input's share: a message with many receivers costs more.
     public var messageWeight = 1
     /// Grows with each input that shows that the server is alive: a whole packet, or a further 16 KiB of a large one.

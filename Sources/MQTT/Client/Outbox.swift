@@ -130,6 +130,9 @@ struct Outbox: Sendable {
     private var loadIsStale = false
     /// How often the queue was started over because the server had lost the session.
     private(set) var lossCount = 0
+    /// Messages of the queue that were sent in a session that the server has lost since, and which it may have passed on:
+    /// they are sent again even if they have expired. At most as many as were in flight; not known after a restart.
+    var sentBefore: Set<MessageSequence> = []
 
     init(_ durable: DurableSession) {
         lastSequence = MessageSequence(rawValue: durable.nextSequence.rawValue - 1)
@@ -439,6 +442,9 @@ struct Outbox: Sendable {
     /// queued in the store.
     mutating func sessionLost() {
         lossCount += 1
+        for entry in inFlight.values where entry.wasAttempted && !entry.isReleased {
+            sentBefore.insert(entry.sequence)
+        }
         inFlight.removeAll()
         resend.removeAll()
         readAhead.removeAll()

@@ -108,7 +108,7 @@ extension Session {
     private mutating func carryOut(_ input: Input) {
         switch input {
         case .machine(let input):
-            machine.lingering = rooms.membership?.presence.lingering(keepAlive: mqtt.configuration.keepAlive)
+            machine.lingering = rooms.membership?.presence.lingering(keepAlive: mqtt.keepAlive)
             machine.awaitsStore = mqtt.awaitsStore
             var actions: [SessionMachine.Action] = []
             machine.handle(input, at: now, into: &actions)
@@ -145,10 +145,11 @@ extension Session {
             subscribe(to: filter, qos, for: call)
         case .consume(let consumer, let call):
             consumers.add(consumer)
-            subscribe(to: consumer.filter, consumer.qos, for: call)
+            subscribe(to: consumer.filter, consumer.qos, isLive: true, for: call)
         case .unsubscribe(let subscription):
             unsubscribeIfUnwanted(consumers.remove(subscription))
         case .unwanted(let filter):
+            dropFormer(filter)
             unsubscribeIfUnwanted(filter)
         case .detach(let subscription):
             detach(subscription)

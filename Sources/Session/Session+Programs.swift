@@ -57,13 +57,14 @@ extension Session {
 
     // MARK: Subscriptions
 
-    mutating func subscribe(to filter: TopicFilter, _ qos: QoS, for call: CallID) {
+    /// - Parameter isLive: whether the call is not for a durable consumer.
+    mutating func subscribe(to filter: TopicFilter, _ qos: QoS, isLive: Bool = false, for call: CallID) {
         if state == .connected {
             consumers.await(filter, call)
         } else {
             act(.answer([call], .subscription(nil)))
         }
-        subscribe(to: filter, qos: wantedQoS(of: filter) ?? qos)
+        subscribe(to: filter, qos: wantedQoS(of: filter) ?? qos, isLive: isLive)
     }
 
     // MARK: Durable consumers
@@ -76,16 +77,35 @@ extension Session {
     ) -> (isChanged: Bool, takenOver: SubscriptionID?) {
         let before = durableConsumers[name]
         let isChanged = before?.text != text || before?.filter != filter || before?.qos != qos
-        if isChanged { put(name, text, filter, qos) }
+        if isChanged {
+            // It may be refused.
+            let former = before.map { $0.former.union([$0.filter].compactMap(\.self)) } ?? []
+            put(name, text, filter, qos, former: former)
+        }
         let takenOver = durableConsumers.attach(subscription, to: name)
         // If the daemon is killed, it will not be known how much the program was given.
         take(.mqtt(.consumer(name, .give(through: .last))))
         return (isChanged, takenOver)
     }
 
-    private mutating func put(_ name: ConsumerName, _ text: String, _ filter: TopicFilter, _ qos: QoS) {
-        durableConsumers.put(name, text, filter, qos)
-        take(.mqtt(.consumer(name, .put(filter: text, qos, matching: filter))))
+    private mutating func put(
+        _ name: ConsumerName, _ text: String, _ filter: TopicFilter?, _ qos: QoS, former: Set<TopicFilter>
+    ) {
+        durableConsumers.put(name, text, filter, qos, former: former)
+        take(.mqtt(.consumer(name, .put(filter: text, qos, matching: filter, former: former))))
+    }
+
+    /// The server has granted a filter: consumers that have changed to it no longer get what matches their former ones.
+    mutating func granted(_ filter: TopicFilter) {
+        for name in durableConsumers.granted(filter) { take(.mqtt(.consumer(name, .matching(filter)))) }
+    }
+
+    /// A consumer no longer needs its former filter, although the server may not have granted the new one.
+    mutating func dropFormer(_ filter: TopicFilter) {
+        for name in durableConsumers.dropFormer(filter) {
+            guard let consumer = durableConsumers[name], consumer.former.isEmpty else { continue }
+            take(.mqtt(.consumer(name, .matching(consumer.filter))))
+        }
     }
 
     /// The consumer is durable, so its program may be given messages from now on.
@@ -102,8 +122,12 @@ extension Session {
     mutating func undo(_ name: ConsumerName, _ before: DurableConsumers.Consumer?, refused filter: TopicFilter) {
         guard let before else { return end(name) }
         durableConsumers.detach(name)
-        guard let old = before.filter, old != filter || before.qos != durableConsumers[name]?.qos else { return }
-        put(name, before.text, old, before.qos)
+        let present = durableConsumers[name]
+        let isAsBefore =
+            present?.text == before.text && present?.filter == before.filter && present?.qos == before.qos
+        guard !isAsBefore else { return }
+        put(name, before.text, before.filter, before.qos, former: before.former)
+        if let old = before.filter, case .granted? = mqtt.subscriptionState(of: old) { granted(old) }
         unsubscribeIfUnwanted(filter)
     }
 

@@ -162,6 +162,7 @@ extension Session {
         case .inboxDropped:
             losses.dropped(1, at: now)
         case .subscribed(let filter, let code):
+            if !code.isError { granted(filter) }
             act(.answer(consumers.answered(filter), .subscription(code)))
             perform(rooms.subscribed(filter, code))
         case .announced(let announcement, let code):

@@ -116,11 +116,13 @@ package struct Session: Sendable {
     }
 
     /// Asks the server for a subscription to a filter.
-    mutating func subscribe(to filter: TopicFilter, qos: QoS) {
+    ///
+    /// - Parameter isLive: whether only a live consumer needs the retained messages.
+    mutating func subscribe(to filter: TopicFilter, qos: QoS, isLive: Bool = false) {
         withAnswers { session, answers in
             do throws(InvalidTopic) {
                 let subscription = Subscription(filter: filter.string, qos: qos)
-                try session.mqtt.subscribe(subscription, at: session.timestamp, into: &answers)
+                try session.mqtt.subscribe(subscription, isLive: isLive, at: session.timestamp, into: &answers)
             } catch {
                 preconditionFailure("a filter was checked when it was made: \(error)")
             }

@@ -121,6 +121,74 @@ import Testing
         #expect(collected([7]) == [[name, other]], "of a subscription without a consumer")
     }
 
+    /// The server sends a retained message for a filter with this identifier. Returns whether it was collected.
+    private mutating func collectsRetained(_ identifier: UInt32?, retain: Bool = true) -> Bool {
+        harness.changes = []
+        var publish = Publish(topic: "in", payload: ByteBuffer(string: "x"), qos: .atMostOnce, retain: retain)
+        publish.properties.subscriptionIDs = [identifier].compactMap(\.self)
+        harness.server(.publish(publish))
+        return harness.changes.contains { if case .collect = $0 { true } else { false } }
+    }
+
+    /// Returns the identifier that goes with the SUBSCRIBE.
+    private mutating func subscribe(isLive: Bool, answer: ReasonCode? = .grantedQoS2) throws -> UInt32? {
+        var actions: [MQTTClientMachine.Action] = []
+        let subscription = Subscription(filter: "in", qos: .exactlyOnce)
+        try harness.machine.subscribe(subscription, isLive: isLive, at: harness.now, into: &actions)
+        _ = harness.describe(actions)
+        let subscribe = try #require(harness.subscribes.last)
+        if let answer { harness.server(.suback(Suback(packetID: subscribe.packetID, reasonCodes: [answer]))) }
+        return subscribe.properties.subscriptionID
+    }
+
+    @Test mutating func `a live subscription does not put retained messages into the inbox again`() throws {
+        harness.holdsCommits = false
+        harness.machine.configuration.inboxMaxMessages = 100
+        let own = try subscribe(isLive: false)
+        #expect(collectsRetained(own))
+        let live = try subscribe(isLive: true)
+        #expect(live != own)
+        #expect(!collectsRetained(live))
+        #expect(collectsRetained(live, retain: false), "what is published now is for everybody")
+        #expect(collectsRetained(own), "the answer to the consumer's own may come late")
+        #expect(collectsRetained(nil), "the server does not say what it is for")
+        #expect(try subscribe(isLive: true) == live)
+        #expect(try subscribe(isLive: false) == own, "a new consumer needs them")
+        harness.handle(.connectionClosed)
+        harness.connect(resumed: true)
+        #expect(!collectsRetained(live), "on its way since before")
+        harness.handle(.connectionClosed)
+        var actions: [MQTTClientMachine.Action] = []
+        let subscription = Subscription(filter: "in", qos: .exactlyOnce)
+        try harness.machine.subscribe(subscription, isLive: true, at: harness.now, into: &actions)
+        harness.connect(resumed: true)
+        #expect(harness.subscribes.last?.properties.subscriptionID == own, "the server may have begun a new session")
+    }
+
+    @Test mutating func `a retained message is collected while the consumer has not had it for certain`() throws {
+        harness.holdsCommits = false
+        harness.machine.configuration.inboxMaxMessages = 100
+        let own = try subscribe(isLive: false, answer: nil)
+        #expect(try subscribe(isLive: true) == own, "the consumer's own is unanswered")
+        #expect(try subscribe(isLive: true, answer: .notAuthorized) != own)
+        #expect(try subscribe(isLive: true) == own, "there was a gap")
+        #expect(try subscribe(isLive: true) != own)
+        harness.handle(.connectionClosed)
+        harness.connect()
+        #expect(harness.subscribes.last?.properties.subscriptionID == own, "the server has lost the session")
+        #expect(collectsRetained(own))
+    }
+
+    @Test mutating func `a consumer keeps its former filter until the server has granted the new one`() throws {
+        harness.holdsCommits = false
+        let new = try TopicFilter("other")
+        let former: Set = [try TopicFilter("in")]
+        harness.handle(.consumer(name, .put(filter: "other", .exactlyOnce, matching: new, former: former)))
+        #expect(collectsRetained(nil, retain: false))
+        harness.handle(.consumer(name, .matching(new)))
+        #expect(!collectsRetained(nil, retain: false))
+    }
+
     @Test mutating func `a consumer that was removed and created again does not keep its messages`() throws {
         harness.server(inbound("a", qos: .atLeastOnce, 1))
         let commit = try #require(harness.heldCommits.last)

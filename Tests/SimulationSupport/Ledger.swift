@@ -100,7 +100,9 @@ struct Ledger {
         /// Whether every consumer with this filter must get this copy. A copy for a filter that is no longer wanted may
         /// go to any consumer.
         func isFor(_ filter: TopicFilter) -> Bool {
-            filter.matches(topic: topic) && (subscriptionIDs.isEmpty || subscriptionIDs.contains(filter.subscriptionID))
+            let ids = [filter.subscriptionID, filter.repeatedSubscriptionID]
+            return filter.matches(topic: topic)
+                && (subscriptionIDs.isEmpty || subscriptionIDs.contains(where: ids.contains))
         }
     }
 

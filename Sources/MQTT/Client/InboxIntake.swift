@@ -13,8 +13,9 @@ import NIOCore
 struct InboxIntake: Sendable {
     /// A durable consumer, and what it has in the inbox, committed or not.
     struct Collector: Sendable {
-        /// `nil` while the filter has no meaning: it is relative to a room, and the session is not in one.
-        var filter: TopicFilter?
+        /// Its filter and, until the server has granted that one, its former ones. Empty while the filter has no
+        /// meaning: it is relative to a room, and the session is not in one.
+        var filters: Set<TopicFilter> = []
         var backlog = ConsumerBacklog()
         /// How many were dropped without a program having been told.
         var missed = 0
@@ -234,12 +235,12 @@ struct InboxIntake: Sendable {
         for message in messages { collectors[name]?.backlog.remove(message.sequence, message.size) }
     }
 
-    mutating func put(_ name: ConsumerName, _ filter: TopicFilter?) {
+    mutating func put(_ name: ConsumerName, _ filters: Set<TopicFilter>) {
         if collectors[name] == nil {
             generations += 1
             collectors[name] = Collector(generation: generations)
         }
-        collectors[name]?.filter = filter
+        collectors[name]?.filters = filters
     }
 
     mutating func remove(_ name: ConsumerName) {

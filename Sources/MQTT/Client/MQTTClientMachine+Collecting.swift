@@ -3,9 +3,10 @@
 extension MQTTClientMachine {
     /// What happens to a durable consumer.
     public enum ConsumerInput: Hashable, Sendable {
-        /// It exists from now on, or has changed; the filter as given, and the filter that it now stands for.
-        case put(filter: String, QoS, matching: TopicFilter?)
-        /// Its filter now stands for something else. This is not durable; the filter as given is.
+        /// It exists from now on, or has changed: the filter as given, and the filter that it now stands for. It also
+        /// gets what matches the former filters, until the server has granted the new one.
+        case put(filter: String, QoS, matching: TopicFilter?, former: Set<TopicFilter> = [])
+        /// From now on its filter stands for this alone. This is not durable; the filter as given is.
         case matching(TopicFilter?)
         /// It is gone, with everything that waits for it.
         case remove
@@ -65,11 +66,11 @@ extension MQTTClientMachine {
 
     mutating func handle(_ input: ConsumerInput, of name: ConsumerName, _ step: inout Step) {
         switch input {
-        case .put(let text, let qos, let filter):
-            intake.put(name, filter)
+        case .put(let text, let qos, let filter, let former):
+            intake.put(name, former.union([filter].compactMap(\.self)))
             step.changes.append(.putConsumer(name, filter: text, qos))
         case .matching(let filter):
-            intake.collectors[name]?.filter = filter
+            intake.collectors[name]?.filters = Set([filter].compactMap(\.self))
         case .remove:
             intake.remove(name)
             step.changes.append(.removeConsumer(name))
@@ -101,10 +102,10 @@ extension MQTTClientMachine {
     /// The durable consumers that the message was sent for.
     func consumers(of publish: Publish) -> [ConsumerName] {
         guard !intake.collectors.isEmpty, publish.flaw == nil else { return [] }
-        let message = InboundMessage(publish, for: subscriptions.filters(of: publish))
+        let message = InboundMessage(publish, for: subscriptions.collectedFilters(of: publish))
         var names: [ConsumerName] = []
         for (name, collector) in intake.collectors {
-            if let filter = collector.filter, message.isFor(filter) { names.append(name) }
+            if collector.filters.contains(where: message.isFor) { names.append(name) }
         }
         return names.count > 1 ? names.sorted() : names
     }

@@ -5,9 +5,11 @@ extension MQTTClientMachine {
     /// In MQTT 3.1.1 the QoS is the only option: the server sends retained messages with every answer, and also what
     /// this client itself publishes.
     ///
+    /// - Parameter isLive: whether a live subscriber asks. Durable consumers that have had the retained messages do not
+    ///   get them again, if the server tells them apart.
     /// - Throws: what is wrong with the topic filter (4.7, 4.8.2); nothing has changed then.
     public mutating func subscribe(
-        _ subscription: Subscription, at now: Timestamp, into actions: inout [Action]
+        _ subscription: Subscription, isLive: Bool = false, at now: Timestamp, into actions: inout [Action]
     ) throws(InvalidTopic) {
         let filter = try TopicFilter(subscription.filter)
         var subscription = subscription
@@ -17,6 +19,8 @@ extension MQTTClientMachine {
             machine.subscriptions.want(subscription, for: filter)
             if case .refused? = machine.subscriptions.answers[filter] { machine.subscriptions.answers[filter] = nil }
             machine.subscriptions.confirmed.remove(filter)
+            // Without a connection, a live subscriber makes no difference to what is asked for on the next one.
+            if machine.isConnected || !isLive { machine.subscriptions.noteRepeat(of: filter, isLive: isLive) }
             guard case .connected(let session) = machine.connection else { return }
             machine.subscriptions.needs.append(.subscribe(filter, again: false))
             machine.issueRequests(session.limits, &step)
@@ -160,7 +164,7 @@ extension MQTTClientMachine {
         case .subscribe(let asked, let wanted, _)?:
             var properties = Subscribe.Properties()
             if case .connected(let session) = connection, session.limits.subscriptionIDs {
-                properties.subscriptionID = wanted.first?.filter.subscriptionID
+                properties.subscriptionID = wanted.first.map { identifier(of: $0.filter) }
             }
             step.write(.subscribe(Subscribe(packetID: id, subscriptions: asked, properties: properties)))
         case .unsubscribe(let filters)?:
@@ -169,25 +173,31 @@ extension MQTTClientMachine {
         }
     }
 
+    private func identifier(of filter: TopicFilter) -> UInt32 {
+        subscriptions.repeated.contains(filter) ? filter.repeatedSubscriptionID : filter.subscriptionID
+    }
+
     // MARK: Answers
 
     mutating func received(_ suback: Suback, _ step: inout Step) {
         let id = suback.packetID
         // What was not sent yet cannot have been answered.
-        guard subscriptions.sent.contains(id), case .subscribe(_, let wanted, let new)? = subscriptions.requests[id]
+        guard subscriptions.sent.contains(id),
+            case .subscribe(let asked, let wanted, let new)? = subscriptions.requests[id]
         else { return }
         guard suback.reasonCodes.count == wanted.count else {
             return violate(.protocolError, "SUBACK answers a different number of filters than were requested", &step)
         }
         finishRequest(id)
         guard !isIdentifierTaken(id, suback.reasonCodes, &step) else { return }
-        for ((filter, subscription), code) in zip(wanted, suback.reasonCodes)
+        for (index, ((filter, subscription), code)) in zip(wanted, suback.reasonCodes).enumerated()
         where subscriptions.latest[filter] == id {
             subscriptions.latest[filter] = nil
             if code == .packetIdentifierInUse {
                 subscriptions.needs.append(.subscribe(filter, again: false))
                 continue
             }
+            subscriptions.noteRetained(of: filter, asked[index], code)
             if code.isError {
                 if new.contains(filter), subscriptions.remembered.remove(filter) != nil {
                     step.changes.append(.forgetSubscription(filter))

@@ -25,12 +25,17 @@ struct Subscriptions: Sendable {
 
     /// Changed by `want` and `unwant` only.
     var wanted: [TopicFilter: Subscription] = [:]
-    /// The filters of `wanted` by their Subscription Identifiers.
+    /// The filters of `wanted` by their Subscription Identifiers, two for each.
     var identified: [UInt32: Set<TopicFilter>] = [:]
     /// What the server may hold; durable.
     var remembered: Set<TopicFilter>
     /// What the server holds for certain, with the options that are wanted.
     var confirmed: Set<TopicFilter> = []
+    /// The filters for which a SUBSCRIBE was granted that made the server send the retained messages, with their first
+    /// identifier. It has held them since.
+    var retainedSent: Set<TopicFilter> = []
+    /// The wanted filters that are being asked for only to have retained messages sent once more.
+    var repeated: Set<TopicFilter> = []
     var needs = CircularBuffer<Need>(initialCapacity: 1)
     var requests: [PacketID: Request] = [:]
     /// The last request for each filter; answers to earlier ones do not count.
@@ -57,6 +62,7 @@ struct Subscriptions: Sendable {
         latest.removeAll()
         sent.removeAll()
         needs.removeAll()
+        repeated.removeAll()
         restoring = nil
         return identifiers
     }
@@ -64,6 +70,7 @@ struct Subscriptions: Sendable {
     /// Returns whether there was anything to forget.
     mutating func sessionLost() -> Bool {
         confirmed.removeAll()
+        retainedSent.removeAll()
         guard !remembered.isEmpty else { return false }
         remembered.removeAll()
         return true

@@ -110,6 +110,8 @@ package struct DurableConsumers: Hashable, Sendable {
         package fileprivate(set) var qos: QoS
         /// `nil` while the filter stands for nothing: it is relative to a room, and the session is in none.
         package fileprivate(set) var filter: TopicFilter?
+        /// The filters that it had before, until the server has granted the present one.
+        package fileprivate(set) var former: Set<TopicFilter> = []
         /// Messages up to this one may have been given to a program before.
         package fileprivate(set) var givenThrough = InboxSequence.zero
         /// Messages up to this one were dropped.
@@ -171,7 +173,7 @@ package struct DurableConsumers: Hashable, Sendable {
 
     /// The highest QoS with which the filter is wanted.
     package func qos(of filter: TopicFilter) -> QoS? {
-        consumers.values.filter { $0.filter == filter }.map(\.qos).max()
+        consumers.values.filter { $0.filter == filter || $0.former.contains(filter) }.map(\.qos).max()
     }
 
     /// The consumers that want a filter, ordered by name.
@@ -186,10 +188,33 @@ package struct DurableConsumers: Hashable, Sendable {
     // MARK: Coming and going
 
     /// Adds a consumer, or changes its filter and QoS; its waiting messages stay.
-    package mutating func put(_ name: ConsumerName, _ text: String, _ filter: TopicFilter, _ qos: QoS) {
+    ///
+    /// - Parameter former: the filters that it keeps until the server has granted the new one.
+    package mutating func put(
+        _ name: ConsumerName, _ text: String, _ filter: TopicFilter?, _ qos: QoS, former: Set<TopicFilter> = []
+    ) {
         consumers[name, default: Consumer(text: text, qos: qos)].text = text
         consumers[name]?.qos = qos
         consumers[name]?.filter = filter
+        consumers[name]?.former = filter.map { former.subtracting([$0]) } ?? former
+    }
+
+    /// Notes that the server has granted a filter.
+    ///
+    /// - Returns: the consumers that had another one until now.
+    package mutating func granted(_ filter: TopicFilter) -> [ConsumerName] {
+        let names = consumers.filter { $0.value.filter == filter && !$0.value.former.isEmpty }.keys.sorted()
+        for name in names { consumers[name]?.former = [] }
+        return names
+    }
+
+    /// Drops a filter that consumers had before, because their new one holds whether or not the server has granted it.
+    ///
+    /// - Returns: the consumers that have changed.
+    package mutating func dropFormer(_ filter: TopicFilter) -> [ConsumerName] {
+        let names = consumers.filter { $0.value.former.contains(filter) }.keys.sorted()
+        for name in names { consumers[name]?.former.remove(filter) }
+        return names
     }
 
     package mutating func remove(_ name: ConsumerName) { consumers[name] = nil }
@@ -223,6 +248,7 @@ package struct DurableConsumers: Hashable, Sendable {
             let new = (try? Room.resolve(consumer.text, in: room)).flatMap { try? TopicFilter($0) }
             guard new != consumer.filter else { continue }
             consumers[name]?.filter = new
+            consumers[name]?.former = []
             moves.append((name, consumer.filter, new))
         }
         return moves

@@ -259,6 +259,52 @@ struct DurableConsumerTests {
         }
     }
 
+    @Test func `a consumer loses nothing while the server has not answered for its new filter`() async throws {
+        try await DaemonUnderTest.run { daemon in
+            let peer = try await daemon.watcher()
+            _ = try await Self.subscribe(peer)
+            await daemon.server.set { $0.answersSubscribe = false }
+            let request = try await peer.request(
+                "message.subscribe", #"{"session":"main","filter":"b/#","qos":2,"consumer":"billing"}"#)
+            let id = try await daemon.server.packet { packet -> PacketID? in
+                guard case .subscribe(let subscribe) = packet else { return nil }
+                return subscribe.subscriptions[0].filter == "b/#" ? subscribe.packetID : nil
+            }
+            await daemon.server.publish("a/1", "between", qos: .atLeastOnce)
+            try await Self.acknowledged(daemon, 1)
+            await daemon.server.send(.suback(Suback(packetID: id, reasonCodes: [.notAuthorized])))
+            #expect(try await peer.answer(request)["error"] != nil)
+            await daemon.server.set { $0.answersSubscribe = true }
+            _ = try await Self.subscribe(peer)
+            #expect(try await peer.notification("message.received")["payload"] == "between")
+        }
+    }
+
+    @Test func `a program that subscribes live puts no retained messages into another program's inbox`() async throws {
+        try await DaemonUnderTest.run { daemon in
+            let (peer, other) = (try await daemon.watcher(), try await daemon.peer())
+            _ = try await Self.subscribe(peer)
+            try await other.call("message.subscribe", #"{"session":"main","filter":"a/#","qos":2}"#)
+            let identifiers = await daemon.server.events.all.compactMap { event in
+                if case .packet(.subscribe(let subscribe)) = event { subscribe.properties.subscriptionID } else { nil }
+            }
+            #expect(identifiers.count == 2)
+            // The server sends what it retains in answer to each.
+            for (number, identifier) in zip(UInt16(1)..., identifiers) {
+                var publish = Publish(
+                    topic: "a/1", payload: ByteBuffer(string: "\(number)"), qos: .atLeastOnce, retain: true,
+                    packetID: PacketID(rawValue: number))
+                publish.properties.subscriptionIDs = [identifier]
+                await daemon.server.send(.publish(publish))
+                #expect(try await other.notification("message.received")["payload"]?.text == "\(number)")
+                try await Self.acknowledged(daemon, number)
+            }
+            #expect(try await peer.notification("message.received")["payload"] == "1")
+            let status = try await peer.call("session.status", #"{"session":"main"}"#)
+            #expect(status["inbox"]?["messages"] == 1)
+        }
+    }
+
     @Test func `a refusal for a program that was taken over from ends nothing`() async throws {
         try await DaemonUnderTest.run { daemon in
             let (first, second) = (try await daemon.watcher(), try await daemon.peer())

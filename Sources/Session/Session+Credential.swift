@@ -51,6 +51,7 @@ extension Session {
 
     mutating func given(_ credential: SessionCredential) {
         credentials.given = credential
+        servers.redirections.passwordGiven()
         switch state {
         case .connected where credential.secret == link?.login.password:
             learn(credential.end)

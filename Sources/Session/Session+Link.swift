@@ -52,8 +52,9 @@ extension Session {
     mutating func linkClosed(_ ending: SessionMachine.Ending) {
         guard let link else { return }
         if ending.reason.code == .userDisconnect { tellMachine(.closed(link.generation)) }
-        // What the server said before it closed is handled first.
-        guard !mqtt.isBehind else {
+        // What the server said before it closed is handled first. What it said after our own goodbye is not handled at
+        // all, and the machine, which has just been told of the end, may open another link at any time.
+        guard !mqtt.isBehind || ending.reason.code == .userDisconnect else {
             self.link?.flow.end = ending
             return
         }
@@ -99,15 +100,16 @@ extension Session {
         tellMachine(.ended(generation, ending))
     }
 
-    /// Drops the connection without a DISCONNECT. The protocol machine is told before anything else happens, except
-    /// that another connection is dialed.
+    /// Drops the connection without a DISCONNECT, except to have a will discarded that must not be published. The
+    /// protocol machine is told before anything else happens, except that another connection is dialed.
     mutating func dropLink() {
         guard let link else { return }
         stopLooking()
+        if link.hasStaleWill { handle(.disconnect(.normalDisconnection)) }
         self.link = nil
         // What this host does, or what happens to its paths, says nothing about the server.
         servers.redirections.ended(wasTried: link.isDialed && !machine.reason.code.isOurOwn)
-        letGo(link.connection, .abort)
+        letGo(link.connection, link.hasStaleWill ? .afterFlush : .abort)
         letGo(link.knock, .abort)
         connections.untoldEnd =
             machine.reason.code == .restoreTimeout ? .connectionEnded(.unanswered) : .connectionClosed

@@ -30,6 +30,8 @@ extension Session {
     /// The server has answered all subscriptions. The session is restored when its presence and its publications are
     /// published, too.
     mutating func subscriptionsRestored() {
+        // A session that is about to leave is no longer restored.
+        guard link?.step != .flushing else { return }
         link?.step = .restoring
         perform(rooms.subscriptionsRestored())
         publications.open()
@@ -84,7 +86,12 @@ extension Session {
     /// Reconnects after a change of rooms, once nothing is under way, so that the server gets the will for the new
     /// room.
     mutating func renewIfRoomChanged() {
-        if rooms.takeRenewal(isQuiet: publications.isQuiet) { renew(because: Reason(.switchRoom)) }
+        guard rooms.takeRenewal(isQuiet: publications.isQuiet) else { return }
+        // The server publishes the will for the old room unless it gets a DISCONNECT (3.1.2.5, 3.14.4), or the next
+        // connection comes within the will delay.
+        let isWillDelayed = mqtt.version == .five && rooms.membership?.will.properties.willDelay != 0
+        if !isWillDelayed { link?.hasStaleWill = true }
+        renew(because: Reason(.switchRoom))
     }
 
     // MARK: Publications

@@ -78,21 +78,32 @@ extension SessionMachine {
         self.reason = reason
         switch state {
         case .connected(let connected):
-            let generation = connected.attempt.generation
-            actions.append(.flush(generation))
-            state = .disconnecting(
-                Disconnecting(
-                    attempt: connected.attempt, step: .flushing, deadline: now.advanced(by: flush),
-                    lastHeard: connected.heartbeat.lastHeard))
+            goDown(connected.attempt, flush: flush, lastHeard: connected.heartbeat.lastHeard, at: now, into: &actions)
         case .trying(let trying):
-            if case .attempting(let attempt, _, _, _) = trying.activity { actions.append(.abandon(attempt.generation)) }
+            if case .attempting(let attempt, _, _, let established) = trying.activity {
+                // The server has the session, and others may see it already, so it is told.
+                if let lastHeard = established?.heartbeat.lastHeard {
+                    return goDown(attempt, flush: flush, lastHeard: lastHeard, at: now, into: &actions)
+                }
+                actions.append(.abandon(attempt.generation))
+            }
             state = .disconnected
-            if let outage = trying.outage { noteUnheardGoodbye(lastHeard: outage.lastHeard, at: now) }
+            let lastHeard = [trying.outage?.lastHeard, trying.lastHeard].compactMap(\.self).max()
+            if let lastHeard { noteUnheardGoodbye(lastHeard: lastHeard, at: now) }
         case .disconnecting:
             return
         case .disconnected, .failed:
             state = .disconnected
         }
+    }
+
+    private mutating func goDown(
+        _ attempt: Attempt, flush: Duration, lastHeard: Instant, at now: Instant, into actions: inout [Action]
+    ) {
+        actions.append(.flush(attempt.generation))
+        state = .disconnecting(
+            Disconnecting(
+                attempt: attempt, step: .flushing, deadline: now.advanced(by: flush), lastHeard: lastHeard))
     }
 
     /// Reports a goodbye that the server cannot have heard: the others in the room see the session until the server
@@ -163,6 +174,7 @@ extension SessionMachine {
         else { return }
         if !resumed { escalation = max(escalation, .full) }
         trying.wasAccepted = true
+        trying.lastHeard = now
         trying.activity = .attempting(
             attempt, phase: .restoring, deadline: now.advanced(by: timeouts.restore),
             established: Established(

@@ -9,7 +9,8 @@
 /// A terminal reason leads from connecting, connected and reconnecting to failed; so does reaching `giveUpAfter` or
 /// `giveUpAttempts` while connecting or reconnecting. A command (connect, or reconnect by hand) leads out of failed,
 /// and so does another credential if the old one was the reason. Disconnect leads from every state to disconnected;
-/// from connected, it first passes through disconnecting to flush and say goodbye.
+/// from connected, and while a server that has accepted the session restores it, it first passes through disconnecting
+/// to flush and say goodbye.
 ///
 /// A session may also go down on its own, to rest: when nothing uses it (`idle`, with `on-demand`), and before the host
 /// sleeps (`suspend`). The next use, or waking, then leads from disconnected to connecting, unless an explicit
@@ -121,7 +122,8 @@ extension SessionMachine {
     enum State: Hashable, Sendable {
         /// Can transition to: trying (connect, reconnect; if it rests, also a use or waking).
         case disconnected
-        /// Connecting or, with an outage, reconnecting. Can transition to: trying, connected, failed, disconnected.
+        /// Connecting or, with an outage, reconnecting. Can transition to: trying, connected, failed, disconnecting (if a
+        /// server has accepted the attempt), disconnected.
         case trying(Trying)
         /// Can transition to: trying, failed, disconnecting.
         case connected(Connected)
@@ -149,6 +151,8 @@ extension SessionMachine {
         /// Whether a server has accepted an attempt since trying began, or since a person last asked. Only a session
         /// that was thrown out after that may have been displaced.
         var wasAccepted = false
+        /// When a server that had accepted an attempt was last heard; `nil` if none has.
+        var lastHeard: Instant?
         /// Whether what ended last was a connection that the server had accepted, and then closed without giving a
         /// reason.
         var followsSuddenClose: Bool
@@ -467,6 +471,7 @@ extension SessionMachine {
             attempt.generation == generation
         else { return }
         change(&established.heartbeat)
+        trying.lastHeard = established.heartbeat.lastHeard
         trying.activity = .attempting(attempt, phase: phase, deadline: deadline, established: established)
         state = .trying(trying)
     }

@@ -62,6 +62,41 @@ import Testing
         #expect(session.reason == .goodbyeUnheard)
     }
 
+    @Test func `a session that is still being restored says goodbye`() {
+        var session = SessionUnderTest(.restoring)
+        #expect(session.disconnect() == [.flush(1)])
+        #expect(session.state == .disconnecting)
+        #expect(session.flushed() == [.goodbye(1)])
+        #expect(session.closed().isEmpty)
+        #expect(session.state == .disconnected)
+        #expect(session.reason == .userDisconnect)
+    }
+
+    @Test func `a goodbye while the session is restored is unheard from the last sign of life on`() {
+        var session = Self.lingering()
+        session.end(.reset)
+        session.skip(.seconds(50))
+        session.connect()
+        session.establish()
+        session.skip(.seconds(2))
+        session.heard()
+        session.disconnect()
+        session.end(.reset)
+        #expect(session.reason == .goodbyeUnheard)
+        #expect(session.status.reason.message.hasSuffix("for up to 90 s from then on"))
+    }
+
+    @Test func `a goodbye is unheard after a first connection that ended before it was restored`() {
+        var session = SessionUnderTest(.restoring)
+        session.machine.lingering = .seconds(90)
+        session.heard()
+        session.end(.reset)
+        session.skip(.seconds(1))
+        session.disconnect()
+        #expect(session.reason == .goodbyeUnheard)
+        #expect(session.status.reason.message.hasSuffix("for up to 89 s from then on"))
+    }
+
     @Test func `a goodbye is not reported as unheard once others cannot see the session any more`() {
         var session = Self.lingering()
         session.end(.reset)
@@ -84,9 +119,9 @@ import Testing
         switch situation {
         case .disconnected, .failed, .waiting, .waitingForNetwork, .flushing, .sayingGoodbye:
             #expect(orders.isEmpty)
-        case .connected, .held, .probing:
+        case .connected, .held, .probing, .restoring:
             #expect(orders == [.flush(1)])
-        case .resolving, .dialing, .securing, .authenticating, .restoring:
+        case .resolving, .dialing, .securing, .authenticating:
             #expect(orders == [.abandon(1)])
         }
         session.pass(.seconds(10))

@@ -1,3 +1,4 @@
+import ControlAPI
 import MQTT
 import NIOCore
 import Testing
@@ -204,6 +205,19 @@ import Testing
         #expect(answer("a", "3", .quotaExceeded) == .refused("a", .quotaExceeded, isNews: true))
         publications.remove("a")
         #expect(next() == ["a -"], "the server still has the second one")
+    }
+
+    @Test mutating func `a publication that is put again and refused again is reported again`() {
+        publications.put(Self.publication("a"))
+        connect()
+        _ = next()
+        for payload in ["1", "2", "2"] {
+            publications.put(Self.publication("a", payload))
+            _ = next()
+            _ = (answer("a", payload, .notAuthorized), publications.next())
+            _ = answer("a", payload, .notAuthorized)
+            #expect(publications.takeChanges().map(\.state) == [.refused])
+        }
     }
 
     @Test mutating func `two publications for the same topic are published once`() {

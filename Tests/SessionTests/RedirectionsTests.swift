@@ -6,11 +6,11 @@ import Vocabulary
 struct RedirectionsTests {
     private static func redirections(
         _ endpoints: [String] = ["mqtts://a.example"], allowed: [String] = ["*.example", "192.0.2.7"],
-        needsEncryption: Bool = false
+        hasPassword: Bool = false, isInsecure: Bool = false
     ) throws -> Redirections {
         Redirections(
             try endpoints.map { try Endpoint($0) }, allowed: allowed.compactMap { HostPattern($0) },
-            needsEncryption: needsEncryption)
+            hasPassword: hasPassword, isInsecure: isInsecure)
     }
 
     /// Follows a redirection that came from the endpoint itself.
@@ -68,13 +68,25 @@ struct RedirectionsTests {
     }
 
     @Test func `a password is not sent unencrypted to another host`() throws {
-        var redirections = try Self.redirections(["mqtt://127.0.0.1"], needsEncryption: true)
+        var redirections = try Self.redirections(["mqtt://127.0.0.1"], hasPassword: true)
         #expect(
             Self.follow(&redirections, "b.example")
                 == .refused(
                     "the server sends the session to mqtt://b.example:1883, where the password would go unencrypted"))
         redirections = try Self.redirections(["mqtt://127.0.0.1"])
         #expect(Self.follow(&redirections, "b.example") == .followed(try Endpoint("mqtt://b.example")))
+    }
+
+    @Test(arguments: [false, true])
+    func `a password that a program gives later is not sent unencrypted to another host`(isInsecure: Bool) throws {
+        var redirections = try Self.redirections(["mqtt://127.0.0.1"], isInsecure: isInsecure)
+        _ = Self.follow(&redirections, "b.example", remember: true)
+        redirections.passwordGiven()
+        let (own, other) = (try Endpoint("mqtt://127.0.0.1"), try Endpoint("mqtt://b.example"))
+        #expect(redirections.next(EndpointIndex(0)) == (isInsecure ? other : own))
+        #expect(redirections.begin(EndpointIndex(0)) == (isInsecure ? other : own))
+        let outcome = Self.verdict(Self.follow(&redirections, "c.example"))
+        #expect(outcome == (isInsecure ? .followed(try Endpoint("mqtt://c.example")) : .refused("")))
     }
 
     @Test func `three hops are followed, a fourth is not`() throws {

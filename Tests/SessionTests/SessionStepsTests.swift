@@ -85,6 +85,17 @@ struct SessionStepsTests {
         #expect(session.session.machine.reason.code == .serverBusy)
     }
 
+    @Test func `a connect right after a goodbye is not hindered by what the server still sent`() throws {
+        var session = try SessionUnderTest().connected()
+        session.session.mqtt.configuration.packetsPerInput = 2
+        let flood = (1...5).map { Packet.publish(Publish(topic: "t", payload: ByteBuffer(string: "\($0)"))) }
+        #expect(session.receives(flood) == ["read on later", "pause"])
+        #expect(session.take(.disconnect(Reason(.userDisconnect))) == ["disconnecting", "send DISCONNECT", "close"])
+        #expect(session.take(.closed(Reason(.userDisconnect))) == ["disconnected"])
+        #expect(session.take(.connect(Reason(.userConnect))) == ["dial a.example", "connecting"])
+        #expect(session.opens() == ["send CONNECT"])
+    }
+
     @Test(
         arguments: [
             (0x84, .failed, "unsupported-version"), (0x85, .failed, "client-identifier-rejected"),
@@ -113,6 +124,34 @@ struct SessionStepsTests {
         #expect(session.session.machine.reason.serverCode == nil)
         try waitForDial(&session, after: texts)
         #expect(session.opens() == ["send CONNECT"])
+    }
+
+    @Test func `a disconnect while the session is restored is announced to the server`() throws {
+        var session = try SessionUnderTest(room: "plant")
+        _ = session.take(.connect(Reason(.userConnect)))
+        _ = session.opens()
+        #expect(session.receives(.connack(Connack())) == ["send SUBSCRIBE"])
+        #expect(
+            session.take(.disconnect(Reason(.userDisconnect)))
+                == ["disconnecting", "send PUBLISH \(Self.topic), cleared"])
+        #expect(session.receives(try suback(.grantedQoS1)) == [], "the presence is no longer published")
+        #expect(
+            session.receives(.puback(Acknowledgement(packetID: try id(2)))) == ["send DISCONNECT", "close"])
+        #expect(session.take(.closed(Reason(.userDisconnect))) == ["disconnected"])
+    }
+
+    @Test func `how long others see a session without a goodbye depends on the server's keep-alive`() throws {
+        var session = try SessionUnderTest(room: "plant")
+        _ = session.take(.connect(Reason(.userConnect)))
+        _ = session.opens()
+        _ = session.receives(.connack(Connack(properties: .init(serverKeepAlive: 600))))
+        _ = session.receives(try suback(.grantedQoS1))
+        _ = session.receives(.puback(Acknowledgement(packetID: try id(2))))
+        _ = session.take(.closed(Reason(.reset)))
+        _ = session.take(.disconnect(Reason(.userDisconnect)))
+        let reason = session.session.machine.reason
+        #expect(reason.code == .goodbyeUnheard)
+        #expect(reason.message.contains("for up to 990 s"), "1.5 times the keep-alive, and the will delay")
     }
 
     @Test func `a disconnect waits for accepted messages`() throws {
@@ -174,6 +213,18 @@ struct SessionStepsTests {
         #expect(session.receives(redirection(.useAnotherServer, "d.example")) == ["close"])
         #expect(session.session.machine.reason.code == .serverMoved)
         #expect(session.wait(4) == [])
+    }
+
+    @Test(arguments: [false, true])
+    func `a token that a program gave does not follow a redirect to where it would go unencrypted`(
+        hasToken: Bool
+    ) throws {
+        var session = try SessionUnderTest(scheme: "mqtt", redirects: ["c.example"])
+        if hasToken { _ = session.take(.credentialGiven(me)) }
+        _ = session.take(.connect(Reason(.userConnect)))
+        _ = session.opens()
+        let texts = session.receives(redirection(.useAnotherServer, "c.example"))
+        #expect(texts == ["close", hasToken ? "failed" : "dial c.example"])
     }
 
     private func redirection(_ code: ReasonCode, _ reference: String) -> Packet {
@@ -275,12 +326,55 @@ struct SessionStepsTests {
         #expect(session.receives(answer) == ["send \(goodbye)", "close"])
     }
 
+    @Test(arguments: [ProtocolVersion.five, .threeOneOne])
+    func `the will for a room that was left is discarded before it can be published`(version: ProtocolVersion) throws {
+        var session = try inRoom(version)
+        _ = session.take(.join(Room(prefix: "p", name: "hall"), CallID(rawValue: 1)))
+        _ = session.receives(.suback(Suback(packetID: try id(3), reasonCodes: [.grantedQoS1])))
+        let texts = session.receives(.puback(Acknowledgement(packetID: try id(4))))
+        #expect(texts.contains("send PUBLISH \(Self.topic), cleared"))
+        var left: [String] = []
+        for number: UInt16 in 5...6 where !left.contains("reconnecting") {
+            left += session.receives(.puback(Acknowledgement(packetID: try id(number))))
+            left += session.receives(
+                version == .five
+                    ? .unsuback(Unsuback(packetID: try id(number), reasonCodes: [.success]))
+                    : .unsuback(Unsuback(packetID: try id(number), reasonCodes: [])))
+        }
+        // Only MQTT 5 has a will delay, within which the session is back.
+        let end = version == .five ? ["abort"] : ["send DISCONNECT", "close", "leave"]
+        #expect(left == end + ["dial a.example", "reconnecting"])
+    }
+
     @Test func `a room that refuses is not entered, and the session stays`() throws {
         var session = try inRoom()
         #expect(session.take(.join(Room(prefix: "p", name: "hall"), CallID(rawValue: 1))) == ["send SUBSCRIBE"])
         let texts = session.receives(.suback(Suback(packetID: try id(3), reasonCodes: [.notAuthorized])))
         #expect(texts.first == "not joined")
         #expect(session.session.room?.name == "plant")
+    }
+
+    // MARK: Durable consumers
+
+    @Test func `a consumer whose change is refused is as it was before, also in how its filter was given`() throws {
+        var session = try inRoom()
+        let (name, filter) = (try #require(ConsumerName("billing")), try TopicFilter("p/plant/x"))
+        _ = session.session.attach(SubscriptionID(rawValue: "1"), to: name, filter.string, filter, .atLeastOnce)
+        let before = session.session.durableConsumers[name]
+        _ = session.session.attach(SubscriptionID(rawValue: "2"), to: name, "~/x", filter, .atLeastOnce)
+        _ = session.take(.undo(name, before, refused: filter))
+        #expect(session.session.durableConsumers[name]?.text == filter.string)
+    }
+
+    @Test func `a consumer whose filter stood for nothing does not keep one that is refused`() throws {
+        var session = try SessionUnderTest().connected()
+        let (name, filter) = (try #require(ConsumerName("billing")), try TopicFilter("x"))
+        session.session.durableConsumers.put(name, "~/x", nil, .atLeastOnce)
+        let before = session.session.durableConsumers[name]
+        _ = session.session.attach(SubscriptionID(rawValue: "1"), to: name, "x", filter, .atLeastOnce)
+        _ = session.take(.undo(name, before, refused: filter))
+        #expect(session.session.durableConsumers[name]?.text == "~/x")
+        #expect(session.session.durableConsumers[name]?.filter == nil)
     }
 
     // MARK: Looks
@@ -477,8 +571,8 @@ struct SessionStepsTests {
     }
 
     /// A session that is connected, in the room `plant`.
-    private func inRoom() throws -> SessionUnderTest {
-        var session = try SessionUnderTest(room: "plant")
+    private func inRoom(_ version: ProtocolVersion = .five) throws -> SessionUnderTest {
+        var session = try SessionUnderTest(room: "plant", version: version)
         _ = session.take(.connect(Reason(.userConnect)))
         _ = session.opens()
         _ = session.receives(.connack(Connack()))

@@ -18,16 +18,17 @@ struct SessionUnderTest {
     private(set) var published: [String: ByteBuffer] = [:]
     private var decoder = PacketDecoder(sender: .client, adoptsVersion: true)
 
-    static let addresses = ["mqtts://a.example", "mqtts://b.example"]
+    static let hosts = ["a.example", "b.example"]
 
     /// - Parameters:
     ///   - version: `nil` to find out which version the server speaks.
     ///   - idleTimeout: of a session on demand.
     init(
-        room: String? = nil, version: ProtocolVersion? = .five, redirects: [String] = [], idleTimeout: Duration? = nil,
+        scheme: String = "mqtts", room: String? = nil, version: ProtocolVersion? = .five, redirects: [String] = [],
+        idleTimeout: Duration? = nil,
         _ change: (inout SessionSettings) -> Void = { _ in }
     ) throws {
-        let endpoints = try Self.addresses.map { try Endpoint($0) }
+        let endpoints = try Self.hosts.map { try Endpoint("\(scheme)://\($0)") }
         var settings = SessionSettings(name: try #require(SessionName("main")), endpoints: endpoints, user: "me")
         settings.notesUses = idleTimeout != nil
         change(&settings)
@@ -42,9 +43,10 @@ struct SessionUnderTest {
                 restoring: DurableSession()),
             servers: Servers(
                 redirections: Redirections(
-                    endpoints, allowed: redirects.compactMap { HostPattern($0) }, needsEncryption: false),
+                    endpoints, allowed: redirects.compactMap { HostPattern($0) }, hasPassword: settings.hasPassword,
+                    isInsecure: false),
                 protocols: ProtocolChoice(version), homes: []),
-            addresses: EndpointAddresses(["a.example", "b.example"]),
+            addresses: EndpointAddresses(Self.hosts),
             rooms: Rooms(identity: .init(user: "me", device: "here"), session: "main", willDelay: .seconds(90)),
             durableConsumers: DurableConsumers(DurableSession()), clientID: "c", at: moment)
         session.begin(in: room.map { Room(prefix: "p", name: $0) }, subscribedTo: [])

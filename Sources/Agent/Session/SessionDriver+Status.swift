@@ -66,7 +66,10 @@ extension MQTTClientMachine.Configuration {
         self.init(
             version: session.mqtt.version.only ?? .five, clientID: session.clientID,
             keepAlive: PresenceTiming.keepAlive(session.heartbeat.interval),
-            sessionExpiry: session.mqtt.sessionExpiry.map { UInt32(clamping: $0.components.seconds) } ?? .max,
+            // Rounded up: zero would end the session with each connection.
+            sessionExpiry: session.mqtt.sessionExpiry.map {
+                UInt32(clamping: ($0 + .nanoseconds(999_999_999)).components.seconds)
+            } ?? .max,
             receiveMaximum: UInt16(clamping: session.mqtt.receiveMaximum),
             maximumPacketSize: UInt32(clamping: session.mqtt.maximumPacketSize),
             outboxMaxMessages: session.outbox.maxMessages, outboxMaxBytes: session.outbox.maxBytes,

@@ -77,7 +77,7 @@ actor SessionDriver {
             servers: Servers(
                 redirections: Redirections(
                     configuration.endpoints, allowed: configuration.mqtt.redirects,
-                    needsEncryption: configuration.password != nil && !configuration.insecure),
+                    hasPassword: configuration.password != nil, isInsecure: configuration.insecure),
                 protocols: ProtocolChoice(configuration.mqtt.version.only), homes: stored.homes),
             addresses: EndpointAddresses(configuration.hosts),
             rooms: Rooms(

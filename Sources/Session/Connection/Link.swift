@@ -11,6 +11,9 @@ package struct Link: Sendable {
     package var isDialed = false
     package var flow = Flow()
     package var step = Step.none
+    /// Whether the server must be told to discard the will when the link is dropped, because the session has left the
+    /// room that it is for.
+    package var hasStaleWill = false
     /// How the protocol ended the link. The transport's own end is a consequence, and says less.
     package var ending: SessionMachine.Ending?
 

@@ -144,6 +144,8 @@ package struct Publications: Sendable {
     /// Adds a publication, or replaces the one with the same topic.
     package mutating func put(_ publication: Publication) {
         entries.removeAll { $0.publication.topic == publication.topic }
+        // A program that puts it again is told again if the server refuses it.
+        refusals[publication.topic] = nil
         var entry = Entry(publication: publication)
         let topic = serverTopic(of: publication)
         if !entries.contains(where: { $0.topic == topic }) { entry.topic = topic }

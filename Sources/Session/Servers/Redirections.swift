@@ -31,7 +31,8 @@ package struct Redirections: Sendable {
 
     private let endpoints: [Endpoint]
     private let patterns: [HostPattern]
-    private let needsEncryption: Bool
+    private let isInsecure: Bool
+    private var needsEncryption: Bool
     private var targets: [EndpointIndex: Target] = [:]
     private var hops = 0
     private var isFollowing = false
@@ -44,11 +45,20 @@ package struct Redirections: Sendable {
     /// - Parameters:
     ///   - endpoints: the session's list.
     ///   - patterns: the other servers that a redirection may lead to.
-    ///   - needsEncryption: whether a password would be sent that must not be sent unencrypted.
-    package init(_ endpoints: [Endpoint], allowed patterns: [HostPattern], needsEncryption: Bool) {
+    ///   - hasPassword: whether a password is sent. ``passwordGiven()`` says so later.
+    ///   - isInsecure: whether passwords may be sent unencrypted.
+    package init(_ endpoints: [Endpoint], allowed patterns: [HostPattern], hasPassword: Bool, isInsecure: Bool) {
         self.endpoints = endpoints
         self.patterns = patterns
-        self.needsEncryption = needsEncryption
+        self.isInsecure = isInsecure
+        needsEncryption = hasPassword && !isInsecure
+    }
+
+    /// From now on a password is sent, because a program has given one. Redirections that were followed without one are
+    /// forgotten if it must not be sent there.
+    package mutating func passwordGiven() {
+        needsEncryption = !isInsecure
+        targets = targets.filter { !isExposed($0.value.endpoint) }
     }
 
     /// Where the next attempt at an endpoint of the list will go.
@@ -127,10 +137,15 @@ package struct Redirections: Sendable {
         else {
             return "the server sends the session to \(endpoint.authority), which redirects of [mqtt] does not allow"
         }
-        if needsEncryption, !endpoint.scheme.isSecure, !endpoint.isLoopback {
+        if isExposed(endpoint) {
             return "the server sends the session to \(endpoint), where the password would go unencrypted"
         }
         return nil
+    }
+
+    /// Whether a password would go to the server unencrypted although it must not.
+    private func isExposed(_ endpoint: Endpoint) -> Bool {
+        needsEncryption && !endpoint.scheme.isSecure && !endpoint.isLoopback
     }
 
     private func isAt(_ endpoint: Endpoint) -> (Endpoint) -> Bool {

@@ -1,4 +1,5 @@
 import Configuration
+import MQTT
 import Testing
 import Transport
 import Vocabulary
@@ -15,5 +16,16 @@ struct ConnectionOptionsTests {
         #expect(
             Connection.Options(session, for: try Endpoint("mqtts://b.example"), proxyPassword: nil).tls.serverName
                 == nil)
+    }
+
+    @Test(
+        arguments: [
+            (.zero, 0), (.milliseconds(500), 1), (.seconds(60), 60), (.milliseconds(60_001), 61),
+            (.seconds(4_294_967_294), .max - 1), (nil, .max),
+        ] as [(Duration?, UInt32)])
+    func `a server is asked to keep the session for no less than the file says`(expiry: Duration?, seconds: UInt32) {
+        var session = SessionConfiguration()
+        session.mqtt.sessionExpiry = expiry
+        #expect(MQTTClientMachine.Configuration(session).sessionExpiry == seconds)
     }
 }

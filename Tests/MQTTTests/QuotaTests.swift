@@ -31,6 +31,7 @@ struct QuotaTests {
         var client = MQTTClientHarness()
         client.connect(Self.window)
         try client.publish("a")
+        client.handle(.flushed(try #require(client.lastFlush)))
         #expect(client.server(Self.refusal(1, .atLeastOnce)) == ["PINGREQ"])
         let due = try #require(client.machine.nextDeadline)
         #expect(due.rawValue == client.now.rawValue + 60_000)

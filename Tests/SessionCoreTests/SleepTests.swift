@@ -37,6 +37,8 @@ import Testing
     func `a session makes no attempts before sleep`(situation: SessionUnderTest.Situation) {
         var session = SessionUnderTest(situation)
         #expect(session.hostWillSleep().count(where: \.isOpen) == 0)
+        // A server that has accepted the attempt is told first.
+        #expect(session.pass(.seconds(3)).count(where: \.isOpen) == 0)
         #expect(session.state == .disconnected)
         #expect(session.reason == .suspend)
         #expect(session.due == nil)

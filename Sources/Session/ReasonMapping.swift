@@ -30,7 +30,7 @@ extension SessionMachine.Ending {
         if server.remedies.contains(.quarantine) {
             search = .found
         } else if server.remedies.contains(.isolation) {
-            search = .continued
+            search = .suspected
         }
         // As long as each search finds something to set aside, the server does not object to everything.
         failsIfRepeated = measures.contains(.failIfRepeated) && search == .none
@@ -54,18 +54,16 @@ extension SessionMachine.Ending {
         if reason.isTerminal || reason.code.group == .auth { ending.reason.code = .serverError }
         (ending.mayHaveNewCredential, ending.failsIfRepeated, ending.search) = (false, false, .continued)
         switch finding {
-        case .suspected(ends: 1): ending.reason.message += ", while messages were unanswered"
+        case .suspected(ends: 1):
+            ending.reason.message += ", while messages were unanswered"
+            ending.search = .suspected
         case .suspected(let ends):
             ending.reason.message += ", and the same message has now been left unanswered \(ends) times"
-            ending.isAboutMessage = true
-        case .isolated:
-            ending.reason.message += "; \(Remedy.isolation)"
-            ending.isAboutMessage = true
+        case .isolated: ending.reason.message += "; \(Remedy.isolation)"
         case .setAside(let what):
             ending.reason.message += "; \(what) is the cause, and is set aside"
-            ending.isAboutMessage = true
             ending.search = .found
-            ending.pace = .atOnce
+            if ending.pace != .otherWay { ending.pace = .atOnce }
         }
         return ending
     }

@@ -62,26 +62,30 @@ extension Session {
     }
 
     mutating func retire(_ link: Link, because ending: SessionMachine.Ending) {
-        let ending = considered(ending, of: link)
-        funnel.work.append(
-            .retire(link.generation, ending, ending.isByServer ? .connectionEnded(.byServer) : .connectionClosed))
+        let (ending, end) = considered(ending, of: link)
+        funnel.work.append(.retire(link.generation, ending, end))
     }
 
     /// Adds to what is known about the end of a transport. After CONNECT and before CONNACK, closing may be the
     /// server's way to refuse the version; after refusals, to say that it has no room.
-    private mutating func considered(_ ending: SessionMachine.Ending, of link: Link) -> SessionMachine.Ending {
+    ///
+    /// - Returns: that, and what the protocol machine is told.
+    private mutating func considered(
+        _ ending: SessionMachine.Ending, of link: Link
+    ) -> (SessionMachine.Ending, MQTTClientMachine.Input) {
         var ending = ending
         ending.isElsewhere = link.destination.isRedirected
-        guard ending.reason.code == .serverClosed || ending.reason.code == .reset else { return ending }
-        ending.isByServer = true
-        if let refusal = mqtt.reasonIfEnded { return .init(closedAfter: refusal) }
-        if let finding = mqtt.findingIfEnded { return ending.considering(finding) }
+        guard ending.reason.code == .serverClosed || ending.reason.code == .reset else {
+            return (ending, .connectionClosed)
+        }
+        if let refusal = mqtt.reasonIfEnded { return (.init(closedAfter: refusal), .connectionClosed) }
+        if let finding = mqtt.findingIfEnded { return (ending.considering(finding), .connectionEnded(.byServer)) }
         guard mqtt.isAwaitingConnack, let other = servers.protocols.closed(mqtt.version, at: link.address) else {
-            return ending
+            return (ending, .connectionEnded(.byServer))
         }
         ending.reason.message += "; the server may not speak MQTT \(mqtt.version), so MQTT \(other) is tried next"
-        ending.triesOtherWay = true
-        return ending
+        ending.pace = .otherWay
+        return (ending, .connectionEnded(.byServer))
     }
 
     mutating func linkRetired(

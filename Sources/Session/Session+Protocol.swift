@@ -125,7 +125,7 @@ extension Session {
             // creates the session again.
             var ending = SessionMachine.Ending(
                 Reason(.stateMismatch, "the server's session is discarded, and the next connection begins a new one"))
-            ending.triesOtherWay = true
+            ending.pace = .otherWay
             protocolEnded(ending)
         case .challenged(let challenge):
             if let link, let password = link.login.renewal?.credential.secret ?? link.login.password {
@@ -232,7 +232,7 @@ extension Session {
             isStable: isStable)
         {
         case .followed:
-            ending.triesOtherWay = true
+            ending.pace = .otherWay
         case .refused(let sentence):
             ending.reason = Reason(.redirectRefused, sentence, serverCode: server.code.rawValue)
         case .tooMany:
@@ -256,7 +256,7 @@ extension Session {
             Reason(
                 .serverClosed, "the server does not speak MQTT \(mqtt.version), and MQTT \(other) is tried",
                 serverCode: server.code.rawValue))
-        ending.triesOtherWay = true
+        ending.pace = .otherWay
         return ending
     }
 

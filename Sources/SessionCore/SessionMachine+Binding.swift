@@ -4,30 +4,16 @@
 extension SessionMachine {
     /// Notes that the kernel's own path to an endpoint is, or no longer is, one that the session must not use.
     mutating func pathExcluded(_ endpoint: EndpointIndex, _ path: Path?) {
-        precondition(excluded.indices.contains(endpoint.rawValue), "paths change only for the session's own endpoints")
-        excluded[endpoint.rawValue] = path
+        endpoints.exclude(path, to: endpoint)
         guard case .trying(let trying) = state, case .waitingForNetwork = trying.activity else { return }
-        reason = explained(reason)
-    }
-
-    /// Returns why the session waits for the network. If there is a path that it must not use, this is why, whatever
-    /// the network did before.
-    func explained(_ reason: Reason) -> Reason {
-        guard reason.code.group == .network || reason.code.group == .liveness else { return reason }
-        if let path = excluded.lazy.compactMap({ $0 }).first {
-            return Reason(
-                .networkNotAllowed,
-                "the only way to the endpoint is \(path.interface) (\(path.type.rawValue)), which the session may not use"
-            )
-        }
-        return reason.code == .networkNotAllowed ? Reason(.noPath) : reason
+        reason = endpoints.explained(reason)
     }
 
     /// Gives up a bound connection when the path moves to another interface. The connection does not follow, and a
     /// probe would report that all is well on an interface that the session should have left.
     /// - Returns: whether the connection was given up.
     mutating func followPath(of connected: Connected, at now: Instant, into actions: inout [Action]) -> Bool {
-        guard let interface = connected.boundTo, let path = paths[connected.attempt.endpoint.rawValue],
+        guard let interface = connected.boundTo, let path = endpoints[connected.attempt.endpoint],
             path.interfaceIndex != interface
         else { return false }
         actions.append(.abandon(connected.attempt.generation))

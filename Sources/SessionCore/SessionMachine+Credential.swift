@@ -55,34 +55,44 @@ extension SessionMachine {
         static let longestWait = Duration.seconds(300)
     }
 
+    /// What an attempt knows about its credential.
+    struct CredentialTrial: Hashable, Sendable {
+        /// Whether a rejected credential has been renewed since the last success.
+        var hasRenewed = false
+        /// What the server said about the last credential, until the next attempt has another one.
+        var rejection: Reason?
+        /// Whether the attempt under way still waits for its credential, which it needs before anything else.
+        var isAwaited = false
+
+        func timeout(after limit: Duration) -> Reason {
+            let sentence = "the credential was not there after \(limit)"
+            guard let rejection else { return Reason(.credentialUnreadable, sentence) }
+            return Reason(
+                .credentialUnreadable, "\(rejection.message), and \(sentence)", serverCode: rejection.serverCode)
+        }
+    }
+
     mutating func credentialAwaited(_ generation: Generation, at now: Instant) {
-        restartPhase(of: generation, deadline: now.advanced(by: timeouts.credential), isAwaitingCredential: true)
+        restartPhase(of: generation, deadline: now.advanced(by: timeouts.credential), isAwaited: true)
     }
 
     /// Restarts the limit of the resolving phase, which has two parts with a limit each: credential and name.
-    private mutating func restartPhase(of generation: Generation, deadline: Instant, isAwaitingCredential: Bool) {
+    private mutating func restartPhase(of generation: Generation, deadline: Instant, isAwaited: Bool) {
         guard case .trying(var trying) = state,
             case .attempting(let attempt, .resolving, _, let established) = trying.activity,
             attempt.generation == generation
         else { return }
         trying.activity = .attempting(attempt, phase: .resolving, deadline: deadline, established: established)
-        trying.isAwaitingCredential = isAwaitingCredential
-        if !isAwaitingCredential { trying.rejection = nil }
+        trying.credential.isAwaited = isAwaited
+        if !isAwaited { trying.credential.rejection = nil }
         state = .trying(trying)
-    }
-
-    func credentialTimeout(_ trying: Trying) -> Reason {
-        let sentence = "the credential was not there after \(timeouts.credential)"
-        guard let rejection = trying.rejection else { return Reason(.credentialUnreadable, sentence) }
-        return Reason(
-            .credentialUnreadable, "\(rejection.message), and \(sentence)", serverCode: rejection.serverCode)
     }
 
     /// Takes over the end of a credential that the attempt under way has fetched, or the new end of the present one
     /// after the host's clock was set.
     mutating func credentialObtained(_ generation: Generation, expiresAt: Instant?, at now: Instant) {
         guard liveGeneration == generation else { return }
-        restartPhase(of: generation, deadline: now.advanced(by: limit(of: .resolving)), isAwaitingCredential: false)
+        restartPhase(of: generation, deadline: now.advanced(by: limit(of: .resolving)), isAwaited: false)
         guard let expiresAt else {
             credential = nil
             return

@@ -54,14 +54,14 @@ extension SessionMachine {
     /// Handles a path that moved: the kernel would now take another way to the endpoint, or again the one that the
     /// connection was made on.
     mutating func pathMoved(at now: Instant, into actions: inout [Action]) {
-        guard case .connected(var connected) = state, let path = paths[connected.attempt.endpoint.rawValue] else {
+        guard case .connected(var connected) = state, let path = endpoints[connected.attempt.endpoint] else {
             return
         }
         handovers.pathMoved(at: now)
         connected.handover = nil
         connected.path = connected.path ?? path
         if connected.path?.leadsLike(path) == false {
-            connected.handover = .waiting(until: max(handovers.earliest(at: now), haste.next(at: now)))
+            connected.handover = .waiting(until: max(handovers.earliest(at: now), pacing.haste.next(at: now)))
         }
         state = .connected(connected)
         prepareIfDue(at: now, into: &actions)
@@ -71,7 +71,7 @@ extension SessionMachine {
         guard case .connected(var connected) = state, case .waiting(let until) = connected.handover, now >= until else {
             return
         }
-        haste.hastened(at: now)
+        pacing.haste.hastened(at: now)
         lastGeneration.rawValue += 1
         let attempt = Attempt(
             generation: lastGeneration, endpoint: connected.attempt.endpoint, number: 1, discardsSession: false)
@@ -155,11 +155,11 @@ extension SessionMachine {
     ) -> Bool {
         let code = ending.reason.code
         guard let (attempt, phase) = connected.handover?.successor, [.network, .liveness].contains(code.group),
-            ending.retryAfter == nil, ending.pace == .byReason, !ending.leavesEndpoint, !ending.triesOtherWay,
+            ending.retryAfter == nil, ending.pace == .byReason, !ending.leavesEndpoint,
             code == .pathMoved || rivalry.look(cause: ending.reason, last: ending.reason) == nil
         else { return false }
         var trying = trying
-        backoff.restart()
+        pacing.backoff.restart()
         reason = ending.reason
         counters.attempts += 1
         trying.attempts += 1

@@ -22,15 +22,13 @@ extension SessionMachine {
     /// How late the answer to a knock may come.
     static let knockTimeout: Duration = .seconds(30)
 
-    static let firstEndpoint = EndpointIndex(0)
-
     /// Whether the connection of a knock is still needed: its answer is awaited, or the next attempt continues on it.
     public func wantsKnock(at endpoint: EndpointIndex) -> Bool {
         switch state {
         case .trying(let trying):
-            if case .waiting = trying.activity { watch.wants(endpoint) } else { false }
+            if case .waiting = trying.activity { endpoints.watch.wants(endpoint) } else { false }
         case .connected(let connected):
-            if endpoint == Self.firstEndpoint, case .knocking = connected.returning { true } else { false }
+            if endpoint == Endpoints.first, case .knocking = connected.returning { true } else { false }
         case .disconnected, .disconnecting, .failed:
             false
         }
@@ -43,12 +41,12 @@ extension SessionMachine {
         case .trying(let trying):
             knocked(at: endpoint, answer, during: trying, at: now, into: &actions)
         case .connected(var connected):
-            guard endpoint == Self.firstEndpoint, case .knocking = connected.returning else { return }
+            guard endpoint == Endpoints.first, case .knocking = connected.returning else { return }
             if answer == .answered {
                 actions.append(.abandon(connected.attempt.generation))
                 lose(connected, because: Reason(.returning), at: now, into: &actions)
             } else {
-                connected.returning = .waiting(until: now.advanced(by: returns.next()))
+                connected.returning = .waiting(until: now.advanced(by: endpoints.returns.next()))
                 state = .connected(connected)
             }
         case .disconnected, .disconnecting, .failed:
@@ -63,15 +61,15 @@ extension SessionMachine {
         into actions: inout [Action]
     ) {
         guard case .waiting(let until, let isHastened) = trying.activity,
-            let before = watch.knocked(endpoint, answer)
+            let before = endpoints.watch.knocked(endpoint, answer)
         else { return }
         var trying = trying
         trying.hasteReason = Reason(.answered)
-        cursor = endpoint
+        endpoints.cursor = endpoint
         // A path that healed is news for this host only. A server that is back is news for all its clients, so they
         // spread out.
-        let planned = before == .refused ? now.advanced(by: watchDelay()) : now
-        let earliest = max(planned, notBefore ?? now)
+        let planned = before == .refused ? now.advanced(by: pacing.backoff.random(upTo: policy.spread)) : now
+        let earliest = pacing.allowed(planned)
         trying.activity = .waiting(until: min(until, earliest), isHastened: isHastened && until <= earliest)
         reason = Reason(.answered)
         guard earliest <= now else {
@@ -81,16 +79,14 @@ extension SessionMachine {
         attemptNow(trying, at: now, into: &actions)
     }
 
-    private mutating func watchDelay() -> Duration { backoff.random(upTo: policy.spread) }
-
     mutating func knockIfDue(_ trying: Trying, at now: Instant, into actions: inout [Action]) {
         guard case .waiting = trying.activity else { return }
-        for endpoint in watch.due(paths, at: now) { actions.append(.knock(endpoint)) }
+        for endpoint in endpoints.knocksDue(at: now) { actions.append(.knock(endpoint)) }
     }
 
     func knockDeadline(of trying: Trying) -> Instant? {
         guard case .waiting = trying.activity else { return nil }
-        return watch.deadline(paths)
+        return endpoints.knockDeadline
     }
 
     // MARK: While connected to a later endpoint
@@ -99,12 +95,12 @@ extension SessionMachine {
         guard case .connected(let connected) = state, let returning = connected.returning, now >= returning.deadline
         else { return }
         switch returning {
-        case .waiting where paths[Self.firstEndpoint.rawValue] != nil && demand.uses.contains(.messages):
+        case .waiting where endpoints[Endpoints.first] != nil && demand.uses.contains(.messages):
             setReturning(.awaitingQuiet(until: now.advanced(by: Self.quietTimeout)))
         case .waiting, .awaitingQuiet:
             knockAtFirst(at: now, into: &actions)
         case .knocking:
-            setReturning(.waiting(until: now.advanced(by: returns.next())))
+            setReturning(.waiting(until: now.advanced(by: endpoints.returns.next())))
         }
     }
 
@@ -115,12 +111,12 @@ extension SessionMachine {
     }
 
     private mutating func knockAtFirst(at now: Instant, into actions: inout [Action]) {
-        guard paths[Self.firstEndpoint.rawValue] != nil else {
-            setReturning(.waiting(until: now.advanced(by: returns.next())))
+        guard endpoints[Endpoints.first] != nil else {
+            setReturning(.waiting(until: now.advanced(by: endpoints.returns.next())))
             return
         }
         setReturning(.knocking(until: now.advanced(by: Self.knockTimeout)))
-        actions.append(.knock(Self.firstEndpoint))
+        actions.append(.knock(Endpoints.first))
     }
 
     private mutating func setReturning(_ returning: Returning) {
@@ -141,10 +137,10 @@ extension SessionMachine {
         trying.hasteReason = Reason(
             .returning, "the first endpoint answered, but could not be returned to: \(reason.message)",
             serverCode: reason.serverCode)
-        returns.failed()
+        endpoints.returns.failed()
         escalate(because: reason.code)
         self.reason = reason
-        cursor = later
+        endpoints.cursor = later
         attemptNow(trying, at: now, into: &actions)
         return true
     }

@@ -2,21 +2,20 @@
 
 extension SessionMachine {
     /// The path to an endpoint; `nil` if the kernel has none.
-    public func path(to endpoint: EndpointIndex) -> Path? { paths[endpoint.rawValue] }
+    public func path(to endpoint: EndpointIndex) -> Path? { endpoints[endpoint] }
 
     mutating func pathChanged(
         _ endpoint: EndpointIndex, from: Path?, to path: Path?, _ pathClass: PathClass, at now: Instant,
         into actions: inout [Action]
     ) {
-        precondition(paths.indices.contains(endpoint.rawValue), "paths change only for the session's own endpoints")
-        let old = paths[endpoint.rawValue]
-        paths[endpoint.rawValue] = path
+        let old = endpoints[endpoint]
+        endpoints[endpoint] = path
         guard pathClass != .none else { return }
         if pathClass == .movedSourceGone, let from, let old, let path, old.leadsLike(path) {
             sourceLeft(from, of: endpoint, at: now, into: &actions)
             return
         }
-        watch.pathChanged(to: endpoint)
+        endpoints.watch.pathChanged(to: endpoint)
         actions.append(.report(.pathChanged(pathClass, endpoint, from: old, to: path)))
         switch state {
         case .disconnected, .disconnecting, .failed:
@@ -43,7 +42,7 @@ extension SessionMachine {
         // It is unknown how long the connection has been silent, so look for another device first.
         if rivalry.look(cause: Reason(.pathMoved), last: Reason(.pathMoved)) != nil { connected.handover = nil }
         actions.append(
-            .report(.pathChanged(.movedSourceGone, endpoint, from: departed, to: paths[endpoint.rawValue])))
+            .report(.pathChanged(.movedSourceGone, endpoint, from: departed, to: endpoints[endpoint])))
         actions.append(.abandon(connected.attempt.generation))
         lose(connected, because: Reason(.pathMoved), at: now, into: &actions)
     }
@@ -53,7 +52,7 @@ extension SessionMachine {
     ) {
         if followPath(of: connected, at: now, into: &actions) { return }
         var connected = connected
-        let hasPath = paths[connected.attempt.endpoint.rawValue] != nil
+        let hasPath = endpoints[connected.attempt.endpoint] != nil
         switch pathClass {
         case .none:
             return
@@ -86,7 +85,7 @@ extension SessionMachine {
         case (_, .none), (.attempting, .maybe), (.waitingForNetwork, .lost):
             return
         case (.waiting, .lost):
-            if !hasPath { waitForNetwork(trying, because: Reason(.pathLost), at: now) }
+            if !endpoints.hasPath { waitForNetwork(trying, because: Reason(.pathLost), at: now) }
         case (.attempting(let attempt, _, _, _), .lost):
             // Another endpoint may still have a path.
             guard attempt.endpoint == endpoint else { return }
@@ -94,10 +93,10 @@ extension SessionMachine {
         case (.attempting(let attempt, _, _, _), _):
             // The kernel does not move a dial that began on the old path: it would only time out. Nor will a safety
             // attempt, which has no path, get anywhere sooner than the endpoint that now has one.
-            guard attempt.endpoint == endpoint || paths[attempt.endpoint.rawValue] == nil else { return }
+            guard attempt.endpoint == endpoint || endpoints[attempt.endpoint] == nil else { return }
             hasten(trying, because: Self.hasteReason(pathClass), at: now, into: &actions)
         case (.waiting, _), (.waitingForNetwork, _):
-            guard hasPath else { return }
+            guard endpoints.hasPath else { return }
             hasten(trying, because: Self.hasteReason(pathClass), at: now, into: &actions)
         }
     }

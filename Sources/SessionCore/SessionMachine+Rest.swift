@@ -78,7 +78,7 @@ extension SessionMachine {
             if connected.heartbeat.probe(at: now) { actions.append(.sendHeartbeat(connected.attempt.generation)) }
             state = .connected(connected)
         case .trying(let trying):
-            guard slept > Self.shortSleep(heartbeatPolicy.interval), hasPath else { return }
+            guard slept > Self.shortSleep(heartbeatPolicy.interval), endpoints.hasPath else { return }
             // An attempt that began before the sleep is as old as the sleep was long.
             hasten(trying, because: Reason(.wake), at: now, into: &actions)
         }

@@ -61,7 +61,7 @@ extension SessionMachine {
             status.state = .disconnecting
             status.endpoint = disconnecting.attempt.endpoint
         }
-        status.path = status.endpoint.flatMap { paths[$0.rawValue] }
+        status.path = status.endpoint.flatMap { endpoints[$0] }
         return status
     }
 

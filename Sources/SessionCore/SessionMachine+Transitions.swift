@@ -191,19 +191,19 @@ extension SessionMachine {
         counters.connects += 1
         if mode == .quick { counters.resumes += 1 }
         escalation = .none
-        notBefore = nil
+        pacing.notBefore = nil
         state = .connected(
             Connected(
                 attempt: attempt, resumed: mode == .quick, since: now,
                 heartbeat: Heartbeat(
                     policy: heartbeatPolicy, serverInterval: established.serverKeepAlive, at: now),
-                boundTo: isBound ? paths[attempt.endpoint.rawValue]?.interfaceIndex : nil,
-                returning: attempt.endpoint == Self.firstEndpoint
-                    ? nil : .waiting(until: now.advanced(by: returns.next())),
-                path: paths[attempt.endpoint.rawValue]))
-        watch.reset()
+                boundTo: endpoints.binding(of: attempt.endpoint),
+                returning: attempt.endpoint == Endpoints.first
+                    ? nil : .waiting(until: now.advanced(by: endpoints.returns.next())),
+                path: endpoints[attempt.endpoint]))
+        endpoints.watch.reset()
         reason = trying.hasteReason ?? trying.cause
-        if trying.refusedBy.contains(attempt.endpoint) { backoff.serverCameBack() }
+        if trying.refusedBy.contains(attempt.endpoint) { pacing.backoff.serverCameBack() }
         if let outage = trying.outage {
             let length = outage.isAskedFor ? nil : outage.since.duration(to: now)
             counters.longestOutage = max(counters.longestOutage, length ?? .zero)
@@ -219,17 +219,17 @@ extension SessionMachine {
             guard case .attempting(let attempt, _, _, _) = trying.activity, attempt.generation == generation else {
                 return
             }
-            let ending = trying.whileOthersAreLeft(ending, of: attempt.endpoint, among: paths.count)
+            let ending = trying.whileOthersAreLeft(ending, of: attempt.endpoint, among: endpoints.paths.count)
             if goBack(trying, because: ending.reason, at: now, into: &actions) { return }
-            if ending.reason.code.group == .auth, ending.mayHaveNewCredential, !trying.hasRenewedCredential {
-                trying.hasRenewedCredential = true
-                trying.rejection = ending.reason
+            if ending.reason.code.group == .auth, ending.mayHaveNewCredential, !trying.credential.hasRenewed {
+                trying.credential.hasRenewed = true
+                trying.credential.rejection = ending.reason
                 attemptAgain(trying, attempt, because: ending.reason, at: now, into: &actions)
             } else if ending.reason.isTerminal {
                 fail(because: ending.reason)
             } else if isOnceTooOften(ending) {
                 fail(because: .incompatible(ending.reason))
-            } else if ending.triesOtherWay {
+            } else if ending.pace == .otherWay {
                 attemptAgain(trying, attempt, because: ending.reason, at: now, into: &actions)
             } else if escalate(because: ending.reason.code), ending.retryAfter == nil {
                 attemptAgain(trying, attempt, because: ending.reason, at: now, into: &actions)
@@ -366,17 +366,19 @@ extension SessionMachine {
         }
         switch trying.activity {
         case .waiting(_, let isHastened):
-            if isHastened { haste.hastened(at: now) }
+            if isHastened { pacing.haste.hastened(at: now) }
             attemptNow(trying, at: now, into: &actions)
         case .waitingForNetwork:
             attemptNow(trying, at: now, into: &actions)
         case .attempting(let attempt, let phase, _, _):
             actions.append(.abandon(attempt.generation))
-            let reason = trying.isAwaitingCredential ? credentialTimeout(trying) : Reason(timeout(of: phase))
+            let reason =
+                trying.credential.isAwaited
+                ? trying.credential.timeout(after: timeouts.credential) : Reason(timeout(of: phase))
             if goBack(trying, because: reason, at: now, into: &actions) { return }
             var ending = Ending(reason)
             // The server is alive, but has left something unanswered.
-            if reason.code == .restoreTimeout { ending.search = .continued }
+            if reason.code == .restoreTimeout { ending.search = .suspected }
             failed(attempt, of: trying, ending, at: now)
         }
     }

@@ -4,22 +4,19 @@ extension SessionMachine {
     /// Begins to connect, with the table restarted and no delay.
     mutating func startTrying(because reason: Reason, at now: Instant, into actions: inout [Action]) {
         self.reason = reason
-        backoff.restart()
         // A session that only rested has learned nothing new, so it still leaves alone a server that asked for that.
-        let rest = reason.code == .demand || reason.code == .wake ? notBefore : nil
-        notBefore = nil
+        let rest = reason.code == .demand || reason.code == .wake ? pacing.notBefore : nil
+        pacing.restart()
         refusals = 0
         rivalry.startedOver()
-        watch.reset()
-        returns.reset()
+        endpoints.startOver()
         demand.touched(at: now)
-        cursor = Self.firstEndpoint
         var trying = newTrying(outage: nil, because: reason, at: now)
         trying.takesOver = !hasRested(trying)
-        if let rest, rest > now, hasPath {
-            notBefore = rest
+        if let rest, rest > now, endpoints.hasPath {
+            pacing.notBefore = rest
             trying.activity = .waiting(until: rest, isHastened: false)
-            watch.waitBegan(until: rest, at: now)
+            endpoints.watch.waitBegan(until: rest, at: now)
             state = .trying(trying)
         } else {
             attemptNow(trying, at: now, into: &actions)
@@ -42,7 +39,7 @@ extension SessionMachine {
         var ending = ending
         // A rival returns as soon as its own table allows, so it only ends connections that were short.
         let mayBeRival = connected.since.duration(to: now) <= (policy.delays.max() ?? .zero) * 2
-        if ending.isAboutMessage {
+        if ending.search.isAboutMessage {
             rivalry.explained()
         } else {
             ending.reason = rivalry.lost(because: ending.reason, isStable: isStable, mayBeRival: mayBeRival, at: now)
@@ -57,16 +54,17 @@ extension SessionMachine {
         let isAskedFor = reason.code == .userReconnect || reason.code == .switchRoom
         if !isAskedFor { counters.outages += 1 }
         escalate(because: reason.code)
-        if isStable { backoff.restart() }
-        backoff.outageBegan()
+        if isStable { pacing.backoff.restart() }
+        pacing.backoff.outageBegan()
         noteStay(of: connected, isStable: isStable, lostBecause: reason.code)
-        cursor = endpoint(after: connected, ending)
-        let outage = Outage(since: now, lastHeard: connected.heartbeat.lastHeard, isAskedFor: isAskedFor)
+        endpoints.cursor = endpoint(after: connected, ending)
+        let outage = Outage(
+            since: now, endpoint: connected.attempt.endpoint, lastHeard: connected.heartbeat.lastHeard,
+            isAskedFor: isAskedFor)
         var trying = newTrying(outage: outage, because: reason, at: now)
-        trying.lostAt = connected.attempt.endpoint
         actions.append(.report(.reconnectStarted(mode)))
         if continueWithSuccessor(trying, after: connected, ending, at: now, into: &actions) { return }
-        if ending.triesOtherWay {
+        if ending.pace == .otherWay {
             attemptAgain(trying, connected.attempt, because: reason, at: now, into: &actions)
             return
         }
@@ -81,11 +79,11 @@ extension SessionMachine {
             wait(trying, after: ending, at: now)
             if case .trying(let trying) = state { hasten(trying, because: reason, at: now, into: &actions) }
         case _ where ending.isAtOnce:
-            trying.hasRenewedCredential = reason.code.group == .auth
-            trying.rejection = ending.mayHaveNewCredential ? reason : nil
-            if backoff.isAtStart, ending.retryAfter == nil {
+            trying.credential.hasRenewed = reason.code.group == .auth
+            trying.credential.rejection = ending.mayHaveNewCredential ? reason : nil
+            if pacing.backoff.isAtStart, ending.retryAfter == nil {
                 self.reason = reason
-                backoff.advance()
+                pacing.backoff.advance()
                 attemptNow(trying, at: now, into: &actions)
             } else {
                 wait(trying, after: ending, at: now)
@@ -97,11 +95,11 @@ extension SessionMachine {
 
     /// Makes returns rarer to a first endpoint that accepts the session and then closes the connection.
     private mutating func noteStay(of connected: Connected, isStable: Bool, lostBecause code: Reason.Code) {
-        guard connected.attempt.endpoint == Self.firstEndpoint else { return }
+        guard connected.attempt.endpoint == Endpoints.first else { return }
         if isStable {
-            returns.reset()
+            endpoints.returns.reset()
         } else if code.group == .server {
-            returns.failed()
+            endpoints.returns.failed()
         }
     }
 
@@ -109,13 +107,12 @@ extension SessionMachine {
     /// serve now. If the server only has to be told something, or state agreed with it, the same endpoint is used.
     private func endpoint(after connected: Connected, _ ending: Ending) -> EndpointIndex {
         if ending.leavesEndpoint {
-            return connected.attempt.endpoint == Self.firstEndpoint
-                ? endpoint(after: Self.firstEndpoint) : Self.firstEndpoint
+            return connected.attempt.endpoint == Endpoints.first ? endpoints.after(Endpoints.first) : Endpoints.first
         }
-        if ending.triesOtherWay || ending.isAtOnce { return connected.attempt.endpoint }
+        if ending.pace == .otherWay || ending.isAtOnce { return connected.attempt.endpoint }
         switch ending.reason.code {
         case .credentialRenewed, .switchRoom, .inboxRoom: return connected.attempt.endpoint
-        default: return Self.firstEndpoint
+        default: return Endpoints.first
         }
     }
 
@@ -136,18 +133,19 @@ extension SessionMachine {
             // Its session is discarded, and the next attempt begins a new one there. Another endpoint would have
             // another old session, and the attempt after that would find this one again.
             trying.mismatchedAt = attempt.endpoint
-            cursor = attempt.endpoint
+            endpoints.cursor = attempt.endpoint
         } else {
             trying.mismatchedAt = nil
-            if ending.reason.code != .credentialUnreadable { cursor = endpoint(after: attempt.endpoint) }
+            if ending.reason.code != .credentialUnreadable { endpoints.cursor = endpoints.after(attempt.endpoint) }
         }
         if ending.reason.code == .refused {
             trying.refusedBy.insert(attempt.endpoint)
-            if attempt.endpoint == trying.lostAt { rivalry.serverWasDown() }
+            if attempt.endpoint == trying.outage?.endpoint { rivalry.serverWasDown() }
         }
-        watch.failed(attempt.endpoint, because: ending.isElsewhere ? .serverMoved : ending.reason.code, at: now)
+        endpoints.watch.failed(
+            attempt.endpoint, because: ending.isElsewhere ? .serverMoved : ending.reason.code, at: now)
         let isCounted = !trying.isSearch(ending)
-        if let path = paths[attempt.endpoint.rawValue], !path.isToNeighbours, isCounted { trying.failures += 1 }
+        if let path = endpoints[attempt.endpoint], !path.isToNeighbours, isCounted { trying.failures += 1 }
         if let budget = policy.giveUpAttempts, trying.failures >= budget {
             let times = budget == 1 ? "1 attempt" : "\(budget) attempts"
             fail(
@@ -199,30 +197,23 @@ extension SessionMachine {
     /// Waits for the next delay of the table, or for the network when no endpoint has a path.
     mutating func wait(_ trying: Trying, after ending: Ending, at now: Instant) {
         var trying = trying
-        let cause = ending.cause
-        notBefore = ending.retryAfter.map { now.advanced(by: $0) }
-        var until = notBefore ?? now
-        // Without a path, the delay table does not apply; a wait that the server asked for does.
-        if hasPath || cause.hasFloor {
-            until = max(until, now.advanced(by: backoff.nextDelay(after: cause, policy: policy)))
-        }
         // Another device may have taken over from a connection that was lost, but not from an attempt that failed.
-        if trying.attempts == 0 { until = max(until, now.advanced(by: rivalry.patience(after: ending.reason))) }
-        if cause.hasFloor { notBefore = until }
-        guard hasPath else {
+        let patience = trying.attempts == 0 ? rivalry.patience(after: ending.reason) : .zero
+        let until = pacing.next(after: ending, patience: patience, hasPath: endpoints.hasPath, at: now)
+        guard endpoints.hasPath else {
             waitForNetwork(trying, because: ending.reason, at: now)
             return
         }
         reason = ending.reason
         trying.hasteReason = nil
         trying.activity = .waiting(until: until, isHastened: false)
-        watch.waitBegan(until: until, at: now)
+        endpoints.watch.waitBegan(until: until, at: now)
         state = .trying(trying)
     }
 
     mutating func waitForNetwork(_ trying: Trying, because reason: Reason, at now: Instant) {
         var trying = trying
-        self.reason = explained(reason)
+        self.reason = endpoints.explained(reason)
         countOutage(&trying)
         trying.lastFailure = self.reason
         trying.hasteReason = nil
@@ -230,7 +221,7 @@ extension SessionMachine {
         var safetyAttempt = now.advanced(by: policy.safetyInterval)
         // Requests and events in the meantime do not postpone the safety attempt.
         if case .waitingForNetwork(let due) = trying.activity { safetyAttempt = min(safetyAttempt, due) }
-        trying.activity = .waitingForNetwork(safetyAttempt: max(safetyAttempt, notBefore ?? now))
+        trying.activity = .waitingForNetwork(safetyAttempt: pacing.allowed(max(safetyAttempt, now)))
         state = .trying(trying)
     }
 
@@ -246,9 +237,8 @@ extension SessionMachine {
         trying.takesOver =
             reason.code == .userConnect || (reason.code == .userReconnect && !trying.isReconnect)
         // The credential is tried again, whatever the server said about it.
-        trying.rejection = nil
-        notBefore = nil
-        backoff.restart()
+        trying.credential.rejection = nil
+        pacing.restart()
         attemptNow(trying, at: now, into: &actions)
     }
 
@@ -260,12 +250,12 @@ extension SessionMachine {
     mutating func hasten(_ trying: Trying, because reason: Reason?, at now: Instant, into actions: inout [Action]) {
         var trying = trying
         if case .attempting(let attempt, _, _, _) = trying.activity { actions.append(.abandon(attempt.generation)) }
-        guard hasPath else {
+        guard endpoints.hasPath else {
             waitForNetwork(trying, because: reason ?? self.reason, at: now)
             return
         }
-        let rest = max(now, notBefore ?? now)
-        let allowed = max(rest, haste.next(at: now))
+        let rest = pacing.allowed(now)
+        let allowed = max(rest, pacing.haste.next(at: now))
         if allowed > now {
             let planned: Instant
             if case .waiting(let until, _) = trying.activity {
@@ -273,11 +263,11 @@ extension SessionMachine {
                 guard allowed < until else { return }
                 planned = until
             } else {
-                planned = max(rest, now.advanced(by: backoff.nextDelay(after: .unanswered, policy: policy)))
+                planned = max(rest, now.advanced(by: pacing.delay(after: .unanswered)))
             }
             trying.activity = .waiting(until: min(planned, allowed), isHastened: allowed < planned)
         } else if reason != nil {
-            backoff.restart()
+            pacing.backoff.restart()
         }
         self.reason = reason ?? self.reason
         // A lost path sends an attempt elsewhere; it is not the reason why the session has a connection in the end.
@@ -286,7 +276,7 @@ extension SessionMachine {
             state = .trying(trying)
             return
         }
-        haste.hastened(at: now)
+        pacing.haste.hastened(at: now)
         attemptNow(trying, at: now, into: &actions)
     }
 
@@ -297,7 +287,7 @@ extension SessionMachine {
         var trying = trying
         trying.takesOver = !trying.isReconnect && attempt.look == nil
         self.reason = reason
-        cursor = attempt.endpoint
+        endpoints.cursor = attempt.endpoint
         attemptNow(trying, at: now, into: &actions)
     }
 
@@ -305,13 +295,13 @@ extension SessionMachine {
     /// for the network, except for the safety attempt, which does not rely on what the kernel says.
     mutating func attemptNow(_ trying: Trying, at now: Instant, into actions: inout [Action]) {
         var trying = trying
-        guard let endpoint = nextEndpoint ?? (trying.isSafetyAttemptDue(at: now) ? cursor : nil) else {
+        guard let endpoint = endpoints.next ?? (trying.isSafetyAttemptDue(at: now) ? endpoints.cursor : nil) else {
             waitForNetwork(trying, because: Reason(.noPath), at: now)
             return
         }
         lastGeneration.rawValue += 1
         trying.attempts += 1
-        trying.isAwaitingCredential = false
+        trying.credential.isAwaited = false
         let look = look(for: trying)
         trying.takesOver = false
         counters.attempts += 1
@@ -319,8 +309,9 @@ extension SessionMachine {
             generation: lastGeneration, endpoint: endpoint, number: trying.attempts,
             discardsSession: escalation == .discard,
             look: look, followsSuddenClose: trying.followsSuddenClose,
-            continuesKnock: watch.hasAnswer(endpoint) || trying.returnsFrom != nil, rejection: trying.rejection)
-        watch.waitEnded()
+            continuesKnock: endpoints.watch.hasAnswer(endpoint) || trying.returnsFrom != nil,
+            rejection: trying.credential.rejection)
+        endpoints.watch.waitEnded()
         trying.activity = .attempting(
             attempt, phase: .resolving, deadline: now.advanced(by: timeouts.dial), established: nil)
         state = .trying(trying)
@@ -348,18 +339,6 @@ extension SessionMachine {
     private func hasRested(_ trying: Trying) -> Bool {
         counters.connects > 0 && (trying.cause.code == .demand || trying.cause.code == .wake)
     }
-
-    var hasPath: Bool { paths.contains { $0 != nil } }
-
-    func endpoint(after endpoint: EndpointIndex) -> EndpointIndex {
-        EndpointIndex((endpoint.rawValue + 1) % paths.count)
-    }
-
-    private var nextEndpoint: EndpointIndex? {
-        (0..<paths.count).lazy
-            .map { EndpointIndex((cursor.rawValue + $0) % paths.count) }
-            .first { paths[$0.rawValue] != nil }
-    }
 }
 
 extension SessionMachine.Trying {
@@ -375,7 +354,7 @@ extension SessionMachine.Trying {
     fileprivate mutating func isSearch(_ ending: SessionMachine.Ending) -> Bool {
         switch ending.search {
         case .none: return false
-        case .continued:
+        case .suspected, .continued:
             searches += 1
             return searches <= Self.searchLimit
         case .found:

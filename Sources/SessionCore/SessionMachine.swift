@@ -36,16 +36,8 @@ public struct SessionMachine: Sendable {
     public internal(set) var reason: Reason
     /// When the present state was entered.
     public internal(set) var since: Instant
-    /// The path to each endpoint; `nil` where the kernel has none.
-    var paths: [Path?]
-    /// The kernel's own path to each endpoint if the session must not use it, else `nil`.
-    var excluded: [Path?]
-    /// Whether connections are bound to the interface of their path.
-    let isBound: Bool
-    /// The endpoint that the next attempt starts with.
-    var cursor = EndpointIndex(0)
-    var backoff: Backoff
-    var haste = HasteLimiter()
+    var endpoints: Endpoints
+    var pacing: Pacing
     /// Decides when to look for other devices. The driver sets its strategy, and whether there is a room to look into.
     public var rivalry = Rivalry()
     /// For how long after the last sign of life others may still see a session that ended without saying goodbye; `nil`
@@ -54,12 +46,8 @@ public struct SessionMachine: Sendable {
     /// Whether something for the server waits until it is on disk. Set by the driver.
     public var awaitsStore = false
     var demand: Demand
-    var watch: EndpointWatch
-    var returns: ReturnPacing
     var handovers: HandoverPacing
     var escalation = Escalation.none
-    /// The time until which the server asked to be left alone; no network event overrides it.
-    var notBefore: Instant?
     /// How many endings that must not be repeated there were since the last stable connection.
     var refusals = 0
     var lastGeneration = Generation(rawValue: 0)
@@ -80,13 +68,9 @@ public struct SessionMachine: Sendable {
         self.timeouts = timeouts
         self.heartbeatPolicy = heartbeat
         self.rest = rest
-        self.isBound = isBound
-        self.paths = paths
-        self.excluded = paths.map { _ in nil }
-        self.backoff = Backoff(seed: seed)
+        self.endpoints = Endpoints(paths: paths, isBound: isBound, policy, seed: seed)
+        self.pacing = Pacing(policy, seed: seed)
         self.demand = Demand(idleTimeout: rest.idleTimeout, at: now)
-        self.watch = EndpointWatch(interval: policy.watch, seed: seed &+ 1)
-        self.returns = ReturnPacing(policy, seed: seed &+ 2)
         self.handovers = HandoverPacing(calm: policy.stableAfter)
         let isOnDemand = rest.idleTimeout != nil
         self.reason = isOnDemand ? Reason(.idle) : Reason(.userDisconnect, "the session was never connected")
@@ -165,8 +149,6 @@ extension SessionMachine {
         var failures = 0
         /// How many endings in a row belonged to such a search without finding anything.
         var searches = 0
-        /// The endpoint whose connection was lost.
-        var lostAt: EndpointIndex?
         /// The endpoints where nothing listened.
         var refusedBy: Set<EndpointIndex> = []
         /// The endpoints whose servers have shown an invalid certificate.
@@ -175,12 +157,7 @@ extension SessionMachine {
         var returnsFrom: EndpointIndex?
         /// The endpoint of the last attempt, if the server there had a session other than the expected one.
         var mismatchedAt: EndpointIndex?
-        /// Whether a rejected credential has been renewed since the last success.
-        var hasRenewedCredential = false
-        /// What the server said about the last credential, until the next attempt has another one.
-        var rejection: Reason?
-        /// Whether the attempt under way still waits for its credential, which it needs before anything else.
-        var isAwaitingCredential = false
+        var credential = CredentialTrial()
         /// The network event or command that started the present attempt early.
         var hasteReason: Reason?
         /// Why the last attempt failed; `nil` if none has.
@@ -190,6 +167,8 @@ extension SessionMachine {
     /// From the moment a connected session is lost until it is connected again.
     struct Outage: Hashable, Sendable {
         let since: Instant
+        /// The endpoint whose connection was lost.
+        let endpoint: EndpointIndex
         /// When the server was last heard.
         let lastHeard: Instant
         /// Whether somebody asked for the reconnect and no attempt has failed yet: then it does not count as an outage.
@@ -336,13 +315,6 @@ extension SessionMachine {
         public var leavesEndpoint: Bool
         /// Whether a second ending like this, without a stable connection in between, is terminal.
         public var failsIfRepeated = false
-        /// Whether to try the same endpoint again at once in another way: it now leads to another server, is spoken to
-        /// in another version of the protocol, or has discarded the session. The driver limits how often.
-        public var triesOtherWay = false
-        /// Whether the server closed or reset the connection.
-        public var isByServer = false
-        /// Whether it was caused by a message that was sent, and so not by another device.
-        public var isAboutMessage = false
         /// Whether the endpoint had redirected the attempt, and the ending is about that other server. It then says
         /// about the endpoint's own address only that it answered.
         public var isElsewhere = false
@@ -354,10 +326,15 @@ extension SessionMachine {
         public enum Search: Hashable, Sendable {
             /// No search is under way.
             case none
-            /// The search goes on.
+            /// The search begins, or goes on: what was sent may have caused the ending.
+            case suspected
+            /// The search goes on, and what was sent has caused the ending.
             case continued
             /// The thing is set aside, and is not sent to the server again.
             case found
+
+            /// Whether a message that was sent has caused the ending, and so no other device has.
+            var isAboutMessage: Bool { self == .continued || self == .found }
         }
 
         /// When the next attempt is made.
@@ -372,6 +349,9 @@ extension SessionMachine {
             case floor
             /// Like `floor`, but starting at twice the floor.
             case doubledFloor
+            /// At once at the same endpoint, in another way: it now leads to another server, is spoken to in another
+            /// version of the protocol, or has discarded the session. The driver limits how often.
+            case otherWay
         }
 
         public init(_ reason: Reason, retryAfter: Duration? = nil, mayHaveNewCredential: Bool = false) {

@@ -147,7 +147,7 @@ import Testing
     @Test(arguments: SessionUnderTest.Situation.allCases)
     func `a session on the current path is not disturbed`(situation: SessionUnderTest.Situation) {
         var session = SessionUnderTest(situation)
-        guard session.machine.paths[0] != nil else { return }
+        guard session.machine.endpoints.paths[0] != nil else { return }
         expectNothing(&session, whenLeft: .cellular)
     }
 

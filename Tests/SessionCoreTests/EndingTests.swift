@@ -64,9 +64,9 @@ import Testing
         session.connect()
         session.end(.unreachable)
         session.wake()
-        #expect(Self.end(&session, .serverMoved) { $0.triesOtherWay = true } == [.open(3, at: 1)])
+        #expect(Self.end(&session, .serverMoved) { $0.pace = .otherWay } == [.open(3, at: 1)])
         session.succeed()
-        #expect(Self.end(&session, .serverMoved) { $0.triesOtherWay = true } == [.open(4, at: 1)])
+        #expect(Self.end(&session, .serverMoved) { $0.pace = .otherWay } == [.open(4, at: 1)])
         #expect(session.state == .reconnecting)
         #expect(session.events == [.reconnectStarted(.quick)])
     }

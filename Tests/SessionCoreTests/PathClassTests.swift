@@ -17,9 +17,9 @@ import Testing
     @Test(arguments: SessionUnderTest.Situation.allCases, PathClass.allCases.filter { $0 != .none })
     func `every change of the path is reported once`(situation: SessionUnderTest.Situation, pathClass: PathClass) {
         var session = SessionUnderTest(situation)
-        let from = session.machine.paths[0]
+        let from = session.machine.endpoints.paths[0]
         session.path(pathClass)
-        let to = session.machine.paths[0]
+        let to = session.machine.endpoints.paths[0]
         let reports = session.actions.filter { if case .report(.pathChanged) = $0 { true } else { false } }
         #expect(reports == [.report(.pathChanged(pathClass, EndpointIndex(0), from: from, to: to))])
     }

@@ -102,7 +102,7 @@ private struct RandomWalk {
         let endpoint = Int.random(in: 0..<endpoints, using: &random)
         if chance(20) { return loseSource(of: endpoint) }
         if chance(10) { take(.pathExcluded(EndpointIndex(endpoint), pick([.cellular, nil]))) }
-        let old = session.machine.paths[endpoint]
+        let old = session.machine.endpoints.paths[endpoint]
         let (new, pathClass): (Path?, PathClass)
         if chance(20) {
             (new, pathClass) = (old, pick([.none, .maybe]))
@@ -126,7 +126,7 @@ private struct RandomWalk {
     /// An address that stayed when its path was left goes as well, which only affects a connection that uses it.
     private mutating func loseSource(of endpoint: Int) {
         let left = leftPaths[endpoint].sorted { $0.interfaceIndex < $1.interfaceIndex }
-        guard let path = session.machine.paths[endpoint], !left.isEmpty else { return }
+        guard let path = session.machine.endpoints.paths[endpoint], !left.isEmpty else { return }
         let departed = pick(left)
         leftPaths[endpoint].remove(departed)
         var isDead = false
@@ -196,7 +196,7 @@ private struct RandomWalk {
             ending.pace = pick([.byReason, .byReason, .atOnce, .slow, .floor, .doubledFloor])
             ending.leavesEndpoint = chance(20)
             ending.failsIfRepeated = chance(2)
-            ending.triesOtherWay = chance(5)
+            if chance(5) { ending.pace = .otherWay }
             take(.ended(generation, ending))
             return
         }
@@ -264,10 +264,10 @@ private struct RandomWalk {
         }
         if session.phase == .waitingForNetwork {
             if before.phase != .waitingForNetwork { offlineSince = session.now }
-            check(session.machine.paths.allSatisfy { $0 == nil }, "it waits for a network that is there")
+            check(session.machine.endpoints.paths.allSatisfy { $0 == nil }, "it waits for a network that is there")
         }
         if session.phase == .waiting {
-            check(!session.machine.paths.allSatisfy { $0 == nil }, "it waits for a delay without a network")
+            check(!session.machine.endpoints.paths.allSatisfy { $0 == nil }, "it waits for a delay without a network")
             check((session.retryIn ?? .zero) <= .seconds(66), "it waits for \(String(describing: session.retryIn))")
         }
         if session.state == .connected, let liveness = session.machine.liveness, input == .timeReached {
@@ -277,7 +277,9 @@ private struct RandomWalk {
     }
 
     private mutating func checkPath(_ input: SessionMachine.Input) {
-        guard let attempt = session.live, session.machine.paths[attempt.endpoint.rawValue] == nil else { return }
+        guard let attempt = session.live, session.machine.endpoints.paths[attempt.endpoint.rawValue] == nil else {
+            return
+        }
         let isSafetyAttempt = offlineSince.map { $0.duration(to: session.now) >= .seconds(300) } ?? false
         check(isSafetyAttempt, "an attempt was made without a path, and not after five minutes")
     }
@@ -304,7 +306,7 @@ private struct RandomWalk {
     /// The network is there, the server is well, and terminal states are undone by hand: the session is connected
     /// within the table's largest delay.
     mutating func heal() {
-        for endpoint in 0..<endpoints where session.machine.paths[endpoint] == nil {
+        for endpoint in 0..<endpoints where session.machine.endpoints.paths[endpoint] == nil {
             take(.pathChanged(EndpointIndex(endpoint), to: .wifi, .gained))
         }
         take(.useBegan(.subscriptions))

@@ -134,7 +134,7 @@ struct SessionUnderTest {
     /// A change of the path to an endpoint, with a path that fits its class.
     @discardableResult
     mutating func path(_ pathClass: PathClass, at endpoint: Int = 0) -> [Order] {
-        let old = machine.paths[endpoint]
+        let old = machine.endpoints.paths[endpoint]
         let new: Path? =
             switch pathClass {
             case .none, .maybe: old
@@ -148,7 +148,7 @@ struct SessionUnderTest {
     /// The source address of a path that the endpoint had before has left the host.
     @discardableResult
     mutating func sourceLeft(of path: Path, at endpoint: Int = 0) -> [Order] {
-        take(.pathChanged(EndpointIndex(endpoint), from: path, to: machine.paths[endpoint], .movedSourceGone))
+        take(.pathChanged(EndpointIndex(endpoint), from: path, to: machine.endpoints.paths[endpoint], .movedSourceGone))
     }
 
     // MARK: The course of an attempt
@@ -307,7 +307,9 @@ struct SessionUnderTest {
             if live == nil { Issue.record("\(input): \(attempt) beside nothing") }
             if attempt.generation <= lastOpened { Issue.record("\(input): generation \(attempt.generation) repeats") }
             if attempt.endpoint != live?.endpoint { Issue.record("\(input): \(attempt) leads elsewhere") }
-            if machine.paths[attempt.endpoint.rawValue] == nil { Issue.record("\(input): \(action) without a path") }
+            if machine.endpoints.paths[attempt.endpoint.rawValue] == nil {
+                Issue.record("\(input): \(action) without a path")
+            }
             beside = attempt
             lastOpened = attempt.generation
         case .leave(let generation):
@@ -320,7 +322,7 @@ struct SessionUnderTest {
             .renewCredential(let generation), .settle(let generation):
             if live?.generation != generation { Issue.record("\(input): \(action), which is not open") }
         case .knock(let endpoint):
-            if machine.paths[endpoint.rawValue] == nil { Issue.record("\(input): \(action) without a path") }
+            if machine.endpoints.paths[endpoint.rawValue] == nil { Issue.record("\(input): \(action) without a path") }
             if endpoint == live?.endpoint { Issue.record("\(input): \(action), which is in use") }
             if !machine.wantsKnock(at: endpoint) { Issue.record("\(input): \(action), which nobody wants") }
         case .report:

@@ -77,12 +77,15 @@ struct ReasonMappingTests {
     }
 
     @Test(arguments: [
-        (MQTTClientMachine.EndFinding.suspected(ends: 1), ", while messages were unanswered", false),
-        (.suspected(ends: 2), ", and the same message has now been left unanswered 2 times", true),
-        (.isolated, "; \(Remedy.isolation)", true),
+        (
+            MQTTClientMachine.EndFinding.suspected(ends: 1), ", while messages were unanswered",
+            SessionMachine.Ending.Search.suspected
+        ),
+        (.suspected(ends: 2), ", and the same message has now been left unanswered 2 times", .continued),
+        (.isolated, "; \(Remedy.isolation)", .continued),
     ])
     func `a continued search changes only the sentence and the pace of the ending`(
-        finding: MQTTClientMachine.EndFinding, sentence: String, isAboutMessage: Bool
+        finding: MQTTClientMachine.EndFinding, sentence: String, search: SessionMachine.Ending.Search
     ) {
         var before = Self.ending()
         before.mayHaveNewCredential = true
@@ -90,17 +93,15 @@ struct ReasonMappingTests {
         let ending = before.considering(finding)
         #expect(ending.reason.code == before.reason.code)
         #expect(ending.reason.message == before.reason.message + sentence)
-        #expect(ending.isAboutMessage == isAboutMessage)
         #expect(!ending.mayHaveNewCredential)
         #expect(!ending.failsIfRepeated)
-        #expect(ending.search == .continued)
+        #expect(ending.search == search)
         #expect(ending.pace == before.pace)
     }
 
     @Test func `a message that is found is set aside, and the session goes on at once`() {
         let ending = Self.ending().considering(.setAside("a message"))
         #expect(ending.reason.message == Self.ending().reason.message + "; a message is the cause, and is set aside")
-        #expect(ending.isAboutMessage)
         #expect(ending.search == .found)
         #expect(ending.pace == .atOnce)
     }

@@ -59,7 +59,7 @@ extension Simulation {
             }
             timeout = driver.configuration.heartbeat.timeout
             deadline = driver.session.machine.nextDeadline
-            hasPath = driver.session.machine.hasPath
+            hasPath = driver.session.machine.endpoints.hasPath
             isSayingGoodbye = if case .farewell = driver.session.looking?.purpose { true } else { false }
             let connection = driver.session.link?.connection.flatMap { driver.connections[$0] }
             wire = (connection as? ScenarioConnection)?.wire

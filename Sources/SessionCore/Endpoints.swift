@@ -1,0 +1,80 @@
+/// The session's endpoints, in the order of its list: the path to each, the one that the next attempt starts with, those
+/// that are knocked at, and when a session that is connected to a later one returns to the first.
+struct Endpoints: Sendable {
+    /// The path to each endpoint; `nil` where the kernel has none.
+    private(set) var paths: [Path?]
+    /// The kernel's own path to each endpoint if the session must not use it, else `nil`.
+    private var excluded: [Path?]
+    /// Whether connections are bound to the interface of their path.
+    private let isBound: Bool
+    /// The endpoint that the next attempt starts with.
+    var cursor = Self.first
+    var watch: EndpointWatch
+    var returns: ReturnPacing
+
+    static let first = EndpointIndex(0)
+
+    init(paths: [Path?], isBound: Bool, _ policy: ReconnectPolicy, seed: UInt64) {
+        self.paths = paths
+        self.isBound = isBound
+        excluded = paths.map { _ in nil }
+        watch = EndpointWatch(interval: policy.watch, seed: seed &+ 1)
+        returns = ReturnPacing(policy, seed: seed &+ 2)
+    }
+
+    /// The path to an endpoint; `nil` if the kernel has none.
+    subscript(endpoint: EndpointIndex) -> Path? {
+        get { paths[endpoint.rawValue] }
+        set {
+            precondition(paths.indices.contains(endpoint.rawValue), "paths change only for the session's own endpoints")
+            paths[endpoint.rawValue] = newValue
+        }
+    }
+
+    var hasPath: Bool { paths.contains { $0 != nil } }
+
+    /// The first endpoint from the cursor on that has a path.
+    var next: EndpointIndex? {
+        (0..<paths.count).lazy
+            .map { EndpointIndex((cursor.rawValue + $0) % paths.count) }
+            .first { self[$0] != nil }
+    }
+
+    func after(_ endpoint: EndpointIndex) -> EndpointIndex { EndpointIndex((endpoint.rawValue + 1) % paths.count) }
+
+    /// Begins again at the first endpoint, and forgets how they answered.
+    mutating func startOver() {
+        cursor = Self.first
+        watch.reset()
+        returns.reset()
+    }
+
+    /// Where to knock now.
+    mutating func knocksDue(at now: Instant) -> [EndpointIndex] { watch.due(paths, at: now) }
+
+    var knockDeadline: Instant? { watch.deadline(paths) }
+
+    // MARK: Sessions that may not use every network
+
+    /// Notes that the kernel's own path to an endpoint is, or no longer is, one that the session must not use.
+    mutating func exclude(_ path: Path?, to endpoint: EndpointIndex) {
+        precondition(excluded.indices.contains(endpoint.rawValue), "paths change only for the session's own endpoints")
+        excluded[endpoint.rawValue] = path
+    }
+
+    /// Returns why the session waits for the network. If there is a path that it must not use, this is why, whatever
+    /// the network did before.
+    func explained(_ reason: Reason) -> Reason {
+        guard reason.code.group == .network || reason.code.group == .liveness else { return reason }
+        if let path = excluded.lazy.compactMap({ $0 }).first {
+            return Reason(
+                .networkNotAllowed,
+                "the only way to the endpoint is \(path.interface) (\(path.type.rawValue)), which the session may not use"
+            )
+        }
+        return reason.code == .networkNotAllowed ? Reason(.noPath) : reason
+    }
+
+    /// The index of the interface to which a connection to the endpoint is bound; `nil` if it moves with the path.
+    func binding(of endpoint: EndpointIndex) -> Int32? { isBound ? self[endpoint]?.interfaceIndex : nil }
+}

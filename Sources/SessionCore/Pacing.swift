@@ -1,0 +1,42 @@
+/// When the next attempt may be made: by the table of delays, as the server asked, and as often as network events may
+/// bring one forward.
+struct Pacing: Sendable {
+    private let policy: ReconnectPolicy
+    var backoff: Backoff
+    var haste = HasteLimiter()
+    /// The time until which the server asked to be left alone; no network event overrides it.
+    var notBefore: Instant?
+
+    init(_ policy: ReconnectPolicy, seed: UInt64) {
+        self.policy = policy
+        backoff = Backoff(seed: seed)
+    }
+
+    /// Returns the time, or a later one if the server asked to be left alone for longer.
+    func allowed(_ time: Instant) -> Instant { max(time, notBefore ?? time) }
+
+    /// Restarts the table, whatever the server asked for: a person asked, or the server must be told something.
+    mutating func restart() {
+        notBefore = nil
+        backoff.restart()
+    }
+
+    /// When the attempt after this ending is made.
+    ///
+    /// - Parameters:
+    ///   - patience: the shortest wait.
+    ///   - hasPath: without a path, the delay table does not apply; a wait that the server asked for does.
+    mutating func next(
+        after ending: SessionMachine.Ending, patience: Duration, hasPath: Bool, at now: Instant
+    ) -> Instant {
+        let cause = ending.cause
+        notBefore = ending.retryAfter.map { now.advanced(by: $0) }
+        var next = max(notBefore ?? now, now.advanced(by: patience))
+        if hasPath || cause.hasFloor { next = max(next, now.advanced(by: delay(after: cause))) }
+        if cause.hasFloor { notBefore = next }
+        return next
+    }
+
+    /// Takes the next delay from the table.
+    mutating func delay(after cause: Backoff.Cause) -> Duration { backoff.nextDelay(after: cause, policy: policy) }
+}

@@ -80,15 +80,14 @@ extension Connection {
             fail(failure)
         case .success(let channel):
             let handler = ConnectionHandler(self)
-            self.channel = channel
-            self.handler = handler
             guard let peer = channel.remoteAddress,
                 (try? channel.pipeline.syncOperations.addHandler(handler)) != nil
             else {
+                channel.close(promise: nil)
                 fail(brokenAtOnce)
                 return
             }
-            self.peer = peer
+            wire = Wire(channel: channel, handler: handler, peer: peer)
             if stop == .firstHop { stopHere(peer) } else { continueDialing(peer) }
         }
     }
@@ -101,9 +100,9 @@ extension Connection {
 
     /// Continues after the first hop has answered, or after `proceed`.
     func continueDialing(_ peer: SocketAddress) {
-        guard let channel, let handler else { return }
-        if let proxy = options.proxy, !hasTunnel {
-            tunnel(proxy, channel, handler)
+        guard let wire else { return }
+        if let proxy = options.proxy, !wire.hasTunnel {
+            tunnel(proxy, wire)
         } else {
             connected(peer)
         }
@@ -115,7 +114,7 @@ extension Connection {
 
     /// Continues once TCP reaches the server, directly or through the proxy: bytes sent from here on go to the server.
     func connected(_ peer: SocketAddress) {
-        hasTunnel = options.proxy != nil
+        wire?.hasTunnel = options.proxy != nil
         if stop == .server { return stopHere(peer) }
         endpoint.scheme.isSecure ? secure(peer) : secured(tlsVersion: nil)
     }

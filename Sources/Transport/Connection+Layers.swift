@@ -4,14 +4,14 @@ import Vocabulary
 // The layers between TCP and MQTT other than TLS: the tunnel through a proxy, and the WebSocket.
 
 extension Connection {
-    func tunnel(_ proxy: ProxyOptions, _ channel: any Channel, _ handler: ConnectionHandler) {
+    func tunnel(_ proxy: ProxyOptions, _ wire: Wire) {
         phase = .tunneling
         let timeout = options.dialTimeout
         startTimer(timeout) { connection in
             connection.proxyFailed("it did not answer within \(timeout)")
         }
-        let tunnel = ProxyTunnel(to: endpoint, through: proxy) { [weak self] result in
-            guard let self, phase == .tunneling, let peer else { return }
+        let tunnel = ProxyTunnel(to: endpoint, through: proxy) { [weak self, peer = wire.peer] result in
+            guard let self, phase == .tunneling else { return }
             stopTimer()
             switch result {
             case .success: connected(peer)
@@ -19,8 +19,8 @@ extension Connection {
             }
         }
         do {
-            try tunnel.start(on: channel, before: handler)
-            try channel.syncOptions?.setOption(.autoRead, value: true)
+            try tunnel.start(on: wire.channel, before: wire.handler)
+            try wire.channel.syncOptions?.setOption(.autoRead, value: true)
         } catch {
             channelFailed(error)
         }
@@ -33,26 +33,26 @@ extension Connection {
     }
 
     func upgrade(tlsVersion: String?) {
-        guard let channel, let handler else { return }
+        guard let wire else { return }
         phase = .upgrading
         let timeout = options.handshakeTimeout ?? options.dialTimeout
         startTimer(timeout) { connection in
             connection.webSocketFailed("did not answer the request for a WebSocket within \(timeout)")
         }
-        let upgrade = WebSocketUpgrade(endpoint, maximumFrameSize: options.maximumFrameSize, before: handler) {
+        let upgrade = WebSocketUpgrade(endpoint, maximumFrameSize: options.maximumFrameSize, before: wire.handler) {
             [weak self] result in
             guard let self, phase == .upgrading else { return }
             switch result {
             case .success(let webSocket):
-                self.webSocket = webSocket
+                self.wire?.webSocket = webSocket
                 opened(tlsVersion: tlsVersion)
             case .failure(let failure):
                 fail(failure)
             }
         }
         do {
-            try upgrade.start(on: channel)
-            try channel.syncOptions?.setOption(.autoRead, value: true)
+            try upgrade.start(on: wire.channel)
+            try wire.channel.syncOptions?.setOption(.autoRead, value: true)
         } catch {
             channelFailed(error)
         }
@@ -65,7 +65,7 @@ extension Connection {
     /// Ends the connection, or finishes its closing, after the server closed the WebSocket or broke its rules.
     func webSocketEnded(_ ended: WebSocketEnded) {
         switch (phase, ended.failure) {
-        case (.open, nil): finish(writeFailure.map { .failed($0) } ?? .closedByPeer)
+        case (.open, nil): finish(endOfWire)
         case (.open, let failure?): fail(TransportFailure(failure.code, "\(failure.message) (\(peerText))"))
         default: finish(.closedLocally)
         }

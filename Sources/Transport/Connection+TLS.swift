@@ -34,18 +34,18 @@ extension Connection {
 
     /// Starts the handshake once TCP is connected and the TLS files are loaded.
     private func shakeHands() {
-        guard let channel, let tls, tlsHandler == nil else { return }
+        guard let wire, let tls, wire.tls == nil else { return }
         do {
             // Without a server name, the certificate is compared with the IP address that was dialed.
             let handler = try makeTLSHandler(tls.context, serverHostname: verifiedName) { [weak self] certificate in
                 // Verification goes from the root to the server, so the first certificate reported is the one nearest
                 // to the root.
-                if self?.turnedDown == nil { self?.turnedDown = certificate }
+                if self?.wire?.turnedDown == nil { self?.wire?.turnedDown = certificate }
             }
-            tlsHandler = handler
-            try channel.pipeline.syncOperations.addHandler(handler, position: .first)
+            self.wire?.tls = handler
+            try wire.channel.pipeline.syncOperations.addHandler(handler, position: .first)
             guard phase == .securing else { return }
-            try channel.syncOptions?.setOption(.autoRead, value: true)
+            try wire.channel.syncOptions?.setOption(.autoRead, value: true)
         } catch {
             channelFailed(error)
         }
@@ -61,13 +61,13 @@ extension Connection {
 
     /// The handshake was finished and the certificate verified.
     func channelSecured() {
-        guard phase == .securing, let tlsHandler else { return }
-        if let verifiedName, tlsHandler.peerCertificate?.isFor(hostName: verifiedName) != true {
+        guard phase == .securing, let handler = wire?.tls else { return }
+        if let verifiedName, handler.peerCertificate?.isFor(hostName: verifiedName) != true {
             channelFailed(NIOSSLExtraError.failedToValidateHostname)
             return
         }
         let version: String? =
-            switch tlsHandler.tlsVersion {
+            switch handler.tlsVersion {
             case .tlsv13: "TLSv1.3"
             case .tlsv12: "TLSv1.2"
             default: nil
@@ -80,14 +80,14 @@ extension Connection {
     }
 
     func handshakeFailed(_ failure: TransportFailure) {
-        let left = addresses.filter { $0 != peer }
+        let left = addresses.filter { $0 != wire?.peer }
         switch failure.code {
         case .tlsTimeout, .tlsFailed, .wrongProtocol, .certificateInvalid, .certificateExpired, .reset, .unreachable:
             // Perhaps only this address fails, and the race would choose it again at every attempt.
             guard !left.isEmpty else { return fail(failure) }
             earlierFailures.append(failure)
             stopTimer()
-            dropChannel()
+            wire.take()?.drop()
             addresses = left
             dial()
         default:

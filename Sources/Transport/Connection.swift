@@ -55,19 +55,8 @@ public final class Connection {
     var race: AddressRace?
     var tls: LoadedTLS?
 
-    var channel: (any Channel)?
-    var handler: ConnectionHandler?
-    var tlsHandler: NIOSSLClientHandler?
-    /// The certificate of the server's chain that failed verification; if several did, the one nearest to the root.
-    var turnedDown: NIOSSLCertificate?
-    var webSocket: WebSocketHandler?
-    var peer: SocketAddress?
-    /// Whether the proxy has connected us to the server.
-    var hasTunnel = false
-    private var unflushed = 0
+    var wire: Wire?
     private var isReading = true
-    /// The first failed write. The channel's end follows and reports it.
-    private(set) var writeFailure: TransportFailure?
 
     private init(
         endpoint: Endpoint, options: Options, eventLoop: any EventLoop, contexts: TLSContextCache,
@@ -116,7 +105,7 @@ public final class Connection {
     /// - Returns: whether it continues; `false`, without any event, if it has ended or had not stopped.
     public func proceed(onEvent: @escaping (ConnectionEvent) -> Void) -> Bool {
         eventLoop.preconditionInEventLoop()
-        guard phase == .reached, let peer else { return false }
+        guard phase == .reached, let peer = wire?.peer else { return false }
         self.onEvent = onEvent
         eventLoop.assumeIsolated().execute {
             if self.phase == .reached { self.continueDialing(peer) }
@@ -125,7 +114,7 @@ public final class Connection {
     }
 
     /// Whether more should be written now; false unless open. See ``ConnectionEvent/writabilityChanged(_:)``.
-    public var isWritable: Bool { phase == .open && channel?.isWritable == true }
+    public var isWritable: Bool { phase == .open && wire?.channel.isWritable == true }
 
     /// Writes bytes and flushes them. Ignored unless the connection is open.
     ///
@@ -133,8 +122,8 @@ public final class Connection {
     ///   the connection was aborted before.
     public func send(_ buffer: ByteBuffer, flushed: (() -> Void)? = nil) {
         eventLoop.preconditionInEventLoop()
-        guard phase == .open, let channel else { return }
-        unflushed += 1
+        guard phase == .open, let channel = wire?.channel else { return }
+        wire?.unflushed += 1
         let promise = eventLoop.makePromise(of: Void.self)
         promise.futureResult.assumeIsolated().whenComplete { result in
             self.written(result, flushed)
@@ -152,7 +141,7 @@ public final class Connection {
     /// Calls `body` with the channel's socket; `nil` if it has none that may be touched.
     @discardableResult
     func withSocket<Result>(_ body: (CInt) -> Result) -> Result? {
-        let result = try? channel?.pipeline.syncOperations.withUnsafeTransportIfAvailable(
+        let result = try? wire?.channel.pipeline.syncOperations.withUnsafeTransportIfAvailable(
             of: NIOBSDSocket.Handle.self
         ) { body($0) }
         return result ?? nil
@@ -178,8 +167,8 @@ public final class Connection {
         case (.open, .afterFlush):
             phase = .closing
             startTimer(options.closeTimeout) { $0.finish(.closedLocally) }
-            try? channel?.syncOptions?.setOption(.autoRead, value: true)
-            sayGoodbyeWhenFlushed()
+            try? wire?.channel.syncOptions?.setOption(.autoRead, value: true)
+            wire?.sayGoodbyeWhenFlushed()
         case (_, .abort), (.resolving, _), (.dialing, _), (.reached, _), (.tunneling, _), (.securing, _),
             (.upgrading, _):
             onEvent = nil
@@ -195,13 +184,13 @@ extension Connection: Sendable {}
 
 extension Connection {
     func opened(tlsVersion: String?) {
-        guard let channel, let peer, let local = channel.localAddress else {
+        guard let wire, let local = wire.channel.localAddress else {
             fail(brokenAtOnce)
             return
         }
         phase = .open
         stopTimer()
-        emit(.opened(Opened(peer: peer, local: local, tlsVersion: tlsVersion)))
+        emit(.opened(Opened(peer: wire.peer, local: local, tlsVersion: tlsVersion)))
         guard phase == .open else { return }
         read(isReading)
         limitRetransmissionTimeout()
@@ -212,11 +201,11 @@ extension Connection {
         self.isReading = isReading
         guard phase == .open else { return }
         // Fails only on a closed channel, whose end is reported separately.
-        try? channel?.syncOptions?.setOption(.autoRead, value: isReading)
+        try? wire?.channel.syncOptions?.setOption(.autoRead, value: isReading)
     }
 
     private func written(_ result: Result<Void, any Error>, _ flushed: (() -> Void)?) {
-        unflushed -= 1
+        wire?.unflushed -= 1
         guard phase == .open || phase == .closing else { return }
         switch result {
         case .success:
@@ -224,16 +213,10 @@ extension Connection {
         case .failure(let error):
             // Kept because the channel's end, which comes next, gives no reason. After a clean close by the peer, a
             // write fails with a closed channel, which is not an `IOError`.
-            if error is IOError, writeFailure == nil { writeFailure = failure(error) }
+            let failure = failure(error)
+            if error is IOError, wire?.writeFailure == nil { wire?.writeFailure = failure }
         }
-        if phase == .closing { sayGoodbyeWhenFlushed() }
-    }
-
-    private func sayGoodbyeWhenFlushed() {
-        guard unflushed == 0, let channel else { return }
-        // TLS sends its close_notify and waits for the peer's; plain TCP sends FIN and keeps reading until the peer's.
-        // A plain close() with unread bytes would become a reset, and could take our last bytes with it.
-        channel.close(mode: tlsHandler == nil ? .output : .all, promise: nil)
+        if phase == .closing { wire?.sayGoodbyeWhenFlushed() }
     }
 
     func channelReceived(_ bytes: ByteBuffer) {
@@ -260,11 +243,11 @@ extension Connection {
         case .securing:
             handshakeFailed(
                 TransportFailure(
-                    handshake: peerText, error, name: verifiedName ?? endpoint.host, turnedDown: turnedDown,
-                    isServers: turnedDown == tlsHandler?.peerCertificate))
+                    handshake: peerText, error, name: verifiedName ?? endpoint.host, turnedDown: wire?.turnedDown,
+                    isServers: wire?.turnedDown == wire?.tls?.peerCertificate))
         case .open:
             if error as? NIOSSLError == .uncleanShutdown {
-                finish(writeFailure.map { .failed($0) } ?? .closedByPeer)
+                finish(endOfWire)
             } else {
                 fail(failure(error))
             }
@@ -286,13 +269,16 @@ extension Connection {
         case .securing:
             handshakeFailed(TransportFailure(closedInHandshake: peerText))
         case .open:
-            finish(writeFailure.map { .failed($0) } ?? .closedByPeer)
+            finish(endOfWire)
         case .closing:
             finish(.closedLocally)
         }
     }
 
-    var peerText: String { peer?.hostAndPort ?? endpoint.authority }
+    /// What the end of the channel means for an open connection.
+    var endOfWire: ConnectionEnd { wire?.writeFailure.map { .failed($0) } ?? .closedByPeer }
+
+    var peerText: String { wire?.peer.hostAndPort ?? endpoint.authority }
 
     private func failure(_ error: any Error) -> TransportFailure { TransportFailure(connection: peerText, error) }
 
@@ -344,26 +330,9 @@ extension Connection {
         race.take()?.cancel()
         // Later, because nothing depends on the channel any more, and closing it now would delay the connection that
         // replaces it.
-        _ = eventLoop.assumeIsolated().scheduleTask(in: .milliseconds(5)) { self.dropChannel() }
+        _ = eventLoop.assumeIsolated().scheduleTask(in: .milliseconds(5)) { self.wire.take()?.drop() }
         emit(.closed(end))
         if heldBack == nil { onEvent = nil }
-    }
-
-    /// Closes the channel at once and ignores whatever it still reports.
-    func dropChannel() {
-        handler?.cutOff()
-        handler = nil
-        peer = nil
-        let polite: (any ChannelHandler)? = tlsHandler.take() ?? webSocket
-        turnedDown = nil
-        webSocket = nil
-        guard let channel = channel.take() else { return }
-        if let polite, let context = try? channel.pipeline.syncOperations.context(handler: polite) {
-            // Closing from this context bypasses TLS and WebSocket, which would wait for the peer's goodbye.
-            context.close(promise: nil)
-        } else {
-            channel.close(promise: nil)
-        }
     }
 
     func startTimer(_ delay: Duration, _ task: @escaping (Connection) -> Void) {

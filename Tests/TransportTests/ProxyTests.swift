@@ -123,6 +123,18 @@ import Vocabulary
         #expect(failure.message.contains("needs a host name"))
     }
 
+    @Test func `every address of a proxy is asked for a tunnel`() async throws {
+        let certificates = try TestCertificates.shared.get()
+        let proxy = try await ScriptServer(
+            [Array(agreement.utf8)], host: "::", tls: certificates.server("untrusted"))
+        var options = try options("http://proxy.example:\(proxy.port)")
+        options.tls.certificateAuthorityFile = certificates.path("trusted.pem")
+        let client = try await TestClient(
+            "mqtts://localhost:8883", options: options, lookUp: addresses(["::1", "127.0.0.1"]))
+        #expect(try await client.failure().code == .certificateInvalid)
+        for _ in 1...2 { #expect(try await proxy.request().hasPrefix("CONNECT localhost:8883 ")) }
+    }
+
     // MARK: SOCKS 5
 
     private func handshake(

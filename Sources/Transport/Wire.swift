@@ -1,0 +1,38 @@
+import NIOCore
+import NIOSSL
+
+/// The TCP connection to the first hop, and the layers on it.
+struct Wire {
+    let channel: any Channel
+    let handler: ConnectionHandler
+    let peer: SocketAddress
+    var tls: NIOSSLClientHandler?
+    /// The certificate of the server's chain that failed verification; if several did, the one nearest to the root.
+    var turnedDown: NIOSSLCertificate?
+    var webSocket: WebSocketHandler?
+    /// Whether the proxy has connected us to the server.
+    var hasTunnel = false
+    /// Writes that are not in the kernel yet.
+    var unflushed = 0
+    /// The first failed write. The channel's end follows and reports it.
+    var writeFailure: TransportFailure?
+
+    func sayGoodbyeWhenFlushed() {
+        guard unflushed == 0 else { return }
+        // TLS sends its close_notify and waits for the peer's; plain TCP sends FIN and keeps reading until the peer's.
+        // A plain close() with unread bytes would become a reset, and could take our last bytes with it.
+        channel.close(mode: tls == nil ? .output : .all, promise: nil)
+    }
+
+    /// Closes the channel at once and ignores whatever it still reports.
+    func drop() {
+        handler.cutOff()
+        let polite: (any ChannelHandler)? = tls ?? webSocket
+        if let polite, let context = try? channel.pipeline.syncOperations.context(handler: polite) {
+            // Closing from this context bypasses TLS and WebSocket, which would wait for the peer's goodbye.
+            context.close(promise: nil)
+        } else {
+            channel.close(promise: nil)
+        }
+    }
+}

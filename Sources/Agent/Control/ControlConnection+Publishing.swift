@@ -138,7 +138,7 @@ extension ControlConnection {
         guard !isClosed, call.kind == .message, call.batch == nil else {
             return ended(call, CallReply(line: OutgoingLine.answer(call.id ?? .null, result: result)))
         }
-        answeredOne()
+        calls.answered()
         if let id = call.id, channel.isActive {
             output.append(answerTo: call) { OutgoingLine.write(id, result, into: &$0) }
         } else {

@@ -41,14 +41,7 @@ actor ControlConnection {
     private var stage = Stage.open
     private var isReadingPaused = false
     private var incoming = IncomingCalls()
-    private var reads = Reads()
-    private var batches = CallBatches()
-    /// The number of calls that are not answered yet.
-    private var calls = 0
-    private var lastCall = 0
-    /// The number of tasks of calls that have not started running. Calls that begin later must not overtake them.
-    private var tasksAhead = 0
-
+    var calls = RunningCalls()
     var deliveries = PendingDeliveries()
     /// Messages for sessions that are being restarted, in order.
     var delayed: [String: [(call: RunningCall, parameters: MessagePublishMethod.Parameters)]] = [:]
@@ -58,12 +51,6 @@ actor ControlConnection {
     var route: (session: String, driver: SessionDriver)?
     /// What `[topics]` of a session gives the peer, and the `[topics]` that it follows from.
     var topicRights: [SessionName: (topics: TopicConfiguration, rights: TopicRights)] = [:]
-
-    private struct Reads {
-        /// Reads that wait for their turn.
-        var waiting = CircularBuffer<(call: RunningCall, request: ClientCall)>()
-        var running: [Int: Task<Void, Never>] = [:]
-    }
 
     init(
         id: ConnectionID, channel: any Channel, peer: Peer?, roles: Set<Role>, daemon: Daemon, server: ControlServer,
@@ -187,7 +174,7 @@ actor ControlConnection {
         case .single(let request):
             incoming.wait(for: WaitingCall(request: request, message: message, bytes: bytes))
         case .batch(let requests):
-            let batch = batches.begin(requests.count)
+            let batch = calls.batches.begin(requests.count)
             for request in requests {
                 incoming.wait(for: WaitingCall(request: request, bytes: bytes / requests.count, batch: batch))
             }
@@ -203,11 +190,8 @@ actor ControlConnection {
         guard schedule({ scheduler, _ in scheduler.begin(kind, bytes: bytes, answer: answer, of: id) }) else {
             return false
         }
-        calls += 1
-        lastCall += 1
-        let call = RunningCall(
-            number: lastCall, id: waiting.request.id, kind: kind, bytes: bytes, answer: answer, batch: waiting.batch)
-        if let batch = waiting.batch, batches.isTooLong(batch) {
+        let call = calls.begin(waiting, kind, answer: answer)
+        if let batch = waiting.batch, calls.batches.isTooLong(batch) {
             fail(call, .tooManyRequests("the answers to this batch are too long; send the calls on separate lines"))
             return true
         }
@@ -215,10 +199,10 @@ actor ControlConnection {
         case .invalid(_, let error):
             fail(call, error)
         case .request(_, MessagePublishMethod.name, _), .notification(MessagePublishMethod.name, _):
-            if tasksAhead > 0 { runInTask(call, waiting) } else { publish(call, waiting) }
+            if calls.tasksAhead > 0 { runInTask(call, waiting) } else { publish(call, waiting) }
         case .request, .notification:
             if kind == .read {
-                reads.waiting.append((call, waiting.request))
+                calls.wait(call, waiting.request)
             } else {
                 runInTask(call, waiting)
             }
@@ -227,9 +211,9 @@ actor ControlConnection {
     }
 
     private func runInTask(_ call: RunningCall, _ waiting: WaitingCall) {
-        tasksAhead += 1
+        calls.tasksAhead += 1
         Task {
-            tasksAhead -= 1
+            calls.tasksAhead -= 1
             if waiting.request.method == MessagePublishMethod.name {
                 publish(call, waiting)
                 route = nil
@@ -241,14 +225,15 @@ actor ControlConnection {
 
     /// Starts the read that waits first: there is room for its answer.
     func startRead() {
-        guard let (call, request) = reads.waiting.popFirst() else { return }
-        reads.running[call.number] = Task {
+        guard let (call, request) = calls.nextRead() else { return }
+        let task = Task {
             let reply = await answer(request)
-            reads.running[call.number] = nil
+            calls.readEnded(call)
             let id = id
             schedule { scheduler, _ in scheduler.readEnded(answer: call.answer, of: id) }
             ended(call, reply)
         }
+        calls.readBegan(call, task)
     }
 
     func fail(_ call: RunningCall, _ error: RPCError) {
@@ -259,12 +244,12 @@ actor ControlConnection {
     func ended(_ call: RunningCall, _ reply: CallReply) {
         let id = id
         schedule { scheduler, _ in scheduler.end(call.kind, bytes: call.bytes, answer: call.answer, of: id) }
-        answeredOne()
+        calls.answered()
         guard !isClosed else { return }
         let line = call.id == nil ? nil : reply.line
         if let batch = call.batch {
             if let line { schedule { scheduler, _ in scheduler.collected(line.count, of: id) } }
-            if let answered = batches.add(reply, line, of: call, to: batch) {
+            if let answered = calls.batches.add(reply, line, of: call, to: batch) {
                 schedule { scheduler, _ in scheduler.released(answered.bytes, of: id) }
                 finish(answered.feeds, answered.line)
             }
@@ -272,11 +257,6 @@ actor ControlConnection {
             finish([reply], line)
         }
         closeWhenDone()
-    }
-
-    /// Counts a call as answered.
-    func answeredOne() {
-        calls -= 1
     }
 
     /// Writes the answer, then what was held back until the peer had it.
@@ -296,7 +276,9 @@ actor ControlConnection {
     /// Closes the connection if the peer will send nothing more, has all its answers, and has no watches or
     /// subscriptions.
     func closeWhenDone() {
-        guard stage == .inputClosed, calls == 0, incoming.isEmpty, output.isEmpty, feeds.isEmpty else { return }
+        guard stage == .inputClosed, calls.unanswered == 0, incoming.isEmpty, output.isEmpty, feeds.isEmpty else {
+            return
+        }
         channel.close(promise: nil)
     }
 
@@ -319,11 +301,9 @@ actor ControlConnection {
         let id = id
         schedule { scheduler, _ in scheduler.disconnect(id) }
         incoming = IncomingCalls()
-        batches = CallBatches()
+        calls.abandon()
         output.discard()
         deliveries.removeAll()
-        reads.waiting = []
-        for task in reads.running.values { task.cancel() }
         endFeeds()
     }
 }

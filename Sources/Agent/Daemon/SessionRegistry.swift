@@ -53,7 +53,6 @@ actor SessionRegistry {
     private var events = EventLog()
     private var overruns = HourlyCount()
     var metrics = EventMetrics()
-    private var history = HistoryRecorder()
     private var historyQueue: HistoryQueue?
     private(set) var watchers: [WatchID: Watcher] = [:]
     private var lastWatch = 0
@@ -149,7 +148,8 @@ actor SessionRegistry {
         entries[name] = .running(driver)
         unstarted[name] = nil
         await driver.start(stored, wasUp: how.wasUp)
-        record(history.started(await driver.status(), name, at: clock.wallClock()))
+        let (status, time) = (await driver.status(), clock.wallClock())
+        record { $0.started(status, name, at: time) }
     }
 
     func unreadable(_ name: SessionName, _ error: StoreError) -> Entry {
@@ -186,8 +186,7 @@ actor SessionRegistry {
                 group.addTask { _ = await driver.stop(.shutdown) }
             }
         }
-        for entry in history.stopped(at: clock.wallClock()) { record(entry) }
-        await historyQueue?.everythingRecorded()
+        await historyQueue?.stopped(at: clock.wallClock())
     }
 
     /// Whether any session disconnects before the host sleeps.
@@ -315,7 +314,7 @@ actor SessionRegistry {
     /// Takes an event of a session; `nil` when only numbers in its status have changed.
     func report(_ session: SessionName, _ event: SessionEvent?) {
         if let event {
-            record(history.take(session, event))
+            record { $0.take(session, event) }
             metrics.take(session.description, event)
             let numbered = events.append(event)
             for (id, watcher) in watchers where watcher.session == nil || watcher.session == session {
@@ -386,19 +385,16 @@ actor SessionRegistry {
 
     // MARK: History
 
-    private func record(_ entry: HistoryEntry?) {
-        guard let entry else { return }
-        historyQueue?.assumeIsolated { $0.record(entry) }
-    }
+    private func record(_ change: (isolated HistoryQueue) -> Void) { historyQueue?.assumeIsolated(change) }
 
     /// Records the end of a daemon that was killed, or lost its power, and could not do so itself.
     private func recordEndBefore(_ name: SessionName, _ store: any SessionStore) async throws(StoreError) {
         let newest = try await store.history(session: name, since: nil, until: nil, limit: 1)
         guard let last = newest.last else { return }
-        record(
-            HistoryRecorder.unrecordedEnd(
-                after: last, lastAlive: store.openReport.lastAlive,
-                now: Timestamp(rawValue: clock.wallClock().milliseconds)))
+        let entry = HistoryRecorder.unrecordedEnd(
+            after: last, lastAlive: store.openReport.lastAlive,
+            now: Timestamp(rawValue: clock.wallClock().milliseconds))
+        record { $0.record(entry) }
     }
 
     /// How many entries are read at once: commits should not have to wait for more.

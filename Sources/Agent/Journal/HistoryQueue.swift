@@ -1,3 +1,4 @@
+import ControlAPI
 import DurableStore
 import Logging
 import NIOCore
@@ -18,6 +19,7 @@ actor HistoryQueue {
 
     private let store: any SessionStore
     private let logger: Logger
+    private var recorder = HistoryRecorder()
     private var waiting: [HistoryEntry] = []
     private var isRunning = false
     private var isFailing = false
@@ -30,7 +32,22 @@ actor HistoryQueue {
         self.eventLoop = eventLoop
     }
 
-    func record(_ entry: HistoryEntry) {
+    /// Records what an event of a session means for its history.
+    func take(_ session: SessionName, _ event: SessionEvent) { record(recorder.take(session, event)) }
+
+    /// Records that a session was started.
+    func started(_ status: SessionStatus, _ session: SessionName, at time: RFC3339) {
+        record(recorder.started(status, session, at: time))
+    }
+
+    /// Records that the daemon stops, and returns when everything is in the store, or dropped.
+    func stopped(at time: RFC3339) async {
+        for entry in recorder.stopped(at: time) { record(entry) }
+        await everythingRecorded()
+    }
+
+    func record(_ entry: HistoryEntry?) {
+        guard let entry else { return }
         waiting.append(entry)
         if waiting.count > Self.maximumWaiting { waiting.removeFirst() }
         guard !isRunning else { return }

@@ -23,7 +23,7 @@ actor SessionDriver {
     let name: SessionName
     let configuration: SessionConfiguration
     let surroundings: Surroundings
-    nonisolated let eventLoop: any EventLoop
+    nonisolated var eventLoop: any EventLoop { surroundings.eventLoop }
     nonisolated var unownedExecutor: UnownedSerialExecutor { eventLoop.executor.asUnownedSerialExecutor() }
 
     /// Decides everything. It is changed in this file only: by inputs, and by the methods that answer at once.
@@ -60,7 +60,6 @@ actor SessionDriver {
         self.surroundings = surroundings
         programs.subscribers = parked.subscribers
         programs.publishers = parked.publishers
-        eventLoop = surroundings.eventLoop
         let moment = Session.Moment(now: surroundings.clock.now(), wallClock: surroundings.clock.wallClock())
         since = moment.wallClock
         log = SessionLog(session: name, logger: surroundings.logger)

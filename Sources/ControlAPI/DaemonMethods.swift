@@ -56,7 +56,7 @@ public struct DaemonStatus: Codable, Hashable, Sendable {
     /// Its process ID.
     public var pid: Int32
     /// When it was started.
-    public var since: RFC3339
+    public var since: Timestamp
     public var sessions: SessionCounts
     /// Statistics of the store, by name: bytes, messages, commits and the like.
     public var store: [String: Int64]
@@ -66,7 +66,7 @@ public struct DaemonStatus: Codable, Hashable, Sendable {
     public var netlink: [String: Int64]
 
     public init(
-        version: String, pid: Int32, since: RFC3339, sessions: SessionCounts, store: [String: Int64],
+        version: String, pid: Int32, since: Timestamp, sessions: SessionCounts, store: [String: Int64],
         storeFailure: String? = nil, netlink: [String: Int64]
     ) {
         self.storeFailure = storeFailure

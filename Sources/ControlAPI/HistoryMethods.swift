@@ -11,13 +11,13 @@ public enum SessionHistoryMethod: ControlMethod {
         /// Only this session, even if it is no longer configured; `nil`: all of them.
         public var session: String?
         /// Only entries of this time and later.
-        public var since: RFC3339?
+        public var since: Timestamp?
         /// Only entries before this time.
-        public var until: RFC3339?
+        public var until: Timestamp?
         /// How many entries at most: the newest ones. Default: 100.
         public var limit: Int
 
-        public init(session: String? = nil, since: RFC3339? = nil, until: RFC3339? = nil, limit: Int = 100) {
+        public init(session: String? = nil, since: Timestamp? = nil, until: Timestamp? = nil, limit: Int = 100) {
             self.session = session
             self.since = since
             self.until = until
@@ -27,8 +27,8 @@ public enum SessionHistoryMethod: ControlMethod {
         public init(from decoder: any Decoder) throws {
             let container = try decoder.container(keyedBy: CodingKeys.self)
             self.session = try container.decodeIfPresent(String.self, forKey: .session)
-            self.since = try container.decodeIfPresent(RFC3339.self, forKey: .since)
-            self.until = try container.decodeIfPresent(RFC3339.self, forKey: .until)
+            self.since = try container.decodeIfPresent(Timestamp.self, forKey: .since)
+            self.until = try container.decodeIfPresent(Timestamp.self, forKey: .until)
             self.limit = try container.decodeIfPresent(Int.self, forKey: .limit) ?? 100
             guard Self.limits.contains(limit) else {
                 throw DecodingError.dataCorruptedError(
@@ -60,7 +60,7 @@ public enum SessionHistoryMethod: ControlMethod {
 public struct SessionHistoryEntry: Codable, Hashable, Sendable {
     /// The time by the daemon's clock at that moment. If the clock was set back, an entry may look older than the one
     /// before it.
-    public var time: RFC3339
+    public var time: Timestamp
     public var session: String
     public var from: SessionStatus.State
     /// The same as ``from`` when only the network was lost or came back while the session was trying.
@@ -75,7 +75,7 @@ public struct SessionHistoryEntry: Codable, Hashable, Sendable {
     @OrNull public var outage: Double?
 
     public init(
-        time: RFC3339, session: String, from: SessionStatus.State, to: SessionStatus.State,
+        time: Timestamp, session: String, from: SessionStatus.State, to: SessionStatus.State,
         phase: SessionStatus.Phase? = nil, reason: SessionStatus.Reason, mode: SessionStatus.Mode? = nil,
         outage: Double? = nil
     ) {

@@ -18,7 +18,7 @@ enum JSONSchema {
         case is Bool.Type: return .object(["type": .string("boolean")])
         case is Double.Type: return .object(["type": .string("number")])
         case is any FixedWidthInteger.Type: return .object(["type": .string("integer")])
-        case is RFC3339.Type: return .object(["type": .string("string"), "format": .string("date-time")])
+        case is Timestamp.Type: return .object(["type": .string("string"), "format": .string("date-time")])
         case is JSONValue.Type: return .object([:])
         case let list as any DescribedList.Type: return .object(["type": .string("array"), "items": of(list.element)])
         case let table as any DescribedTable.Type:
@@ -52,7 +52,7 @@ enum JSONSchema {
     /// Returns any value of the type, so that decoding continues and asks for the next member.
     fileprivate static func anything<Value: Decodable>(_ type: Value.Type) throws -> Value {
         if let choices = type as? any CaseIterable.Type, let value = first(choices) as? Value { return value }
-        if let value = RFC3339(milliseconds: 0) as? Value { return value }
+        if let value = Timestamp(rawValue: 0) as? Value { return value }
         if let value = JSONValue.null as? Value { return value }
         return try type.init(from: NotingDecoder(notes: Notes()))
     }

@@ -85,7 +85,7 @@ public struct NetworkStatus: Codable, Hashable, Sendable {
 
     /// One change of the path of a session.
     public struct Change: Codable, Hashable, Sendable {
-        public var time: RFC3339
+        public var time: Timestamp
         /// For example `moved-source-gone`.
         public var `class`: String
         @OrNull public var session: String?
@@ -93,7 +93,7 @@ public struct NetworkStatus: Codable, Hashable, Sendable {
         @OrNull public var to: SessionStatus.Path?
 
         public init(
-            time: RFC3339, class: String, session: String?, from: SessionStatus.Path?, to: SessionStatus.Path?
+            time: Timestamp, class: String, session: String?, from: SessionStatus.Path?, to: SessionStatus.Path?
         ) {
             self.time = time
             self.class = `class`

@@ -50,13 +50,13 @@ public struct ListedPublication: Codable, Hashable, Sendable {
     public var properties: MessageProperties?
     public var state: PublicationState
     /// When it was put; `nil` for one that is being removed.
-    public var since: RFC3339?
+    public var since: Timestamp?
     /// The reason code with which the server refused it.
     public var reasonCode: Int?
     /// The reason code in words.
     public var message: String?
 
-    public init(topic: String, qos: QoS?, state: PublicationState, since: RFC3339?) {
+    public init(topic: String, qos: QoS?, state: PublicationState, since: Timestamp?) {
         self.topic = topic
         self.qos = qos
         self.state = state
@@ -77,7 +77,7 @@ public struct ListedPublication: Codable, Hashable, Sendable {
         qos = try container.decodeIfPresent(QoS.self, forKey: .qos)
         properties = try container.decodeIfPresent(MessageProperties.self, forKey: .properties)
         state = try container.decode(PublicationState.self, forKey: .state)
-        since = try container.decodeIfPresent(RFC3339.self, forKey: .since)
+        since = try container.decodeIfPresent(Timestamp.self, forKey: .since)
         reasonCode = try container.decodeIfPresent(Int.self, forKey: .reasonCode)
         message = try container.decodeIfPresent(String.self, forKey: .message)
     }

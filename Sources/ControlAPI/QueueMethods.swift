@@ -87,9 +87,9 @@ public struct ListedMessage: Codable, Hashable, Sendable {
     /// Bytes of topic, payload and properties: what the message counts towards `max-bytes`.
     public var size: Int
     /// When it was accepted, or last retried.
-    public var acceptedAt: RFC3339
+    public var acceptedAt: Timestamp
     /// When it expires; `nil`: never.
-    @OrNull public var expiresAt: RFC3339?
+    @OrNull public var expiresAt: Timestamp?
     public var state: QueuedMessageState
     /// For a quarantined message: the server's reason code.
     @OrNull public var reasonCode: Int?
@@ -97,8 +97,8 @@ public struct ListedMessage: Codable, Hashable, Sendable {
     @OrNull public var message: String?
 
     public init(
-        id: Int64, topic: String, qos: QoS, retain: Bool, size: Int, acceptedAt: RFC3339,
-        expiresAt: RFC3339? = nil, state: QueuedMessageState, reasonCode: Int? = nil, message: String? = nil
+        id: Int64, topic: String, qos: QoS, retain: Bool, size: Int, acceptedAt: Timestamp,
+        expiresAt: Timestamp? = nil, state: QueuedMessageState, reasonCode: Int? = nil, message: String? = nil
     ) {
         self.id = id
         self.topic = topic

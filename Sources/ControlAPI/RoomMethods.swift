@@ -49,12 +49,12 @@ public struct RoomParticipant: Codable, Hashable, Sendable {
     public var device: String
     public var state: State
     /// Since when the participant has been in the room, by its own clock; `nil` if it does not say.
-    @OrNull public var since: RFC3339?
+    @OrNull public var since: Timestamp?
     /// The quality of the participant's connection, as the participant reports it; `nil` if it does not.
     @OrNull public var quality: SessionStatus.Quality?
 
     public init(
-        user: String, device: String, state: State, since: RFC3339?, quality: SessionStatus.Quality? = nil
+        user: String, device: String, state: State, since: Timestamp?, quality: SessionStatus.Quality? = nil
     ) {
         self.user = user
         self.device = device

@@ -7,7 +7,7 @@ public struct SessionEvent: ControlNotification {
     public var watch: WatchID
     /// Increases by one with every event of the daemon, so a watch of a single session sees gaps.
     public var sequence: Int64
-    public var time: RFC3339
+    public var time: Timestamp
     /// `nil` only for `dropped`, and for `message-dropped` of a live subscription.
     public var session: String?
     public var event: Kind
@@ -46,7 +46,7 @@ public struct SessionEvent: ControlNotification {
     /// path-changed: the class of the change, for example `moved-source-gone`.
     public var change: String?
     /// credential-expiring: when the credential ends.
-    public var expires: RFC3339?
+    public var expires: Timestamp?
     /// participant-joined, participant-changed, participant-left.
     public var user: String?
     public var device: String?
@@ -75,7 +75,7 @@ public struct SessionEvent: ControlNotification {
     public var count: Int?
 
     /// Creates an event with the fixed members; those of its kind are set afterwards.
-    public init(watch: WatchID, sequence: Int64, time: RFC3339, session: String?, event: Kind) {
+    public init(watch: WatchID, sequence: Int64, time: Timestamp, session: String?, event: Kind) {
         self.watch = watch
         self.sequence = sequence
         self.time = time

@@ -179,9 +179,9 @@ public enum SessionRenewTokenMethod: ControlMethod {
         public var session: String
         public var token: String
         /// When the credential expires; `nil` if that is unknown.
-        public var expires: RFC3339?
+        public var expires: Timestamp?
 
-        public init(session: String, token: String, expires: RFC3339? = nil) {
+        public init(session: String, token: String, expires: Timestamp? = nil) {
             self.session = session
             self.token = token
             self.expires = expires

@@ -9,7 +9,7 @@ public struct SessionStatus: Codable, Hashable, Sendable {
     public var session: String
     public var state: State
     /// When the state was entered.
-    public var since: RFC3339
+    public var since: Timestamp
     /// What the session is doing while connecting and reconnecting; otherwise `nil`.
     @OrNull public var phase: Phase?
     /// How it reconnects while reconnecting; otherwise `nil`.
@@ -65,7 +65,7 @@ public struct SessionStatus: Codable, Hashable, Sendable {
     @OrNull public var storeFailure: String?
 
     public init(
-        session: String, state: State, since: RFC3339, phase: Phase? = nil, mode: Mode? = nil, resumed: Bool? = nil,
+        session: String, state: State, since: Timestamp, phase: Phase? = nil, mode: Mode? = nil, resumed: Bool? = nil,
         attempt: Int = 0, retryIn: Double? = nil, lost: Bool = false, doubt: Doubt? = nil, reason: Reason? = nil,
         endpoint: String? = nil, proxy: String? = nil, peer: String? = nil,
         tls: String? = nil, protocol: String? = nil, path: Path? = nil, network: Network? = nil, user: String? = nil,
@@ -188,10 +188,10 @@ public struct SessionStatus: Codable, Hashable, Sendable {
         /// Topics, payloads and properties of all of them.
         public var bytes: Int64
         /// When the oldest of those that are queued or in flight was accepted.
-        @OrNull public var oldest: RFC3339?
+        @OrNull public var oldest: Timestamp?
 
         public init(
-            queued: Int = 0, inFlight: Int = 0, quarantined: Int = 0, bytes: Int64 = 0, oldest: RFC3339? = nil
+            queued: Int = 0, inFlight: Int = 0, quarantined: Int = 0, bytes: Int64 = 0, oldest: Timestamp? = nil
         ) {
             self.queued = queued
             self.inFlight = inFlight

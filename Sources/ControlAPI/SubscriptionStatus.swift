@@ -12,14 +12,14 @@ extension SessionStatus {
         /// While refused: the server's words.
         @OrNull public var message: String?
         /// While refused: since when.
-        @OrNull public var since: RFC3339?
+        @OrNull public var since: Timestamp?
         /// While refused: when the server is asked again. Every reconnect asks as well, unless the server had ended
         /// connections because of this filter.
-        @OrNull public var retryAt: RFC3339?
+        @OrNull public var retryAt: Timestamp?
 
         public init(
             filter: String, qos: QoS, state: State, grantedQoS: QoS? = nil, reasonCode: Int? = nil,
-            message: String? = nil, since: RFC3339? = nil, retryAt: RFC3339? = nil
+            message: String? = nil, since: Timestamp? = nil, retryAt: Timestamp? = nil
         ) {
             self.filter = filter
             self.qos = qos

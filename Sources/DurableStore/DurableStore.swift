@@ -1,4 +1,3 @@
-internal import Glibc
 internal import MQTT
 package import Session
 package import SessionCore
@@ -98,7 +97,7 @@ public actor DurableStore {
     ///
     /// - Returns: that name; `nil` if the database is not there any more.
     private static func moveAside(in directory: borrowing StateDirectory) throws(StoreError) -> String? {
-        let aside = "\(fileName).corrupt-\(now().rawValue)"
+        let aside = "\(fileName).corrupt-\(Timestamp.now.rawValue)"
         for suffix in ["", "-wal", "-shm"] {
             try directory.rename(fileName + suffix, to: aside + suffix)
         }
@@ -165,7 +164,7 @@ public actor DurableStore {
         guard finding == "ok" else { throw .corrupt(path: database.path, cause: finding) }
         report.backup = try Schema.migrate(
             database, to: migrations,
-            backupName: { version in "\(fileName).version-\(version)-\(now().rawValue)" },
+            backupName: { version in "\(fileName).version-\(version)-\(Timestamp.now.rawValue)" },
             directory: directory
         ).map { "\(directory.path)/\($0)" }
         // Deleted content is overwritten only where that costs nothing: deleting must need little room.
@@ -391,13 +390,6 @@ public actor DurableStore {
         while let space = directory.space, space.available < directory.reserve, (try? reclaim()) == true {}
         guard let space = directory.space, space.available >= directory.reserve / 2 else { return }
         directory.makeSpare()
-    }
-
-    /// The wall clock, in milliseconds since 1970.
-    static func now() -> Timestamp {
-        var now = timespec()
-        clock_gettime(CLOCK_REALTIME, &now)
-        return Timestamp(rawValue: Int64(now.tv_sec) * 1000 + Int64(now.tv_nsec) / 1_000_000)
     }
 
     /// Refuses messages while there is still room for everything else.

@@ -119,6 +119,6 @@ extension DurableStore {
         try database.run(
             "DELETE FROM history WHERE id <= (SELECT max(id) FROM history) - ?", .integer(historyBounds.entries))
         guard historyBounds.prunesByAge(after: count) else { return }
-        try database.run("DELETE FROM history WHERE time < ?", .integer(Self.now().rawValue - historyBounds.age))
+        try database.run("DELETE FROM history WHERE time < ?", .integer(Timestamp.now.rawValue - historyBounds.age))
     }
 }

@@ -45,7 +45,7 @@ extension Session {
     }
 
     /// When the credential in use ends, as a date for people.
-    var credentialEnd: RFC3339? { link?.login.life?.end.date(wallClock: wallClock, bootClock: now) }
+    var credentialEnd: Timestamp? { link?.login.life?.end.date(wallClock: wallClock, bootClock: now) }
 
     // MARK: From a program
 

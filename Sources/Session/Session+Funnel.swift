@@ -83,7 +83,7 @@ extension Session {
         case .onLink(let generation, let input):
             if link?.generation == generation { handle(input) }
         case .announce(let announcement):
-            withAnswers { $0.mqtt.announce(announcement, at: $0.timestamp, into: &$1) }
+            withAnswers { $0.mqtt.announce(announcement, at: $0.wallClock, into: &$1) }
         case .subscribe(let filter, let qos):
             subscribe(to: filter, qos: qos)
         case .retire(let generation, let ending, let end):

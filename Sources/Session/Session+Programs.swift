@@ -31,7 +31,7 @@ extension Session {
     /// Takes a message out of the quarantine and accepts it as a new one.
     package mutating func retry(_ stored: StoredMessage) throws(MQTTClientMachine.PublishError) -> MessageSequence {
         var answers: [MQTTClientMachine.Action] = []
-        let sequence = try mqtt.retry(stored, at: timestamp, into: &answers)
+        let sequence = try mqtt.retry(stored, at: wallClock, into: &answers)
         answered(answers)
         return sequence
     }
@@ -39,7 +39,7 @@ extension Session {
     /// Drops a message, and returns what happened to it.
     package mutating func discard(_ stored: StoredMessageSummary) -> MQTTClientMachine.Discarded {
         var answers: [MQTTClientMachine.Action] = []
-        let discarded = mqtt.discard(stored, at: timestamp, into: &answers)
+        let discarded = mqtt.discard(stored, at: wallClock, into: &answers)
         answered(answers)
         return discarded
     }
@@ -162,7 +162,7 @@ extension Session {
     ///   - hasRoom: whether a program has read enough to be given more.
     package mutating func giveAhead(maximumAge: Int64?, hasRoom: (SubscriptionID) -> Bool) -> [ReceivedMessage] {
         let all = durableConsumers.giveAhead(
-            session: settings.name, at: timestamp, maximumAge: maximumAge, hasRoom: hasRoom)
+            session: settings.name, at: wallClock, maximumAge: maximumAge, hasRoom: hasRoom)
         for (name, loaded) in all { noteTaken(loaded.overdue, by: name) }
         return all.flatMap(\.loaded.given)
     }
@@ -177,7 +177,7 @@ extension Session {
         _ messages: [CollectedMessage], for load: DurableConsumers.Load, maximumAge: Int64?
     ) -> [ReceivedMessage] {
         let loaded = durableConsumers.loaded(
-            messages, for: load, session: settings.name, at: timestamp, maximumAge: maximumAge)
+            messages, for: load, session: settings.name, at: wallClock, maximumAge: maximumAge)
         noteTaken(loaded.overdue, by: load.name)
         return loaded.given
     }

@@ -16,7 +16,7 @@ extension Session {
         case .subscribe(let filter): funnel.work.append(.subscribe(filter, .atLeastOnce))
         case .unsubscribe(let filter): unsubscribeIfUnwanted(filter)
         case .remember(let said):
-            act(.commit([.setPresences(Set(said.map { Timestamp(rawValue: $0.milliseconds) }))]))
+            act(.commit([.setPresences(said)]))
         case .tell(let changes): act(.tell(.participants(changes)))
         case .presenceRefused(let code): act(.tell(.presenceRefused(code)))
         case .restored: checkRestored()

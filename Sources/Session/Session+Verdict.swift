@@ -53,7 +53,7 @@ extension Session {
     private func newVerdict(_ state: SessionState, _ reason: Reason) -> Verdict {
         Verdict(
             state: state.rawValue, reasonCode: reason.code.rawValue, message: reason.message,
-            serverCode: reason.serverCode, bootID: settings.bootID, since: timestamp,
+            serverCode: reason.serverCode, bootID: settings.bootID, since: wallClock,
             credential: credentials.mark?.rawValue)
     }
 }

@@ -76,9 +76,8 @@ package struct Session: Sendable {
     }
 
     var now: Instant { funnel.moment.now }
-    var wallClock: RFC3339 { funnel.moment.wallClock }
+    var wallClock: Timestamp { funnel.moment.wallClock }
     /// The wall clock in the form that the protocol and the store use.
-    var timestamp: Timestamp { Timestamp(rawValue: wallClock.milliseconds) }
 
     /// When `timeReached` is due; `nil` when there is nothing to wait for.
     ///
@@ -122,7 +121,7 @@ package struct Session: Sendable {
         withAnswers { session, answers in
             do throws(InvalidTopic) {
                 let subscription = Subscription(filter: filter.string, qos: qos)
-                try session.mqtt.subscribe(subscription, isLive: isLive, at: session.timestamp, into: &answers)
+                try session.mqtt.subscribe(subscription, isLive: isLive, at: session.wallClock, into: &answers)
             } catch {
                 preconditionFailure("a filter was checked when it was made: \(error)")
             }

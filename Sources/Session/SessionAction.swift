@@ -105,13 +105,13 @@ extension Session {
 package struct Report: Sendable {
     package let event: SessionMachine.Event
     package let instant: Instant
-    package let time: RFC3339
+    package let time: Timestamp
     package let status: SessionMachine.Status
     /// The address of the endpoint in `status`.
     package let address: Endpoint?
     /// The address of the endpoint in `event`.
     package let eventAddress: Endpoint?
     package let liveness: SessionMachine.Liveness?
-    package let credentialEnd: RFC3339?
+    package let credentialEnd: Timestamp?
     package let room: String?
 }

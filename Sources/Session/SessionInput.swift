@@ -78,9 +78,9 @@ extension Session {
     /// The clocks' readings while one input is handled.
     package struct Moment: Sendable {
         package var now: Instant
-        package var wallClock: RFC3339
+        package var wallClock: Timestamp
 
-        package init(now: Instant, wallClock: RFC3339) {
+        package init(now: Instant, wallClock: Timestamp) {
             self.now = now
             self.wallClock = wallClock
         }

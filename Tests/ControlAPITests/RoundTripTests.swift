@@ -43,7 +43,7 @@ struct RoundTripTests {
     @Test func `session status is read and written as documented`() throws {
         let status = try roundTrip(SessionStatus.self, Self.status)
         #expect(status.state == .connected)
-        #expect(status.since.milliseconds == 1_795_165_964_120)
+        #expect(status.since.rawValue == 1_795_165_964_120)
         #expect(status.phase == nil)
         #expect(status.path?.gateway == "192.168.1.1")
         #expect(status.counters.longestOutage == 41.2)
@@ -79,13 +79,13 @@ struct RoundTripTests {
         let line = try #require(OutgoingLine.encode(status))
         Self.expectWhole(status, try JSONValue(parsing: line[...]), "status")
         let daemon = DaemonStatus(
-            version: "1", pid: 1, since: RFC3339(milliseconds: 0), sessions: .init(), store: [:], netlink: [:])
+            version: "1", pid: 1, since: Timestamp(rawValue: 0), sessions: .init(), store: [:], netlink: [:])
         let text = try #require(OutgoingLine.encode(daemon))
         Self.expectWhole(daemon, try JSONValue(parsing: text[...]), "daemon")
     }
 
     @Test func `absent members of a status are written as null`() throws {
-        let status = SessionStatus(session: "a", state: .disconnected, since: RFC3339(milliseconds: 0))
+        let status = SessionStatus(session: "a", state: .disconnected, since: Timestamp(rawValue: 0))
         let line = try #require(OutgoingLine.encode(status))
         let members = try #require(try JSONValue(parsing: line[...]).members)
         #expect(members.count == 33)
@@ -164,8 +164,8 @@ struct RoundTripTests {
             (
                 #"{"session":"a","since":"2026-11-20T09:12:44.120Z","until":"2026-11-21T00:00:00Z","limit":10000}"#,
                 .init(
-                    session: "a", since: RFC3339(milliseconds: 1_795_165_964_120),
-                    until: RFC3339(milliseconds: 1_795_219_200_000), limit: 10_000)
+                    session: "a", since: Timestamp(rawValue: 1_795_165_964_120),
+                    until: Timestamp(rawValue: 1_795_219_200_000), limit: 10_000)
             ),
             (#"{"limit":1}"#, .init(limit: 1)), (#"{"limit":0}"#, nil), (#"{"limit":10001}"#, nil),
             (#"{"since":"yesterday"}"#, nil), (#"{"before":1}"#, nil),

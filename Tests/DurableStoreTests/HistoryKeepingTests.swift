@@ -16,7 +16,7 @@ struct `The history` {
         _ number: Int64, of name: String = "main", at time: Int64? = nil, to state: String = "connected"
     ) throws -> HistoryEntry {
         HistoryEntry(
-            time: Timestamp(rawValue: time ?? DurableStore.now().rawValue + number), session: try session(name),
+            time: Timestamp(rawValue: time ?? Timestamp.now.rawValue + number), session: try session(name),
             from: "connecting", to: state, reasonCode: "autoconnect", message: "entry \(number)")
     }
 
@@ -51,7 +51,7 @@ struct `The history` {
 
     @Test func `is queried by session, by time and by number`() async throws {
         let store = try openStore(directory)
-        let now = DurableStore.now().rawValue
+        let now = Timestamp.now.rawValue
         let all = try (0..<10).map { number in
             try entry(number, of: number % 2 == 0 ? "main" : "edge", at: now + number)
         }
@@ -78,7 +78,7 @@ struct `The history` {
     }
 
     @Test func `forgets old entries at the start, and then every few entries`() async throws {
-        let now = DurableStore.now().rawValue
+        let now = Timestamp.now.rawValue
         let store = try open(.init(age: 1_000_000, agePrunedEvery: 3))
         // The first record after the start prunes all of them.
         try await store.record([try entry(1, at: now - 2_000_000)])
@@ -115,7 +115,7 @@ struct `The history` {
     }
 
     @Test func `knows the last sign of life of the previous daemon`() async throws {
-        let before = DurableStore.now().rawValue
+        let before = Timestamp.now.rawValue
         do {
             let first = try openStore(directory)
             #expect(first.openReport.lastAlive == nil)
@@ -126,7 +126,7 @@ struct `The history` {
         // The copy has no lock, so it was never held.
         #expect(try openStore(copy).openReport.lastAlive == nil)
         let alive = try #require(try openStore(directory).openReport.lastAlive)
-        #expect((before - 10...DurableStore.now().rawValue).contains(alive.rawValue))
+        #expect((before - 10...Timestamp.now.rawValue).contains(alive.rawValue))
     }
 }
 
@@ -136,7 +136,7 @@ struct `The history on a disk that is full` {
         let disk = try SmallDisk()
         let store = try openStore(disk.path)
         let entry = HistoryEntry(
-            time: DurableStore.now(), session: try session(), from: "connected", to: "reconnecting",
+            time: Timestamp.now, session: try session(), from: "connected", to: "reconnecting",
             reasonCode: "reset", message: "lost")
         try await store.record([entry])
         try disk.fill()

@@ -26,7 +26,7 @@ extension EndToEnd {
             let lost = try await events.until(.reconnecting)
             #expect(lost.reason?.code == "unacknowledged")
             #expect(lost.reason?.group == "liveness")
-            print("silent network, from the message to the loss, ms: \(lost.time.milliseconds - sent)")
+            print("silent network, from the message to the loss, ms: \(lost.time.rawValue - sent)")
             try await lab.healNetwork()
             #expect(try await events.until(.connected).resumed == true)
             try await far.received("the message is there") { $0.map(\.payload).contains("2") }

@@ -158,7 +158,7 @@ extension EndToEnd {
             try await lab.healNetwork()
             let connected = try await events.until(.connected)
             #expect(connected.resumed == true)
-            let told = Double(connected.time.milliseconds) / 1000 - Date.now.timeIntervalSince1970
+            let told = Double(connected.time.rawValue) / 1000 - Date.now.timeIntervalSince1970
             #expect(abs(told - Double(hours) * 3600) < 60, "it has the new time")
             try await far.received("all three") { $0.map(\.payload) == ["1", "2", "3"] }
             let counters = try await daemon.status().counters

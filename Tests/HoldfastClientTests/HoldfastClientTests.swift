@@ -7,7 +7,7 @@ import Testing
 @Suite(.timeLimit(.minutes(10)))
 struct HoldfastClientTests {
     private static func status(_ name: String, _ state: SessionStatus.State = .connected) -> SessionStatus {
-        SessionStatus(session: name, state: state, since: RFC3339(milliseconds: 0))
+        SessionStatus(session: name, state: state, since: Timestamp(rawValue: 0))
     }
 
     /// Runs the daemon of the test beside the client of the test; both must end without an error.
@@ -100,7 +100,7 @@ struct HoldfastClientTests {
                 let answer = OutgoingLine.answer(
                     id, result: SessionWatchMethod.Result(watch: watch, snapshot: .init(sessions: []), sequence: 4))
                 var event = SessionEvent(
-                    watch: watch, sequence: 5, time: .init(milliseconds: 0), session: "a", event: .stateChanged)
+                    watch: watch, sequence: 5, time: .init(rawValue: 0), session: "a", event: .stateChanged)
                 event.state = .connecting
                 let unknown = #"{"jsonrpc":"2.0","method":"invented.later","params":{"x":1}}"# + "\n"
                 try await peer.write(answer + Array(unknown.utf8) + (OutgoingLine.notification(event) ?? []))
@@ -135,7 +135,7 @@ struct HoldfastClientTests {
                         SessionWatchMethod.Result(
                             watch: watch, snapshot: .init(sessions: []), sequence: 4, epoch: "first"))
                     let event = SessionEvent(
-                        watch: watch, sequence: 7, time: .init(milliseconds: 0), session: "a", event: .displaced)
+                        watch: watch, sequence: 7, time: .init(rawValue: 0), session: "a", event: .displaced)
                     try await peer.write(OutgoingLine.notification(event) ?? [])
                 }
             }
@@ -207,7 +207,7 @@ struct HoldfastClientTests {
                 try await peer.answer(
                     id, MessageSubscribeMethod.Result(subscription: .init(rawValue: "s1"), grantedQoS: .atMostOnce))
                 var event = SessionEvent(
-                    watch: .init(rawValue: "s1"), sequence: 0, time: .init(milliseconds: 0), session: "main",
+                    watch: .init(rawValue: "s1"), sequence: 0, time: .init(rawValue: 0), session: "main",
                     event: .messageDropped)
                 event.count = 7
                 try await peer.write(OutgoingLine.notification(event) ?? [])
@@ -269,7 +269,7 @@ struct HoldfastClientTests {
                         id, result: SessionWatchMethod.Result(watch: watch, snapshot: .init(sessions: []), sequence: 0))
                     for sequence in 1...10 {
                         let event = SessionEvent(
-                            watch: watch, sequence: Int64(sequence), time: .init(milliseconds: 0), session: "a",
+                            watch: watch, sequence: Int64(sequence), time: .init(rawValue: 0), session: "a",
                             event: .pathChanged)
                         lines += OutgoingLine.notification(event) ?? []
                     }
@@ -278,7 +278,7 @@ struct HoldfastClientTests {
                     try await peer.answer(second, Self.status("a"))
                     let (third, _, _) = try await peer.request()
                     let last = SessionEvent(
-                        watch: watch, sequence: 11, time: .init(milliseconds: 0), session: "a", event: .pathChanged)
+                        watch: watch, sequence: 11, time: .init(rawValue: 0), session: "a", event: .pathChanged)
                     try await peer.write(
                         (OutgoingLine.notification(last) ?? []) + OutgoingLine.answer(third, result: Self.status("a")))
                     try await peer.end()

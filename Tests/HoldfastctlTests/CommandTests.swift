@@ -214,14 +214,14 @@ struct EndingTests {
             ("lost", ["false"]),
         ])
     func `fields are printed in the order given`(_ list: String, _ lines: [String]) throws {
-        let status = SessionStatus(session: "gw-2", state: .connected, since: RFC3339(milliseconds: 0))
+        let status = SessionStatus(session: "gw-2", state: .connected, since: Timestamp(rawValue: 0))
         let fields = try #require(FieldList(argument: list))
         #expect(try fields.lines([JSONText.value(status)]) == lines)
         #expect(try fields.lines([]) == [])
     }
 
     @Test func `an unknown field gets a suggestion`() throws {
-        let status = SessionStatus(session: "gw-2", state: .connected, since: RFC3339(milliseconds: 0))
+        let status = SessionStatus(session: "gw-2", state: .connected, since: Timestamp(rawValue: 0))
         let fields = try #require(FieldList(argument: "sesion"))
         let failure = #expect(throws: CommandFailure.self) { try fields.lines([JSONText.value(status)]) }
         #expect(failure?.advice == "did you mean session?")
@@ -242,7 +242,7 @@ struct EndingTests {
     func `an unknown member of a field gets a suggestion too`(_ list: String, _ advice: String?) throws {
         let rows = [nil, StatusTextTests.reason("x", "…")].map { reason in
             JSONText.value(
-                SessionStatus(session: "gw-2", state: .connected, since: RFC3339(milliseconds: 0), reason: reason))
+                SessionStatus(session: "gw-2", state: .connected, since: Timestamp(rawValue: 0), reason: reason))
         }
         let fields = try #require(FieldList(argument: list))
         let failure = #expect(throws: CommandFailure.self) { try fields.lines(rows) }
@@ -439,7 +439,7 @@ struct EndingTests {
 
 struct WaitProgressTests {
     private func snapshot(_ states: [String: SessionStatus.State]) -> SessionWatch.Element {
-        let sessions = states.map { SessionStatus(session: $0, state: $1, since: RFC3339(milliseconds: 0)) }
+        let sessions = states.map { SessionStatus(session: $0, state: $1, since: Timestamp(rawValue: 0)) }
         return .snapshot(
             .init(watch: .init(rawValue: "w1"), snapshot: .init(sessions: sessions), sequence: 1))
     }
@@ -448,7 +448,7 @@ struct WaitProgressTests {
         _ session: String, _ state: SessionStatus.State, _ code: String? = nil
     ) -> SessionWatch.Element {
         var event = SessionEvent(
-            watch: .init(rawValue: "w1"), sequence: 2, time: RFC3339(milliseconds: 0), session: session,
+            watch: .init(rawValue: "w1"), sequence: 2, time: Timestamp(rawValue: 0), session: session,
             event: .stateChanged)
         event.state = state
         event.reason = code.map(reason)
@@ -509,7 +509,7 @@ struct WaitProgressTests {
         told.take(event("a", .disconnected, code))
         #expect(told.outcome == (isOver ? over : nil))
         var found = WaitProgress(wanted: .connected, names: ["a"])
-        var status = SessionStatus(session: "a", state: .disconnected, since: RFC3339(milliseconds: 0))
+        var status = SessionStatus(session: "a", state: .disconnected, since: Timestamp(rawValue: 0))
         status.reason = reason(code)
         found.take(.snapshot(.init(watch: .init(rawValue: "w1"), snapshot: .init(sessions: [status]), sequence: 1)))
         #expect(found.outcome == (isOver ? over : nil))
@@ -532,7 +532,7 @@ struct WaitProgressTests {
         progress.take(snapshot(["a": .connecting]))
         progress.take(.dropped(3))
         #expect(progress.outcome == nil)
-        progress.take(all: [SessionStatus(session: "a", state: .connected, since: RFC3339(milliseconds: 0))])
+        progress.take(all: [SessionStatus(session: "a", state: .connected, since: Timestamp(rawValue: 0))])
         #expect(progress.outcome == .reached(["a": "connected"]))
     }
 

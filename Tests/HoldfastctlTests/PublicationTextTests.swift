@@ -10,7 +10,7 @@ struct PublicationTextTests {
     ) -> ListedPublication {
         var listed = ListedPublication(
             topic: topic, qos: payload == nil ? nil : .atLeastOnce, state: state,
-            since: payload == nil ? nil : RFC3339(milliseconds: 1_795_165_964_120))
+            since: payload == nil ? nil : Timestamp(rawValue: 1_795_165_964_120))
         listed.payload = payload.map { MessagePayload(text: $0) }
         listed.message = message
         return listed
@@ -22,7 +22,7 @@ struct PublicationTextTests {
             Self.listed("secret\u{1B}", .refused, message: "not authorized"),
             Self.listed("old", .removing, payload: nil),
         ])
-        let times = TimeText(now: RFC3339(milliseconds: 1_795_165_976_120), isAbsolute: false)
+        let times = TimeText(now: Timestamp(rawValue: 1_795_165_976_120), isAbsolute: false)
         let lines = PublicationText.lines(for: result, of: "main", times: times)
         #expect(lines.first == "main: 3 publications:")
         #expect(lines.count == 6)

@@ -5,10 +5,10 @@ import Testing
 @testable import holdfastctl
 
 struct QueueTextTests {
-    private static let times = TimeText(now: RFC3339(milliseconds: 1_795_165_976_120), isAbsolute: false)
+    private static let times = TimeText(now: Timestamp(rawValue: 1_795_165_976_120), isAbsolute: false)
 
     @Test func `the outbox is a table with the server's answers`() {
-        let accepted = RFC3339(milliseconds: 1_795_165_964_120)
+        let accepted = Timestamp(rawValue: 1_795_165_964_120)
         let result = MessageQueueListMethod.Result(
             messages: [
                 ListedMessage(

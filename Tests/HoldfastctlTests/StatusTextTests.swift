@@ -4,7 +4,7 @@ import Testing
 @testable import holdfastctl
 
 struct StatusTextTests {
-    private static let now = RFC3339(milliseconds: 1_795_165_964_120)
+    private static let now = Timestamp(rawValue: 1_795_165_964_120)
 
     static func status(
         _ state: SessionStatus.State, for seconds: Int64 = 12, phase: SessionStatus.Phase? = nil, attempt: Int = 0,
@@ -12,7 +12,7 @@ struct StatusTextTests {
         interface: String? = nil, quality: SessionStatus.Quality? = nil, rtt: Double? = nil, lastHeard: Double? = nil
     ) -> SessionStatus {
         SessionStatus(
-            session: "main", state: state, since: RFC3339(milliseconds: now.milliseconds - seconds * 1000),
+            session: "main", state: state, since: Timestamp(rawValue: now.rawValue - seconds * 1000),
             phase: phase, attempt: attempt, retryIn: retryIn, reason: reason, endpoint: endpoint,
             path: interface.map { .init(interface: $0, type: "wifi", source: "10.0.0.2", gateway: nil) },
             quality: quality, rtt: rtt, lastHeard: lastHeard)
@@ -169,12 +169,12 @@ struct StatusTextTests {
 }
 
 struct DetailTests {
-    private let times = TimeText(now: RFC3339(milliseconds: 100_000))
+    private let times = TimeText(now: Timestamp(rawValue: 100_000))
 
     @Test func `details are aligned and omit absent values`() {
-        var status = SessionStatus(session: "a", state: .connected, since: RFC3339(milliseconds: 95_000))
+        var status = SessionStatus(session: "a", state: .connected, since: Timestamp(rawValue: 95_000))
         status.resumed = true
-        status.outbox = .init(queued: 2, inFlight: 1, bytes: 2048, oldest: RFC3339(milliseconds: 90_000))
+        status.outbox = .init(queued: 2, inFlight: 1, bytes: 2048, oldest: Timestamp(rawValue: 90_000))
         #expect(
             StatusDetails.lines(for: status, times: times) == [
                 "  State     connected, resumed, for 5 s",
@@ -184,7 +184,7 @@ struct DetailTests {
     }
 
     @Test func `a value of wide characters continues on the next line before the terminal cuts it`() {
-        var status = SessionStatus(session: "a", state: .connected, since: RFC3339(milliseconds: 95_000))
+        var status = SessionStatus(session: "a", state: .connected, since: Timestamp(rawValue: 95_000))
         status.room = "会議室 会議室"
         let lines = StatusDetails.lines(for: status, times: times, width: 24)
         #expect(lines.contains("  Room      会議室"))
@@ -192,9 +192,9 @@ struct DetailTests {
     }
 
     @Test func `the list is a table`() {
-        var status = SessionStatus(session: "long-name", state: .connecting, since: RFC3339(milliseconds: 95_000))
+        var status = SessionStatus(session: "long-name", state: .connecting, since: Timestamp(rawValue: 95_000))
         status.phase = .dialing
-        let other = SessionStatus(session: "b", state: .failed, since: RFC3339(milliseconds: 95_000))
+        let other = SessionStatus(session: "b", state: .failed, since: Timestamp(rawValue: 95_000))
         #expect(
             StatusDetails.table([status, other], times: times) == [
                 "SESSION    STATE                 TIME     VIA  RTT  OUTBOX  REASON  ENDPOINT",
@@ -204,7 +204,7 @@ struct DetailTests {
     }
 
     @Test func `one session is shown with details and several without`() {
-        let status = SessionStatus(session: "a", state: .connected, since: RFC3339(milliseconds: 95_000))
+        let status = SessionStatus(session: "a", state: .connected, since: Timestamp(rawValue: 95_000))
         func lines(_ sessions: [SessionStatus], verbose: Bool = false) -> [String] {
             StatusCommand.lines(sessions, times: times, verbose: verbose, marked: { sentence, _ in sentence })
         }
@@ -240,7 +240,7 @@ struct DetailTests {
 struct EventTextTests {
     private static func event(_ kind: SessionEvent.Kind, _ change: (inout SessionEvent) -> Void) -> SessionEvent {
         var event = SessionEvent(
-            watch: .init(rawValue: "w1"), sequence: 1, time: RFC3339(milliseconds: 1_795_165_964_120), session: "main",
+            watch: .init(rawValue: "w1"), sequence: 1, time: Timestamp(rawValue: 1_795_165_964_120), session: "main",
             event: kind)
         change(&event)
         return event

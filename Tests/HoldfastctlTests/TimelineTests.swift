@@ -17,12 +17,12 @@ private func entry(
     outage: Double? = nil
 ) -> SessionHistoryEntry {
     SessionHistoryEntry(
-        time: RFC3339(milliseconds: minute(minutes)), session: session, from: from, to: to, phase: phase,
+        time: Timestamp(rawValue: minute(minutes)), session: session, from: from, to: to, phase: phase,
         reason: reason(code), mode: mode, outage: outage)
 }
 
 private func status(_ state: SessionStatus.State, since minutes: Double, session: String = "main") -> SessionStatus {
-    var status = SessionStatus(session: session, state: state, since: RFC3339(milliseconds: minute(minutes)))
+    var status = SessionStatus(session: session, state: state, since: Timestamp(rawValue: minute(minutes)))
     status.reason = reason("now")
     return status
 }
@@ -340,7 +340,7 @@ struct HistoryArgumentTests {
     @Test(
         arguments: [
             ("24h", .span(86_400)), ("90min", .span(5400)),
-            ("2026-11-20T12:00:00Z", .time(RFC3339(milliseconds: minute(0)))), ("never", nil), ("0s", nil),
+            ("2026-11-20T12:00:00Z", .time(Timestamp(rawValue: minute(0)))), ("never", nil), ("0s", nil),
             ("yesterday", nil), ("", nil),
         ] as [(String, SinceArgument?)])
     func `since is a span or a time`(_ text: String, _ expected: SinceArgument?) {
@@ -348,8 +348,8 @@ struct HistoryArgumentTests {
     }
 
     @Test func `a span ends now`() {
-        let now = RFC3339(milliseconds: minute(60))
-        #expect(SinceArgument.span(3600).start(before: now) == RFC3339(milliseconds: minute(0)))
+        let now = Timestamp(rawValue: minute(60))
+        #expect(SinceArgument.span(3600).start(before: now) == Timestamp(rawValue: minute(0)))
         #expect(SinceArgument.span(.greatestFiniteMagnitude).start(before: now) < now)
     }
 }

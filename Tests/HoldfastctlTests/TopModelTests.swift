@@ -10,14 +10,14 @@ struct TopModelTests {
         _ name: String, _ state: SessionStatus.State = .connected, rtt: Double? = 0.02, published: Int64 = 0
     ) -> SessionStatus {
         SessionStatus(
-            session: name, state: state, since: RFC3339(milliseconds: start - 5000), phase: nil,
+            session: name, state: state, since: Timestamp(rawValue: start - 5000), phase: nil,
             reason: .init(code: "refused", group: "network", terminal: false, message: "no"),
             endpoint: "mqtts://broker.example:8883", quality: .good, rtt: rtt,
             counters: .init(published: published))
     }
 
-    private static func time(_ seconds: Double) -> RFC3339 {
-        RFC3339(milliseconds: start + Int64(seconds * 1000))
+    private static func time(_ seconds: Double) -> Timestamp {
+        Timestamp(rawValue: start + Int64(seconds * 1000))
     }
 
     private static func lines(

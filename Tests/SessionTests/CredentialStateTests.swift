@@ -6,7 +6,7 @@ import Testing
 
 struct CredentialStateTests {
     private var credentials = CredentialState(isConfigured: true)
-    private let wall = RFC3339(milliseconds: 1_800_000_000_000)
+    private let wall = Timestamp(rawValue: 1_800_000_000_000)
     private let now = Instant(nanoseconds: 1_000_000_000)
     private let rejection = Reason(.credentialRejected)
 

@@ -9,7 +9,7 @@ import Testing
 @Suite struct OwnPresenceTests {
     static func presence() -> OwnPresence {
         OwnPresence(
-            identity: ParticipantsTests.me, session: "main", willDelay: .seconds(90), since: RFC3339(milliseconds: 0))
+            identity: ParticipantsTests.me, session: "main", willDelay: .seconds(90), since: Timestamp(rawValue: 0))
     }
 
     static func at(_ seconds: Int64) -> Instant { Instant(nanoseconds: seconds * 1_000_000_000) }
@@ -17,7 +17,7 @@ import Testing
     /// Published at 0 and heard last at 10.
     static var away: OwnPresence {
         var presence = presence()
-        _ = presence.connected(resumed: true, at: at(0), time: RFC3339(milliseconds: 0))
+        _ = presence.connected(resumed: true, at: at(0), time: Timestamp(rawValue: 0))
         presence.published(at: at(0))
         presence.heard(at: at(10))
         presence.connectionClosed()
@@ -33,14 +33,14 @@ import Testing
         resumed: Bool, seconds: Int64, isPublished: Bool, isRenewed: Bool
     ) {
         var presence = Self.away
-        let time = RFC3339(milliseconds: seconds * 1000)
+        let time = Timestamp(rawValue: seconds * 1000)
         #expect(presence.connected(resumed: resumed, at: Self.at(seconds), time: time) == isPublished)
-        #expect(presence.since == (isRenewed ? time : RFC3339(milliseconds: 0)))
+        #expect(presence.since == (isRenewed ? time : Timestamp(rawValue: 0)))
     }
 
     @Test func `a presence is published again after every outage when the will was not delayed`() {
         var presence = Self.presence()
-        let time = RFC3339(milliseconds: 11_000)
+        let time = Timestamp(rawValue: 11_000)
         _ = presence.connected(resumed: false, isWillDelayed: false, at: Self.at(0), time: time)
         presence.published(at: Self.at(0))
         presence.connectionClosed()
@@ -53,12 +53,12 @@ import Testing
     }
 
     @Test func `the latest times of our presence are remembered`() {
-        func time(_ seconds: Int64) -> RFC3339 { RFC3339(milliseconds: seconds * 1000) }
+        func time(_ seconds: Int64) -> Timestamp { Timestamp(rawValue: seconds * 1000) }
         var presence = Self.away
         #expect(presence.said == [time(0)])
         _ = presence.connected(resumed: true, at: Self.at(1000), time: time(50))
         #expect(presence.said == [time(0), time(50)])
-        func tell(_ time: RFC3339) {
+        func tell(_ time: Timestamp) {
             presence.begin(at: time)
             _ = presence.connected(resumed: false, at: Self.at(1000), time: time)
         }
@@ -82,17 +82,17 @@ import Testing
     @Test(arguments: [true, false])
     func `a presence is published again when the server's answer is not known`(resumed: Bool) {
         var presence = Self.presence()
-        #expect(presence.connected(resumed: resumed, at: Self.at(1), time: RFC3339(milliseconds: 30_000)) == true)
+        #expect(presence.connected(resumed: resumed, at: Self.at(1), time: Timestamp(rawValue: 30_000)) == true)
         // The connection was lost before the answer came.
         presence.connectionClosed()
-        #expect(presence.connected(resumed: true, at: Self.at(2), time: RFC3339(milliseconds: 30_000)) == true)
+        #expect(presence.connected(resumed: true, at: Self.at(2), time: Timestamp(rawValue: 30_000)) == true)
     }
 
     @Test func `a first connect makes the presence newer and publishes it`() {
         var presence = Self.away
-        presence.begin(at: RFC3339(milliseconds: 20_000))
-        #expect(presence.since == RFC3339(milliseconds: 20_000))
-        #expect(presence.connected(resumed: true, at: Self.at(20), time: RFC3339(milliseconds: 30_000)) == true)
+        presence.begin(at: Timestamp(rawValue: 20_000))
+        #expect(presence.since == Timestamp(rawValue: 20_000))
+        #expect(presence.connected(resumed: true, at: Self.at(20), time: Timestamp(rawValue: 30_000)) == true)
     }
 
     /// A membership, and a message that says that it is offline.
@@ -142,9 +142,9 @@ import Testing
 
     @Test func `each connection has its own mark, and the will has none`() {
         var presence = Self.presence()
-        let marks = [1, 1, 2].map { ConnectionMark(clientID: "c", time: RFC3339(milliseconds: $0), random: 7) }
+        let marks = [1, 1, 2].map { ConnectionMark(clientID: "c", time: Timestamp(rawValue: $0), random: 7) }
         #expect(marks[0] == marks[1] && marks[0] != marks[2])
-        #expect(ConnectionMark(clientID: "c", time: RFC3339(milliseconds: 255), random: 31).number == "ff1f")
+        #expect(ConnectionMark(clientID: "c", time: Timestamp(rawValue: 255), random: 31).number == "ff1f")
         presence.willConnect(as: marks[0])
         let first = presence.message(.online)
         #expect(PresenceMessage(first.bytes, of: ParticipantsTests.me)?.connection == marks[0])

@@ -13,7 +13,7 @@ import Testing
         _ identity: Participant.Identity, _ state: PresenceMessage.State = .online, since: Int64 = 0
     ) -> PresenceMessage {
         PresenceMessage(
-            identity: identity, state: state, since: RFC3339(milliseconds: since), session: "main")
+            identity: identity, state: state, since: Timestamp(rawValue: since), session: "main")
     }
 
     /// Ann and this session are in the room.
@@ -81,7 +81,7 @@ import Testing
         var participants = Self.filled
         #expect(
             participants.received(Self.message(Self.ann, since: 5000), of: Self.ann, isRetained: false) == nil)
-        #expect(participants.list.first?.since == RFC3339(milliseconds: 5000))
+        #expect(participants.list.first?.since == Timestamp(rawValue: 5000))
     }
 
     @Test func `our own presence is listed but never reported`() {

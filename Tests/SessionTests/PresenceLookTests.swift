@@ -12,14 +12,14 @@ import Testing
     private static let ownTopic = "holdfast/rooms/plant/presence/edge-42/device"
 
     static func mark(_ client: String, _ number: Int64) -> ConnectionMark {
-        ConnectionMark(clientID: client, time: RFC3339(milliseconds: number), random: 0)
+        ConnectionMark(clientID: client, time: Timestamp(rawValue: number), random: 0)
     }
 
     /// Connected as connection 1 of the client identifier `twin`; connection 2 was seen.
     static let own = {
         var own = OwnPresence(
             identity: .init(user: "twin", device: "m"), session: "main", willDelay: .seconds(90),
-            since: RFC3339(milliseconds: 1000))
+            since: Timestamp(rawValue: 1000))
         own.willConnect(as: mark("twin", 1))
         own.noteSeen(message("a", 500, connection: mark("twin", 2)))
         return own
@@ -31,7 +31,7 @@ import Testing
     ) -> PresenceMessage {
         PresenceMessage(
             identity: .init(user: "twin", device: device), state: state,
-            since: since.map { RFC3339(milliseconds: $0) }, session: session, connection: connection)
+            since: since.map { Timestamp(rawValue: $0) }, session: session, connection: connection)
     }
 
     @Test(
@@ -72,13 +72,13 @@ import Testing
     @Test func `presence published before the clock was set back is recognized as our own`() {
         var own = OwnPresence(
             identity: .init(user: "twin", device: "m"), session: "main", willDelay: .seconds(90),
-            since: RFC3339(milliseconds: 5000))
+            since: Timestamp(rawValue: 5000))
         own.willConnect(as: Self.mark("twin", 1))
         func tell(_ milliseconds: Int64) {
-            own.begin(at: RFC3339(milliseconds: milliseconds))
-            _ = own.connected(resumed: false, at: .init(nanoseconds: 0), time: RFC3339(milliseconds: milliseconds))
+            own.begin(at: Timestamp(rawValue: milliseconds))
+            _ = own.connected(resumed: false, at: .init(nanoseconds: 0), time: Timestamp(rawValue: milliseconds))
         }
-        _ = own.connected(resumed: false, at: .init(nanoseconds: 0), time: RFC3339(milliseconds: 5000))
+        _ = own.connected(resumed: false, at: .init(nanoseconds: 0), time: Timestamp(rawValue: 5000))
         tell(4000)
         // Later than both, and then the clock is set back behind all of them.
         tell(6000)

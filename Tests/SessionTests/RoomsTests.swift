@@ -18,7 +18,7 @@ import Testing
         identity: .init(user: "me", device: "here"), session: "main", willDelay: .seconds(90))
 
     private static func at(_ seconds: Int64) -> Instant { Instant(nanoseconds: seconds * 1_000_000_000) }
-    private static func time(_ seconds: Int64) -> RFC3339 { RFC3339(milliseconds: seconds * 1000) }
+    private static func time(_ seconds: Int64) -> Timestamp { Timestamp(rawValue: seconds * 1000) }
     private static func mark(_ number: Int64) -> ConnectionMark {
         ConnectionMark(clientID: "c", time: time(number), random: 0)
     }

@@ -461,7 +461,7 @@ struct SessionStepsTests {
     }
 
     private func other(device: String = "other", isNewer: Bool = false) -> Packet {
-        let time = RFC3339(milliseconds: 0)
+        let time = Timestamp(rawValue: 0)
         let message = PresenceMessage(
             identity: .init(user: "me", device: device), state: .online, since: time, session: "other",
             connection: isNewer ? ConnectionMark(clientID: "c", time: time, random: 7) : nil)

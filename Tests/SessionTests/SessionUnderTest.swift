@@ -34,7 +34,7 @@ struct SessionUnderTest {
         change(&settings)
         var rest = RestPolicy()
         rest.idleTimeout = idleTimeout
-        let moment = Session.Moment(now: Instant(nanoseconds: 0), wallClock: RFC3339(milliseconds: 0))
+        let moment = Session.Moment(now: Instant(nanoseconds: 0), wallClock: Timestamp(rawValue: 0))
         session = Session(
             settings: settings,
             machine: SessionMachine(rest: rest, paths: [Self.path, Self.path], seed: 1, at: moment.now),
@@ -82,7 +82,7 @@ struct SessionUnderTest {
     }
 
     private var moment: Session.Moment {
-        .init(now: Instant(nanoseconds: second * 1_000_000_000), wallClock: RFC3339(milliseconds: second * 1000))
+        .init(now: Instant(nanoseconds: second * 1_000_000_000), wallClock: Timestamp(rawValue: second * 1000))
     }
 
     mutating func take(_ input: SessionMachine.Input) -> [String] { take(.machine(input)) }

@@ -135,8 +135,8 @@ actor Host {
     }
 
     /// 2026-01-01 plus the virtual time.
-    private nonisolated static func wallClock(_ now: Instant) -> RFC3339 {
-        RFC3339(milliseconds: 1_767_225_600_000 + now.nanoseconds / 1_000_000)
+    private nonisolated static func wallClock(_ now: Instant) -> Timestamp {
+        Timestamp(rawValue: 1_767_225_600_000 + now.nanoseconds / 1_000_000)
     }
 
     /// Kills the daemon with SIGKILL: the kernel closes its connections, and nothing else is done.

@@ -139,7 +139,7 @@ struct ControlFeeds {
     }
 
     /// Returns the events that tell the peer how much it missed. Later notifications are delivered again.
-    mutating func takeDropped(at time: RFC3339) -> [SessionEvent] {
+    mutating func takeDropped(at time: Timestamp) -> [SessionEvent] {
         let told = dropped.filter { held[$0.key] == nil }
         for feed in told.keys { dropped[feed] = nil }
         return told.map { feed, dropped in

@@ -66,7 +66,7 @@ struct NetworkView: Sendable {
     /// - Parameter endpoints: the endpoints of each session, which name the paths.
     func status(endpoints: [String: [Endpoint]]) -> NetworkStatus {
         let snapshot = watcher.assumeIsolated { $0.snapshot() }
-        let bootToWall = RFC3339.now.milliseconds - BootClock.now().nanoseconds / 1_000_000
+        let bootToWall = Timestamp.now.rawValue - BootClock.now().nanoseconds / 1_000_000
         return NetworkStatus(
             interfaces: snapshot.interfaces.map { interface in
                 NetworkStatus.Interface(
@@ -87,7 +87,7 @@ struct NetworkView: Sendable {
             },
             changes: snapshot.changes.map { change in
                 NetworkStatus.Change(
-                    time: RFC3339(milliseconds: bootToWall + change.receivedAt.nanoseconds / 1_000_000),
+                    time: Timestamp(rawValue: bootToWall + change.receivedAt.nanoseconds / 1_000_000),
                     class: change.pathClass.rawValue, session: change.target.session,
                     from: change.from.map { SessionStatus.Path($0) }, to: change.to.map { SessionStatus.Path($0) })
             },

@@ -1,5 +1,4 @@
 import ControlAPI
-import Glibc
 import SessionCore
 
 // Translates the machines' values into those of the control socket.
@@ -17,14 +16,5 @@ extension ControlAPI.SessionStatus.Path {
     init(_ path: Path) {
         self.init(
             interface: path.interface, type: path.type.rawValue, source: path.source, gateway: path.gateway)
-    }
-}
-
-extension RFC3339 {
-    /// The present time of the wall clock.
-    static var now: RFC3339 {
-        var time = timespec()
-        clock_gettime(CLOCK_REALTIME, &time)
-        return RFC3339(seconds: Int64(time.tv_sec), nanoseconds: Int64(time.tv_nsec))
     }
 }

@@ -107,7 +107,7 @@ enum CredentialHelper {
     /// Parses the output: the token itself on one line, or a JSON object with the members `token` and, if the token
     /// expires, `expires` (RFC 3339) or `expiresIn` (seconds). Other members are ignored.
     static func read(
-        _ output: [UInt8], wallClock: RFC3339, bootClock: Instant
+        _ output: [UInt8], wallClock: Timestamp, bootClock: Instant
     ) throws(Credential.Failure) -> SessionCredential {
         let isSpace: (UInt8) -> Bool = { $0 == 0x20 || (0x09...0x0D).contains($0) }
         guard let first = output.firstIndex(where: { !isSpace($0) }),
@@ -122,7 +122,7 @@ enum CredentialHelper {
     }
 
     private static func read(
-        object bytes: ArraySlice<UInt8>, _ wallClock: RFC3339, _ bootClock: Instant
+        object bytes: ArraySlice<UInt8>, _ wallClock: Timestamp, _ bootClock: Instant
     ) throws(Credential.Failure) -> SessionCredential {
         let object: JSONValue
         do throws(JSONParseError) {
@@ -139,7 +139,7 @@ enum CredentialHelper {
         case (.null, .null):
             break
         case (let value, .null):
-            guard let text = value.text, let time = RFC3339(text) else {
+            guard let text = value.text, let time = Timestamp(text) else {
                 throw Credential.Failure(description: "\"expires\" is not a time like 2026-11-20T09:12:44Z")
             }
             fetched.end = .byWallClock(time)

@@ -28,7 +28,7 @@ actor Daemon {
     private let store: DurableStore
     /// The statistics that the store last gave; `nil` before the first time.
     private var lastStatistics: StoreStatistics?
-    private let since = RFC3339.now
+    private let since = Timestamp.now
     private var configuration: DaemonConfiguration
     private let notifier = Notifier()
     /// Counts of the calls on the control socket.

@@ -14,9 +14,9 @@ actor SessionRegistry {
     enum Entry {
         case running(SessionDriver)
         /// The session's file has errors, and nothing else is known about the session.
-        case broken(ConfigurationErrors, since: RFC3339)
+        case broken(ConfigurationErrors, since: Timestamp)
         /// The session's state could not be read at the start.
-        case unreadable(String, since: RFC3339)
+        case unreadable(String, since: Timestamp)
 
         /// Why the session does not run; `nil` if it does.
         var reason: Reason? {
@@ -393,7 +393,7 @@ actor SessionRegistry {
         guard let last = newest.last else { return }
         let entry = HistoryRecorder.unrecordedEnd(
             after: last, lastAlive: store.openReport.lastAlive,
-            now: Timestamp(rawValue: clock.wallClock().milliseconds))
+            now: clock.wallClock())
         record { $0.record(entry) }
     }
 
@@ -438,16 +438,16 @@ actor SessionRegistry {
     }
 
     private func page(
-        _ surroundings: SessionDriver.Surroundings, _ session: SessionName?, since: RFC3339? = nil,
-        until: RFC3339? = nil, before: Int64? = nil, limit: Int
+        _ surroundings: SessionDriver.Surroundings, _ session: SessionName?, since: Timestamp? = nil,
+        until: Timestamp? = nil, before: Int64? = nil, limit: Int
     ) async throws(RPCError) -> HistoryPage {
         let (store, queue) = (surroundings.store, historyQueue)
         do throws(StoreError) {
             return try await surroundings.commits.watch.answer { () throws(StoreError) in
                 if before == nil { await queue?.everythingRecorded() }
                 return try await store.historyPage(
-                    session: session, since: since.map { Timestamp(rawValue: $0.milliseconds) },
-                    until: until.map { Timestamp(rawValue: $0.milliseconds) }, before: before, limit: limit)
+                    session: session, since: since,
+                    until: until, before: before, limit: limit)
             }
         } catch {
             throw .internalError("the history cannot be read: \(error)")

@@ -75,7 +75,7 @@ struct HostClock: Sendable {
     /// The time that the machines use.
     var now: @Sendable () -> Instant
     /// The time that people and servers are told.
-    var wallClock: @Sendable () -> RFC3339
+    var wallClock: @Sendable () -> Timestamp
 
     static let system = HostClock(now: { BootClock.now() }, wallClock: { .now })
 }

@@ -36,12 +36,12 @@ actor HistoryQueue {
     func take(_ session: SessionName, _ event: SessionEvent) { record(recorder.take(session, event)) }
 
     /// Records that a session was started.
-    func started(_ status: SessionStatus, _ session: SessionName, at time: RFC3339) {
+    func started(_ status: SessionStatus, _ session: SessionName, at time: Timestamp) {
         record(recorder.started(status, session, at: time))
     }
 
     /// Records that the daemon stops, and returns when everything is in the store, or dropped.
-    func stopped(at time: RFC3339) async {
+    func stopped(at time: Timestamp) async {
         for entry in recorder.stopped(at: time) { record(entry) }
         await everythingRecorded()
     }

@@ -41,13 +41,13 @@ struct HistoryRecorder {
     }
 
     /// Returns the entry for a session that was started, unless it has already reported.
-    mutating func started(_ status: SessionStatus, _ session: SessionName, at time: RFC3339) -> HistoryEntry? {
+    mutating func started(_ status: SessionStatus, _ session: SessionName, at time: Timestamp) -> HistoryEntry? {
         guard last[session] == nil, let reason = status.reason else { return nil }
         return append(session, to: status.state, mode: status.mode, reason: reason, at: time)
     }
 
     /// Returns the last entries when the daemon stops, one for each session that has not reported the shutdown itself.
-    mutating func stopped(at time: RFC3339) -> [HistoryEntry] {
+    mutating func stopped(at time: Timestamp) -> [HistoryEntry] {
         last.sorted { $0.key < $1.key }.filter { !$0.value.isShutdown }.map { session, _ in
             append(
                 session, to: .disconnected, mode: nil,
@@ -78,7 +78,7 @@ struct HistoryRecorder {
 
     private mutating func changed(
         _ session: SessionName, to state: SessionStatus.State, isOffline: Bool, mode: SessionStatus.Mode?,
-        reason: SessionStatus.Reason, outage: Double?, at time: RFC3339
+        reason: SessionStatus.Reason, outage: Double?, at time: Timestamp
     ) -> HistoryEntry? {
         if let last = last[session], last.state == state, last.isOffline == isOffline { return nil }
         return append(
@@ -87,14 +87,14 @@ struct HistoryRecorder {
 
     private mutating func append(
         _ session: SessionName, to state: SessionStatus.State, isOffline: Bool = false, mode: SessionStatus.Mode?,
-        reason: SessionStatus.Reason, outage: Double? = nil, at time: RFC3339
+        reason: SessionStatus.Reason, outage: Double? = nil, at time: Timestamp
     ) -> HistoryEntry {
         let from = last[session]?.state ?? .disconnected
         last[session] = Last(
             state: state, isOffline: isOffline,
             isShutdown: state == .disconnected && reason.code == Reason.Code.shutdown.rawValue)
         return HistoryEntry(
-            time: Timestamp(rawValue: time.milliseconds), session: session, from: from.rawValue, to: state.rawValue,
+            time: time, session: session, from: from.rawValue, to: state.rawValue,
             phase: isOffline ? SessionStatus.Phase.waitingForNetwork.rawValue : nil, mode: mode?.rawValue,
             reasonCode: reason.code, message: String(reason.message.prefix(Self.maximumMessageLength)),
             serverCode: reason.serverCode.flatMap { UInt8(exactly: $0) },
@@ -110,7 +110,7 @@ extension SessionHistoryEntry {
         else { return nil }
         let code = Reason.Code(rawValue: entry.reasonCode)
         self.init(
-            time: RFC3339(milliseconds: entry.time.rawValue), session: entry.session.description, from: from, to: to,
+            time: entry.time, session: entry.session.description, from: from, to: to,
             phase: entry.phase.flatMap { SessionStatus.Phase(rawValue: $0) },
             reason: .init(
                 code: entry.reasonCode, group: (code ?? .unknown).group.rawValue,

@@ -5,7 +5,7 @@ enum StatusLine {
     /// - Parameters:
     ///   - sessions: all sessions, ordered by name.
     ///   - now: the present time, for how long a state has lasted.
-    static func text(_ sessions: [SessionStatus], at now: RFC3339) -> String {
+    static func text(_ sessions: [SessionStatus], at now: Timestamp) -> String {
         let refusing = sessions.contains { $0.storeFailure != nil } ? "; published messages cannot be stored" : ""
         return switch sessions.count {
         case 0: "no sessions are configured"
@@ -14,7 +14,7 @@ enum StatusLine {
         }
     }
 
-    private static func text(_ session: SessionStatus, at now: RFC3339) -> String {
+    private static func text(_ session: SessionStatus, at now: Timestamp) -> String {
         switch session.state {
         case .connected:
             var text = "connected to \(host(of: session.endpoint))"

@@ -8,7 +8,7 @@ struct MetricsText {
     var calls: CallMetrics
     /// How long commits took, in seconds.
     var commits: Histogram?
-    var now: RFC3339
+    var now: Timestamp
 
     func text(_ format: MetricsFormat) -> String {
         var output = OpenMetricsText(format)
@@ -26,7 +26,7 @@ struct MetricsText {
         output.begin("holdfast_build", .info, "The version of the daemon.")
         output.add("_info", [("version", status.version)], 1)
         output.begin("holdfast_start_time_seconds", .gauge, unit: "seconds", "When the daemon was started.")
-        output.add("", [], Double(status.since.milliseconds) / 1000)
+        output.add("", [], Double(status.since.rawValue) / 1000)
     }
 
     private func states(_ output: inout OpenMetricsText) {

@@ -18,7 +18,7 @@ extension SessionDriver {
         var isDecided = false
         if !isFailureOver, let verdict = stored.verdict, ask({ $0.takeUp(verdict) }) {
             isDecided = true
-            since = RFC3339(milliseconds: verdict.since.rawValue)
+            since = verdict.since
         }
         for endpoint in configuration.endpoints.indices { noteExcluded(EndpointIndex(endpoint)) }
         enterRoom(takeUp(stored.chosenRoom), remembered: stored.mqtt.rememberedSubscriptions)

@@ -11,7 +11,7 @@ extension SessionDriver {
 
     /// Takes a credential from a program, to use instead of the one that the session's file names, and takes it to the
     /// server at once.
-    func renewToken(_ token: String, expires: RFC3339?) throws(RPCError) -> SessionState {
+    func renewToken(_ token: String, expires: Timestamp?) throws(RPCError) -> SessionState {
         try checkRunning()
         guard !token.isEmpty, token.utf8.count <= 65_535 else {
             throw .invalidParameters("a token has 1 to 65535 bytes")

@@ -63,7 +63,7 @@ extension SessionDriver {
                 clockSteps.durableCount = max(clockSteps.durableCount, steps)
                 continue
             }
-            let found = try await surroundings.store.keyed(name, key, now: timestamp)
+            let found = try await surroundings.store.keyed(name, key, now: wallClock)
             checkClock()
             if steps == clockSteps.count { return found }
         }

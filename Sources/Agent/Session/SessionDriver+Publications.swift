@@ -31,7 +31,7 @@ extension SessionDriver {
         if let responseTopic = properties?.responseTopic { properties?.responseTopic = try resolve(responseTopic) }
         let publication = Publication(
             topic: topic, payload: ByteBuffer(bytes: parameters.payload.bytes), qos: parameters.qos,
-            properties: Publish.Properties(properties), since: timestamp)
+            properties: Publish.Properties(properties), since: wallClock)
         do throws(MQTTClientMachine.PublishError) {
             try session.mqtt.checkContent(
                 of: OutboundMessage(
@@ -84,7 +84,7 @@ extension SessionDriver {
         let wanted = session.publications.entries.map { entry in
             var listed = ListedPublication(
                 topic: entry.publication.topic, qos: entry.publication.qos, state: .init(entry.state),
-                since: RFC3339(milliseconds: entry.publication.since.rawValue))
+                since: entry.publication.since)
             listed.payload = MessagePayload(bytes: Array(entry.publication.payload.readableBytesView))
             listed.properties = MessageProperties(entry.publication.properties)
             listed.serverTopic = entry.topic

@@ -203,8 +203,8 @@ extension ListedMessage {
     init(_ summary: StoredMessageSummary) {
         self.init(
             id: summary.sequence.rawValue, topic: summary.topic, qos: summary.qos, retain: summary.retain,
-            size: summary.size, acceptedAt: RFC3339(milliseconds: summary.acceptedAt.rawValue),
-            expiresAt: summary.expiresAt.map { RFC3339(milliseconds: $0.rawValue) }, state: .queued)
+            size: summary.size, acceptedAt: summary.acceptedAt,
+            expiresAt: summary.expiresAt, state: .queued)
         switch summary.state {
         case .queued: state = .queued
         case .inFlight, .released: state = .inFlight

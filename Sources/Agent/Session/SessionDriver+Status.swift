@@ -35,7 +35,7 @@ extension SessionDriver {
             outbox: .init(
                 queued: counts.queued, inFlight: counts.inFlight, quarantined: counts.quarantined,
                 bytes: Int64(counts.bytes),
-                oldest: session.mqtt.oldestAcceptance.map { RFC3339(milliseconds: $0.rawValue) }),
+                oldest: session.mqtt.oldestAcceptance),
             inbox: inboxStatus,
             counters: .init(
                 attempts: Int64(counters.attempts), connects: Int64(counters.connects),

@@ -104,8 +104,8 @@ extension SessionStatus.Subscription {
             self.state = .refused
             reasonCode = Int(refusal.code.rawValue)
             message = (refusal.code.description + (refusal.reasonString.map { ": \($0)" } ?? "")).plain()
-            since = RFC3339(milliseconds: refusal.since.rawValue)
-            retryAt = RFC3339(milliseconds: refusal.asksAgainAt.rawValue)
+            since = refusal.since
+            retryAt = refusal.asksAgainAt
         }
     }
 }

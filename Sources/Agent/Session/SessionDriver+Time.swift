@@ -10,16 +10,14 @@ extension SessionDriver {
     // MARK: The clocks
 
     var now: Instant { surroundings.clock.now() }
-    var wallClock: RFC3339 { surroundings.clock.wallClock() }
+    var wallClock: Timestamp { surroundings.clock.wallClock() }
     var moment: Session.Moment { .init(now: now, wallClock: wallClock) }
-    /// The wall clock in the form that the protocol and the store use.
-    var timestamp: Timestamp { Timestamp(rawValue: wallClock.milliseconds) }
 
     // MARK: The timer
 
     /// `nil` when there is nothing to wait for.
     private var nextDeadline: Instant? {
-        var earliest = session.nextDeadline(at: now, wallClock: timestamp)
+        var earliest = session.nextDeadline(at: now, wallClock: wallClock)
         func consider(_ deadline: Instant?) {
             if let deadline { earliest = earliest.map { min($0, deadline) } ?? deadline }
         }

@@ -39,7 +39,7 @@ actor SessionDriver {
     /// Set while there are accepted messages whose consequences are not handled yet: see ``acceptanceTime()``.
     private var acceptance: Timestamp?
     /// When the present state was entered, by the wall clock.
-    var since: RFC3339
+    var since: Timestamp
     var credentialWatch: CredentialWatch?
     var programs = Programs()
     var clockSteps: ClockStepDetector
@@ -84,13 +84,13 @@ actor SessionDriver {
                     user: configuration.user,
                     device: configuration.device.isEmpty ? surroundings.deviceID : configuration.device),
                 session: name.description, willDelay: configuration.presence.willDelay,
-                remembered: Set(stored.presences.map { RFC3339(milliseconds: $0.rawValue) }),
+                remembered: stored.presences,
                 seed: surroundings.seed()),
             publications: Publications(stored.publications, retained: stored.retainedTopics),
             consumers: parked.live, durableConsumers: DurableConsumers(stored.mqtt, attached: parked.attached),
             credential: parked.credential,
             clientID: stored.mqtt.assignedClientID ?? configuration.clientID, verdict: stored.verdict, at: moment)
-        clockSteps = ClockStepDetector(now: moment.now, wallClock: moment.wallClock.milliseconds)
+        clockSteps = ClockStepDetector(now: moment.now, wallClock: moment.wallClock.rawValue)
     }
 
     // MARK: The funnel
@@ -130,7 +130,7 @@ actor SessionDriver {
     func acceptanceTime() -> Timestamp {
         if let acceptance { return acceptance }
         checkClock()
-        let time = timestamp
+        let time = wallClock
         acceptance = time
         eventLoop.execute { [weak self] in self?.assumeIsolated { $0.runAccepted() } }
         return time
@@ -169,7 +169,7 @@ actor SessionDriver {
 
     /// Reports a step of the wall clock: what is measured by that clock must not change because somebody sets it.
     func checkClock() {
-        guard let step = clockSteps.check(now: now, wallClock: wallClock.milliseconds) else { return }
+        guard let step = clockSteps.check(now: now, wallClock: wallClock.rawValue) else { return }
         let input = MQTTClientMachine.Input.clockStepped(by: step.milliseconds, acceptedWithin: step.affected)
         if isWorking { session.handleFirst(input, at: moment) } else { run(input) }
     }

@@ -1,16 +1,4 @@
-/// A time on the wall clock, because the age and expiry of messages must survive reboots.
-public struct Timestamp: RawRepresentable, Hashable, Comparable, Sendable {
-    /// Milliseconds since 1970-01-01T00:00:00Z.
-    public let rawValue: Int64
-
-    public init(rawValue: Int64) {
-        self.rawValue = rawValue
-    }
-
-    public static func < (left: Timestamp, right: Timestamp) -> Bool {
-        left.rawValue < right.rawValue
-    }
-
+extension Timestamp {
     /// Later by this many milliseconds, or earlier if negative; saturates at the end of the range.
     func advanced(by milliseconds: Int64) -> Timestamp {
         let (sum, overflow) = rawValue.addingReportingOverflow(milliseconds)

@@ -40,7 +40,7 @@ package struct CredentialState: Sendable {
 
     /// The credential that a program gave. An attempt discards it and uses the configured one if the server rejected
     /// the given one or it has expired.
-    package mutating func given(for role: DialRole, wallClock: RFC3339, at now: Instant) -> SessionCredential? {
+    package mutating func given(for role: DialRole, wallClock: Timestamp, at now: Instant) -> SessionCredential? {
         guard let given, case .attempt(let attempt) = role, isConfigured else { return given }
         let isRejected = attempt.rejection != nil && given.secret == rejected
         let hasEnded = given.end.map { $0.instant(wallClock: wallClock, bootClock: now) <= now } ?? false

@@ -15,9 +15,9 @@ package struct ConnectionMark: Hashable, Sendable, CustomStringConvertible {
     ///   - time: the current time, so that a repeated random number still gives another mark. It is never compared with
     ///     another host's.
     ///   - random: any number.
-    package init(clientID: String, time: RFC3339, random: UInt64) {
+    package init(clientID: String, time: Timestamp, random: UInt64) {
         client = Self.hash(clientID)
-        number = String(UInt64(bitPattern: time.milliseconds), radix: 16) + String(random, radix: 16)
+        number = String(UInt64(bitPattern: time.rawValue), radix: 16) + String(random, radix: 16)
     }
 
     /// Reads what ``description`` writes.

@@ -27,10 +27,10 @@ package struct OwnPresence: Hashable, Sendable {
     package let session: String
     package let willDelay: Duration
     /// When the session joined the room.
-    package private(set) var since: RFC3339
+    package private(set) var since: Timestamp
     /// The latest values of `since` that the session has published or was about to publish, including the current one.
     /// They are stored before one is published.
-    package private(set) var said: Set<RFC3339>
+    package private(set) var said: Set<Timestamp>
     /// Whether a server may have received the current `since`.
     private var wasTold = false
     private var state = State.unknown
@@ -50,7 +50,8 @@ package struct OwnPresence: Hashable, Sendable {
 
     /// - Parameter said: the last value of `said`, possibly from an earlier run of the daemon.
     package init(
-        identity: Participant.Identity, session: String, willDelay: Duration, since: RFC3339, said: Set<RFC3339> = []
+        identity: Participant.Identity, session: String, willDelay: Duration, since: Timestamp,
+        said: Set<Timestamp> = []
     ) {
         self.identity = identity
         self.session = session
@@ -111,12 +112,12 @@ package struct OwnPresence: Hashable, Sendable {
     }
 
     /// A first connect: nothing is known about what was published before.
-    package mutating func begin(at time: RFC3339) {
+    package mutating func begin(at time: Timestamp) {
         join(at: time)
         state = .unknown
     }
 
-    private mutating func join(at time: RFC3339) {
+    private mutating func join(at time: Timestamp) {
         // A time that was never sent must not displace one that others may still have.
         if !wasTold { said.remove(since) }
         wasTold = false
@@ -130,7 +131,7 @@ package struct OwnPresence: Hashable, Sendable {
     /// - Parameter isWillDelayed: whether the server delays this connection's will.
     /// - Returns: whether the session is restored only when the server has answered `online`.
     package mutating func connected(
-        resumed: Bool, isWillDelayed: Bool = true, at now: Instant, time: RFC3339
+        resumed: Bool, isWillDelayed: Bool = true, at now: Instant, time: Timestamp
     ) -> Bool {
         let wasWillDelayed = self.isWillDelayed
         self.isWillDelayed = isWillDelayed

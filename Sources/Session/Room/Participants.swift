@@ -18,7 +18,7 @@ package struct Participant: Hashable, Sendable {
 
     package var identity: Identity
     /// When the participant joined, by the participant's own clock.
-    package var since: RFC3339?
+    package var since: Timestamp?
     /// The quality of the participant's own connection, as it reports it.
     package var quality: Quality?
 }

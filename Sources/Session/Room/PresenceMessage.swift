@@ -9,7 +9,7 @@ package struct PresenceMessage: Hashable, Sendable {
     package var identity: Participant.Identity
     package var state: State
     /// When the participant joined.
-    package var since: RFC3339?
+    package var since: Timestamp?
     /// The name of the participant's session.
     package var session: String
     /// The mark of the participant's connection; `nil` if the participant does not publish one.
@@ -18,7 +18,7 @@ package struct PresenceMessage: Hashable, Sendable {
     package var quality: Quality?
 
     package init(
-        identity: Participant.Identity, state: State, since: RFC3339?, session: String,
+        identity: Participant.Identity, state: State, since: Timestamp?, session: String,
         connection: ConnectionMark? = nil, quality: Quality? = nil
     ) {
         self.identity = identity
@@ -39,7 +39,7 @@ package struct PresenceMessage: Hashable, Sendable {
             let state = value["state"]?.text.flatMap(State.init)
         else { return nil }
         self.init(
-            identity: identity, state: state, since: value["since"]?.text.flatMap { RFC3339($0) },
+            identity: identity, state: state, since: value["since"]?.text.flatMap { Timestamp($0) },
             session: value["session"]?.text ?? "",
             connection: value["connection"]?.text.flatMap { ConnectionMark($0) },
             quality: value["quality"]?.text.flatMap(Quality.init))

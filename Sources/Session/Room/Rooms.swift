@@ -12,7 +12,7 @@ package struct Rooms: Sendable {
         /// The room no longer needs the subscription; a program may.
         case unsubscribe(TopicFilter)
         /// To be made durable: the values of ``OwnPresence/said``.
-        case remember(Set<RFC3339>)
+        case remember(Set<Timestamp>)
         /// News about participants.
         case tell([Participants.Change])
         case presenceRefused(ReasonCode)
@@ -38,7 +38,7 @@ package struct Rooms: Sendable {
     /// The server that last accepted our presence. Another one need not have it, even if it resumes the session.
     private var presentAt: String?
     /// What the store remembers about our presence.
-    private var remembered: Set<RFC3339>
+    private var remembered: Set<Timestamp>
     /// Whether the will that the server holds belongs to another room.
     private var mustRenew = false
 
@@ -51,7 +51,7 @@ package struct Rooms: Sendable {
     ///   - remembered: the set of the last `remember` action, in this run of the daemon or an earlier one.
     ///   - seed: of the random part of the connections' marks.
     package init(
-        identity: Participant.Identity, session: String, willDelay: Duration, remembered: Set<RFC3339> = [],
+        identity: Participant.Identity, session: String, willDelay: Duration, remembered: Set<Timestamp> = [],
         seed: UInt64 = 0
     ) {
         self.identity = identity
@@ -62,12 +62,12 @@ package struct Rooms: Sendable {
     }
 
     /// Returns a mark for a new connection.
-    package mutating func newMark(clientID: String, at time: RFC3339) -> ConnectionMark {
+    package mutating func newMark(clientID: String, at time: Timestamp) -> ConnectionMark {
         ConnectionMark(clientID: clientID, time: time, random: random.next())
     }
 
     /// Creates a membership whose presence is not published yet.
-    private func membership(in room: Room, at time: RFC3339) -> RoomMembership {
+    private func membership(in room: Room, at time: Timestamp) -> RoomMembership {
         RoomMembership(
             room,
             presence: OwnPresence(
@@ -100,7 +100,7 @@ package struct Rooms: Sendable {
     ///
     /// - Parameter filters: the session's subscriptions at the server from an earlier run of the daemon. If the session
     ///   was in another room then, it leaves that room.
-    package mutating func begin(in room: Room?, subscribedTo filters: Set<TopicFilter>, at time: RFC3339) {
+    package mutating func begin(in room: Room?, subscribedTo filters: Set<TopicFilter>, at time: Timestamp) {
         membership = room.map { membership(in: $0, at: time) }
         topicsToClear = Set(Room.presenceTopics(of: identity, in: filters))
         if let membership { topicsToClear.remove(membership.topic) }
@@ -111,7 +111,7 @@ package struct Rooms: Sendable {
     /// An attempt is about to connect.
     ///
     /// - Parameter isFirst: whether nothing is known about what was published before.
-    package mutating func willConnect(as mark: ConnectionMark, isFirst: Bool, at time: RFC3339) {
+    package mutating func willConnect(as mark: ConnectionMark, isFirst: Bool, at time: Timestamp) {
         if isFirst { membership?.presence.begin(at: time) }
         membership?.presence.willConnect(as: mark)
     }
@@ -122,7 +122,7 @@ package struct Rooms: Sendable {
     ///   - server: identifies the server.
     ///   - isWillDelayed: whether the server delays this connection's will.
     package mutating func connected(
-        to server: String, resumed: Bool, isWillDelayed: Bool, at now: Instant, time: RFC3339
+        to server: String, resumed: Bool, isWillDelayed: Bool, at now: Instant, time: Timestamp
     ) -> [Action] {
         mustRenew = false
         var actions = topicsToClear.sorted().map { Action.announce(Announcement(topic: $0)) }
@@ -234,7 +234,7 @@ package struct Rooms: Sendable {
 
     /// Joins another room, and leaves the old one when that has succeeded. If the server refuses, the session stays
     /// where it is.
-    package mutating func join(_ room: Room, for call: CallID, at time: RFC3339) -> [Action] {
+    package mutating func join(_ room: Room, for call: CallID, at time: Timestamp) -> [Action] {
         // Two programs may have asked before the first request was handled.
         guard change == nil else {
             return [.answer(call, .tooManyRequests("session \(session) is changing its room"))]

@@ -71,7 +71,7 @@ struct HistoryCommand: AsyncParsableCommand {
     }
 
     private func timeline(
-        of answer: JSONValue, from start: RFC3339, to end: RFC3339, _ client: HoldfastClient
+        of answer: JSONValue, from start: Timestamp, to end: Timestamp, _ client: HoldfastClient
     ) async throws -> Timeline {
         let entries = try decode(SessionHistoryMethod.Result.self, answer).entries
         let sessions = try await client.sessions().filter { session == nil || $0.session == session }
@@ -85,7 +85,7 @@ struct HistoryCommand: AsyncParsableCommand {
             earlier = try answers.flatMap { try $0.get().entries }
         }
         return Timeline(
-            start: start.milliseconds, end: end.milliseconds, entries: entries, earlier: earlier, sessions: sessions
+            start: start.rawValue, end: end.rawValue, entries: entries, earlier: earlier, sessions: sessions
         ).fitted
     }
 
@@ -101,10 +101,10 @@ struct HistoryCommand: AsyncParsableCommand {
 enum SinceArgument: ExpressibleByArgument, Equatable {
     /// Seconds before now, above 0.
     case span(Double)
-    case time(RFC3339)
+    case time(Timestamp)
 
     init?(argument: String) {
-        if let time = RFC3339(argument) {
+        if let time = Timestamp(argument) {
             self = .time(time)
         } else if let seconds = SpanArgument(argument: argument)?.seconds, seconds > 0 {
             self = .span(seconds)
@@ -121,9 +121,9 @@ enum SinceArgument: ExpressibleByArgument, Equatable {
         }
     }
 
-    func start(before now: RFC3339) -> RFC3339 {
+    func start(before now: Timestamp) -> Timestamp {
         switch self {
-        case .span(let seconds): RFC3339(milliseconds: now.milliseconds - Int64(min(seconds, 1e11) * 1000))
+        case .span(let seconds): Timestamp(rawValue: now.rawValue - Int64(min(seconds, 1e11) * 1000))
         case .time(let time): time
         }
     }

@@ -196,8 +196,8 @@ struct Terminal {
 
     /// - Parameter isAbsolute: whether to show dates instead of spans.
     static func times(isAbsolute: Bool = false) -> TimeText {
-        let now = RFC3339.wallClock
-        return TimeText(now: now, offset: offset(at: time_t(now.milliseconds / 1000)), isAbsolute: isAbsolute)
+        let now = Timestamp.now
+        return TimeText(now: now, offset: offset(at: time_t(now.rawValue / 1000)), isAbsolute: isAbsolute)
     }
 
     private static func offset(at seconds: time_t) -> Int64 {

@@ -15,12 +15,12 @@ struct TopModel {
     /// The newest last; `nil` while the session was not connected.
     private var roundTrips: [String: [Double?]] = [:]
     private var rates: [String: (published: Double, received: Double)] = [:]
-    private var last: (time: RFC3339, counters: [String: SessionStatus.Counters])?
+    private var last: (time: Timestamp, counters: [String: SessionStatus.Counters])?
     /// What the last line says instead of the keys.
     var message: String?
 
     /// Takes the status of all sessions: once a second, and whenever something changes.
-    mutating func take(_ sessions: [SessionStatus], at now: RFC3339) {
+    mutating func take(_ sessions: [SessionStatus], at now: Timestamp) {
         self.sessions = sessions.inNaturalOrder
         let names = Set(sessions.map(\.session))
         if selection.map({ !names.contains($0) }) ?? true { selection = self.sessions.first?.session }

@@ -3,7 +3,7 @@ import ControlAPI
 /// The state of a session in words.
 enum StatusText {
     /// Returns one sentence: the state, since when, why, what comes next and when.
-    static func sentence(for status: SessionStatus, now: RFC3339) -> String {
+    static func sentence(for status: SessionStatus, now: Timestamp) -> String {
         sentence(for: status, times: TimeText(now: now))
     }
 

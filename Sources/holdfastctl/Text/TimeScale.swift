@@ -40,7 +40,7 @@ struct TimeScale {
 
     /// Returns the time of day, or the date at the beginning of a day.
     private static func label(_ time: Int64, local: Int64, step: Int64, offset: Int64) -> String {
-        let time = RFC3339(milliseconds: time)
+        let time = Timestamp(rawValue: time)
         if local % 86_400_000 == 0 { return String(time.date(offset: offset).suffix(5)) }
         return String(time.time(offset: offset).prefix(step < 60_000 ? 8 : 5))
     }

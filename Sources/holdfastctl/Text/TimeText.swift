@@ -2,34 +2,34 @@ import ControlAPI
 
 /// How times are shown: as spans relative to now, or as local dates.
 struct TimeText {
-    var now: RFC3339
+    var now: Timestamp
     /// Seconds that the local clock is ahead of UTC.
     var offset: Int64
     var isAbsolute: Bool
 
-    init(now: RFC3339, offset: Int64 = 0, isAbsolute: Bool = false) {
+    init(now: Timestamp, offset: Int64 = 0, isAbsolute: Bool = false) {
         self.now = now
         self.offset = offset
         self.isAbsolute = isAbsolute
     }
 
     /// "for 3 h" or "since 2026-11-20 09:12:44".
-    func span(since time: RFC3339) -> String {
+    func span(since time: Timestamp) -> String {
         isAbsolute ? "since \(date(time))" : "for \(Self.duration(now.seconds(since: time)))"
     }
 
     /// "5 min ago" or "at 2026-11-20 09:12:44".
-    func moment(_ time: RFC3339) -> String {
+    func moment(_ time: Timestamp) -> String {
         isAbsolute ? "at \(date(time))" : "\(Self.duration(now.seconds(since: time))) ago"
     }
 
     /// "in 12 s" or "at 2026-11-20 09:12:44".
     func later(_ seconds: Double) -> String {
         guard isAbsolute, seconds.isFinite, abs(seconds) < 1e9 else { return "in \(Self.duration(seconds))" }
-        return "at \(date(RFC3339(milliseconds: now.milliseconds + Int64(seconds * 1000))))"
+        return "at \(date(Timestamp(rawValue: now.rawValue + Int64(seconds * 1000))))"
     }
 
-    private func date(_ time: RFC3339) -> String {
+    private func date(_ time: Timestamp) -> String {
         time.date(offset: offset) + " " + time.time(offset: offset).prefix(8)
     }
 

@@ -157,14 +157,14 @@ private struct RowBuilder {
         reason = entry.reason.message
         last = entry
         guard entry.to != .connected, !Self.isStop(entry) else { return }
-        outage = begun(by: entry, at: entry.time.milliseconds)
+        outage = begun(by: entry, at: entry.time.rawValue)
         isAskedFor = Self.isAskedFor(entry)
         outage?.beganBefore = entry.from != .connected
     }
 
     mutating func take(_ entry: SessionHistoryEntry) {
         // The clock may have been set back: no entry counts as earlier than the one before it.
-        let time = min(max(entry.time.milliseconds, cursor), end)
+        let time = min(max(entry.time.rawValue, cursor), end)
         close(at: time)
         condition = .init(entry)
         reason = entry.reason.message
@@ -182,7 +182,7 @@ private struct RowBuilder {
     mutating func finish(_ status: SessionStatus?) -> Timeline.Row {
         if last == nil, let status {
             // There is no entry, but the status says since when the session has been in its current state.
-            close(at: min(max(status.since.milliseconds, start), end))
+            close(at: min(max(status.since.rawValue, start), end))
             condition = .init(status)
             reason = status.reason?.message
         } else if status == nil {

@@ -119,7 +119,7 @@ struct TimelineDrawing {
     }
 
     private func date(_ time: Int64) -> String {
-        let time = RFC3339(milliseconds: time)
+        let time = Timestamp(rawValue: time)
         return time.date(offset: offset) + " " + time.time(offset: offset).prefix(8)
     }
 

@@ -139,7 +139,7 @@ struct TimelineText {
     }
 
     private func date(_ time: Int64) -> String {
-        let time = RFC3339(milliseconds: time)
+        let time = Timestamp(rawValue: time)
         return time.date(offset: offset) + " " + time.time(offset: offset).prefix(8)
     }
 

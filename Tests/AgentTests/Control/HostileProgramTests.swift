@@ -115,7 +115,7 @@ struct HostileProgramTests {
     /// Records as many entries as the history can have.
     private static func recordHistory(of daemon: DaemonUnderTest) async throws {
         let name = try #require(SessionName("main"))
-        let now = RFC3339.now.milliseconds
+        let now = Timestamp.now.rawValue
         let entries = (0..<10_000).map { number in
             HistoryEntry(
                 time: .init(rawValue: now - 20_000 + Int64(number)), session: name, from: "connected",

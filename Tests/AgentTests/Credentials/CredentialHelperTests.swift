@@ -163,13 +163,13 @@ import Testing
 
     // MARK: When a token ends
 
-    private static let wall = RFC3339(milliseconds: 1_800_000_000_000)
+    private static let wall = Timestamp(rawValue: 1_800_000_000_000)
     private static let boot = Instant(nanoseconds: 1_000_000_000_000)
 
     @Test(arguments: [
         (
             #"{"token": "t", "expires": "2027-01-15T08:01:40Z", "type": "Bearer"}"#,
-            CredentialEnd.byWallClock(.init(milliseconds: 1_800_000_100_000))
+            CredentialEnd.byWallClock(.init(rawValue: 1_800_000_100_000))
         ),
         (#"{"token": "t", "expiresIn": 100}"#, .byBootClock(.init(nanoseconds: 1_100_000_000_000))),
         (#" {"token": "t", "expiresIn": 0.5} "#, .byBootClock(.init(nanoseconds: 1_000_500_000_000))),
@@ -183,15 +183,15 @@ import Testing
     }
 
     @Test func `tells a date that is converted only when used, since the clock may be set`() {
-        let end = CredentialEnd.byWallClock(RFC3339(milliseconds: Self.wall.milliseconds + 60_000))
+        let end = CredentialEnd.byWallClock(Timestamp(rawValue: Self.wall.rawValue + 60_000))
         let later = Self.boot.advanced(by: .seconds(10))
         #expect(end.instant(wallClock: Self.wall, bootClock: Self.boot) == Self.boot.advanced(by: .seconds(60)))
-        let set = RFC3339(milliseconds: Self.wall.milliseconds + 40_000)
+        let set = Timestamp(rawValue: Self.wall.rawValue + 40_000)
         #expect(end.instant(wallClock: set, bootClock: later) == later.advanced(by: .seconds(20)))
         let length = CredentialEnd.byBootClock(Self.boot.advanced(by: .seconds(60)))
         #expect(length.instant(wallClock: set, bootClock: later) == Self.boot.advanced(by: .seconds(60)))
-        #expect(length.date(wallClock: set, bootClock: later).milliseconds == set.milliseconds + 50_000)
-        let never = CredentialEnd.byWallClock(RFC3339(milliseconds: .max))
+        #expect(length.date(wallClock: set, bootClock: later).rawValue == set.rawValue + 50_000)
+        let never = CredentialEnd.byWallClock(Timestamp(rawValue: .max))
         #expect(never.instant(wallClock: Self.wall, bootClock: Self.boot) > Self.boot)
     }
 }

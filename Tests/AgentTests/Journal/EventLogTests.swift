@@ -6,7 +6,7 @@ import Testing
 struct EventLogTests {
     private static func event(_ session: String = "main") -> SessionEvent {
         SessionEvent(
-            watch: .init(rawValue: ""), sequence: 0, time: .init(milliseconds: 0), session: session,
+            watch: .init(rawValue: ""), sequence: 0, time: .init(rawValue: 0), session: session,
             event: .stateChanged)
     }
 

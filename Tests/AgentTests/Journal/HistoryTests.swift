@@ -156,7 +156,7 @@ struct HistoryRecorderTests {
         path: SessionStatus.Path? = nil, message: String = "…"
     ) -> SessionEvent {
         var event = SessionEvent(
-            watch: .init(rawValue: ""), sequence: 0, time: RFC3339(milliseconds: 7), session: "main",
+            watch: .init(rawValue: ""), sequence: 0, time: Timestamp(rawValue: 7), session: "main",
             event: .stateChanged)
         event.state = state
         event.phase = phase
@@ -191,8 +191,8 @@ struct HistoryRecorderTests {
     @Test func `a shutdown is recorded once`() {
         var recorder = HistoryRecorder()
         _ = recorder.take(main, change(to: .failed))
-        #expect(recorder.stopped(at: RFC3339(milliseconds: 9)).map(\.from) == ["failed"])
-        #expect(recorder.stopped(at: RFC3339(milliseconds: 9)).isEmpty)
+        #expect(recorder.stopped(at: Timestamp(rawValue: 9)).map(\.from) == ["failed"])
+        #expect(recorder.stopped(at: Timestamp(rawValue: 9)).isEmpty)
     }
 
     @Test(

@@ -5,7 +5,7 @@ import Testing
 
 /// The wording is that of the service's manual.
 struct StatusLineTests {
-    private static let since = RFC3339(milliseconds: 1_000_000)
+    private static let since = Timestamp(rawValue: 1_000_000)
 
     private static func session(
         _ state: SessionStatus.State, name: String = "main", reason: String? = nil, phase: SessionStatus.Phase? = nil,
@@ -23,7 +23,7 @@ struct StatusLineTests {
     }
 
     private static func text(_ sessions: [SessionStatus], seconds: Int64 = 0) -> String {
-        StatusLine.text(sessions, at: RFC3339(milliseconds: 1_000_000 + seconds * 1000))
+        StatusLine.text(sessions, at: Timestamp(rawValue: 1_000_000 + seconds * 1000))
     }
 
     @Test(arguments: [

@@ -68,7 +68,7 @@ struct EventMetricsTests {
         outage: Double? = nil
     ) -> SessionEvent {
         var event = SessionEvent(
-            watch: .init(rawValue: ""), sequence: 0, time: RFC3339(milliseconds: 0), session: "main", event: kind)
+            watch: .init(rawValue: ""), sequence: 0, time: Timestamp(rawValue: 0), session: "main", event: kind)
         event.state = state
         event.from = from
         event.phase = phase

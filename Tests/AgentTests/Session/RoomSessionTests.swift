@@ -17,7 +17,7 @@ struct RoomSessionTests {
     private static let someone = Participant.Identity(user: "edge-42", device: "device")
 
     static func presence(
-        _ user: String, _ device: String, _ state: PresenceMessage.State = .online, since: RFC3339 = .now,
+        _ user: String, _ device: String, _ state: PresenceMessage.State = .online, since: Timestamp = .now,
         connection: ConnectionMark? = nil
     ) -> String {
         let identity = Participant.Identity(user: user, device: device)

@@ -1,20 +1,23 @@
-/// A time as the control socket writes it: RFC 3339, UTC, with milliseconds, for example `2026-11-20T09:12:44.120Z`.
-///
-/// Its years are 0000 to 9999; a time outside this range is written as the nearest one inside it.
-public struct RFC3339: Hashable, Sendable, Comparable {
-    /// Milliseconds since 1970-01-01T00:00:00Z, without leap seconds.
-    public var milliseconds: Int64
+import Glibc
 
-    /// - Parameter milliseconds: since 1970-01-01T00:00:00Z.
-    public init(milliseconds: Int64) {
-        self.milliseconds = milliseconds
+/// A time on the wall clock, for what must survive reboots and for what people read.
+///
+/// Its text is that of RFC 3339: UTC, with milliseconds, for example `2026-11-20T09:12:44.120Z`. The years of the text
+/// are 0000 to 9999; a time outside this range is written as the nearest one inside it.
+public struct Timestamp: RawRepresentable, Hashable, Sendable, Comparable {
+    /// Milliseconds since 1970-01-01T00:00:00Z, without leap seconds.
+    public let rawValue: Int64
+
+    /// - Parameter rawValue: milliseconds since 1970-01-01T00:00:00Z.
+    public init(rawValue: Int64) {
+        self.rawValue = rawValue
     }
 
     /// - Parameter seconds: since 1970-01-01T00:00:00Z, as `CLOCK_REALTIME` counts them.
     /// - Parameter nanoseconds: the part below a second, 0 to 999 999 999.
     public init(seconds: Int64, nanoseconds: Int64) {
         let whole = min(max(seconds, Self.earliest / 1000), Self.latest / 1000)
-        self.milliseconds = whole * 1000 + nanoseconds / 1_000_000
+        self.rawValue = whole * 1000 + nanoseconds / 1_000_000
     }
 
     /// Reads `YYYY-MM-DDThh:mm:ss[.fraction](Z|±hh:mm)`; `nil` for anything else. Digits beyond milliseconds are cut
@@ -37,21 +40,28 @@ public struct RFC3339: Hashable, Sendable, Comparable {
         guard let offset = reader.offset(), reader.isAtEnd else { return nil }
         let days = Self.daysSince1970(year: year, month: month, day: day)
         let seconds = days * 86_400 + hour * 3600 + minute * 60 + second - offset * 60
-        self.milliseconds = seconds * 1000 + fraction
+        self.rawValue = seconds * 1000 + fraction
     }
 
-    public static func < (left: RFC3339, right: RFC3339) -> Bool {
-        left.milliseconds < right.milliseconds
+    public static func < (left: Timestamp, right: Timestamp) -> Bool {
+        left.rawValue < right.rawValue
+    }
+
+    /// The present time. Only for what does I/O: machines are given the time.
+    public static var now: Timestamp {
+        var time = timespec()
+        clock_gettime(CLOCK_REALTIME, &time)
+        return Timestamp(seconds: Int64(time.tv_sec), nanoseconds: Int64(time.tv_nsec))
     }
 
     /// Seconds from the other time to this one.
-    public func seconds(since other: RFC3339) -> Double {
-        let (difference, overflow) = milliseconds.subtractingReportingOverflow(other.milliseconds)
+    public func seconds(since other: Timestamp) -> Double {
+        let (difference, overflow) = rawValue.subtractingReportingOverflow(other.rawValue)
         return overflow ? 0 : Double(difference) / 1000
     }
 }
 
-extension RFC3339: CustomStringConvertible {
+extension Timestamp: CustomStringConvertible {
     /// For example `2026-11-20T09:12:44.120Z`.
     public var description: String {
         let (year, month, day, hour, minute, second, millisecond) = fields(offset: 0)
@@ -76,7 +86,7 @@ extension RFC3339: CustomStringConvertible {
     private typealias Fields = (Int64, Int64, Int64, Int64, Int64, Int64, Int64)
 
     private func fields(offset: Int64) -> Fields {
-        let inside = min(max(milliseconds, Self.earliest), Self.latest)
+        let inside = min(max(rawValue, Self.earliest), Self.latest)
         let local = min(max(inside + offset * 1000, Self.earliest), Self.latest)
         let days = Self.floor(local, by: 86_400_000)
         let rest = local - days * 86_400_000
@@ -92,11 +102,11 @@ extension RFC3339: CustomStringConvertible {
     }
 }
 
-extension RFC3339: Codable {
+extension Timestamp: Codable {
     public init(from decoder: any Decoder) throws {
         let container = try decoder.singleValueContainer()
         let text = try container.decode(String.self)
-        guard let time = RFC3339(text) else {
+        guard let time = Timestamp(text) else {
             throw DecodingError.dataCorruptedError(
                 in: container, debugDescription: "must be a time like 2026-11-20T09:12:44.120Z")
         }
@@ -111,7 +121,7 @@ extension RFC3339: Codable {
 
 // The proleptic Gregorian calendar, counted in eras of 400 years that begin on the first of March, so that the leap day
 // is the last day of a year.
-extension RFC3339 {
+extension Timestamp {
     private static let earliest: Int64 = -62_167_219_200_000
     private static let latest: Int64 = 253_402_300_799_999
 

@@ -19,7 +19,7 @@ extension HoldfastClient {
                     guard let self else { throw ChannelError.ioOnClosedChannel }
                     let lines = ByteToMessageHandler(LineDecoder(maximumLength: maximumLength))
                     try channel.pipeline.syncOperations.addHandlers(
-                        lines, ConnectionHandler(client: self, generation: generation))
+                        lines, DaemonConnectionHandler(client: self, generation: generation))
                 }
             }
             .connect(unixDomainSocketPath: socket)

@@ -44,7 +44,7 @@ struct LineDecoder: ByteToMessageDecoder {
 
 /// Reports to the client what happens on one connection. Runs on the client's event loop, which is the client's
 /// executor.
-final class ConnectionHandler: ChannelInboundHandler {
+final class DaemonConnectionHandler: ChannelInboundHandler {
     typealias InboundIn = ByteBuffer
 
     /// Weak: a client that is no longer referenced closes its connection.

@@ -40,12 +40,12 @@ extension Session {
     /// - Returns: the end as an instant.
     private mutating func live(until end: CredentialEnd?) -> Instant? {
         let instant = end?.instant(wallClock: wallClock, bootClock: now)
-        link?.login.life = end.flatMap { end in instant.map { CredentialLife(end: end, told: $0) } }
+        link?.login.expiry = end.flatMap { end in instant.map { CredentialExpiry(end: end, told: $0) } }
         return instant
     }
 
     /// When the credential in use ends, as a date for people.
-    var credentialEnd: Timestamp? { link?.login.life?.end.date(wallClock: wallClock, bootClock: now) }
+    var credentialEnd: Timestamp? { link?.login.expiry?.end.date(wallClock: wallClock, bootClock: now) }
 
     // MARK: From a program
 
@@ -74,10 +74,10 @@ extension Session {
     /// - Returns: whether the end has moved.
     @discardableResult
     package mutating func checkCredentialEnd() -> Bool {
-        guard let life = link?.login.life, case .byWallClock = life.end else { return false }
-        let shift = life.told.duration(to: life.end.instant(wallClock: wallClock, bootClock: now))
+        guard let expiry = link?.login.expiry, case .byWallClock = expiry.end else { return false }
+        let shift = expiry.told.duration(to: expiry.end.instant(wallClock: wallClock, bootClock: now))
         guard shift > .seconds(1) || shift < .seconds(-1) else { return false }
-        learn(life.end)
+        learn(expiry.end)
         return true
     }
 
@@ -91,7 +91,7 @@ extension Session {
         }
         // A credential that ends no later is not worth an exchange.
         let end = credential.end?.instant(wallClock: wallClock, bootClock: now)
-        let isLonger = end.map { end in link.login.life.map { end > $0.told } ?? true } ?? true
+        let isLonger = end.map { end in link.login.expiry.map { end > $0.told } ?? true } ?? true
         if isLonger, mqtt.canReauthenticate, SCRAMClient.isUsable(credential.secret) {
             let deadline = now.advanced(by: settings.timeouts.authenticate)
             self.link?.login.renewal = (credential, deadline)
@@ -133,7 +133,7 @@ extension Session {
 
     /// Names an ended credential as the reason if its source said when it ends: MQTT has no code for that.
     func namedByEnd(_ reason: Reason) -> Reason {
-        guard let end = link?.login.life?.end, end.instant(wallClock: wallClock, bootClock: now) <= now else {
+        guard let end = link?.login.expiry?.end, end.instant(wallClock: wallClock, bootClock: now) <= now else {
             return reason
         }
         return Reason(

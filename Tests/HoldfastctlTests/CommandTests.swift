@@ -428,12 +428,12 @@ struct EndingTests {
     }
 
     @Test func `lines are the same wherever a read ends`() {
-        var splitter = LineSplitter()
-        #expect(splitter.lines(Array("a\nb".utf8)) == [[0x61]])
-        #expect(splitter.lines(Array("c".utf8)) == [])
-        #expect(splitter.lines(Array("\n\nd".utf8)) == [[0x62, 0x63], []])
-        #expect(splitter.rest() == [[0x64]])
-        #expect(splitter.rest() == [])
+        var input = InputLines()
+        #expect(input.lines(Array("a\nb".utf8)) == [[0x61]])
+        #expect(input.lines(Array("c".utf8)) == [])
+        #expect(input.lines(Array("\n\nd".utf8)) == [[0x62, 0x63], []])
+        #expect(input.rest() == [[0x64]])
+        #expect(input.rest() == [])
     }
 }
 

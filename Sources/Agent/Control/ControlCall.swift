@@ -29,7 +29,7 @@ struct CallReply {
     /// `nil` for a notification, which has no answer.
     var line: [UInt8]?
     /// The watch or subscription that begins with this answer.
-    var feed: FeedID?
+    var feed: ControlFeedID?
     /// Notifications about events from before the watch.
     var missed: [UInt8] = []
 }

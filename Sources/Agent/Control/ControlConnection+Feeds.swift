@@ -165,7 +165,7 @@ extension ControlConnection {
         let isAnswered = !feeds.isHeld(.subscription(id))
         guard endSubscription(id) != nil else { return }
         var event = event
-        event.watch = FeedID.subscription(id).watch
+        event.watch = ControlFeedID.subscription(id).watch
         if let line = OutgoingLine.notification(event) {
             if isAnswered {
                 write(line)
@@ -208,7 +208,7 @@ extension ControlConnection {
     }
 
     /// Writes what was held back for a watch or subscription, now that the answer that begins it is written.
-    func release(_ feed: FeedID) {
+    func release(_ feed: ControlFeedID) {
         let (lines, bytes) = feeds.answered(feed)
         unaccount(bytes)
         for line in lines { write(line) }
@@ -241,7 +241,7 @@ extension ControlConnection {
     /// Writes a notification, or drops and counts it if the peer is too slow.
     ///
     /// - Parameter atLeast: the least length of the line, so that a line that would be dropped is not even made.
-    private func notify(_ feed: FeedID, sequence: Int64 = 0, atLeast: Int, _ line: () -> [UInt8]?) {
+    private func notify(_ feed: ControlFeedID, sequence: Int64 = 0, atLeast: Int, _ line: () -> [UInt8]?) {
         let id = id
         func mayNotify(_ bytes: Int) -> Bool { schedule { scheduler, _ in scheduler.mayNotify(bytes, to: id) } }
         if !feeds.isDropping(feed), mayNotify(atLeast) {

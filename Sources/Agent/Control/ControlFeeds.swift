@@ -3,7 +3,7 @@ import MQTT
 import SessionCore
 
 /// A watch or a subscription of a peer.
-enum FeedID: Hashable {
+enum ControlFeedID: Hashable {
     case watch(WatchID)
     case subscription(SubscriptionID)
 
@@ -52,9 +52,9 @@ struct ControlFeeds {
     private(set) var subscriptions: [SubscriptionID: Subscription] = [:]
     /// What is held back for those whose answer is not written yet: the peer must know about them before their
     /// notifications.
-    private var held: [FeedID: Held] = [:]
+    private var held: [ControlFeedID: Held] = [:]
     /// What was dropped since the peer was last told.
-    private var dropped: [FeedID: Dropped] = [:]
+    private var dropped: [ControlFeedID: Dropped] = [:]
     /// Whether messages of durable consumers wait for the peer to read.
     var areConsumersPaused = false
 
@@ -81,7 +81,7 @@ struct ControlFeeds {
     }
 
     /// - Returns: the lines that were held back, and their length.
-    mutating func answered(_ feed: FeedID) -> (lines: [[UInt8]], bytes: Int) {
+    mutating func answered(_ feed: ControlFeedID) -> (lines: [[UInt8]], bytes: Int) {
         held.removeValue(forKey: feed).map { ($0.lines, $0.bytes) } ?? ([], 0)
     }
 
@@ -97,7 +97,7 @@ struct ControlFeeds {
         return (subscription, discard(.subscription(id)))
     }
 
-    private mutating func discard(_ feed: FeedID) -> Int {
+    private mutating func discard(_ feed: ControlFeedID) -> Int {
         dropped[feed] = nil
         return held.removeValue(forKey: feed)?.bytes ?? 0
     }
@@ -115,7 +115,7 @@ struct ControlFeeds {
     }
 
     /// Holds back a line if the answer of its watch or subscription is not written yet.
-    mutating func offer(_ line: [UInt8], to feed: FeedID, keeping limit: Int = maximumHeld) -> Outcome {
+    mutating func offer(_ line: [UInt8], to feed: ControlFeedID, keeping limit: Int = maximumHeld) -> Outcome {
         guard let bytes = held[feed]?.bytes else { return .write }
         guard bytes + line.count <= limit else { return .full }
         held[feed]?.lines.append(line)
@@ -124,16 +124,16 @@ struct ControlFeeds {
     }
 
     /// Whether the answer that begins the watch or subscription is not written yet.
-    func isHeld(_ feed: FeedID) -> Bool { held[feed] != nil }
+    func isHeld(_ feed: ControlFeedID) -> Bool { held[feed] != nil }
 
     /// Holds back the last line for a subscription that ended before its answer was written.
-    mutating func hold(_ line: [UInt8], for feed: FeedID) { held[feed] = Held(lines: [line], bytes: line.count) }
+    mutating func hold(_ line: [UInt8], for feed: ControlFeedID) { held[feed] = Held(lines: [line], bytes: line.count) }
 
-    func isDropping(_ feed: FeedID) -> Bool { dropped[feed] != nil }
+    func isDropping(_ feed: ControlFeedID) -> Bool { dropped[feed] != nil }
 
     var hasDropped: Bool { !dropped.isEmpty }
 
-    mutating func drop(_ feed: FeedID, sequence: Int64) {
+    mutating func drop(_ feed: ControlFeedID, sequence: Int64) {
         dropped[feed, default: Dropped()].count += 1
         dropped[feed]?.sequence = sequence
     }

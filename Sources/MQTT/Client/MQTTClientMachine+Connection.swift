@@ -137,7 +137,7 @@ extension MQTTClientMachine {
         step.write(.connect(connect))
     }
 
-    mutating func connectionEnded(_ end: ConnectionEnd, _ step: inout Step) {
+    mutating func connectionEnded(_ end: EndCause, _ step: inout Step) {
         switch end {
         case .byServer: judgeEnd(nil, "the server closes the connection whenever it is sent this message", &step)
         case .unanswered: _ = judgeUnanswered(&step)

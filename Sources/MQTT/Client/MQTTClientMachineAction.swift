@@ -58,7 +58,7 @@ extension MQTTClientMachine {
         /// The transport is gone, for whatever reason, also after `close`. Bytes given to it may or may not have arrived.
         case connectionClosed
         /// The same, when what was sent may be the reason.
-        case connectionEnded(ConnectionEnd)
+        case connectionEnded(EndCause)
         /// Send PINGREQ, if connected.
         case ping
         /// The connection is about to be left for another one: nothing new is begun on it. `settled` follows when

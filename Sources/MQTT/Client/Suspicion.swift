@@ -63,7 +63,7 @@ struct Isolation: Sendable {
 
 extension MQTTClientMachine {
     /// How a connection ended, as far as it says something about what was sent on it.
-    public enum ConnectionEnd: Hashable, Sendable {
+    public enum EndCause: Hashable, Sendable {
         /// The server closed or reset it.
         case byServer
         /// We gave it up because the server did not answer in time.

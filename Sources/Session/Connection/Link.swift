@@ -92,7 +92,7 @@ package struct Login: Sendable {
     package var credential: SessionCredential?
     package var proxyPassword: [UInt8]?
     /// When the credential ends.
-    package var life: CredentialLife?
+    package var expiry: CredentialExpiry?
     /// A new credential on its way to the server, and when to stop waiting for the answer.
     package var renewal: (credential: SessionCredential, deadline: Instant)?
 
@@ -102,7 +102,7 @@ package struct Login: Sendable {
 }
 
 /// When the credential of a connection ends.
-package struct CredentialLife: Hashable, Sendable {
+package struct CredentialExpiry: Hashable, Sendable {
     package var end: CredentialEnd
     /// The end that the session machine was last told.
     package var told: Instant

@@ -29,8 +29,8 @@ struct LogCommand: AsyncParsableCommand {
             }
         }
         if let session { try await checkName(session) }
-        if let obstacle = Journal.obstacle { throw obstacle }
-        let matches = session.map { ["SYSLOG_IDENTIFIER=holdfastd", "HOLDFAST_SESSION=\($0)"] } ?? Journal.service
+        if let obstacle = Journalctl.obstacle { throw obstacle }
+        let matches = session.map { ["SYSLOG_IDENTIFIER=holdfastd", "HOLDFAST_SESSION=\($0)"] } ?? Journalctl.service
         var words = ["journalctl", "--lines=\(lines)"] + matches
         if follow { words.append("--follow") }
         if explain { words.append("--catalog") }
@@ -47,7 +47,7 @@ struct LogCommand: AsyncParsableCommand {
         } catch ClientError.refused(let refusal) where refusal.known == .unknownSession {
             let words = ["journalctl", "SYSLOG_IDENTIFIER=holdfastd", "HOLDFAST_SESSION=\(session)"]
             let last = ExternalProgram.output(of: words + ["--lines=1", "--output=cat", "--quiet"])?.text ?? ""
-            if last.isEmpty || Journal.obstacle != nil { throw ClientError.refused(refusal) }
+            if last.isEmpty || Journalctl.obstacle != nil { throw ClientError.refused(refusal) }
         } catch {
             // The journal can be read even when the daemon cannot be asked.
         }
@@ -55,7 +55,7 @@ struct LogCommand: AsyncParsableCommand {
 }
 
 /// The system's journal.
-enum Journal {
+enum Journalctl {
     /// Matches for the daemon's entries, and for systemd's entries about its units, such as why the service failed.
     static let service = [
         "SYSLOG_IDENTIFIER=holdfastd", "+", "_SYSTEMD_UNIT=holdfast.service", "+", "_PID=1", "UNIT=holdfast.service",
@@ -155,9 +155,9 @@ struct BugreportCommand: AsyncParsableCommand {
             report.add("systemctl show holdfast", state)
             report.add("systemctl cat holdfast", BugReport.withoutSecrets(files))
         }
-        let words = ["journalctl", "--lines=300", "--no-pager", "--output=short-iso", "--quiet"] + Journal.service
+        let words = ["journalctl", "--lines=300", "--no-pager", "--output=short-iso", "--quiet"] + Journalctl.service
         let journal =
-            Journal.obstacle.map { $0.lines.joined(separator: "\n") }
+            Journalctl.obstacle.map { $0.lines.joined(separator: "\n") }
             ?? ExternalProgram.output(of: words)?.text ?? "journalctl cannot be started"
         report.add("Journal", journal.isEmpty ? "nothing" : journal)
         return report.text

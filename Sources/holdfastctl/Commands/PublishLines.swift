@@ -50,7 +50,7 @@ struct PublishLines: Sendable {
     /// a fast writer is slowed down to what the daemon commits.
     private func publish(until interruption: Interruption) async -> LineTally {
         let terminal = Terminal()
-        var splitter = LineSplitter()
+        var input = InputLines()
         var tally = LineTally(wait: message.wait, session: message.session)
         var progress = LineProgress(terminal, isWanted: !json)
         defer { progress.clear() }
@@ -58,7 +58,7 @@ struct PublishLines: Sendable {
             var isAtEnd = false
             while !isAtEnd, tally.error == nil, let bytes = try interruption.readSome() {
                 isAtEnd = bytes.isEmpty
-                let messages = (isAtEnd ? splitter.rest() : splitter.lines(bytes)).map { line in
+                let messages = (isAtEnd ? input.rest() : input.lines(bytes)).map { line in
                     var message = message
                     message.payload = MessagePayload(bytes: line)
                     return message
@@ -234,7 +234,7 @@ enum ProgressText {
 }
 
 /// Cuts bytes into lines, without their newlines.
-struct LineSplitter {
+struct InputLines {
     private var begun: [UInt8] = []
 
     mutating func lines(_ bytes: [UInt8]) -> [[UInt8]] {

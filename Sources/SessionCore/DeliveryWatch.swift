@@ -97,8 +97,7 @@ extension SessionMachine {
             connected.quality.nothingCameBack()
             state = .connected(connected)
         case .dead:
-            actions.append(.abandon(generation))
-            lose(connected, because: Reason(.unacknowledged), at: now, into: &actions)
+            abandon(connected, because: Reason(.unacknowledged), at: now, into: &actions)
         }
     }
 }

@@ -27,20 +27,3 @@ public struct Instant: InstantProtocol, Hashable, Sendable {
         left.nanoseconds < right.nanoseconds
     }
 }
-
-extension Duration {
-    /// The whole duration in nanoseconds; saturates at ±292 years.
-    public var nanoseconds: Int64 {
-        let (seconds, attoseconds) = components
-        let limit: Int64 = seconds < 0 ? .min : .max
-        let (product, overflow) = seconds.multipliedReportingOverflow(by: 1_000_000_000)
-        let (sum, overflowOfSum) = product.addingReportingOverflow(attoseconds / 1_000_000_000)
-        return overflow || overflowOfSum ? limit : sum
-    }
-
-    /// The whole duration in seconds, as the control socket writes durations.
-    public var seconds: Double {
-        let (seconds, attoseconds) = components
-        return Double(seconds) + Double(attoseconds) / 1e18
-    }
-}

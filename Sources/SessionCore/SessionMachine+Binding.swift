@@ -16,8 +16,7 @@ extension SessionMachine {
         guard let interface = connected.boundTo, let path = endpoints[connected.attempt.endpoint],
             path.interfaceIndex != interface
         else { return false }
-        actions.append(.abandon(connected.attempt.generation))
-        lose(connected, because: Reason(.pathMoved), at: now, into: &actions)
+        abandon(connected, because: Reason(.pathMoved), at: now, into: &actions)
         return true
     }
 }

@@ -119,8 +119,7 @@ extension SessionMachine {
             return
         }
         credential = nil
-        actions.append(.abandon(generation))
-        lose(connected, because: Reason(.credentialRenewed), at: now, into: &actions)
+        abandon(connected, because: Reason(.credentialRenewed), at: now, into: &actions)
     }
 
     mutating func credentialReplaced(_ generation: Generation, expiresAt: Instant?, at now: Instant) {

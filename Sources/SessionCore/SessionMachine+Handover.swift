@@ -139,7 +139,7 @@ extension SessionMachine {
         actions.append(.leave(connected.attempt.generation))
         lose(
             connected,
-            because: Reason(.pathMoved, "the route to the endpoint moved, and a connection over it takes over"),
+            Ending(Reason(.pathMoved, "the route to the endpoint moved, and a connection over it takes over")),
             at: now, into: &actions)
     }
 

@@ -43,8 +43,7 @@ extension SessionMachine {
         case .connected(var connected):
             guard endpoint == Endpoints.first, case .knocking = connected.returning else { return }
             if answer == .answered {
-                actions.append(.abandon(connected.attempt.generation))
-                lose(connected, because: Reason(.returning), at: now, into: &actions)
+                abandon(connected, because: Reason(.returning), at: now, into: &actions)
             } else {
                 connected.returning = .waiting(until: now.advanced(by: endpoints.returns.next()))
                 state = .connected(connected)

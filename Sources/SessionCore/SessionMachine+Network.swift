@@ -43,8 +43,7 @@ extension SessionMachine {
         if rivalry.look(cause: Reason(.pathMoved), last: Reason(.pathMoved)) != nil { connected.handover = nil }
         actions.append(
             .report(.pathChanged(.movedSourceGone, endpoint, from: departed, to: endpoints[endpoint])))
-        actions.append(.abandon(connected.attempt.generation))
-        lose(connected, because: Reason(.pathMoved), at: now, into: &actions)
+        abandon(connected, because: Reason(.pathMoved), at: now, into: &actions)
     }
 
     private mutating func pathChanged(
@@ -59,8 +58,7 @@ extension SessionMachine {
         case .movedSourceGone:
             // A successor under way began on a path that the kernel no longer uses.
             connected.handover = nil
-            actions.append(.abandon(connected.attempt.generation))
-            lose(connected, because: Reason(.pathMoved), at: now, into: &actions)
+            abandon(connected, because: Reason(.pathMoved), at: now, into: &actions)
         case .lost:
             connected.heldUntil = connected.heldUntil ?? now.advanced(by: PathClass.hold)
             connected.quality.nothingCameBack()

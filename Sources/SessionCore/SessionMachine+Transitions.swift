@@ -125,8 +125,7 @@ extension SessionMachine {
         if mode == .full { escalation = .discard }
         switch state {
         case .connected(let connected):
-            actions.append(.abandon(connected.attempt.generation))
-            lose(connected, because: reason, at: now, into: &actions)
+            abandon(connected, because: reason, at: now, into: &actions)
         case .trying(let trying):
             tryNow(trying, because: reason, at: now, into: &actions)
         case .disconnecting(let disconnecting):
@@ -140,8 +139,7 @@ extension SessionMachine {
     private mutating func renew(because reason: Reason, at now: Instant, into actions: inout [Action]) {
         // Without a connection there is nothing to replace: the next one tells the server anyway.
         guard case .connected(let connected) = state else { return }
-        actions.append(.abandon(connected.attempt.generation))
-        lose(connected, because: reason, at: now, into: &actions)
+        abandon(connected, because: reason, at: now, into: &actions)
     }
 
     // MARK: The course of an attempt
@@ -324,8 +322,7 @@ extension SessionMachine {
     private mutating func checkLife(at now: Instant, into actions: inout [Action]) {
         guard case .connected(var connected) = state else { return }
         if let heldUntil = connected.heldUntil, now >= heldUntil {
-            actions.append(.abandon(connected.attempt.generation))
-            lose(connected, because: Reason(.pathLost), at: now, into: &actions)
+            abandon(connected, because: Reason(.pathLost), at: now, into: &actions)
             return
         }
         // If the transport can be measured, that was done before this; otherwise only the heartbeat is left.
@@ -340,8 +337,7 @@ extension SessionMachine {
             connected.quality.nothingCameBack()
             state = .connected(connected)
         case .dead(let code):
-            actions.append(.abandon(connected.attempt.generation))
-            lose(connected, because: Reason(code), at: now, into: &actions)
+            abandon(connected, because: Reason(code), at: now, into: &actions)
         }
     }
 

@@ -29,11 +29,15 @@ extension SessionMachine {
             followsSuddenClose: outage != nil && Rivalry.isSudden(cause))
     }
 
-    /// Begins to reconnect after a connection is gone: at once after a local cause, otherwise by the table.
-    mutating func lose(_ connected: Connected, because reason: Reason, at now: Instant, into actions: inout [Action]) {
+    /// Drops the connection, and begins to reconnect.
+    mutating func abandon(
+        _ connected: Connected, because reason: Reason, at now: Instant, into actions: inout [Action]
+    ) {
+        actions.append(.abandon(connected.attempt.generation))
         lose(connected, Ending(reason), at: now, into: &actions)
     }
 
+    /// Begins to reconnect after a connection is gone: at once after a local cause, otherwise by the table.
     mutating func lose(_ connected: Connected, _ ending: Ending, at now: Instant, into actions: inout [Action]) {
         let isStable = connected.since.duration(to: now) >= policy.stableAfter
         var ending = ending

@@ -25,10 +25,7 @@ extension DurableStore {
                     first: UInt16(clamping: row.integer(1)), count: Int(clamping: row.integer(2)))
                 return true
             }
-            try database.query("SELECT epoch FROM store") { row throws(StoreError) in
-                epoch = row.text(0)
-                return false
-            }
+            epoch = try database.text("SELECT epoch FROM store") ?? ""
         }
 
         /// Returns the row of the session, which is created if necessary.

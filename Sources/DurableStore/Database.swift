@@ -119,6 +119,16 @@ final class Database {
         return integer
     }
 
+    /// Does the same with a text.
+    func text(_ sql: StaticString) throws(StoreError) -> String? {
+        var text: String?
+        try query(prepared(sql), []) { row in
+            text = row.text(0)
+            return false
+        }
+        return text
+    }
+
     /// Runs `body` in a transaction: all of its changes are made, or none.
     func transaction<Result>(_ body: () throws(StoreError) -> Result) throws(StoreError) -> Result {
         try run("BEGIN IMMEDIATE")

@@ -145,22 +145,13 @@ public actor DurableStore {
             // Free pages go back to the file system a few at a time; this can only be set before the first table.
             try database.execute("PRAGMA auto_vacuum = INCREMENTAL")
         }
-        var mode = ""
-        try database.query("PRAGMA journal_mode = WAL") { row throws(StoreError) in
-            mode = row.text(0)
-            return false
-        }
-        guard mode == "wal" else {
+        guard try database.text("PRAGMA journal_mode = WAL") == "wal" else {
             throw .failed(path: database.path, cause: "the file system cannot hold a write-ahead log")
         }
         try database.execute(
             durability == .full ? "PRAGMA synchronous = FULL" : "PRAGMA synchronous = NORMAL")
         try database.execute("PRAGMA cell_size_check = ON; PRAGMA trusted_schema = OFF")
-        var finding = "ok"
-        try database.query("PRAGMA quick_check(1)") { row throws(StoreError) in
-            finding = row.text(0)
-            return false
-        }
+        let finding = try database.text("PRAGMA quick_check(1)") ?? "ok"
         guard finding == "ok" else { throw .corrupt(path: database.path, cause: finding) }
         report.backup = try Schema.migrate(
             database, to: migrations,

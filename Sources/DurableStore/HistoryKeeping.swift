@@ -99,9 +99,6 @@ extension DurableStore {
     }
 
     private func insert(_ entry: HistoryEntry, in database: Database) throws(StoreError) {
-        let outage = entry.outage.map { outage in
-            outage.components.seconds * 1000 + outage.components.attoseconds / 1_000_000_000_000_000
-        }
         try database.run(
             """
             INSERT INTO history
@@ -110,7 +107,7 @@ extension DurableStore {
             """,
             .integer(entry.time.rawValue), .text(entry.session.description), .text(entry.from), .text(entry.to),
             .optional(entry.phase), .optional(entry.mode), .text(entry.reasonCode), .text(entry.message),
-            .optional(entry.serverCode), .optional(outage))
+            .optional(entry.serverCode), .optional(entry.outage?.wholeMilliseconds))
     }
 
     /// Removes entries beyond the limits. Those that are too many are found by their key, which costs nothing; finding

@@ -97,8 +97,7 @@ struct StateDirectory: ~Copyable {
     private static func modified(_ path: String) -> Timestamp? {
         var status = stat()
         guard stat(path, &status) == 0 else { return nil }
-        return Timestamp(
-            rawValue: Int64(status.st_mtim.tv_sec) * 1000 + Int64(status.st_mtim.tv_nsec) / 1_000_000)
+        return Timestamp(seconds: Int64(status.st_mtim.tv_sec), nanoseconds: Int64(status.st_mtim.tv_nsec))
     }
 
     /// Whether a file is in the directory.
@@ -144,18 +143,15 @@ struct StateDirectory: ~Copyable {
     }
 
     /// Flushes what was written to a file, by anyone, to the disk.
-    func flush(_ name: String) {
-        let descriptor = open("\(path)/\(name)", O_RDONLY | O_CLOEXEC | O_NOFOLLOW)
-        guard descriptor >= 0 else { return }
-        fdatasync(descriptor)
-        close(descriptor)
-    }
+    func flush(_ name: String) { withFile(name) { fdatasync($0) } }
 
     /// Makes the kernel start writing a file's dirty pages to the disk, without waiting for it.
-    func beginWriting(_ name: String) {
+    func beginWriting(_ name: String) { withFile(name) { sync_file_range($0, 0, 0, UInt32(SYNC_FILE_RANGE_WRITE)) } }
+
+    private func withFile(_ name: String, _ body: (Int32) -> Int32) {
         let descriptor = open("\(path)/\(name)", O_RDONLY | O_CLOEXEC | O_NOFOLLOW)
         guard descriptor >= 0 else { return }
-        sync_file_range(descriptor, 0, 0, UInt32(SYNC_FILE_RANGE_WRITE))
+        _ = body(descriptor)
         close(descriptor)
     }
 

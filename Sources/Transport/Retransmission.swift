@@ -1,5 +1,6 @@
 import Glibc
 import NIOCore
+import Vocabulary
 
 // How TCP sends again what is not acknowledged. By default it doubles the wait after each try, so that data may still
 // wait for seconds after an outage has ended. The measurements are in the decision page 0017.
@@ -54,13 +55,6 @@ extension Connection {
     /// everything twice, and a queue on the way can make that time much longer than it was during the handshake.
     static func retransmissionLimit(roundTrip: Duration) -> CInt {
         CInt(min(max((roundTrip * 8).wholeMilliseconds, 1_000), 120_000))
-    }
-}
-
-extension Duration {
-    fileprivate var wholeMilliseconds: Int64 {
-        let (seconds, fraction) = components
-        return seconds * 1_000 + fraction / 1_000_000_000_000_000
     }
 }
 

@@ -25,10 +25,33 @@ extension Duration {
     /// The text that ``init(text:)`` reads, with the greatest unit that leaves a whole number.
     package var text: String {
         let (seconds, attoseconds) = components
-        guard attoseconds == 0 else { return "\(seconds * 1000 + attoseconds / 1_000_000_000_000_000)ms" }
+        guard attoseconds == 0 else { return "\(wholeMilliseconds)ms" }
         let units: [(Int64, String)] = [(86_400, "d"), (3600, "h"), (60, "min")]
         // Exactly one day is written as 24 hours.
         let unit = units.first { seconds != 0 && seconds % $0.0 == 0 && ($0.1 != "d" || seconds > 86_400) } ?? (1, "s")
         return "\(seconds / unit.0)\(unit.1)"
+    }
+}
+
+extension Duration {
+    /// The whole duration in nanoseconds; saturates at ±292 years.
+    public var nanoseconds: Int64 {
+        let (seconds, attoseconds) = components
+        let limit: Int64 = seconds < 0 ? .min : .max
+        let (product, overflow) = seconds.multipliedReportingOverflow(by: 1_000_000_000)
+        let (sum, overflowOfSum) = product.addingReportingOverflow(attoseconds / 1_000_000_000)
+        return overflow || overflowOfSum ? limit : sum
+    }
+
+    /// The whole duration in seconds, as the control socket writes durations.
+    public var seconds: Double {
+        let (seconds, attoseconds) = components
+        return Double(seconds) + Double(attoseconds) / 1e18
+    }
+
+    /// The whole duration in milliseconds; what is below one is cut off.
+    package var wholeMilliseconds: Int64 {
+        let (seconds, attoseconds) = components
+        return seconds * 1000 + attoseconds / 1_000_000_000_000_000
     }
 }

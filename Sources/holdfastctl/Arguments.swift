@@ -83,7 +83,7 @@ struct SpanArgument: ExpressibleByArgument, Equatable, CustomStringConvertible {
 
     /// Seconds; `nil`: never.
     var seconds: Double? {
-        duration.map { Double($0.components.seconds) + Double($0.components.attoseconds) / 1e18 }
+        duration?.seconds
     }
 }
 

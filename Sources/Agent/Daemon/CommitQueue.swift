@@ -192,8 +192,7 @@ actor CommitQueue {
                     let start = ContinuousClock.now
                     let store = store
                     try await watch.wait { () throws(StoreError) in try await store.commit(changes) }
-                    let (seconds, attoseconds) = start.duration(to: .now).components
-                    durations.add(Double(seconds) + Double(attoseconds) / 1e18)
+                    durations.add(start.duration(to: .now).seconds)
                 }
                 return succeeded(batch)
             } catch {

@@ -66,7 +66,7 @@ struct DaemonUnderTest: Sendable {
     /// Runs a daemon with the session `main` and the other files in `files` for the duration of `body`.
     static func run(
         _ extra: String = "", autoconnect: Bool = true, files: [String: String] = [:],
-        diskPatience: TimeAmount = .hours(1),
+        diskPatience: TimeAmount = .hours(1), limits: ControlScheduler.Limits = .init(),
         prepare: (LoopbackServer) async throws -> Void = { _ in },
         _ body: (DaemonUnderTest) async throws -> Void
     ) async throws {
@@ -79,7 +79,7 @@ struct DaemonUnderTest: Sendable {
         mkdir("\(directory.path)/sessions.d", 0o700)
         try directory.write("sessions.d/main.toml", await session(server, extra, autoconnect: autoconnect))
         for (name, text) in files { try directory.write(name, text) }
-        try await run(in: directory, server, on: group, diskPatience: diskPatience, body)
+        try await run(in: directory, server, on: group, diskPatience: diskPatience, limits: limits, body)
         try await server.stop()
         try await group.shutdownGracefully()
     }
@@ -87,12 +87,12 @@ struct DaemonUnderTest: Sendable {
     /// Runs one life of the daemon.
     static func run(
         in directory: TemporaryDirectory, _ server: LoopbackServer, on group: MultiThreadedEventLoopGroup,
-        bootID: String = "boot", diskPatience: TimeAmount = .hours(1),
+        bootID: String = "boot", diskPatience: TimeAmount = .hours(1), limits: ControlScheduler.Limits = .init(),
         configure: (inout SessionConfiguration) -> Void = { _ in },
         _ body: (DaemonUnderTest) async throws -> Void
     ) async throws {
         let daemon = try await start(
-            in: directory, server, on: group, bootID: bootID, diskPatience: diskPatience, configure)
+            in: directory, server, on: group, bootID: bootID, diskPatience: diskPatience, limits: limits, configure)
         let result: Result<Void, any Error>
         do {
             try await body(daemon)
@@ -106,7 +106,8 @@ struct DaemonUnderTest: Sendable {
 
     private static func start(
         in directory: TemporaryDirectory, _ server: LoopbackServer, on group: MultiThreadedEventLoopGroup,
-        bootID: String, diskPatience: TimeAmount, _ configure: (inout SessionConfiguration) -> Void
+        bootID: String, diskPatience: TimeAmount, limits: ControlScheduler.Limits,
+        _ configure: (inout SessionConfiguration) -> Void
     ) async throws -> DaemonUnderTest {
         let (loop, disk, log) = (server.eventLoop, group.next(), RecordingLog())
         let store = try DurableStore(
@@ -123,7 +124,7 @@ struct DaemonUnderTest: Sendable {
         let daemon = Daemon(
             options: options, configuration: DaemonConfiguration(), store: store, registry: registry,
             network: NetworkView(watcher: watcher), threadPool: .singleton, logger: log.logger, eventLoop: loop)
-        let control = ControlServer(daemon: daemon)
+        let control = ControlServer(daemon: daemon, limits: limits)
         try await control.listen(path: options.socketPath)
         let commits = CommitQueue(store: store, eventLoop: loop, patience: diskPatience) { _ in }
         await store.whenReplaced { moved in

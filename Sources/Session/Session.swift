@@ -52,6 +52,7 @@ package struct Session: Sendable {
         self.addresses = addresses
         credentials = CredentialState(isConfigured: settings.hasPassword)
         credentials.given = credential
+        if credential != nil { self.servers.redirections.passwordGiven() }
         self.rooms = rooms
         self.publications = publications
         self.consumers = consumers

@@ -215,16 +215,17 @@ struct SessionStepsTests {
         #expect(session.wait(4) == [])
     }
 
-    @Test(arguments: [false, true])
+    @Test(arguments: [(false, false), (true, false), (false, true)])
     func `a token that a program gave does not follow a redirect to where it would go unencrypted`(
-        hasToken: Bool
+        hasToken: Bool, hadToken: Bool
     ) throws {
-        var session = try SessionUnderTest(scheme: "mqtt", redirects: ["c.example"])
+        var session = try SessionUnderTest(
+            scheme: "mqtt", redirects: ["c.example"], credential: hadToken ? me : nil)
         if hasToken { _ = session.take(.credentialGiven(me)) }
         _ = session.take(.connect(Reason(.userConnect)))
         _ = session.opens()
         let texts = session.receives(redirection(.useAnotherServer, "c.example"))
-        #expect(texts == ["close", hasToken ? "failed" : "dial c.example"])
+        #expect(texts == ["close", hasToken || hadToken ? "failed" : "dial c.example"])
     }
 
     private func redirection(_ code: ReasonCode, _ reference: String) -> Packet {

@@ -25,7 +25,7 @@ struct SessionUnderTest {
     ///   - idleTimeout: of a session on demand.
     init(
         scheme: String = "mqtts", room: String? = nil, version: ProtocolVersion? = .five, redirects: [String] = [],
-        idleTimeout: Duration? = nil,
+        idleTimeout: Duration? = nil, credential: SessionCredential? = nil,
         _ change: (inout SessionSettings) -> Void = { _ in }
     ) throws {
         let endpoints = try Self.hosts.map { try Endpoint("\(scheme)://\($0)") }
@@ -48,7 +48,7 @@ struct SessionUnderTest {
                 protocols: ProtocolChoice(version), homes: []),
             addresses: EndpointAddresses(Self.hosts),
             rooms: Rooms(identity: .init(user: "me", device: "here"), session: "main", willDelay: .seconds(90)),
-            durableConsumers: DurableConsumers(DurableSession()), clientID: "c", at: moment)
+            durableConsumers: DurableConsumers(DurableSession()), credential: credential, clientID: "c", at: moment)
         session.begin(in: room.map { Room(prefix: "p", name: $0) }, subscribedTo: [])
         _ = proceed()
     }

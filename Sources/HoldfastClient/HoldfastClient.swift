@@ -64,7 +64,7 @@ public actor HoldfastClient {
         case consumer(FeedID, CheckedContinuation<Answer, Never>?)
         /// An acknowledgement that is sent again because the daemon has not confirmed it.
         case acknowledgement(FeedID, Int64)
-        /// Nobody is waiting for the answer.
+        /// The answer is discarded.
         case ignored
     }
 

@@ -18,8 +18,7 @@ extension Session {
         return MQTTCredentials(username: settings.username, authentication: exchange)
     }
 
-    /// The user name for CONNECT. A password that a program gave needs a user name too; if there is none, it is the
-    /// session's user.
+    /// The user name for CONNECT. If none is configured, a password that a program gave is sent with the session's user.
     var username: String? { settings.username ?? (credentials.given == nil ? nil : settings.user) }
 
     private var exchange: SCRAMClient { SCRAMClient(username: settings.username ?? settings.user) }

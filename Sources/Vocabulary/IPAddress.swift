@@ -38,7 +38,9 @@ public struct IPAddress: Hashable, Sendable {
 }
 
 extension IPAddress {
-    /// Picks an address near the given one that another host in the same network could have; `nil` if there is none.
+    /// Picks an address near the given one that another host in the same network could have; `nil` if the network has no
+    /// room for another host.
+    ///
     /// - Parameters:
     ///   - text: an address with its prefix length, `192.0.2.7/24`; the result is `nil` for any other form.
     ///   - taken: the addresses of the host itself, which are not picked.

@@ -39,12 +39,7 @@ extension EndToEnd {
     func `a client loses no message when the daemon is killed or stopped, and leaves its consumer to the next`(
         _ language: ClientLanguage
     ) async throws {
-        try await withLab { lab, daemon in
-            let server = try await LabServer(lab)
-            try await server.start()
-            try daemon.session()
-            try await daemon.start()
-            try await daemon.events().until(.connected)
+        try await withConnected { lab, _, daemon in
             let command = ["env", "HOLDFAST_SOCKET=\(daemon.socket)"] + (try await language.echo(lab)) + ["main"]
             let far = try await LabSubscriber(lab, filter: "replies/1")
             let echo = try await lab.start("echo", command, in: nil)
@@ -95,12 +90,7 @@ extension EndToEnd {
     }
 
     @Test func `the client for Python takes events of every kind, and leaves what is no longer read`() async throws {
-        try await withLab { lab, daemon in
-            let server = try await LabServer(lab)
-            try await server.start()
-            try daemon.session()
-            try await daemon.start()
-            try await daemon.events().until(.connected)
+        try await withConnected { lab, _, daemon in
             let program = """
                 import asyncio, holdfast
                 async def main():

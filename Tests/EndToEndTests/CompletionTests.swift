@@ -86,12 +86,7 @@ extension EndToEnd {
     }
 
     @Test func `bash completes the ids of quarantined messages`() async throws {
-        try await withLab { lab, daemon in
-            let server = try await LabServer(lab)
-            try await server.start()
-            try daemon.session()
-            try await daemon.start()
-            try await daemon.events().until(.connected)
+        try await withConnected { lab, server, daemon in
             // Only the server may publish there.
             try await daemon.publish("x", to: "$SYS/forbidden")
             try await until("it is quarantined") { try await daemon.status().outbox.quarantined == 1 }

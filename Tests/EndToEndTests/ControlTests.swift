@@ -117,12 +117,7 @@ extension EndToEnd {
     }
 
     @Test func `programs that never read neither fill the daemon's memory nor block others`() async throws {
-        try await withLab { lab, daemon in
-            let server = try await LabServer(lab)
-            try await server.start()
-            try daemon.session()
-            try await daemon.start()
-            try await daemon.events().until(.connected)
+        try await withConnected { lab, _, daemon in
             let call = #"{"jsonrpc":"2.0","id":1,"method":"session.list"}"#
             let batch = "[" + Array(repeating: call, count: 500).joined(separator: ",") + "]\n"
             let watch = #"{"jsonrpc":"2.0","id":1,"method":"session.watch","params":{"since":0}}"# + "\n"
@@ -152,12 +147,7 @@ extension EndToEnd {
     }
 
     @Test func `the memory of large messages goes back to the system when they are delivered`() async throws {
-        try await withLab { lab, daemon in
-            let server = try await LabServer(lab)
-            try await server.start()
-            try daemon.session()
-            try await daemon.start()
-            try await daemon.events().until(.connected)
+        try await withConnected { lab, _, daemon in
             let before = try #require(await daemon.residentMemory)
             let payload = String(repeating: "x", count: 15 << 20)
             for number in 1...4 { try await daemon.publish("\(number) \(payload)", to: "big") }

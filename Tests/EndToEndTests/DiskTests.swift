@@ -113,12 +113,7 @@ extension EndToEnd {
     @Test func `a damaged database is moved aside, reported, and the session continues with a clean start`()
         async throws
     {
-        try await withLab { lab, daemon in
-            let server = try await LabServer(lab)
-            try await server.start()
-            try daemon.session()
-            try await daemon.start()
-            try await daemon.events().until(.connected)
+        try await withConnected { lab, server, daemon in
             try await daemon.publish("1", to: "out/a", wait: .delivered)
             try await daemon.kill()
             // The log is removed too: it would repair what it covers.
@@ -191,12 +186,7 @@ extension EndToEnd {
     @Test func `a locked database refuses messages in time, and the accepted ones arrive`()
         async throws
     {
-        try await withLab { lab, daemon in
-            let server = try await LabServer(lab)
-            try await server.start()
-            try daemon.session()
-            try await daemon.start()
-            try await daemon.events().until(.connected)
+        try await withConnected { lab, _, daemon in
             let far = try await LabSubscriber(lab, filter: "out/#")
             var accepted: [String] = []
             var number = 0
@@ -238,12 +228,7 @@ extension EndToEnd {
     }
 
     @Test func `a message that is published again with its key after a kill arrives once`() async throws {
-        try await withLab { lab, daemon in
-            let server = try await LabServer(lab)
-            try await server.start()
-            try daemon.session()
-            try await daemon.start()
-            try await daemon.events().until(.connected)
+        try await withConnected { lab, _, daemon in
             let far = try await LabSubscriber(lab, filter: "out/#")
             for number in 1...12 {
                 let peer = try await RawControl(daemon.socket)

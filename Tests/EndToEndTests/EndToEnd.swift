@@ -2,6 +2,7 @@ import Foundation
 import Support
 import SupportTiming
 import Testing
+import Vocabulary
 
 /// The real daemon, a real mosquitto and real networks: see `Lab` in Support for the topology. Tests wait for an event
 /// or for a message to arrive; the time limits are generous and only say when to give up.
@@ -12,6 +13,18 @@ import Testing
         "cannot run here: \(LabRequirements.missing.joined(separator: ", ")); HOLDFAST_REQUIRE_ALL=1 makes this a failure"
     ))
 struct EndToEnd {}
+
+/// Runs a test with a daemon whose session `main` is connected to a server.
+func withConnected(_ body: (Lab, LabServer, DaemonProcess) async throws -> Void) async throws {
+    try await withLab { lab, daemon in
+        let server = try await LabServer(lab)
+        try await server.start()
+        try daemon.session()
+        try await daemon.start()
+        try await daemon.events().until(.connected)
+        try await body(lab, server, daemon)
+    }
+}
 
 /// Runs a test in a lab of its own, with a daemon that is not started yet. When the test fails, it shows the events
 /// that were seen and attaches everything that the programs wrote.

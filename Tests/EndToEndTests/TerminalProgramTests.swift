@@ -86,12 +86,7 @@ extension EndToEnd {
     }
 
     @Test func `status is wrapped between words, and follows a terminal that becomes narrower`() async throws {
-        try await withLab { lab, daemon in
-            let server = try await LabServer(lab)
-            try await server.start()
-            try daemon.session()
-            try await daemon.start()
-            try await daemon.events().until(.connected)
+        try await withConnected { lab, _, daemon in
             let terminal = TerminalUnderTest(lab)
             let wide = try await terminal.run("holdfastctl status main", as: .root, within: daemon)
             let narrow = try await terminal.run("holdfastctl status main", as: .root, within: daemon, columns: 50)

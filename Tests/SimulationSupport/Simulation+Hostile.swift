@@ -46,7 +46,7 @@ extension Simulation {
         if isUp { scenario.here { $0.with(server) { broker, _ in broker.publish(publish) } } }
     }
 
-    /// Makes the servers send many packets that nobody asked for.
+    /// Makes the servers send many unsolicited packets.
     func flood(_ index: Int, _ kind: Int, _ count: Int) {
         var bytes = ByteBuffer()
         let packet: Packet

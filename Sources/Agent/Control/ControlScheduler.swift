@@ -403,7 +403,7 @@ struct ControlScheduler {
     /// turn from ``takeWoken()``.
     mutating func mayGive(_ bytes: Int, to id: ConnectionID) -> Bool {
         guard let connection = connections[id], connection.output <= limits.unread else { return false }
-        // Whatever its size, one message can be given while nobody else needs memory.
+        // While no memory is borrowed, one message of any size may be given.
         if memory.hasRoom(bytes, for: id) || (connection.output == 0 && memory.borrowed == 0) { return true }
         if !givers.contains(id) { givers.append(id) }
         return false

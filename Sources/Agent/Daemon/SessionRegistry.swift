@@ -392,8 +392,7 @@ actor SessionRegistry {
         let newest = try await store.history(session: name, since: nil, until: nil, limit: 1)
         guard let last = newest.last else { return }
         let entry = HistoryRecorder.unrecordedEnd(
-            after: last, lastAlive: store.openReport.lastAlive,
-            now: clock.wallClock())
+            after: last, lastAlive: store.openReport.lastAlive, now: clock.wallClock())
         record { $0.record(entry) }
     }
 
@@ -446,8 +445,7 @@ actor SessionRegistry {
             return try await surroundings.commits.watch.answer { () throws(StoreError) in
                 if before == nil { await queue?.everythingRecorded() }
                 return try await store.historyPage(
-                    session: session, since: since,
-                    until: until, before: before, limit: limit)
+                    session: session, since: since, until: until, before: before, limit: limit)
             }
         } catch {
             throw .internalError("the history cannot be read: \(error)")

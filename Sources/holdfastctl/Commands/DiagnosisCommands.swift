@@ -219,7 +219,7 @@ struct BugReport {
 private struct SettingLine {
     /// The line without its comment.
     private let setting: Substring
-    /// The comment from its `#` on; empty if there is none.
+    /// The comment, including its `#`; empty for a line without a comment.
     private let comment: Substring
     /// The part of the setting that is outside quotes.
     private var unquoted = ""
@@ -253,7 +253,7 @@ private struct SettingLine {
         }
     }
 
-    /// The text before the first `=`, or all of it if there is none.
+    /// The text before the first `=`; the whole setting if it has no `=`.
     private var key: Substring { setting.prefix { $0 != "=" } }
 
     private var hasSecret: Bool {

@@ -127,7 +127,7 @@ struct Terminal {
     func write(_ bytes: [UInt8]) {
         let code = Self.write(bytes, to: STDOUT_FILENO)
         guard code != 0 else { return }
-        // If the reader is gone (`| head`), nobody needs to know why the output ends.
+        // A reader that has gone (`| head`) is not an error worth a message.
         if code != EPIPE {
             let failure = CommandFailure(.failed, "the output cannot be written: \(String(cString: strerror(code)))")
             let words = CommandWords(Array(CommandLine.arguments.dropFirst()))

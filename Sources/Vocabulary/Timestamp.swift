@@ -1,4 +1,4 @@
-import Glibc
+import FoundationEssentials
 
 /// A time on the wall clock, for what must survive reboots and for what people read.
 ///
@@ -49,9 +49,7 @@ public struct Timestamp: RawRepresentable, Hashable, Sendable, Comparable {
 
     /// The present time. Only for what does I/O: machines are given the time.
     public static var now: Timestamp {
-        var time = timespec()
-        clock_gettime(CLOCK_REALTIME, &time)
-        return Timestamp(seconds: Int64(time.tv_sec), nanoseconds: Int64(time.tv_nsec))
+        Timestamp(rawValue: Int64(Date.now.timeIntervalSince1970 * 1000))
     }
 
     /// Seconds from the other time to this one.

@@ -37,6 +37,8 @@ public actor NetworkWatcher {
         var classifier: PathClassifier
     }
     private var watched: [Target: Watched] = [:]
+    /// The keys of `watched` by session.
+    private var targets: [String: [Target]] = [:]
     /// The policies of the sessions that may not use every network.
     private var policies: [String: NetworkPolicy] = [:]
     private var view = NetworkSnapshot()
@@ -151,7 +153,8 @@ public actor NetworkWatcher {
         }
         let classifier = PathClassifier(
             observe(addresses, origin, for: target.session), isUnresolved: addresses.isEmpty)
-        watched[target] = Watched(addresses: addresses, origin: origin, classifier: classifier)
+        let watch = Watched(addresses: addresses, origin: origin, classifier: classifier)
+        if watched.updateValue(watch, forKey: target) == nil { targets[target.session, default: []].append(target) }
         return classifier.current.path
     }
 
@@ -167,7 +170,7 @@ public actor NetworkWatcher {
     /// Stops watching the targets of this session, and forgets which networks it may use.
     /// - Parameter session: the session's name.
     public func removeTargets(ofSession session: String) {
-        watched = watched.filter { $0.key.session != session }
+        for target in targets.removeValue(forKey: session) ?? [] { watched[target] = nil }
         policies[session] = nil
     }
 

@@ -170,7 +170,7 @@ extension Session {
         case .stop(let reason, let forGood):
             stop(because: reason, forGood: forGood)
         case .timeReached:
-            if state == .connected { funnel.work.append(.measure) }
+            if machine.needsMeasurement(at: now) { funnel.work.append(.measure) }
             checkCredentialEnd()
             funnel.work.append(.due)
         }

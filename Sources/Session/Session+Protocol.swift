@@ -59,8 +59,12 @@ extension Session {
     // MARK: Flow
 
     /// The kernel has taken this many more bytes.
-    package mutating func flushed(_ count: Int, on connection: DialID) {
+    ///
+    /// - Returns: whether there is anything left to decide or to carry out.
+    package mutating func flushed(_ count: Int, on connection: DialID) -> Bool {
         if link?.connection == connection { link?.flow.unflushed -= count }
+        adjustReading()
+        return hasWork
     }
 
     /// How many bytes of answers may wait for a server that does not read them, before the session stops reading from
@@ -69,7 +73,7 @@ extension Session {
 
     /// Stops or resumes reading from the server. Our own messages on a slow link are not a reason to stop: they have a
     /// limit of their own, and the server must be heard in the meantime.
-    package mutating func adjustReading() {
+    mutating func adjustReading() {
         guard let link, let connection = link.connection else { return }
         let limit = link.flow.isReading ? Self.maximumUnflushedAnswers : Self.maximumUnflushedAnswers / 2
         let reads = link.flow.unflushed - mqtt.unflushedMessageBytes <= limit && mqtt.wantsToRead

@@ -78,12 +78,9 @@ package struct Session: Sendable {
 
     var now: Instant { funnel.moment.now }
     var wallClock: Timestamp { funnel.moment.wallClock }
-    /// The wall clock in the form that the protocol and the store use.
 
     /// When `timeReached` is due; `nil` when there is nothing to wait for.
-    ///
-    /// - Parameter wallClock: the clock that the protocol's deadlines use.
-    package func nextDeadline(at now: Instant, wallClock: Timestamp) -> Instant? {
+    package var nextDeadline: Instant? {
         var earliest = machine.nextDeadline
         func consider(_ deadline: Instant?) {
             if let deadline { earliest = earliest.map { min($0, deadline) } ?? deadline }

@@ -79,6 +79,12 @@ struct DeliveryWatch: Hashable, Sendable {
 }
 
 extension SessionMachine {
+    /// Whether what was sent has been unacknowledged for so long that the kernel has to be asked.
+    package func needsMeasurement(at now: Instant) -> Bool {
+        guard case .connected(let connected) = state, let deadline = connected.delivery.deadline else { return false }
+        return now >= deadline
+    }
+
     /// Judges by the kernel's measurement whether what was sent gets through.
     mutating func judgeDelivery(
         _ generation: Generation, _ measurement: TransportMeasurement, at now: Instant, into actions: inout [Action]

@@ -25,13 +25,13 @@ struct UntoldReports {
     private var reports: [Report] = []
     private var time: Time?
 
+    var isEmpty: Bool { reports.isEmpty }
     var nextDeadline: Instant? { if case .later(let time)? = time { time } else { nil } }
 
     mutating func append(_ report: Report) { reports.append(report) }
 
     /// - Returns: whether the caller has to ask the loop for a turn to tell the reports.
     mutating func tellLater(isHurrying: Bool, at now: Instant) -> Bool {
-        guard !reports.isEmpty else { return false }
         switch (time, isHurrying) {
         case (.soon?, _), (.later?, true):
             return false
@@ -63,6 +63,7 @@ extension SessionDriver {
     }
 
     func tellLater() {
+        guard !untold.isEmpty else { return }
         let isHurrying = session.link?.isDialed == true && session.state != .connected
         guard untold.tellLater(isHurrying: isHurrying, at: now) else { return }
         eventLoop.execute { self.assumeIsolated { $0.tell() } }

@@ -17,7 +17,7 @@ extension SessionDriver {
 
     /// `nil` when there is nothing to wait for.
     private var nextDeadline: Instant? {
-        var earliest = session.nextDeadline(at: now, wallClock: wallClock)
+        var earliest = ask { $0.nextDeadline }
         func consider(_ deadline: Instant?) {
             if let deadline { earliest = earliest.map { min($0, deadline) } ?? deadline }
         }

@@ -112,10 +112,12 @@ actor SessionDriver {
 
     /// The kernel has taken this many more bytes.
     func flushed(_ count: Int, _ flush: FlushNumber?, on id: DialID) {
-        session.flushed(count, on: id)
-        if let flush { return run(.flushed(flush)) }
-        session.adjustReading()
-        if session.hasWork { run() }
+        let hasWork = session.flushed(count, on: id)
+        if let flush {
+            run(.flushed(flush))
+        } else if hasWork {
+            run()
+        }
     }
 
     /// Accepts a message. Its consequences are handled later: see ``acceptanceTime()``.

@@ -265,7 +265,7 @@ private struct DaemonService: Service, CustomStringConvertible {
                 for await _ in hangups.cancelOnGracefulShutdown() { _ = try? await running.daemon.reload() }
             }
             if let interval = Notifier().watchdogInterval {
-                group.addTask { await Watchdog(running: running, interval: interval).run() }
+                group.addTask { await Watchdog(daemon: running.daemon, interval: interval).run() }
             }
             try? await gracefulShutdown()
             await stop(running, start.logger)
@@ -292,23 +292,4 @@ private func stop(_ running: Running, _ logger: Logger) async {
     await running.daemon.network.watcher.stop()
     try? await running.store.close()
     extending.end()
-}
-
-/// Tells systemd that the daemon is alive, as long as the loop, all sessions, the network watcher and the store
-/// respond.
-private struct Watchdog {
-    var running: Running
-    var interval: Duration
-
-    func run() async {
-        try? await cancelWhenGracefulShutdown {
-            while true {
-                await running.daemon.registry.answer()
-                _ = await running.daemon.network.watcher.snapshot()
-                _ = await running.store.statistics()
-                Notifier().watchdog()
-                try await running.daemon.eventLoop.sleep(for: interval / 2)
-            }
-        }
-    }
 }

@@ -35,4 +35,20 @@ struct StalledDiskTests {
             while try await peer.call("daemon.status")["storeFailure"] != .null {}
         }
     }
+
+    @Test func `a disk that does not answer is no reason for the watchdog to end the daemon`() async throws {
+        try await DaemonUnderTest.run { daemon in
+            let watchdog = Watchdog(daemon: daemon.daemon, interval: .zero)
+            let standstill = Standstill(of: daemon.disk)
+            let (answers, answered) = AsyncStream.makeStream(of: Bool.self)
+            Task {
+                await watchdog.answered()
+                answered.yield(true)
+            }
+            let limit = daemon.eventLoop.scheduleTask(in: .seconds(60)) { answered.yield(false) }
+            #expect(await answers.first { _ in true } == true)
+            limit.cancel()
+            standstill.end()
+        }
+    }
 }

@@ -111,6 +111,7 @@ public struct SessionEvent: ControlNotification {
         public static let messageRefused = Kind(rawValue: "message-refused")
         public static let subscriptionChanged = Kind(rawValue: "subscription-changed")
         public static let inboxFull = Kind(rawValue: "inbox-full")
+        public static let sessionRemoved = Kind(rawValue: "session-removed")
         public static let consumerEnded = Kind(rawValue: "consumer-ended")
         public static let dropped = Kind(rawValue: "dropped")
     }

@@ -524,7 +524,39 @@ struct WaitProgressTests {
         progress.take(snapshot(["a": .connecting]))
         #expect(progress.outcome == nil)
         progress.take(snapshot(["b": .connected]))
-        #expect(progress.outcome == .hopeless("a is not configured any more"))
+        #expect(progress.outcome == .removed("a"))
+    }
+
+    private func removal(of session: String) -> SessionWatch.Element {
+        .event(
+            SessionEvent(
+                watch: .init(rawValue: "w1"), sequence: 3, time: Timestamp(rawValue: 0), session: session,
+                event: .sessionRemoved))
+    }
+
+    @Test func `wait ends when a reload removes the session`() {
+        var progress = WaitProgress(wanted: .connected, names: ["a"])
+        progress.take(snapshot(["a": .connecting, "b": .connecting]))
+        progress.take(removal(of: "b"))
+        #expect(progress.outcome == nil)
+        progress.take(removal(of: "a"))
+        #expect(progress.outcome == .removed("a"))
+        var all = WaitProgress(wanted: .connected, names: [])
+        all.take(snapshot(["a": .connecting, "b": .connected]))
+        all.take(removal(of: "a"))
+        #expect(all.outcome == .reached(["b": "connected"]))
+    }
+
+    @Test(arguments: ["configuration-changed", "store-replaced", "shutdown", "suspend"])
+    func `wait without names goes on while a session is down for a moment only`(_ code: String) {
+        var progress = WaitProgress(wanted: .connected, names: [])
+        progress.take(snapshot(["a": .connecting, "b": .connected]))
+        progress.take(event("a", .disconnecting, code))
+        #expect(progress.outcome == nil)
+        progress.take(event("a", .disconnected, code))
+        #expect(progress.outcome == nil)
+        progress.take(event("a", .connected, "configuration-changed"))
+        #expect(progress.outcome == .reached(["a": "connected", "b": "connected"]))
     }
 
     @Test func `wait takes the states as they are after events were dropped`() {

@@ -12,23 +12,40 @@ extension SessionRegistry {
     /// - Throws: the error of a reload that would be refused.
     func checkReload() throws(RPCError) {
         guard !isStopping else { throw .shuttingDown }
-        guard !isReloading else { throw .tooManyRequests("a reload is under way") }
+    }
+
+    /// Waits until nothing else stops and starts sessions.
+    private func takeTurn() async {
+        if isTurnTaken {
+            await withCheckedContinuation { waitingForTurn.append($0) }
+        }
+        isTurnTaken = true
+    }
+
+    private func endTurn() {
+        isTurnTaken = !waitingForTurn.isEmpty
+        if isTurnTaken { waitingForTurn.removeFirst().resume() }
     }
 
     /// Applies a new configuration: adds, changes and removes sessions. The others are not touched.
     func apply(_ loaded: LoadedConfiguration) async throws(RPCError) -> DaemonReloadMethod.Result {
-        try checkReload()
-        isReloading = true
+        await takeTurn()
         defer {
-            isReloading = false
+            endTurn()
             sessionsChanged()
         }
+        try checkReload()
         let result = preview(loaded)
         let wereUp = await stop(changedBy: loaded)
         for name in entries.keys.sorted() where loaded[name] == nil {
             entries[name] = nil
             unstarted[name] = nil
             rejected[name] = nil
+            report(
+                name,
+                SessionEvent(
+                    watch: .init(rawValue: ""), sequence: 0, time: clock.wallClock(), session: name.description,
+                    event: .sessionRemoved))
             metrics.forget(name.description)
             changed(name)
         }
@@ -152,13 +169,10 @@ extension SessionRegistry {
     }
 
     private func restartAll() async {
-        // Wait for a reload to finish: it restarts only some of the sessions.
-        while isReloading {
-            await eventLoop.pause(for: .milliseconds(100))
-        }
+        // A reload restarts only some of the sessions.
+        await takeTurn()
+        defer { endTurn() }
         guard !isStopping else { return }
-        isReloading = true
-        defer { isReloading = false }
         var drivers: [(driver: SessionDriver, wasUp: Bool)] = []
         for case .running(let driver) in entries.values {
             let state = await driver.session.state
@@ -203,9 +217,9 @@ extension SessionRegistry {
         defer { isStartingLater = false }
         while !unstarted.isEmpty, !isStopping {
             await eventLoop.pause(for: CommitQueue.retryInterval)
-            guard !isReloading, !isStopping else { continue }
-            isReloading = true
-            defer { isReloading = false }
+            await takeTurn()
+            defer { endTurn() }
+            if isStopping { return }
             for (name, how) in unstarted.sorted(by: { $0.key < $1.key }) {
                 // Callers that ask for this session wait until `changed`.
                 changing[name] = []

@@ -60,7 +60,11 @@ actor SessionRegistry {
     /// The number of drafts tried so far.
     var drafts = 0
     var isStopping = false
-    var isReloading = false
+    /// Whether sessions are being stopped and started: by a reload, because the store was replaced, or because a start
+    /// is tried again.
+    var isTurnTaken = false
+    /// Those that wait to do so.
+    var waitingForTurn: [CheckedContinuation<Void, Never>] = []
     /// Called when sessions were added, changed or removed.
     var sessionsChanged: @Sendable () -> Void = {}
 

@@ -103,7 +103,7 @@ private actor WatchView {
             passed = ["\(printable("\(error)")); waiting for the daemon"]
             // Their current states are unknown.
             shown = []
-        case .event(let event) where ![.stateChanged, .phaseChanged].contains(event.event):
+        case .event(let event) where !event.changesStates:
             passed = WatchCommand.lines(element, terminal)
         case .event, .dropped:
             passed = WatchCommand.lines(element, terminal)
@@ -129,8 +129,9 @@ struct WaitCommand: AsyncParsableCommand {
             Without SESSION, it waits for all sessions that connect automatically: not for those that were disconnected \
             with a command, and not for those that connect on demand.
 
-            The exit code is 0 when all of them are in the state, 4 when that took too long, and 3 as soon as one has \
-            failed and will not connect on its own, or when there is none to wait for.
+            The exit code is 0 when all of them are in the state, 4 when that took too long, 3 as soon as one has \
+            failed and will not connect on its own, or when there is none to wait for, and 1 if one is not configured, \
+            or is removed by a reload.
             """)
 
     @OptionGroup var common: CommonOptions
@@ -165,6 +166,9 @@ struct WaitCommand: AsyncParsableCommand {
             }
         case .hopeless(let sentence)?:
             throw CommandFailure(.notConnected, sentence)
+        case .removed(let session)?:
+            throw CommandFailure(
+                .failed, "session \(session) is not configured any more", advice: "holdfastctl list shows the sessions")
         case nil:
             let names = sessions.isEmpty ? "not all sessions are" : sessions.joined(separator: ", ") + " not"
             throw CommandFailure(
@@ -180,6 +184,8 @@ struct WaitProgress: Sendable {
         case reached([String: String])
         /// Why waiting is pointless, without the final full stop.
         case hopeless(String)
+        /// A session that was named is not configured any more.
+        case removed(String)
     }
 
     let wanted: SessionStatus.State
@@ -200,7 +206,9 @@ struct WaitProgress: Sendable {
         case .snapshot(let result):
             take(all: result.snapshot.sessions)
         case .event(let event):
-            guard let name = event.session, let state = event.state else { return }
+            guard let name = event.session else { return }
+            if event.event == .sessionRemoved { states[name] = nil }
+            guard let state = event.state else { return }
             states[name] = state
             if let reason = event.reason {
                 reasons[name] = reason.message
@@ -228,7 +236,7 @@ struct WaitProgress: Sendable {
     var outcome: Outcome? {
         guard isKnown else { return nil }
         if let removed = names.first(where: { states[$0] == nil }) {
-            return .hopeless("\(removed) is not configured any more")
+            return .removed(removed)
         }
         let awaited = names.isEmpty ? states.keys.filter(connectsByItself).sorted() : names
         if awaited.isEmpty {
@@ -256,11 +264,13 @@ struct WaitProgress: Sendable {
 }
 
 extension WaitProgress {
-    /// Whether to wait for a session that was not named. Of those that are down, only failed ones are waited for, so
-    /// that the failure is reported.
+    /// Whether to wait for a session that was not named. Of those that are down, failed ones are waited for, so that the
+    /// failure is reported, and those that are down for a moment only.
     private func connectsByItself(_ name: String) -> Bool {
         switch states[name] {
-        case .disconnected, .disconnecting: wanted != .connected
+        case .disconnected, .disconnecting:
+            wanted != .connected
+                || ["configuration-changed", "store-replaced", "shutdown", "suspend"].contains(codes[name])
         default: true
         }
     }

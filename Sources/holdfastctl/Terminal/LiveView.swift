@@ -45,6 +45,11 @@ enum LiveKey: Sendable, Equatable {
     }
 }
 
+extension SessionEvent {
+    /// Whether what is shown of the sessions' states changes.
+    var changesStates: Bool { [.stateChanged, .phaseChanged, .sessionRemoved].contains(event) }
+}
+
 /// The inputs of a live view, in the order in which they happen.
 enum LiveInputs {
     /// - Parameters:
@@ -56,7 +61,7 @@ enum LiveInputs {
                 do {
                     for try await element in try await client.watch(session: session) {
                         switch element {
-                        case .event(let event) where ![.stateChanged, .phaseChanged].contains(event.event): break
+                        case .event(let event) where !event.changesStates: break
                         case .snapshot, .event, .dropped: continuation.yield(.changed)
                         case .detached(let error): continuation.yield(.detached("\(error)"))
                         }

@@ -54,6 +54,7 @@ enum EventText {
         case .messageRepeated: "\(event.count ?? 0) messages of QoS 2 are sent again, and may arrive twice"
         case .messageRefused: words(["message refused", event.topic, event.reason.map { "(\($0.message))" }])
         case .inboxFull: event.full == false ? "inbox has room again" : "inbox full"
+        case .sessionRemoved: "removed from the configuration"
         case .dropped: "\(event.count ?? 0) events were dropped: this reader is too slow"
         default: event.event.rawValue
         }

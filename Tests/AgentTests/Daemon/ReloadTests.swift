@@ -8,6 +8,7 @@ import Synchronization
 import Testing
 
 @testable import Agent
+@testable import DurableStore
 
 @Suite(.timeLimit(.minutes(10)))
 struct ReloadTests {
@@ -104,7 +105,11 @@ struct ReloadTests {
             try await peer.state("connected")
             #expect(await daemon.registry.metrics.failures.keys.sorted() == ["main"])
             #expect(unlink("\(daemon.directory.path)/sessions.d/main.toml") == 0)
-            #expect(Self.names(try await peer.call("daemon.reload"), "removed") == ["main"])
+            let reload = try await peer.request("daemon.reload")
+            // Also for a session that was down, whose state does not change.
+            let removal = try await peer.notification("session.event", ["event": "session-removed"])
+            #expect(removal["session"] == "main")
+            #expect(Self.names(try await peer.answer(reload)["result"] ?? .null, "removed") == ["main"])
             #expect(await daemon.registry.metrics.failures.isEmpty)
             await #expect(throws: ControlPeer.CallFailure(code: "unknown-session")) {
                 try await peer.call("session.status", #"{"session":"main"}"#)
@@ -278,6 +283,21 @@ struct ReloadTests {
                 try await peer.call("daemon.reload")
             }
             #expect(try await peer.call("session.status", #"{"session":"main"}"#)["state"] == "connected")
+        }
+    }
+
+    /// Sessions are also stopped and started because the store was replaced, or because a start is tried again.
+    @Test func `a reload waits while sessions are restarted for another reason`() async throws {
+        try await DaemonUnderTest.run { daemon in
+            let peer = try await daemon.watcher()
+            let standstill = Standstill(of: daemon.disk)
+            await daemon.registry.storeReplaced(.init(path: nil, cause: "a test"))
+            while await !daemon.registry.isTurnTaken { try await peer.call("session.list") }
+            let reload = try await peer.request("daemon.reload")
+            while await daemon.registry.waitingForTurn.isEmpty { try await peer.call("session.list") }
+            standstill.end()
+            #expect(try await peer.answer(reload)["result"] != nil)
+            try await peer.state("connected")
         }
     }
 

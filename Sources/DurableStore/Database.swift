@@ -68,8 +68,9 @@ final class Database {
     /// Runs statements without values, whose text is our own.
     func execute(_ sql: String) throws(StoreError) {
         guard !isClosed else { throw .closed }
+        errno = 0
         let result = sqlite3_exec(handle, sql, nil, nil, nil)
-        guard result == SQLITE_OK else { throw error(result) }
+        guard result == SQLITE_OK else { throw error(result, cause: errno) }
     }
 
     /// Runs one statement, ignoring any rows.
@@ -102,9 +103,10 @@ final class Database {
         defer { reset(statement) }
         try bind(values, to: statement)
         while true {
+            errno = 0
             let result = sqlite3_step(statement)
             if result == SQLITE_DONE { return }
-            guard result == SQLITE_ROW else { throw error(result) }
+            guard result == SQLITE_ROW else { throw error(result, cause: errno) }
             guard try each(Row(statement: statement)) else { return }
         }
     }
@@ -204,14 +206,17 @@ final class Database {
     /// Whether the library has found the file to be damaged.
     private(set) var isCorrupt = false
 
-    private func error(_ result: Int32) -> StoreError {
-        let error = Self.error(handle, result, path)
+    /// - Parameter cause: the system's error, or 0. SQLite does not keep that of a COMMIT.
+    private func error(_ result: Int32, cause: Int32 = 0) -> StoreError {
+        let error = Self.error(handle, result, path, cause: cause)
         if case .corrupt = error { isCorrupt = true }
         return error
     }
 
-    private static func error(_ handle: OpaquePointer, _ result: Int32, _ path: String) -> StoreError {
-        let code = sqlite3_system_errno(handle)
+    private static func error(
+        _ handle: OpaquePointer, _ result: Int32, _ path: String, cause: Int32 = 0
+    ) -> StoreError {
+        let code = cause != 0 ? cause : sqlite3_system_errno(handle)
         var cause = sqlite3_errmsg(handle).map { String(cString: $0) } ?? "error \(result)"
         switch result & 0xFF {
         case SQLITE_FULL:
@@ -221,8 +226,12 @@ final class Database {
         case SQLITE_READONLY, SQLITE_CANTOPEN, SQLITE_PERM, SQLITE_AUTH:
             if code != 0 { cause += " (\(systemText(code)))" }
             return .unwritable(path: path, cause: cause)
-        case SQLITE_IOERR where code == ENOSPC || code == EDQUOT || code == EFBIG:
+        case SQLITE_IOERR where code == ENOSPC:
             return .full(path: path, cause: systemText(code))
+        case SQLITE_IOERR where code == EDQUOT:
+            return .full(path: path, cause: "\(systemText(code)): the daemon's user may not store more there")
+        case SQLITE_IOERR where code == EFBIG:
+            return .full(path: path, cause: "\(systemText(code)): LimitFSIZE= of the service allows no more")
         case SQLITE_IOERR where code == EROFS || code == EACCES || code == EPERM:
             return .unwritable(path: path, cause: systemText(code))
         case SQLITE_BUSY, SQLITE_LOCKED:
@@ -230,6 +239,10 @@ final class Database {
         case SQLITE_CONSTRAINT, SQLITE_TOOBIG, SQLITE_MISMATCH, SQLITE_ERROR, SQLITE_RANGE:
             // Neither the disk nor the library has failed: the request contradicts the data.
             return .inconsistent(cause)
+        case SQLITE_IOERR where code == EIO:
+            return .failed(
+                path: path,
+                cause: "the disk reports an error (\(systemText(code))); the kernel's log (journalctl -k) may say more")
         default:
             if code != 0 { cause += " (\(systemText(code)))" }
             return .failed(path: path, cause: "\(cause) [\(result)]")

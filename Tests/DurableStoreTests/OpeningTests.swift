@@ -404,6 +404,26 @@ import Testing
         #expect(try await openStore(copy).queue(main) == [message(1)])
     }
 
+    /// The write fails within COMMIT.
+    @Test func `a limit on the size of files counts as a full disk, and is named`() async throws {
+        await #expect(processExitsWith: .success) {
+            signal(SIGXFSZ, SIG_IGN)
+            let directory = try TemporaryDirectory()
+            let store = try openStore(directory.path)
+            let main = try session()
+            try await store.commit(main, .insert(message(1)))
+            var limit = rlimit(rlim_cur: 100_000, rlim_max: 100_000)
+            try #require(setrlimit(__rlimit_resource_t(RLIMIT_FSIZE.rawValue), &limit) == 0)
+            do throws(StoreError) {
+                try await store.commit(main, .insert(message(2, bytes: 200_000)))
+                exit(3)
+            } catch {
+                print(error)
+                if !error.isFull || !error.description.contains("File too large: LimitFSIZE=") { exit(4) }
+            }
+        }
+    }
+
     @Test func `every error has its own code and sentence`() {
         let errors: [StoreError] = [
             .locked(directory: "/d", holder: nil), .unwritable(path: "/d", cause: "c"),

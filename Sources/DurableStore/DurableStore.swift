@@ -73,9 +73,8 @@ public actor DurableStore {
         do {
             database = try Self.open(in: directory, durability, migrations, &report)
         } catch .corrupt(_, let cause) {
-            let (new, moved) = try Self.renew(
-                nil, epoch: "", keptAs: try Self.moveAside(in: directory), in: directory, because: cause,
-                sessions: [:], durability, migrations)
+            let (new, moved) = try Self.renewDamaged(
+                in: &directory, because: cause, sessions: [:], durability, migrations)
             database = new
             report = OpenReport(isNew: true, movedAside: moved, lastAlive: lastAlive)
         } catch .full where directory.releaseSpare() {
@@ -93,15 +92,45 @@ public actor DurableStore {
         openReport = report
     }
 
+    /// What the names of the files of a database end with.
+    private static let fileSuffixes = ["", "-wal", "-shm"]
+
     /// Gives a damaged database another name.
     ///
     /// - Returns: that name; `nil` if the database is not there any more.
     private static func moveAside(in directory: borrowing StateDirectory) throws(StoreError) -> String? {
         let aside = "\(fileName).corrupt-\(Timestamp.now.rawValue)"
-        for suffix in ["", "-wal", "-shm"] {
-            try directory.rename(fileName + suffix, to: aside + suffix)
-        }
+        for suffix in fileSuffixes { try directory.rename(fileName + suffix, to: aside + suffix) }
         return directory.contains(aside) ? aside : nil
+    }
+
+    /// Makes a new database in place of a damaged one, which is moved aside.
+    ///
+    /// If that fails, the damaged one gets its name back: no row may be lost because there is no room for it now.
+    private static func renewDamaged(
+        in directory: inout StateDirectory, because cause: String, sessions: [SessionName: Int64],
+        _ durability: Durability, _ migrations: [String]
+    ) throws(StoreError) -> (Database, OpenReport.MovedAside) {
+        while true {
+            let aside = try moveAside(in: directory)
+            do throws(StoreError) {
+                return try renew(
+                    nil, epoch: "", keptAs: aside, in: directory, because: cause, sessions: sessions, durability,
+                    migrations)
+            } catch {
+                if let aside {
+                    directory.remove(fileName)
+                    for suffix in fileSuffixes {
+                        try directory.rename(aside + suffix, to: fileName + suffix)
+                    }
+                }
+                guard case .full(let path, let lack) = error else { throw error }
+                if directory.releaseSpare() { continue }
+                throw .full(
+                    path: path,
+                    cause: "the database is damaged (\(cause)), and what can be recovered does not fit: \(lack)")
+            }
+        }
     }
 
     /// Makes a new database with everything that can be recovered from the old one.
@@ -125,9 +154,8 @@ public actor DurableStore {
             }
             try database.run("UPDATE store SET epoch = ?", .text(epoch))
             (moved.messages, moved.isComplete, moved.isSeamless) = (salvage.messages, true, true)
-        } else if let damaged = path.flatMap({ try? Database(path: $0) }),
-            let salvage = try? Salvage(damaged, into: database, sessions: sessions)
-        {
+        } else if let damaged = path.flatMap({ try? Database(path: $0) }) {
+            let salvage = try Salvage(damaged, into: database, sessions: sessions)
             (moved.messages, moved.isComplete) = (salvage.messages, salvage.isComplete)
             try takeUp(database)
         }
@@ -222,17 +250,8 @@ public actor DurableStore {
             database = nil
         }
         try directory.makeAgain()
-        if unfinished != nil {
-            directory.remove(Self.fileName)
-        } else {
-            unfinished = Unfinished(aside: try Self.moveAside(in: directory))
-        }
         let old = database
-        let (new, moved) = try Self.renew(
-            old, epoch: epoch, keptAs: unfinished?.aside, in: directory,
-            because: isDamaged
-                ? "it was found while the daemon ran" : "its files were removed or replaced while the daemon ran",
-            sessions: contents.sessionIDs, durability, migrations)
+        let (new, moved) = isDamaged ? try renewDamaged() : try renewRemoved()
         contents = try Contents(new)
         // SQLite does not touch the new files, which now have the old one's names.
         old?.close()
@@ -241,6 +260,25 @@ public actor DurableStore {
         database = new
         replaced?(moved)
         return new
+    }
+
+    private func renewDamaged() throws(StoreError) -> (Database, OpenReport.MovedAside) {
+        try Self.renewDamaged(
+            in: &directory, because: "it was found while the daemon ran", sessions: contents.sessionIDs, durability,
+            migrations)
+    }
+
+    /// Copies a database whose files are no longer in the directory, and which is still open.
+    private func renewRemoved() throws(StoreError) -> (Database, OpenReport.MovedAside) {
+        if unfinished != nil {
+            directory.remove(Self.fileName)
+        } else {
+            unfinished = Unfinished(aside: try Self.moveAside(in: directory))
+        }
+        return try Self.renew(
+            database, epoch: epoch, keptAs: unfinished?.aside, in: directory,
+            because: "its files were removed or replaced while the daemon ran", sessions: contents.sessionIDs,
+            durability, migrations)
     }
 
     /// Makes all the changes of all the sessions durable in one transaction, or none of them.

@@ -7,6 +7,8 @@ internal import SessionCore
 /// larger ranges first, until this many ranges of a table were tried.
 struct Salvage {
     private static let maximumTries = 4096
+    /// Rows of one transaction. The log of a larger one would need as much room as the rows themselves.
+    private static let rowsOfTransaction = 100
 
     private(set) var isComplete = true
     private(set) var messages = 0
@@ -16,6 +18,7 @@ struct Salvage {
     /// Copies into a database that has its tables, but no rows.
     ///
     /// - Parameter sessions: the sessions that are known, with their rows, which may be lost in the old database.
+    /// - Throws: the error of the new database. What it has by then is useless.
     init(_ damaged: Database, into new: Database, sessions: [SessionName: Int64]) throws(StoreError) {
         (self.damaged, self.new) = (damaged, new)
         var tables: [String] = []
@@ -26,12 +29,7 @@ struct Salvage {
             return true
         }
         for table in tables {
-            do throws(StoreError) {
-                try new.transaction { () throws(StoreError) in try copy(table) }
-            } catch {
-                // The other tables may still have room, or be intact.
-                isComplete = false
-            }
+            try new.transaction { () throws(StoreError) in try copy(table) }
         }
         try new.transaction { () throws(StoreError) in try mend(sessions) }
         messages = Int(
@@ -107,6 +105,7 @@ struct Salvage {
         _ select: String, _ bounds: [Database.Value], _ insert: String, _ columns: Int, key: Int32? = nil
     ) throws(StoreError) -> (last: Int64?, isWhole: Bool) {
         var last: Int64?
+        var rows = 0
         var failure: StoreError?
         do throws(StoreError) {
             try damaged.query(text: select, with: bounds) { row throws(StoreError) in
@@ -114,6 +113,11 @@ struct Salvage {
                 do throws(StoreError) {
                     try new.run(text: insert, with: values)
                     if new.changes == 0 { isComplete = false }
+                    rows += 1
+                    if rows % Self.rowsOfTransaction == 0 {
+                        try new.run("COMMIT")
+                        try new.run("BEGIN IMMEDIATE")
+                    }
                 } catch .inconsistent {
                     isComplete = false
                 } catch {

@@ -31,13 +31,14 @@ final class SmallDisk: Sendable {
         }
     }
 
-    /// Uses up all the room that is left.
-    func fill() throws {
+    /// Uses up the room that is left.
+    func fill(leaving room: Int = 0) throws {
         let descriptor = open("\(path)/ballast", O_WRONLY | O_CREAT | O_APPEND, 0o600)
         try #require(descriptor >= 0)
         defer { close(descriptor) }
         let page = [UInt8](repeating: 1, count: 4096)
         while write(descriptor, page, page.count) > 0 {}
+        try #require(ftruncate(descriptor, max(0, lseek(descriptor, 0, SEEK_END) - room)) == 0)
     }
 
     func free() {
@@ -162,6 +163,35 @@ struct `A disk` {
         }
         disk.free()
         _ = try open()
+    }
+
+    @Test(arguments: [0, 60_000, 150_000])
+    func `that has no room for what can be recovered from a damaged file keeps that file`(room: Int) async throws {
+        let store = try open(reserve: 0)
+        try await store.commit([(main, (1...500).map { .insert(message($0, bytes: 300)) })])
+        try await store.close()
+        var bytes = try readFile("\(disk.path)/holdfast.db")
+        // A page in the middle of the messages.
+        let page = bytes.count / 4096 / 2
+        for index in (page * 4096)..<(page * 4096 + 4096) { bytes[index] = 0x5A }
+        try writeFile("\(disk.path)/holdfast.db", bytes)
+        let before = try names()
+        try disk.fill(leaving: room)
+        for _ in 1...2 {
+            #expect {
+                _ = try open(reserve: 0)
+            } throws: { error in
+                guard let error = error as? StoreError, error.isFull else { return false }
+                // Without any room, not even the damage is found.
+                return room == 0 || error.description.contains("is damaged")
+            }
+            #expect(try names() == (before + ["ballast"]).sorted())
+        }
+        disk.free()
+        let recovered = try open(reserve: 0)
+        let moved = try #require(recovered.openReport.movedAside)
+        #expect((460..<500).contains(moved.messages), "all but those of the damaged page")
+        #expect(try await recovered.queue(main).count == moved.messages)
     }
 
     @Test(arguments: [400, 10_000])

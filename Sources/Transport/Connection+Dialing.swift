@@ -16,10 +16,7 @@ extension Connection {
                 fail(TransportFailure(.unsupported, "through a proxy, TLS needs a host name to verify, not an address"))
                 return
             }
-            let tls = options.tls
-            let last = contexts.last(for: tls)
-            threadPool.runIfActive(eventLoop: eventLoop) { LoadedTLS.load(tls, last: last) }
-                .assumeIsolated().whenComplete { self.loadedTLS($0) }
+            loadTLS(threadPool)
         }
         let (host, port) = hop
         if let address = try? SocketAddress(ipAddress: host, port: port) {

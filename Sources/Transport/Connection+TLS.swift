@@ -1,10 +1,26 @@
 import NIOCore
+import NIOPosix
 import NIOSSL
 import Vocabulary
 
 // TLS, and the next address when the handshake with one of several fails.
 
 extension Connection {
+    /// Reads the TLS files where a file system that does not answer delays nothing else, and makes a context of them.
+    func loadTLS(_ threadPool: NIOThreadPool) {
+        let (tls, eventLoop) = (options.tls, eventLoop)
+        let last = contexts.last(for: tls)
+        blocking.run(tls.ownFiles.joined(separator: ", "), within: options.dialTimeout) { TLSFiles(tls, last: last) }
+            .flatMap { files in threadPool.runIfActive(eventLoop: eventLoop) { LoadedTLS.load(files, last: last) } }
+            .assumeIsolated().whenComplete { self.loadedTLS($0) }
+    }
+
+    private func unread(_ cause: String) -> TransportFailure {
+        let files = options.tls.ownFiles
+        let names = files.isEmpty ? "the system's trusted authorities" : files.joined(separator: ", ")
+        return TransportFailure(.tlsFilesUnusable, "cannot read \(names): \(cause)")
+    }
+
     func loadedTLS(_ outcome: Result<Result<LoadedTLS, TransportFailure>, any Error>) {
         guard phase != .finished else { return }
         switch outcome {
@@ -16,7 +32,7 @@ extension Connection {
         case .success(.failure(let failure)):
             fail(failure)
         case .failure(let error):
-            fail(TransportFailure(.tlsFilesUnusable, "the TLS files cannot be read: \(error)"))
+            fail(unread("\(error)"))
         }
     }
 
@@ -24,6 +40,9 @@ extension Connection {
         phase = .securing
         let timeout = options.handshakeTimeout ?? options.dialTimeout
         startTimer(timeout) { connection in
+            guard connection.tls != nil else {
+                return connection.fail(connection.unread("there was no answer within \(timeout)"))
+            }
             connection.handshakeFailed(
                 TransportFailure(
                     .tlsTimeout, "\(peer.hostAndPort) did not finish the TLS handshake within \(timeout)"))

@@ -10,14 +10,14 @@ public import Vocabulary
 ///
 /// It does not interpret the bytes. It belongs to the event loop that it was opened on: every method must be called
 /// there, and every event is delivered there. Events that occur during
-/// ``open(_:options:eventLoop:threadPool:contexts:onEvent:)`` are delivered after it has returned, all others
+/// ``open(_:options:eventLoop:threadPool:lookups:blocking:contexts:onEvent:)`` are delivered after it has returned, all others
 /// synchronously. An event may be answered with ``send(_:flushed:)`` or ``close(_:)`` right away. The connection keeps
 /// itself alive until `closed` was delivered or it was aborted.
 ///
 ///     open ─▶ resolving ─▶ dialing (─▶ reached) (─▶ tunneling) (─▶ securing) (─▶ upgrading) ─▶ open ─▶ closing ─▶ finished
 ///                 └───────────┴────────────┴────────────┴─────────────┴──────────────┴──────────┴────────────────────▲
 ///
-/// The TLS files are read on the thread pool while the name is resolved and TCP is dialed, so that they delay nothing.
+/// The TLS files are read on another thread while the name is resolved and TCP is dialed, so that they delay nothing.
 public final class Connection {
     enum Phase {
         case resolving
@@ -41,6 +41,7 @@ public final class Connection {
     let eventLoop: any EventLoop
     let contexts: TLSContextCache
     let lookups: NameLookups
+    let blocking: BlockingCalls
     private var onEvent: ((ConnectionEvent) -> Void)?
     /// Events that occurred before `open` returned, to be delivered afterwards; `nil` once they have been.
     private var heldBack: [ConnectionEvent]? = []
@@ -60,7 +61,7 @@ public final class Connection {
 
     private init(
         endpoint: Endpoint, options: Options, eventLoop: any EventLoop, contexts: TLSContextCache,
-        lookups: NameLookups, onEvent: @escaping (ConnectionEvent) -> Void
+        lookups: NameLookups, blocking: BlockingCalls, onEvent: @escaping (ConnectionEvent) -> Void
     ) {
         self.endpoint = endpoint
         self.options = options
@@ -68,6 +69,7 @@ public final class Connection {
         self.eventLoop = eventLoop
         self.contexts = contexts
         self.lookups = lookups
+        self.blocking = blocking
         self.onEvent = onEvent
     }
 
@@ -76,8 +78,9 @@ public final class Connection {
     ///
     /// - Parameters:
     ///   - eventLoop: the loop that this is called on and that the connection belongs to.
-    ///   - threadPool: a running pool for reading the TLS files.
+    ///   - threadPool: a running pool for parsing the TLS files.
     ///   - lookups: resolves the endpoint's name; one per process.
+    ///   - blocking: reads the TLS files; one per process.
     ///   - contexts: keeps the TLS files between attempts; one per session.
     public static func open(
         _ endpoint: Endpoint,
@@ -85,13 +88,14 @@ public final class Connection {
         eventLoop: any EventLoop,
         threadPool: NIOThreadPool,
         lookups: NameLookups,
+        blocking: BlockingCalls,
         contexts: TLSContextCache = TLSContextCache(),
         onEvent: @escaping (ConnectionEvent) -> Void
     ) -> Connection {
         eventLoop.preconditionInEventLoop()
         let connection = Connection(
             endpoint: endpoint, options: options, eventLoop: eventLoop, contexts: contexts,
-            lookups: lookups, onEvent: onEvent)
+            lookups: lookups, blocking: blocking, onEvent: onEvent)
         eventLoop.assumeIsolated().execute { connection.tellHeldBack() }
         connection.start(threadPool)
         return connection

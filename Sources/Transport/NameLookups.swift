@@ -1,4 +1,3 @@
-import Glibc
 public import NIOCore
 
 /// Looks names up, each on its own thread: the system's resolver blocks for as long as no name server answers, and
@@ -72,11 +71,10 @@ public final class NameLookups: Sendable {
         let promise = eventLoop.makePromise(of: Result<[SocketAddress], TransportFailure>.self)
         promise.futureResult.assumeIsolated().whenSuccess { self.finished(lookup, $0) }
         let (name, lookUp) = (lookup.name, lookUp)
-        do {
-            try startThread { promise.succeed(lookUp(name.host, name.port)) }
-        } catch {
-            promise.succeed(.failure(error))
-        }
+        let code = startThread { promise.succeed(lookUp(name.host, name.port)) }
+        guard code != 0 else { return }
+        promise.succeed(
+            .failure(TransportFailure(.dnsFailed, "no thread can be started for the resolver: \(errorText(code))")))
     }
 
     private func finished(_ lookup: Lookup, _ result: Result<[SocketAddress], TransportFailure>) {
@@ -86,30 +84,4 @@ public final class NameLookups: Sendable {
         startNext()
         for completion in lookup.completions { completion(result) }
     }
-}
-
-/// Runs `body` on a thread that ends with it. NIO's pools have a fixed number of threads, and start all of them at
-/// once.
-private func startThread(_ body: @escaping @Sendable () -> Void) throws(TransportFailure) {
-    final class Box: Sendable {
-        let body: @Sendable () -> Void
-        init(_ body: @escaping @Sendable () -> Void) { self.body = body }
-    }
-    var attributes = pthread_attr_t()
-    pthread_attr_init(&attributes)
-    defer { pthread_attr_destroy(&attributes) }
-    pthread_attr_setdetachstate(&attributes, CInt(PTHREAD_CREATE_DETACHED))
-    // Enough for the resolver and its plug-ins.
-    pthread_attr_setstacksize(&attributes, 512 << 10)
-    let box = Unmanaged.passRetained(Box(body))
-    var thread = pthread_t()
-    let code = pthread_create(
-        &thread, &attributes,
-        { argument in
-            if let argument { Unmanaged<Box>.fromOpaque(argument).takeRetainedValue().body() }
-            return nil
-        }, box.toOpaque())
-    guard code != 0 else { return }
-    box.release()
-    throw TransportFailure(.dnsFailed, "no thread can be started for the resolver: \(errorText(code))")
 }

@@ -1,4 +1,3 @@
-import Glibc
 import NIOSSL
 
 /// The last good TLS files, so that a file that is broken while it is being replaced costs no connection, and an
@@ -46,13 +45,15 @@ struct LoadedTLS: Sendable {
         let path: String
     }
 
-    /// Reads the files. It blocks, so it must be called on a thread of a pool.
+    /// Whether it was made from these files.
+    func isMade(of files: TLSFiles) -> Bool { self.files == files.authorities + files.identity }
+
+    /// Makes the context. It takes long, so it must be called on a thread of a pool.
     ///
     /// - Parameter last: what the last attempt with the same options used.
-    static func load(_ options: TLSOptions, last: LoadedTLS?) -> Result<LoadedTLS, TransportFailure> {
-        let authorityFiles = options.authorityFiles.map { FileIdentity(path: $0) }
-        let identityFiles = options.identityFiles.map { FileIdentity(path: $0) }
-        if var last, last.files == authorityFiles + identityFiles {
+    static func load(_ files: TLSFiles, last: LoadedTLS?) -> Result<LoadedTLS, TransportFailure> {
+        let (options, authorityFiles, identityFiles) = (files.options, files.authorities, files.identity)
+        if var last, last.isMade(of: files) {
             last.rejected = nil
             return .success(last)
         }
@@ -60,11 +61,11 @@ struct LoadedTLS: Sendable {
         do throws(TransportFailure) {
             let authorities = try newer(last.map { $0.authorities }, &failures) { () throws(TransportFailure) in
                 if let last, last.authorities.files == authorityFiles { return last.authorities }
-                return Authorities(files: authorityFiles, certificates: try certificates(options))
+                return Authorities(files: authorityFiles, certificates: try certificates(files))
             }
             let identity = try newer(last.map { $0.identity }, &failures) { () throws(TransportFailure) in
                 if let last, last.identity?.files == identityFiles { return last.identity }
-                return try Self.identity(options, identityFiles)
+                return try Self.identity(files)
             }
             let loaded = LoadedTLS(
                 options: options, context: try context(options, authorities.certificates, identity),
@@ -117,29 +118,27 @@ struct LoadedTLS: Sendable {
         }
     }
 
-    private static func certificates(_ options: TLSOptions) throws(TransportFailure) -> [NIOSSLCertificate]? {
-        guard let path = options.certificateAuthorityFile else { return nil }
-        return try unusable("the authorities", path) { try NIOSSLCertificate.fromPEMFile(path) }
+    private static func certificates(_ files: TLSFiles) throws(TransportFailure) -> [NIOSSLCertificate]? {
+        guard let path = files.options.certificateAuthorityFile else { return nil }
+        return try parsed("the authorities", path, files) { try NIOSSLCertificate.fromPEMBytes($0) }
     }
 
-    private static func identity(
-        _ options: TLSOptions, _ files: [FileIdentity?]
-    ) throws(TransportFailure) -> Identity? {
-        switch (options.certificateFile, options.keyFile) {
+    private static func identity(_ files: TLSFiles) throws(TransportFailure) -> Identity? {
+        switch (files.options.certificateFile, files.options.keyFile) {
         case (nil, nil):
             return nil
         case (_?, nil), (nil, _?):
             throw TransportFailure(.tlsFilesUnusable, "a TLS certificate and its key must be given together")
         case (let path?, let keyPath?):
             let identity = Identity(
-                files: files,
-                chain: try unusable("the certificate", path) { try NIOSSLCertificate.fromPEMFile(path) },
-                key: try unusable("the private key", keyPath) { try NIOSSLPrivateKey(file: keyPath, format: .pem) },
+                files: files.identity,
+                chain: try parsed("the certificate", path, files) { try NIOSSLCertificate.fromPEMBytes($0) },
+                key: try parsed("the private key", keyPath, files) { try NIOSSLPrivateKey(bytes: $0, format: .pem) },
                 path: path)
             // No authorities are read here, so the only possible error is a key that does not belong to the
             // certificate.
             do throws(TransportFailure) {
-                _ = try context(options, [], identity)
+                _ = try context(files.options, [], identity)
             } catch {
                 throw TransportFailure(.tlsFilesUnusable, "\(path) and \(keyPath) do not belong together")
             }
@@ -147,48 +146,19 @@ struct LoadedTLS: Sendable {
         }
     }
 
-    private static func unusable<Value>(
-        _ what: String, _ path: String, _ read: () throws -> Value
+    private static func parsed<Value>(
+        _ what: String, _ path: String, _ files: TLSFiles, _ parse: ([UInt8]) throws -> Value
     ) throws(TransportFailure) -> Value {
-        if access(path, R_OK) != 0 {
-            throw TransportFailure(.tlsFilesUnusable, "cannot read \(what) in \(path): \(errorText(errno))")
-        }
-        // A pipe without a writer would block the thread forever.
-        var status = stat()
-        guard stat(path, &status) == 0, status.st_mode & S_IFMT == S_IFREG else {
-            throw TransportFailure(.tlsFilesUnusable, "\(what) in \(path) cannot be used: it is not a regular file")
-        }
-        do {
-            return try read()
-        } catch {
+        switch files.contents[path] {
+        case .read(let bytes):
+            if let value = try? parse(bytes) { return value }
             throw TransportFailure(.tlsFilesUnusable, "\(what) in \(path) cannot be used: it is not PEM, or damaged")
+        case .unreadable(let cause):
+            throw TransportFailure(.tlsFilesUnusable, "cannot read \(what) in \(path): \(cause)")
+        case .notRegular:
+            throw TransportFailure(.tlsFilesUnusable, "\(what) in \(path) cannot be used: it is not a regular file")
+        case nil:
+            preconditionFailure("files that have changed were read")
         }
     }
-}
-
-/// The attributes by which a replaced or changed file is recognized.
-private struct FileIdentity: Equatable, Sendable {
-    let inode: UInt64
-    let size: Int64
-    let modifiedSeconds: Int64
-    let modifiedNanoseconds: Int64
-
-    init?(path: String) {
-        var status = stat()
-        guard stat(path, &status) == 0 else { return nil }
-        inode = UInt64(status.st_ino)
-        size = Int64(status.st_size)
-        modifiedSeconds = Int64(status.st_mtim.tv_sec)
-        modifiedNanoseconds = Int64(status.st_mtim.tv_nsec)
-    }
-}
-
-extension TLSOptions {
-    fileprivate var authorityFiles: [String] {
-        // The bundles of Debian and Fedora stand for the system's trust store.
-        certificateAuthorityFile.map { [$0] }
-            ?? ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt"]
-    }
-
-    fileprivate var identityFiles: [String] { [certificateFile, keyFile].compactMap(\.self) }
 }

@@ -123,7 +123,8 @@ struct DaemonUnderTest: Sendable {
             socketPath: "\(directory.path)/control.sock")
         let daemon = Daemon(
             options: options, configuration: DaemonConfiguration(), store: store, registry: registry,
-            network: NetworkView(watcher: watcher), threadPool: .singleton, logger: log.logger, eventLoop: loop)
+            network: NetworkView(watcher: watcher), threadPool: .singleton, logger: log.logger, eventLoop: loop,
+            accountPatience: .seconds(3600))
         let control = ControlServer(daemon: daemon, limits: limits)
         try await control.listen(path: options.socketPath)
         let commits = CommitQueue(store: store, eventLoop: loop, patience: diskPatience) { _ in }
@@ -139,8 +140,8 @@ struct DaemonUnderTest: Sendable {
                 }
             },
             in: SessionDriver.Surroundings(
-                eventLoop: loop, threadPool: .singleton, store: store, commits: commits, network: daemon.network,
-                logger: log.logger, bootID: bootID, deviceID: "device"))
+                eventLoop: loop, threadPool: .singleton, blocking: daemon.blocking, store: store, commits: commits,
+                network: daemon.network, logger: log.logger, bootID: bootID, deviceID: "device"))
         try await control.serve()
         return DaemonUnderTest(
             directory: directory, server: server, daemon: daemon, control: control, store: store, commits: commits,

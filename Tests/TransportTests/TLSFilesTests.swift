@@ -42,7 +42,9 @@ import Testing
         }
     }
 
-    private func load(_ last: LoadedTLS?) throws -> LoadedTLS { try LoadedTLS.load(options, last: last).get() }
+    private func load(_ last: LoadedTLS?) throws -> LoadedTLS {
+        try LoadedTLS.load(TLSFiles(options, last: last), last: last).get()
+    }
 
     @Test func `a good new pair is used at the next attempt`() throws {
         let first = try load(nil)

@@ -30,6 +30,7 @@ final class TestClient: Sendable {
     init(
         _ endpoint: String, options: Connection.Options = Connection.Options(),
         lookups: NameLookups? = nil,
+        blocking: BlockingCalls? = nil,
         contexts: NIOLoopBoundBox<TLSContextCache>? = nil,
         loop: any EventLoop = MultiThreadedEventLoopGroup.singleton.next(),
         lookUp: @escaping LookUp,
@@ -47,7 +48,7 @@ final class TestClient: Sendable {
             box.value = Connection.open(
                 endpoint, options: options, eventLoop: loop, threadPool: .singleton,
                 lookups: lookups ?? NameLookups(eventLoop: loop, lookUp: lookUp),
-                contexts: contexts?.value ?? TLSContextCache()
+                blocking: blocking ?? BlockingCalls(eventLoop: loop), contexts: contexts?.value ?? TLSContextCache()
             ) { event in
                 Self.take(event, of: box.value, reaction, continuation)
             }

@@ -49,8 +49,9 @@ struct Peer: Hashable, Sendable {
 /// them.
 ///
 /// Names are looked up when a peer connects, so a group that is created later counts without a reload.
-struct AccessPolicy: Hashable, Sendable {
+struct AccessPolicy: Sendable {
     var configuration: AccessConfiguration
+    var accounts = Accounts()
     var ownUID: UInt32 = geteuid()
 
     /// Whether the peer could do everything that the daemon can, even without the socket.
@@ -93,8 +94,8 @@ struct AccessPolicy: Hashable, Sendable {
             switch principal {
             case .anyone: true
             case .uid(let uid): peer.uid == uid
-            case .user(let name): HostAccounts.uid(ofUser: name) == peer.uid
-            case .group(let name): HostAccounts.gid(ofGroup: name).map(peer.groups.contains) ?? false
+            case .user(let name): accounts.uid(ofUser: name) == peer.uid
+            case .group(let name): accounts.gid(ofGroup: name).map(peer.groups.contains) ?? false
             }
         }
     }

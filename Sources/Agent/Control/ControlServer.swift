@@ -63,39 +63,53 @@ actor ControlServer {
             // One read at a time, so that a peer that has sent enough is not read any further.
             .childChannelOption(.maxMessagesPerRead, value: 1)
             .childChannelInitializer { [weak self] channel in
-                channel.eventLoop.makeCompletedFuture {
-                    guard let self else { throw ChannelError.ioOnClosedChannel }
-                    try self.assumeIsolated { try $0.accept(channel) }
-                }
+                guard let self else { return channel.eventLoop.makeFailedFuture(ChannelError.ioOnClosedChannel) }
+                return self.assumeIsolated { $0.accept(channel) }
             }
             .withBoundSocket(descriptor)
             .get()
     }
 
-    private func accept(_ channel: any Channel) throws {
-        let peer =
-            try channel.pipeline.syncOperations.withUnsafeTransportIfAvailable(of: NIOBSDSocket.Handle.self) {
-                Peer(descriptor: $0)
-            } ?? nil
-        try accept(channel, from: peer, roles: peer.map { daemon.access.roles(of: $0) } ?? [])
+    private func accept(_ channel: any Channel) -> EventLoopFuture<Void> {
+        let peer = try? channel.pipeline.syncOperations.withUnsafeTransportIfAvailable(of: NIOBSDSocket.Handle.self) {
+            Peer(descriptor: $0)
+        }
+        return accept(channel, from: peer ?? nil)
     }
 
     /// Serves a peer, or tells it why it is refused.
-    func accept(_ channel: any Channel, from peer: Peer?, roles: Set<Role>) throws {
+    ///
+    /// Nothing is read from the peer before it is known what the names in the configuration stand for.
+    ///
+    /// - Parameter roles: what the peer may do; `nil`: what the configuration says.
+    func accept(_ channel: any Channel, from peer: Peer?, roles: Set<Role>? = nil) -> EventLoopFuture<Void> {
         lastConnection += 1
         let id = ConnectionID(rawValue: lastConnection)
+        // It counts from now on, because the name service may not answer.
         let refusal = refusal(of: peer, id)
+        if refusal == nil { forget(id, with: channel) }
+        guard let peer, refusal == nil, !daemon.access.isMaster(peer) else {
+            return channel.eventLoop.makeCompletedFuture { try serve(channel, id, from: peer, roles, refusal) }
+        }
+        return channel.eventLoop.makeFutureWithTask { [self] in
+            await daemon.refreshAccounts()
+            try await serve(channel, id, from: peer, roles, nil)
+        }
+    }
+
+    /// Gives turns to a connection that the scheduler has accepted, or refuses it.
+    private func serve(
+        _ channel: any Channel, _ id: ConnectionID, from peer: Peer?, _ roles: Set<Role>?, _ refusal: RPCError?
+    ) throws {
+        let roles = roles ?? peer.map { daemon.access.roles(of: $0) } ?? []
         let connection = ControlConnection(
             id: id, channel: channel, peer: peer, roles: roles, daemon: daemon, server: self, logger: logger)
         try channel.pipeline.syncOperations.addHandler(ControlLineHandler(connection: connection, refusal: refusal))
-        if refusal == nil { serve(connection) }
+        if refusal == nil { connections[id] = connection }
     }
 
-    /// Gives turns to a connection that the scheduler has accepted, until it is closed.
-    private func serve(_ connection: ControlConnection) {
-        let id = connection.id
-        connections[id] = connection
-        connection.channel.closeFuture.whenComplete { [weak self] _ in
+    private func forget(_ id: ConnectionID, with channel: any Channel) {
+        channel.closeFuture.whenComplete { [weak self] _ in
             self?.assumeIsolated { server in
                 server.connections[id] = nil
                 server.schedule { scheduler, _ in scheduler.disconnect(id) }

@@ -1,8 +1,9 @@
 import Configuration
 import Glibc
-import NIOPosix
+import NIOCore
 import Session
 import Systemd
+import Transport
 
 /// Reads secrets. A secret is never logged, never part of an error, and kept no longer than its connection.
 enum Credential {
@@ -13,23 +14,29 @@ enum Credential {
         var description: String
     }
 
+    /// - Parameter timeLimit: how long a helper command, or a file system, may take.
     static func fetch(
-        _ reference: SecretReference, on threadPool: NIOThreadPool,
+        _ reference: SecretReference, by calls: BlockingCalls,
         timeLimit: Duration = CredentialHelper.timeLimit
     ) async throws(Failure) -> SessionCredential {
-        if case .exec(let command) = reference {
-            return try await CredentialHelper.fetch(command, timeLimit: timeLimit)
+        let name: String
+        switch reference {
+        case .exec(let command): return try await CredentialHelper.fetch(command, timeLimit: timeLimit)
+        case .file(let path): name = path
+        case .credential(let credential): name = "the credential \(credential)"
         }
         do {
-            return try await threadPool.runIfActive {
-                // The mark is taken first, so that a version that is written in between counts as a change.
-                let mark = try path(of: reference).flatMap { FileMark($0) }
-                return SessionCredential(secret: try read(reference), mark: mark)
-            }
+            return try await calls.run(name, within: timeLimit) {
+                Result { () throws(Failure) in
+                    // The mark is taken first, so that a version that is written in between counts as a change.
+                    let mark = try path(of: reference).flatMap { FileMark($0) }
+                    return SessionCredential(secret: try read(reference), mark: mark)
+                }
+            }.get().get()
         } catch let failure as Failure {
             throw failure
         } catch {
-            throw Failure(description: "the daemon is stopping")
+            throw Failure(description: "\(name): \(error)")
         }
     }
 

@@ -7,11 +7,13 @@ import NIOCore
 import NIOPosix
 import SessionCore
 import Systemd
+import Transport
 
 /// The daemon's parts, put together.
 ///
-/// Everything that decides runs on one event loop. The store runs on a second one, because commits wait for the disk. A
-/// small pool of threads does what blocks, such as reading secrets, and each name is looked up on its own thread.
+/// Everything that decides runs on one event loop. The store runs on a second one, because commits wait for the disk.
+/// What a file system or a name service may leave unanswered runs on a thread of its own, and what keeps the processor
+/// busy in a small pool.
 actor Daemon {
     static let version = holdfastVersion
 
@@ -20,8 +22,9 @@ actor Daemon {
 
     nonisolated let registry: SessionRegistry
     nonisolated let network: NetworkView
-    /// Runs what blocks.
+    /// Runs what keeps the processor busy.
     nonisolated let threadPool: NIOThreadPool
+    nonisolated let blocking: BlockingCalls
     nonisolated let denials: DenialLog
     nonisolated let logger: Logger
     private let options: DaemonOptions
@@ -30,6 +33,12 @@ actor Daemon {
     private var lastStatistics: StoreStatistics?
     private let since = Timestamp.now
     private var configuration: DaemonConfiguration
+    /// How long a program that connects waits for the name service.
+    private let accountPatience: Duration
+    /// What the names in `[access]` and `[topics]` stand for.
+    private var accounts = Accounts()
+    /// Whether the name service did not answer the last time.
+    private var isAccountFailureTold = false
     private let notifier = Notifier()
     /// Counts of the calls on the control socket.
     var calls = CallMetrics()
@@ -40,7 +49,8 @@ actor Daemon {
 
     init(
         options: DaemonOptions, configuration: DaemonConfiguration, store: DurableStore, registry: SessionRegistry,
-        network: NetworkView, threadPool: NIOThreadPool, logger: Logger, eventLoop: any EventLoop
+        network: NetworkView, threadPool: NIOThreadPool, logger: Logger, eventLoop: any EventLoop,
+        accountPatience: Duration = .seconds(5)
     ) {
         self.options = options
         self.configuration = configuration
@@ -50,11 +60,35 @@ actor Daemon {
         self.threadPool = threadPool
         self.logger = logger
         self.eventLoop = eventLoop
+        self.accountPatience = accountPatience
+        blocking = BlockingCalls(eventLoop: eventLoop)
         denials = DenialLog(logger: logger, eventLoop: eventLoop)
     }
 
     nonisolated var access: AccessPolicy {
-        assumeIsolated { AccessPolicy(configuration: $0.configuration.access) }
+        assumeIsolated { AccessPolicy(configuration: $0.configuration.access, accounts: $0.accounts) }
+    }
+
+    // MARK: Users and groups
+
+    /// Looks up the users and groups that the configuration names, since they may have changed. While the name service
+    /// does not answer, what it said before stays true.
+    func refreshAccounts(for new: (DaemonConfiguration, LoadedConfiguration)? = nil) async {
+        var principals = await registry.principals + configuration.access.principals
+        if let (daemon, loaded) = new { principals += daemon.access.principals + loaded.principals }
+        let wanted = principals.filter(\.isName)
+        guard !wanted.isEmpty else { return }
+        do {
+            accounts.update(
+                with: try await blocking.run("accounts", within: accountPatience) { Accounts(of: wanted) }.get())
+            isAccountFailureTold = false
+        } catch {
+            guard !isAccountFailureTold else { return }
+            isAccountFailureTold = true
+            logger.warning(
+                "the users and groups that the configuration names cannot be looked up, and what they were before counts: \(error)"
+            )
+        }
     }
 
     // MARK: What the control socket asks
@@ -88,7 +122,7 @@ actor Daemon {
 
     /// Publishes the metrics where the configuration says.
     func publishMetrics() async {
-        let publisher = MetricsPublisher(eventLoop: eventLoop, threadPool: threadPool, logger: logger) {
+        let publisher = MetricsPublisher(eventLoop: eventLoop, blocking: blocking, logger: logger) {
             [weak self] format in
             await self?.metrics(format).text ?? OpenMetricsText(format).text
         }
@@ -141,11 +175,11 @@ actor Daemon {
     private func load() async throws(RPCError) -> LoadedConfiguration {
         let directory = options.configurationDirectory
         do {
-            return try await threadPool.runIfActive(eventLoop: eventLoop) {
+            return try await blocking.run(directory, within: nil) {
                 ConfigurationLoader.load(directory: directory)
             }.get()
         } catch {
-            throw .shuttingDown
+            throw .internalError("the configuration in \(directory) cannot be read: \(error)")
         }
     }
 
@@ -162,6 +196,7 @@ actor Daemon {
             if isReloading { waitingReloads.removeFirst().resume() }
         }
         let loaded = try await load()
+        if case .success(let new) = loaded.daemon { await refreshAccounts(for: (new, loaded)) }
         // A reload that is refused must not be announced: the service manager would mistake its end for the end of
         // stopping.
         try await registry.checkReload()

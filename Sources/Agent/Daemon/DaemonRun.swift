@@ -204,7 +204,7 @@ private struct DaemonStart {
             loop.execute { registry.assumeIsolated { $0.storeReplaced(moved) } }
         }
         let surroundings = SessionDriver.Surroundings(
-            eventLoop: loop, threadPool: daemon.threadPool, store: store,
+            eventLoop: loop, threadPool: daemon.threadPool, blocking: daemon.blocking, store: store,
             commits: commits(to: store, of: registry, on: loop), network: daemon.network, logger: logger,
             bootID: BootID.current()?.description ?? "",
             deviceID: DeviceID.ofThisHost(keptIn: options.stateDirectory)?.description ?? "")

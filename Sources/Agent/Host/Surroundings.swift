@@ -49,10 +49,12 @@ extension SessionDriver {
 extension SessionDriver.Surroundings {
     /// The surroundings on a real host.
     ///
-    /// - Parameter threadPool: a running pool for reading files, which blocks.
+    /// - Parameters:
+    ///   - threadPool: a running pool for what keeps the processor busy.
+    ///   - blocking: reads files.
     init(
-        eventLoop: any EventLoop, threadPool: NIOThreadPool, store: DurableStore, commits: CommitQueue,
-        network: NetworkView, logger: Logger, bootID: String, deviceID: String
+        eventLoop: any EventLoop, threadPool: NIOThreadPool, blocking: BlockingCalls, store: DurableStore,
+        commits: CommitQueue, network: NetworkView, logger: Logger, bootID: String, deviceID: String
     ) {
         let lookups = NameLookups(eventLoop: eventLoop)
         self.init(
@@ -60,9 +62,9 @@ extension SessionDriver.Surroundings {
             dial: { endpoint, options, contexts, onEvent in
                 Connection.open(
                     endpoint, options: options, eventLoop: eventLoop, threadPool: threadPool, lookups: lookups,
-                    contexts: contexts, onEvent: onEvent)
+                    blocking: blocking, contexts: contexts, onEvent: onEvent)
             },
-            credentials: HostCredentials(threadPool: threadPool),
+            credentials: HostCredentials(calls: blocking),
             logger: logger, bootID: bootID, deviceID: deviceID)
         deriveKey = { password, challenge in
             try? await threadPool.runIfActive { SCRAMClient.Key(password: password, challenge) }
@@ -163,9 +165,9 @@ protocol CredentialSource: Sendable {
 
 /// The files, systemd credentials and helper commands of this host.
 struct HostCredentials: CredentialSource {
-    var threadPool: NIOThreadPool
+    var calls: BlockingCalls
 
     func fetch(_ reference: SecretReference) async throws(Credential.Failure) -> SessionCredential {
-        try await Credential.fetch(reference, on: threadPool)
+        try await Credential.fetch(reference, by: calls)
     }
 }

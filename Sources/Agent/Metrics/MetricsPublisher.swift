@@ -4,6 +4,7 @@ import Logging
 import NIOCore
 import NIOHTTP1
 import NIOPosix
+import Transport
 import Vocabulary
 
 /// Publishes the metrics on a loopback address and in a file, as `[metrics]` says.
@@ -16,7 +17,7 @@ actor MetricsPublisher {
     nonisolated let eventLoop: any EventLoop
     nonisolated var unownedExecutor: UnownedSerialExecutor { eventLoop.executor.asUnownedSerialExecutor() }
 
-    private let threadPool: NIOThreadPool
+    private let blocking: BlockingCalls
     private let logger: Logger
     private let read: @Sendable (MetricsFormat) async -> String
     private var configuration = MetricsConfiguration()
@@ -26,11 +27,11 @@ actor MetricsPublisher {
 
     /// - Parameter read: returns the present metrics.
     init(
-        eventLoop: any EventLoop, threadPool: NIOThreadPool, logger: Logger,
+        eventLoop: any EventLoop, blocking: BlockingCalls, logger: Logger,
         read: @escaping @Sendable (MetricsFormat) async -> String
     ) {
         self.eventLoop = eventLoop
-        self.threadPool = threadPool
+        self.blocking = blocking
         self.logger = logger
         self.read = read
     }
@@ -93,9 +94,7 @@ actor MetricsPublisher {
         while !Task.isCancelled {
             let text = await read(.prometheus)
             // On another thread, because a file system may not answer.
-            let failure = try? await threadPool.runIfActive(eventLoop: eventLoop) {
-                Self.replace(path, with: text)
-            }.get()
+            let failure = try? await blocking.run(path, within: nil) { Self.replace(path, with: text) }.get()
             if let failure, failure != told { logger.error("metrics cannot be written to \(path): \(failure)") }
             told = failure
             try? await eventLoop.sleep(for: Self.interval)

@@ -15,7 +15,8 @@ struct AccessPolicyTests {
         var configuration = AccessConfiguration()
         (configuration.observe, configuration.message, configuration.control) = ([], [], [])
         change(&configuration)
-        return AccessPolicy(configuration: configuration, ownUID: 900).roles(of: peer)
+        let accounts = Accounts(of: configuration.principals)
+        return AccessPolicy(configuration: configuration, accounts: accounts, ownUID: 900).roles(of: peer)
     }
 
     @Test(arguments: [0, 900] as [UInt32])
@@ -95,6 +96,15 @@ struct AccessPolicyTests {
 
     @Test func `a group or a user that does not exist permits nothing`() {
         #expect(Self.roles(Self.peer()) { $0.observe = [.group("no-such-group"), .user("no-such-user")] } == [])
+    }
+
+    @Test func `names are kept until they are looked up again`() {
+        var accounts = Accounts(of: [.user("root"), .group("no-such-group")])
+        accounts.update(with: Accounts(of: [.group("root")]))
+        #expect(accounts.uid(ofUser: "root") == 0)
+        #expect(accounts.gid(ofGroup: "root") == 0)
+        #expect(accounts.gid(ofGroup: "no-such-group") == nil)
+        #expect(accounts.gid(ofGroup: "daemon") == nil, "it was not looked up")
     }
 
     @Test func `the kernel identifies the process at the other end`() throws {

@@ -2,11 +2,13 @@ import ControlAPI
 import Glibc
 import Logging
 import MQTT
+import NIOConcurrencyHelpers
 import NIOCore
 import NIOPosix
 import SessionCore
 import Support
 import Testing
+import Transport
 
 @testable import Agent
 
@@ -181,16 +183,34 @@ struct ControlMethodsTests {
         }
     }
 
-    /// A connection on one end of a socket pair, whose peer has these roles.
-    private func peer(_ roles: Set<Role>, of daemon: DaemonUnderTest) async throws -> ControlPeer {
+    @Test func `a name service that does not answer delays only users that must be looked up`() async throws {
+        try await DaemonUnderTest.run { daemon in
+            let gate = ConditionLock(value: false)
+            let looked = daemon.daemon.blocking.run("accounts", within: nil) {
+                gate.lock(whenValue: true)
+                gate.unlock()
+            }
+            async let accepted = peer(nil, of: daemon)
+            let own = try await daemon.peer()
+            try await own.call("session.list")
+            gate.lock()
+            gate.unlock(withValue: true)
+            try await looked.get()
+            let stranger = try await accepted
+            await #expect(throws: ControlPeer.CallFailure(code: "not-permitted")) {
+                try await stranger.call("session.list")
+            }
+        }
+    }
+
+    /// A connection on one end of a socket pair, whose peer has these roles; `nil`: those of the configuration.
+    private func peer(_ roles: Set<Role>?, of daemon: DaemonUnderTest) async throws -> ControlPeer {
         var ends: [CInt] = [0, 0]
         try #require(socketpair(AF_UNIX, CInt(SOCK_STREAM.rawValue), 0, &ends) == 0)
         _ = try await ClientBootstrap(group: daemon.eventLoop)
             .channelInitializer { channel in
-                channel.eventLoop.makeCompletedFuture {
-                    let peer = Peer(pid: 77, uid: 4242, gid: 4242, groups: [])
-                    try daemon.control.assumeIsolated { try $0.accept(channel, from: peer, roles: roles) }
-                }
+                let peer = Peer(pid: 77, uid: 4242, gid: 4242, groups: [])
+                return daemon.control.assumeIsolated { $0.accept(channel, from: peer, roles: roles) }
             }
             .withConnectedSocket(ends[0]).get()
         return try await ControlPeer.adopt(ends[1], on: daemon.eventLoop)

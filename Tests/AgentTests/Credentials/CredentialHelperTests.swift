@@ -5,6 +5,7 @@ import NIOPosix
 import Session
 import SessionCore
 import Testing
+import Transport
 
 @testable import Agent
 
@@ -40,16 +41,14 @@ import Testing
 
     @Test func `is run for a reference, like any other secret`() async throws {
         let scratch = try CredentialScratch()
-        let pool = NIOThreadPool(numberOfThreads: 1)
-        pool.start()
+        let calls = BlockingCalls(eventLoop: MultiThreadedEventLoopGroup.singleton.next())
         let fetched = try await Credential.fetch(
-            .exec(try scratch.helper("echo s3cret")), on: pool, timeLimit: Self.patience)
+            .exec(try scratch.helper("echo s3cret")), by: calls, timeLimit: Self.patience)
         #expect(fetched.secret == Array("s3cret".utf8))
         #expect(fetched.mark == nil)
-        let file = try await Credential.fetch(.file(try scratch.write("token", "of a file\n")), on: pool)
+        let file = try await Credential.fetch(.file(try scratch.write("token", "of a file\n")), by: calls)
         #expect(file.secret == Array("of a file".utf8))
         #expect(file.mark != nil)
-        try await pool.shutdownGracefully()
     }
 
     @Test func `gets its arguments unchanged, without a shell`() async throws {

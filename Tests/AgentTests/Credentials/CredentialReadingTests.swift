@@ -1,7 +1,12 @@
 import Configuration
 import Glibc
+import NIOConcurrencyHelpers
+import NIOCore
+import NIOPosix
+import Session
 import Support
 import Testing
+import Transport
 
 @testable import Agent
 
@@ -42,6 +47,27 @@ struct CredentialReadingTests {
         #expect(try Self.read(longest + "\r\n") == longest)
         #expect(throws: Credential.Failure.self) { try Self.read(longest + "x") }
         #expect(throws: Credential.Failure.self) { try Self.read(longest + "xyz") }
+    }
+
+    @Test func `a file whose file system does not answer is named, and another one is read meanwhile`() async throws {
+        let directory = try TemporaryDirectory()
+        defer { directory.remove() }
+        try directory.write("secret", "pass")
+        let (hung, good) = ("\(directory.path)/hung", "\(directory.path)/secret")
+        let calls = BlockingCalls(eventLoop: MultiThreadedEventLoopGroup.singleton.next())
+        let gate = ConditionLock(value: false)
+        let blocked = calls.run(hung, within: nil) {
+            gate.lock(whenValue: true)
+            gate.unlock()
+        }
+        #expect(try await Credential.fetch(.file(good), by: calls).secret == Array("pass".utf8))
+        let failure = await #expect(throws: Credential.Failure.self) {
+            try await Credential.fetch(.file(hung), by: calls, timeLimit: .milliseconds(1))
+        }
+        #expect(failure?.description == "\(hung): there was no answer within 0.001 seconds")
+        gate.lock()
+        gate.unlock(withValue: true)
+        try await blocked.get()
     }
 
     @Test func `a failure names the file and never its contents`() throws {

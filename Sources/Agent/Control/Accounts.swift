@@ -1,0 +1,63 @@
+import Configuration
+
+/// What the names of users and groups stood for when they were looked up last.
+struct Accounts: Hashable, Sendable {
+    /// `nil` for a name that does not exist.
+    private var users: [String: UInt32?] = [:]
+    private var groups: [String: UInt32?] = [:]
+
+    init() {}
+
+    /// Looks the names up. A name service may not answer, so this must not be called on the event loop.
+    init(of principals: [Principal]) {
+        for principal in Set(principals) {
+            switch principal {
+            case .user(let name): users[name] = .some(HostAccounts.uid(ofUser: name))
+            case .group(let name): groups[name] = .some(HostAccounts.gid(ofGroup: name))
+            case .anyone, .uid: break
+            }
+        }
+    }
+
+    func uid(ofUser name: String) -> UInt32? { users[name] ?? nil }
+    func gid(ofGroup name: String) -> UInt32? { groups[name] ?? nil }
+
+    /// Takes what was looked up, and keeps what is known of other names: a reload may need them next.
+    mutating func update(with newer: Accounts) {
+        users.merge(newer.users) { $1 }
+        groups.merge(newer.groups) { $1 }
+    }
+}
+
+extension Principal {
+    /// Whether it has to be looked up.
+    var isName: Bool {
+        switch self {
+        case .user, .group: true
+        case .anyone, .uid: false
+        }
+    }
+}
+
+extension AccessConfiguration {
+    var principals: [Principal] { observe + message + control }
+}
+
+extension TopicConfiguration {
+    var principals: [Principal] { (publish + subscribe).map(\.who) }
+}
+
+extension LoadedConfiguration {
+    /// Everyone whom the files of the sessions name.
+    var principals: [Principal] { sessions.values.flatMap { (try? $0.get())?.topics.principals ?? [] } }
+}
+
+extension SessionRegistry {
+    /// Everyone whom the files of the sessions name.
+    var principals: [Principal] {
+        let running = entries.values.compactMap { entry in
+            if case .running(let driver) = entry { driver.configuration } else { nil }
+        }
+        return (running + unstarted.values.map(\.configuration)).flatMap(\.topics.principals)
+    }
+}

@@ -81,6 +81,33 @@ extension EndToEnd {
         }
     }
 
+    @Test func `a session connects when its server's authority becomes one of those that the system trusts`()
+        async throws
+    {
+        try await withLab { lab, daemon in
+            let bundle = "\(lab.directory)/certs/ca-certificates.crt"
+            try FileManager.default.createDirectory(
+                atPath: "\(lab.directory)/certs", withIntermediateDirectories: true)
+            let former = try await Certificates(lab, name: "broker.lab")
+            rename(former.authority, bundle)
+            let certificates = try await Certificates(lab, name: "broker.lab")
+            var options = LabServer.Options()
+            options.port = 8883
+            (options.certificate, options.key) = (certificates.certificate, certificates.key)
+            let server = try await LabServer(lab, options)
+            try await server.start()
+            try daemon.session(
+                endpoint: "mqtts://\(Lab.serverAddress):8883", tables: "[tls]\nserver-name = \"broker.lab\"")
+            try await daemon.start(after: "mount --bind '\(lab.directory)/certs' /etc/ssl/certs")
+            let events = try await daemon.events()
+            #expect(try await events.until(.failed).reason?.code == "certificate-invalid")
+            // As update-ca-certificates does it.
+            rename(certificates.authority, bundle)
+            #expect(try await events.until(.connecting).reason?.code == "credential-changed")
+            try await events.until(.connected)
+        }
+    }
+
     @Test func `a token is replaced before it expires, and no message is lost`() async throws {
         try await withLab { lab, daemon in
             // A server that takes any token.

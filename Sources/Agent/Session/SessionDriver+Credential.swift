@@ -3,6 +3,7 @@ import ControlAPI
 import Logging
 import Session
 import SessionCore
+import Transport
 
 // Where the session's credential comes from, when it ends, and how a new one is noticed.
 
@@ -54,10 +55,15 @@ extension SessionDriver {
     /// The file that the session failed because of, if it has one, and its version at that time, if that is known.
     private var fileToChange: (path: String, rejected: FileMark?)? {
         let reason = session.machine.reason.code
-        if reason == .certificateInvalid { return configuration.tls.authorities.map { ($0, nil) } }
+        if reason == .certificateInvalid {
+            let authorities = configuration.tls.authorities ?? TLSOptions.systemAuthorityFiles.first(where: exists)
+            return authorities.map { ($0, nil) }
+        }
         guard reason.group == .auth, let reference = configuration.password else { return nil }
         return (try? Credential.path(of: reference)).map { ($0, session.credentials.mark) }
     }
+
+    private func exists(_ path: String) -> Bool { FileMark(path) != nil }
 
     private func credentialChanged() {
         // Ignore a change that was seen just before the session went on for another reason.

@@ -1,4 +1,5 @@
 import Glibc
+import Session
 import Support
 
 @testable import Agent
@@ -42,6 +43,17 @@ final class CredentialScratch: Sendable {
     /// Returns the process ids in a file that a helper wrote, one per line.
     func processes(_ name: String) -> [pid_t] {
         (read(name) ?? "").split(separator: "\n").compactMap { pid_t($0) }
+    }
+
+    /// Changes a file that the test does not ask about, and returns when a watch has reported it. The kernel reports a
+    /// change to all watches of a directory at once, so those of the test had their turn for what came before.
+    func changeSomethingElse() async throws {
+        let file = "\(path)/something-else"
+        let (reports, continuation) = AsyncStream.makeStream(of: Void.self)
+        let watch = try CredentialWatch(file, last: FileMark(file)) { continuation.finish() }
+        try write("something-else", (read("something-else") ?? "") + "x")
+        for await _ in reports {}
+        _ = consume watch
     }
 
     struct Failure: Error {}

@@ -1,3 +1,4 @@
+import Foundation
 import Glibc
 import SessionCore
 import Testing
@@ -73,8 +74,16 @@ import Testing
         _ = consume source
     }
 
-    @Test func `the kernel has such a timer, which is silent without a jump`() throws {
-        let source = try ClockSource { Issue.record("the clock jumped") }
-        _ = consume source
+    @Test func `the kernel has such a timer, which is canceled when the clock is set, and is silent until then`() async
+    {
+        await #expect(processExitsWith: .success) {
+            let source = try ClockSource { preconditionFailure("the clock jumped") }
+            // It is the only one of this process; proc_pid_fdinfo(5).
+            let timers = try FileManager.default.contentsOfDirectory(atPath: "/proc/self/fdinfo").compactMap {
+                try? String(contentsOfFile: "/proc/self/fdinfo/\($0)", encoding: .utf8)
+            }.filter { $0.contains("clockid: \(CLOCK_REALTIME)\n") && $0.contains("settime flags: 03\n") }
+            precondition(timers.count == 1, "\(timers)")
+            _ = consume source
+        }
     }
 }

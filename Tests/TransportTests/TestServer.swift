@@ -48,6 +48,16 @@ final class TestServer: Sendable {
 
     func stop() async throws { try await channel.close() }
 
+    /// The next events, up to the wanted one.
+    func events(upTo wanted: Event) async throws -> [Event] {
+        var seen: [Event] = []
+        for await event in events {
+            seen.append(event)
+            if event == wanted { return seen }
+        }
+        throw Unexpected(event: "end of server events")
+    }
+
     func waitFor(_ wanted: Event) async throws {
         for await event in events where event == wanted { return }
         throw Unexpected(event: "end of server events")

@@ -40,6 +40,12 @@ import Testing
         let failure = try await client.failure()
         #expect(failure.code == .networkNotAllowed)
         #expect(failure.message == "no network that may be used leads to 127.0.0.1:\(server.port)")
+        // The next connection is the first that the server sees.
+        let next = try await TestClient("mqtt://127.0.0.1:\(server.port)")
+        _ = try await next.opened()
+        try await next.send("x")
+        #expect(try await server.events(upTo: .received("x")) == [.accepted, .received("x")])
+        try await next.close(.abort)
     }
 
     @Test func `a missing interface is named`() async throws {

@@ -1,4 +1,5 @@
 import ControlAPI
+import Dispatch
 import DurableStore
 import MQTT
 import NIOCore
@@ -126,6 +127,19 @@ struct HostileProgramTests {
     @Test func `a read whose program is gone is not continued`() async throws {
         try await DaemonUnderTest.run(autoconnect: false) { daemon in
             try await Self.recordHistory(of: daemon)
+            // The disk stands still until nobody waits for the answer any more; the rest of its pages is not read.
+            let gate = DispatchSemaphore(value: 0)
+            daemon.disk.execute { gate.wait() }
+            let reading = Task { try await daemon.registry.history(.init(limit: 10_000), for: .number(1)) }
+            reading.cancel()
+            gate.signal()
+            await #expect(throws: RPCError.self) { try await reading.value }
+        }
+    }
+
+    @Test func `what reads of a program that is gone hold is given back`() async throws {
+        try await DaemonUnderTest.run(autoconnect: false) { daemon in
+            try await Self.recordHistory(of: daemon)
             let (peer, gone) = (try await daemon.peer(), try await daemon.peer())
             for _ in 0..<100 { try await gone.request("session.history", #"{"limit":10000}"#) }
             _ = try await gone.lines.first { $0 }
@@ -134,7 +148,7 @@ struct HostileProgramTests {
             // Between two reads none runs. Once the daemon has noticed that the program is gone, it holds nothing of
             // it.
             while await daemon.control.memory.borrowed > 0 { try await peer.call("session.list") }
-            #expect(await daemon.control.runningReads == 0)
+            try await until("no read runs") { await daemon.control.runningReads == 0 }
         }
     }
 

@@ -4,6 +4,7 @@ import Glibc
 import NIOPosix
 import Session
 import SessionCore
+import Support
 import Testing
 import Transport
 
@@ -80,12 +81,6 @@ import Transport
 
     // MARK: Not well-behaved
 
-    /// Lets others run until a condition is true; how long that takes depends on the kernel.
-    private func until(_ isSo: () -> Bool) async {
-        let deadline = ContinuousClock.now + .seconds(180)
-        while !isSo(), ContinuousClock.now < deadline { try? await Task.sleep(for: .milliseconds(10)) }
-    }
-
     @Test func `that is no longer waited for is killed, with everything that it started`() async throws {
         let scratch = try CredentialScratch()
         let helper = try scratch.helper(
@@ -97,13 +92,12 @@ import Transport
             sleep 1000
             """)
         let fetching = Task { try await CredentialHelper.fetch(helper, timeLimit: Self.patience) }
-        await until { scratch.processes("pids").count == 2 }
+        try await until("the helper has started another process") { scratch.processes("pids").count == 2 }
         let processes = scratch.processes("pids")
-        #expect(processes.count == 2 && processes.allSatisfy(isRunning))
+        #expect(processes.allSatisfy(isRunning))
         fetching.cancel()
         await #expect(throws: Credential.Failure.self) { try await fetching.value }
-        await until { !processes.contains(where: isRunning) }
-        #expect(processes.filter(isRunning).isEmpty)
+        try await until("both are gone") { !processes.contains(where: isRunning) }
     }
 
     @Test func `that hangs is reported with its time limit`() async throws {

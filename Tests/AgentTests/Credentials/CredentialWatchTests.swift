@@ -1,27 +1,38 @@
 import Glibc
 import Session
+import Support
+import Synchronization
 import Testing
 
 @testable import Agent
 
 /// Real files, watched by the kernel.
 @Suite(.timeLimit(.minutes(10))) struct CredentialWatchTests {
-    /// Waits until the watch reports a change, which `change` makes after the watch has started. Only a usable version
-    /// that is not the last one may be reported.
-    private func change(_ path: String, last: FileMark?, _ change: () throws -> Void) async throws {
-        let (changes, continuation) = AsyncStream.makeStream(of: FileMark?.self)
-        let watch = try CredentialWatch(path, last: last) { continuation.yield(FileMark(path)) }
+    /// The versions of a file that were there when its watch reported.
+    private final class Reports: Sendable {
+        private let all = Mutex<[FileMark?]>([])
+        var marks: [FileMark?] { all.withLock { $0 } }
+        func add(_ mark: FileMark?) { all.withLock { $0.append(mark) } }
+    }
+
+    /// Watches `token`, makes a change, and checks that its version is reported, once.
+    private func change(in scratch: CredentialScratch, last: FileMark?, _ change: () throws -> Void) async throws {
+        let (path, reports) = ("\(scratch.path)/token", Reports())
+        let watch = try CredentialWatch(path, last: last) { reports.add(FileMark(path)) }
         try change()
-        var iterator = changes.makeAsyncIterator()
-        let seen = await iterator.next()
-        #expect(seen != .some(nil) && seen != .some(last))
+        try await until("the change is reported") { !reports.marks.isEmpty }
+        let mark = try #require(FileMark(path))
+        #expect(reports.marks == [mark] && mark != last)
+        try scratch.write("token", "a version that nobody waits for")
+        try await scratch.changeSomethingElse()
+        #expect(reports.marks == [mark])
         _ = consume watch
     }
 
     @Test func `sees a file that is replaced by a rename`() async throws {
         let scratch = try CredentialScratch()
         let path = try scratch.write("token", "old")
-        try await change(path, last: FileMark(path)) {
+        try await change(in: scratch, last: FileMark(path)) {
             rename(try scratch.write("token.new", "new"), path)
         }
     }
@@ -29,25 +40,25 @@ import Testing
     @Test func `sees a file that is written in place`() async throws {
         let scratch = try CredentialScratch()
         let path = try scratch.write("token", "old")
-        try await change(path, last: FileMark(path)) { try scratch.write("token", "newer") }
+        try await change(in: scratch, last: FileMark(path)) { try scratch.write("token", "newer") }
     }
 
     @Test func `sees a file that was not there`() async throws {
         let scratch = try CredentialScratch()
-        try await change("\(scratch.path)/token", last: nil) { try scratch.write("token", "new") }
+        try await change(in: scratch, last: nil) { try scratch.write("token", "new") }
     }
 
     @Test func `sees a file that may be read now`() async throws {
         let scratch = try CredentialScratch()
         let path = try scratch.write("token", "old", mode: 0)
-        try await change(path, last: FileMark(path)) { chmod(path, 0o600) }
+        try await change(in: scratch, last: FileMark(path)) { chmod(path, 0o600) }
     }
 
     @Test func `sees a link that is changed`() async throws {
         let scratch = try CredentialScratch()
         let path = "\(scratch.path)/token"
         symlink(try scratch.write("old", "old"), path)
-        try await change(path, last: FileMark(path)) {
+        try await change(in: scratch, last: FileMark(path)) {
             symlink(try scratch.write("new", "new"), "\(path).new")
             rename("\(path).new", path)
         }
@@ -57,7 +68,7 @@ import Testing
         let (scratch, elsewhere) = (try CredentialScratch(), try CredentialScratch())
         let path = "\(scratch.path)/token"
         symlink(try elsewhere.write("token", "old"), path)
-        try await change(path, last: FileMark(path)) { try elsewhere.write("token", "newer") }
+        try await change(in: scratch, last: FileMark(path)) { try elsewhere.write("token", "newer") }
     }
 
     @Test func `sees a change made before it started`() async throws {
@@ -65,22 +76,22 @@ import Testing
         let path = try scratch.write("token", "old")
         let last = FileMark(path)
         rename(try scratch.write("token.new", "new"), path)
-        try await change(path, last: last) {}
+        try await change(in: scratch, last: last) {}
     }
 
     @Test func `ignores other files, and one that is still empty`() async throws {
         let scratch = try CredentialScratch()
         let path = try scratch.write("token", "old")
-        let last = FileMark(path)
-        let (changes, continuation) = AsyncStream.makeStream(of: FileMark?.self)
-        let watch = try CredentialWatch(path, last: last) { continuation.yield(FileMark(path)) }
+        let reports = Reports()
+        let watch = try CredentialWatch(path, last: FileMark(path)) { reports.add(FileMark(path)) }
         try scratch.write("other", "new")
+        try await scratch.changeSomethingElse()
         try scratch.write("token", "")
+        try await scratch.changeSomethingElse()
+        #expect(reports.marks.isEmpty)
         try scratch.write("token", "new")
-        var iterator = changes.makeAsyncIterator()
-        // The first change that it reports is that of the file with contents.
-        let seen = await iterator.next()
-        #expect(seen != .some(nil) && seen != .some(last))
+        try await until("the change is reported") { !reports.marks.isEmpty }
+        #expect(reports.marks == [FileMark(path)])
         _ = consume watch
     }
 

@@ -32,8 +32,8 @@ struct KnockTests {
             """)
         try await DaemonUnderTest.run(in: directory, server, on: group) { daemon in
             let peer = try await daemon.watcher("connecting")
-            while try await peer.call("session.status", #"{"session":"main"}"#)["attempt"] != 3 {
-                try await Task.sleep(for: .milliseconds(5))
+            try await until("two attempts have failed") {
+                try await peer.call("session.status", #"{"session":"main"}"#)["attempt"] == 3
             }
             try await server.start()
             let connected = try await peer.state("connected")

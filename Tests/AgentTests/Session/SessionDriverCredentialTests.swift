@@ -139,7 +139,7 @@ import Testing
             let lost = try await peer.state("reconnecting")
             #expect(lost["reason"]?["code"] == "not-authorized")
             // The second run has failed when there is a third.
-            while Self.runs(scratch) < 3 { try await Task.sleep(for: .milliseconds(5)) }
+            try await until("the helper runs for the third time") { Self.runs(scratch) >= 3 }
             rename(try scratch.write("new", "fresh"), "\(scratch.path)/output")
             #expect(try await daemon.server.connect().password == ByteBuffer(string: "fresh"))
             try await peer.state("connected")

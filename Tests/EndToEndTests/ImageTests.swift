@@ -14,6 +14,28 @@ extension EndToEnd {
         private static let folder = repositoryRoot.appending(path: "Examples/Container")
         private static let recipe = folder.appending(path: "Containerfile").path
 
+        /// The image, which is built once for all tests.
+        private static let images = Task { () -> Podman.Images in
+            let storage = "/tmp/holdfast-images-\(getpid())"
+            atexit { try? FileManager.default.removeItem(atPath: "/tmp/holdfast-images-\(getpid())") }
+            var images: Podman.Images?
+            try await withLab { lab, _ in
+                let podman = try await Podman(lab, in: lab.host, storage: storage)
+                let base = "localhost/debian"
+                try await podman.importDebian(as: base)
+                let context = "\(lab.directory)/context"
+                try FileManager.default.createDirectory(atPath: context, withIntermediateDirectories: true)
+                for program in ["holdfastd", "holdfastctl"] {
+                    try FileManager.default.copyItem(
+                        atPath: "\(DaemonProcess.programs)/\(program)", toPath: "\(context)/\(program)")
+                }
+                try await podman.build("holdfast", recipe: recipe, base: base, context: context)
+                images = try await podman.asImages()
+            }
+            guard let images else { preconditionFailure("the lab ran to its end") }
+            return images
+        }
+
         /// Returns the arguments of podman that Quadlet makes of the unit, as podman-systemd.unit(5) describes them.
         /// The podman of Debian 12 does not contain Quadlet.
         private static func unitOptions() throws -> [String] {
@@ -45,16 +67,7 @@ extension EndToEnd {
 
             init(_ lab: Lab, configuration: String) async throws {
                 self.lab = lab
-                podman = try await Podman(lab, in: lab.host)
-                let base = "localhost/debian"
-                try await podman.importDebian(as: base)
-                let context = "\(lab.directory)/context"
-                try FileManager.default.createDirectory(atPath: context, withIntermediateDirectories: true)
-                for program in ["holdfastd", "holdfastctl"] {
-                    try FileManager.default.copyItem(
-                        atPath: "\(DaemonProcess.programs)/\(program)", toPath: "\(context)/\(program)")
-                }
-                try await podman.build("holdfast", recipe: ImageTests.recipe, base: base, context: context)
+                podman = try await Podman(lab, in: lab.host, images: try await ImageTests.images.value)
                 options =
                     Podman.limits + [
                         "--cgroups", "disabled", "--network", "host", "-v", "\(configuration):/etc/holdfast:ro",

@@ -11,15 +11,28 @@ public struct Podman: Sendable {
             ? Container.obstacle : "there is no \(missing.joined(separator: ", ")): scripts/setup container installs it"
     }
 
+    /// Images that other storages may use, but not change.
+    public struct Images: Sendable {
+        var driver: String
+        var root: String
+    }
+
     private let lab: Lab
     private let storage: String
+    private let images: Images?
     /// The first process in the namespaces, by its id on the host.
     private let first: pid_t
 
-    public init(_ lab: Lab, in namespace: Namespace) async throws {
+    /// - Parameters:
+    ///   - storage: the folder of its storage, which is kept; the lab's unless it is given.
+    ///   - images: those of another storage.
+    public init(
+        _ lab: Lab, in namespace: Namespace, storage: String? = nil, images: Images? = nil
+    ) async throws {
         if let obstacle = Self.obstacle { throw Lab.Failure(obstacle) }
         self.lab = lab
-        storage = "\(lab.directory)/podman"
+        self.storage = storage ?? "\(lab.directory)/podman"
+        self.images = images
         // The mounts hold what podman keeps outside of its storage. crun refuses cgroups of both versions side by side.
         let prepare = """
             umount /sys/fs/cgroup/unified 2>/dev/null
@@ -55,7 +68,16 @@ public struct Podman: Sendable {
             "--runroot", "\(storage)/run", "--tmpdir", "\(storage)/tmp", "--cgroup-manager", "cgroupfs",
             "--events-backend", "file", "--log-level", "fatal",
         ]
-        return try await lab.finish(engine + words, in: nil)
+        let others = images.map {
+            ["--storage-driver", $0.driver, "--storage-opt", "\($0.driver).imagestore=\($0.root)"]
+        }
+        return try await lab.finish(engine + (others ?? []) + words, in: nil)
+    }
+
+    /// Returns its images for other storages; nothing may be added to them any more.
+    public func asImages() async throws -> Images {
+        let driver = try await callAsFunction("info", "--format", "{{.Store.GraphDriverName}}")
+        return Images(driver: driver.trimmingCharacters(in: .whitespacesAndNewlines), root: "\(storage)/root")
     }
 
     /// Runs podman, which must exit with 0.

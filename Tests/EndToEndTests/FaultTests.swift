@@ -190,7 +190,9 @@ extension EndToEnd {
             try await far.received("all three") { $0.map(\.payload) == ["1", "2", "3"] }
             let counters = try await daemon.status().counters
             try await daemon.publish("4", to: "clock", wait: .delivered)
-            try await Task.sleep(for: .seconds(3))
+            func heartbeats() async -> Int { await server.log.components(separatedBy: "Received PINGREQ from").count }
+            let before = await heartbeats()
+            try await until("there are three heartbeats") { await heartbeats() >= before + 3 }
             #expect(try await daemon.status().counters.connects == counters.connects)
         }
     }

@@ -103,16 +103,21 @@ extension EndToEnd {
             try await lab.router.nft(
                 "add table ip check; add chain ip check pass { type filter hook forward priority 0; }; "
                     + "add rule ip check pass ip saddr 10.77.1.0/24 drop")
+            let far = try await LabSubscriber(lab, filter: "moved")
+            let capture = try await LabCapture(lab)
             try await move(lab, to: "10.77.1.254")
             try await events.until("told that the path moved") { $0.change == "moved-source-kept" }
-            let far = try await LabSubscriber(lab, filter: "moved")
-            for number in 1...20 {
-                try await daemon.publish("\(number)", to: "moved", wait: .delivered)
-                try await Task.sleep(for: .milliseconds(250))
-            }
+            for number in 1...10 { try await daemon.publish("\(number)", to: "moved", wait: .delivered) }
+            // The kernel repeats what is not answered after a second.
+            try await until("the new uplink is tried") { capture.connects(from: "10.77.1.1").count >= 2 }
+            for number in 11...20 { try await daemon.publish("\(number)", to: "moved", wait: .delivered) }
             try await far.received("the messages are there") { $0.count == 20 }
-            #expect(await events.rest().allSatisfy { $0.event != .stateChanged })
             #expect(try await daemon.status().counters == before.with(published: 20))
+            // It was connected until it is told not to be.
+            try await daemon.disconnect()
+            try await events.until(.disconnected)
+            let ends = await events.all.filter { $0.event == .stateChanged && $0.from == .connected }
+            #expect(ends.count == 1 && ends.first?.state != .reconnecting, "\(ends.map(\.line))")
         }
     }
 
@@ -147,11 +152,20 @@ extension EndToEnd {
             try await daemon.start()
             let events = try await daemon.events()
             try await events.until(.connected)
-            let presence = try await LabSubscriber(lab, filter: "holdfast/rooms/r/presence/#")
+            let presence = try await LabSubscriber(
+                LabClient(lab), filter: "holdfast/rooms/r/presence/#", "another/will")
+            let another = try await lab.start(
+                "mosquitto_sub",
+                [
+                    "stdbuf", "-oL", "mosquitto_sub", "-d", "-V", "5", "-i", "another", "-x", "600", "-t", "none",
+                    "--will-topic", "another/will", "--will-payload", "lost", "-D", "will", "will-delay-interval", "2",
+                ], in: lab.server)
+            try await until("another client is connected") { another.output.contains("Subscribed (mid") }
             try await move(lab, to: "10.77.1.254")
             try await events.until("handed over") { $0.event == .reconnectCompleted }
-            // Longer than the will's delay.
-            try await Task.sleep(for: .seconds(3))
+            // Another will with the same delay comes later than this session's would.
+            try await another.killed()
+            try await presence.received("another will") { $0.contains { $0.topic == "another/will" } }
             #expect(!presence.messages.contains { $0.payload.contains("offline") })
             try await move(lab, to: "10.77.0.254")
             try await daemon.disconnect()

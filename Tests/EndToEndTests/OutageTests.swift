@@ -105,6 +105,7 @@ extension EndToEnd {
             let server = try await LabServer(lab)
             try await server.start()
             try daemon.session()
+            let bystander = try await Bystander(lab, daemon)
             try await daemon.start()
             let events = try await daemon.events()
             try await events.until(.connected)
@@ -124,7 +125,7 @@ extension EndToEnd {
             status = try await daemon.status()
             #expect(status.state == .disconnected)
             #expect(status.reason?.code == "user-disconnect")
-            try await Task.sleep(for: .seconds(2))
+            try await bystander.goesThroughAnOutage()
             #expect(try await daemon.status().counters.attempts == 0)
             #expect(await !server.log.contains("New client connected"))
 

@@ -158,6 +158,7 @@ private actor MemorySampler {
     private static let interval = Duration.seconds(5)
     private let daemon: DaemonProcess
     private var samples: [Int] = []
+    private var count = 0
 
     init(_ daemon: DaemonProcess) {
         self.daemon = daemon
@@ -165,12 +166,13 @@ private actor MemorySampler {
 
     func run() async {
         while !Task.isCancelled {
-            samples.append(await daemon.residentMemory ?? 0)
+            if let memory = await daemon.residentMemory { samples.append(memory) }
+            count += 1
             try? await Task.sleep(for: Self.interval)
         }
     }
 
-    var time: Duration { Self.interval * samples.count }
+    var time: Duration { Self.interval * count }
 
     /// The medians of the minute after the first five minutes, and of the last minute, in KiB.
     var summary: (first: Int, last: Int)? {

@@ -19,7 +19,13 @@ public struct LabCapture: Sendable {
     }
 
     /// When each SYN left, in seconds since 1970.
-    public var connects: [Double] {
-        process.output.split(separator: "\n").compactMap { $0.split(separator: " ").first.flatMap { Double($0) } }
+    public var connects: [Double] { connects { _ in true } }
+
+    /// The same for those from one IPv4 address.
+    public func connects(from address: String) -> [Double] { connects { $0.contains(" IP \(address).") } }
+
+    private func connects(_ isWanted: (Substring) -> Bool) -> [Double] {
+        process.output.split(separator: "\n").filter(isWanted)
+            .compactMap { $0.split(separator: " ").first.flatMap { Double($0) } }
     }
 }

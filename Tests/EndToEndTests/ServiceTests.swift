@@ -278,6 +278,55 @@ extension EndToEnd {
             }
         }
 
+        /// The daemon asks systemd for more time, so the limits of the unit do not cut off a start or a stop that waits for
+        /// the disk.
+        @Test func `a start and a stop that wait for the disk take the time that they need`() async throws {
+            try await withService(isStarted: false) { container in
+                let limit = Duration.seconds(12)
+                let disk = try await SlowDisk(in: container, at: "/var/lib/holdfast")
+                try container.write(
+                    "/etc/systemd/system/holdfast.service.d/test.conf",
+                    """
+                    [Service]
+                    TimeoutStartSec=\(limit.components.seconds)
+                    TimeoutStopSec=\(limit.components.seconds)
+                    Environment=LD_PRELOAD=\(disk.library)
+
+                    """)
+                try await container.run("systemctl", "daemon-reload")
+                func untilTheLimitHasPassed(since time: String, _ status: String) async throws {
+                    try await until("the service says what it waits for") {
+                        try await self.service(container)["StatusText"] == status
+                    }
+                    try await until("the unit's limit has passed") {
+                        let began = try #require(Int(try await self.service(container)[time] ?? ""))
+                        let uptime = try await container.run("cut", "-d", " ", "-f", "1", "/proc/uptime")
+                        let now = try #require(Double(uptime.trimmingCharacters(in: .whitespacesAndNewlines)))
+                        return .seconds(now) > .microseconds(began) + limit
+                    }
+                }
+
+                try await disk.stops()
+                try await container.run("systemctl", "start", "--no-block", "holdfast")
+                try await untilTheLimitHasPassed(since: "InactiveExitTimestampMonotonic", "opening the durable state")
+                #expect(try await service(container)["ActiveState"] == "activating")
+                try await disk.works()
+                try await container.run("holdfastctl", "wait", "main", "--timeout", "3min")
+
+                try await disk.stops()
+                try await container.run("systemctl", "stop", "--no-block", "holdfast")
+                try await untilTheLimitHasPassed(since: "ActiveExitTimestampMonotonic", "writing out the durable state")
+                #expect(try await service(container)["ActiveState"] == "deactivating")
+                try await disk.works()
+                try await until("the service has ended") {
+                    try await self.service(container)["ActiveState"] != "deactivating"
+                }
+                let service = try await service(container)
+                #expect(service["ActiveState"] == "inactive" && service["Result"] == "success")
+                #expect(service["NRestarts"] == "0")
+            }
+        }
+
         @Test func `a restart while programs publish loses no accepted message`() async throws {
             try await withService { container in
                 let subscriber = try await subscriber(container)

@@ -118,7 +118,7 @@ extension EndToEnd {
                     """)
                 return environment + ["zsh", "-i"]
             case .fish:
-                let prompt = "function fish_prompt; echo '> '; end\n"
+                let prompt = "set -g fish_greeting; function fish_prompt; echo '> '; end\n"
                 let file = try lab.write("completions.fish", prompt + completions)
                 return environment + ["fish", "--no-config", "--init-command", "source \(file)"]
             }
@@ -146,8 +146,9 @@ extension EndToEnd {
                 ("--socket \(daemon.socket) publish gw-2 plant/", ["plant/7/lamp", "plant/$HOME"]),
                 ("--socket \(daemon.socket) queue ", ["list", "retry", "drop"]),
             ]
+            // Nothing but the prompt, so that what is seen later is new.
             func isReady(_ screen: [String]) -> Bool {
-                screen.last { !$0.isEmpty }?.trimmingCharacters(in: .whitespaces) == ">"
+                screen.map { $0.trimmingCharacters(in: .whitespaces) }.filter { !$0.isEmpty } == [">"]
             }
             for (line, shown) in cases {
                 try await terminal.screen("is ready", isReady)
@@ -157,8 +158,10 @@ extension EndToEnd {
                     let words = screen.joined(separator: " ").split(separator: " ")
                     return shown.allSatisfy { words.contains(Substring($0)) }
                 }
-                try await terminal.press("C-c")
-                try await terminal.press("C-l")
+                // Both shells drop keys that follow an interrupt, and an interrupt that comes while they complete.
+                try await terminal.press("C-u")
+                try await terminal.type("clear")
+                try await terminal.press("Enter")
             }
             try await terminal.screen("is ready", isReady)
             try await terminal.type("holdfastctl --socket \(daemon.socket) publications remove gw-2 trap")

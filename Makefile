@@ -157,7 +157,7 @@ MUTANTS_SCRATCH  = .build-mutants/mechanical
 
 mutants: ## make MUTANTS mechanical mistakes in the pure modules, one by one, and show which are found
 	scripts/setup build
-	$(SWIFT) build --package-path Tests/Mutants --scratch-path $(MUTANTS_SCRATCH)/tool --disable-index-store
+	$(SWIFT) build --package-path Tests/Simulation/MechanicalMutants --scratch-path $(MUTANTS_SCRATCH)/tool --disable-index-store
 	$(MUTANTS_SCRATCH)/tool/debug/mutants --count $(MUTANTS) --seed $(MUTANT_SEED) --jobs $(JOBS) \
 	    --scratch $(MUTANTS_SCRATCH) $(ARGUMENTS)
 

@@ -113,13 +113,13 @@ let package = Package(
         // What several suites need: a model server and store, and real servers and networks.
         .target(
             name: "Support", dependencies: ["MQTT", "Session", nioCore, nioPosix], path: "Tests/Support",
-            swiftSettings: settings),
+            exclude: ["Logind", "Timing"], swiftSettings: settings),
         // A target of its own: importing sd-bus can hide Glibc's socket declarations, depending on the build order.
         .target(
-            name: "SupportLogind", dependencies: ["Support", "CSystemd"], path: "Tests/SupportLogind",
+            name: "SupportLogind", dependencies: ["Support", "CSystemd"], path: "Tests/Support/Logind",
             swiftSettings: settings),
         // A target of its own: it imports Testing, and programs are linked with Support.
-        .target(name: "SupportTiming", path: "Tests/SupportTiming", swiftSettings: settings),
+        .target(name: "SupportTiming", path: "Tests/Support/Timing", swiftSettings: settings),
         tests("VocabularyTests", ["Vocabulary"]),
         tests("SessionCoreTests", ["Vocabulary", "SessionCore"]),
         tests("MQTTTests", ["Vocabulary", "MQTT", "Support", nioCore]),
@@ -153,8 +153,10 @@ let package = Package(
                 "Vocabulary", "MQTT", "ControlAPI", "Configuration", "NetworkPath", "SessionCore", "Agent", "Support",
                 nioCore,
             ],
-            path: "Tests/FuzzTargets", swiftSettings: settings),
-        tests("FuzzTests", ["Vocabulary", "FuzzTargets"]),
+            path: "Tests/Fuzz/Targets", swiftSettings: settings),
+        .testTarget(
+            name: "FuzzTests", dependencies: ["Vocabulary", "FuzzTargets"], path: "Tests/Fuzz/Tests",
+            swiftSettings: settings),
         // Whole daemons, with a model of the server, the network and the disk around them, in virtual time; and random
         // schedules of what can happen to them. In a release it is built with -enable-testing only: see `make simulate`.
         .target(
@@ -162,9 +164,9 @@ let package = Package(
             dependencies: [
                 "Agent", "Support", "Vocabulary", "SessionCore", "MQTT", "ControlAPI", "Session", "Configuration",
                 "NetworkPath", "Systemd", "DurableStore", "Transport", nioCore, logging,
-            ], path: "Tests/SimulationSupport", swiftSettings: settings),
+            ], path: "Tests/Simulation/Support", swiftSettings: settings),
         .executableTarget(
-            name: "simulate", dependencies: ["SimulationSupport", argumentParser], path: "Tests/Simulate",
+            name: "simulate", dependencies: ["SimulationSupport", argumentParser], path: "Tests/Simulation/Program",
             swiftSettings: settings),
         tests(
             "ScenarioTests",
@@ -173,7 +175,7 @@ let package = Package(
                 "Configuration", "NetworkPath", "Transport", nioCore,
             ]),
         .testTarget(
-            name: "SimulationTests", dependencies: ["SimulationSupport"], exclude: ["Mutants", "Schedules"],
+            name: "SimulationTests", dependencies: ["SimulationSupport"], path: "Tests/Simulation/Tests",
             swiftSettings: settings),
         // The programs are what it runs: they are built with it and found beside it.
         .testTarget(
@@ -191,7 +193,7 @@ if isFuzzed {
     package.targets += [
         .systemLibrary(name: "CFuzzer", path: "Tests/Fuzz/CFuzzer"),
         .executableTarget(
-            name: "fuzz", dependencies: ["FuzzTargets", "CFuzzer"], path: "Tests/Fuzz", exclude: ["CFuzzer", "Corpus"],
+            name: "fuzz", dependencies: ["FuzzTargets", "CFuzzer"], path: "Tests/Fuzz/Program",
             swiftSettings: settings, linkerSettings: [.unsafeFlags([fuzzing, "-use-ld=lld"])]),
     ]
 }

@@ -84,7 +84,7 @@ struct Workshop {
     private func mirror() throws {
         for folder in ["Sources", "Tests", "Examples", "Documentation"] {
             let (source, target) = (root.appending(path: folder), copy.appending(path: folder))
-            let names = Self.files(below: source).filter { folder != "Tests" || !$0.hasPrefix("Mutants/") }
+            let names = Self.files(below: source).filter { !$0.hasPrefix("Simulation/MechanicalMutants/") }
             let switches = folder == "Sources" ? Self.modules.map { "\($0)/Switches.swift" } : []
             for name in Set(Self.files(below: target)).subtracting(names).subtracting(switches) {
                 try FileManager.default.removeItem(at: target.appending(path: name))

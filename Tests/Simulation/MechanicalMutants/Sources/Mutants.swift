@@ -45,7 +45,7 @@ struct Mutants: AsyncParsableCommand {
         let chosen = choose(sites, try lastSurvivors(workshop))
         let judge = try await Judge(workshop, chosen, simulations: simulations, steps: steps, jobs: jobs)
         let verdicts = try await judge.judge()
-        let notes = try Notes(root.appending(path: "Tests/Mutants/equivalent.txt"))
+        let notes = try Notes(root.appending(path: "Tests/Simulation/MechanicalMutants/equivalent.txt"))
         Report(verdicts, notes, all: sites).tell()
         let file = survivorsFile(workshop)
         let survived = verdicts.filter { $0.killer == nil }.map(\.site.key.description)

@@ -42,7 +42,8 @@ struct SimulationTests {
 
     /// The schedules of past findings.
     static let schedules: [String] = {
-        let directory = URL(filePath: #filePath).deletingLastPathComponent().appending(path: "Schedules")
+        let directory = URL(filePath: #filePath).deletingLastPathComponent().appending(path: "../Schedules")
+            .standardized
         let files = (try? FileManager.default.contentsOfDirectory(at: directory, includingPropertiesForKeys: nil)) ?? []
         precondition(!files.isEmpty, "there are no schedules in \(directory.path())")
         return files.map(\.path).filter { $0.hasSuffix(".txt") }.sorted()

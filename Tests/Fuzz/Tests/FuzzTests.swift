@@ -39,7 +39,7 @@ private struct Corpus: Sequence {
 
     init(_ target: FuzzTarget) {
         let folder = URL(filePath: #filePath).deletingLastPathComponent()
-            .appending(path: "../Fuzz/Corpus/\(target.rawValue)").standardized
+            .appending(path: "../Corpus/\(target.rawValue)").standardized
         let names = (try? FileManager.default.contentsOfDirectory(atPath: folder.path(percentEncoded: false))) ?? []
         precondition(!names.isEmpty, "there is no corpus in \(folder.path())")
         files = names.sorted().compactMap { name in

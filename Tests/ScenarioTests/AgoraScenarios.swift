@@ -125,7 +125,7 @@ struct AgoraScenarios {
             let a = try await scenario.host("A", Self.channel)
             try await a.until(.connected)
             let moved = scenario.now
-            await scenario.move(a)
+            scenario.move(a)
             let change = try await a.until(.reconnecting)
             #expect(change.reason?.code == "path-moved")
             let back = try await a.until(.connected)
@@ -189,7 +189,7 @@ struct AgoraScenarios {
             let a = try await scenario.host("A", Self.channel)
             try await b.until(.participantJoined)
             for _ in 1...5 {
-                await scenario.move(a)
+                scenario.move(a)
                 try await a.until(.connected)
                 await scenario.sleep(.seconds(15))
             }

@@ -100,9 +100,9 @@ struct ConsumerScenarios {
             #expect(full.messages == 3)
             #expect(full.withheld == 5)
             // Withheld messages are dropped with the connection, and the server sends them again.
-            await scenario.cut(b)
+            scenario.cut(b)
             try await b.until(.reconnecting)
-            await scenario.mend(b)
+            scenario.mend(b)
             try await b.until(.connected)
             let second = try await b.consume("billing", "orders/#")
             var given: [String] = []

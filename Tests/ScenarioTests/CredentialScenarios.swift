@@ -35,12 +35,12 @@ struct CredentialScenarios {
     @Test func `a token that expires during an outage is fetched again for the attempt`() async throws {
         try await Self.connected(lifetime: .seconds(600)) { scenario, a, service in
             await scenario.sleep(.seconds(300))
-            await scenario.cut(a)
+            scenario.cut(a)
             try await a.until(.reconnecting)
             await scenario.sleep(.seconds(1200))
             await service.set("second", lifetime: .seconds(600))
             scenario.with { broker, _ in broker.password = "second" }
-            await scenario.mend(a)
+            scenario.mend(a)
             let back = try await a.until(.connected, within: .seconds(1))
             #expect(back.resumed == true)
         }
@@ -150,7 +150,7 @@ struct CredentialScenarios {
     ) async throws {
         try await Self.connected { scenario, a, service in
             await service.fail(sentence)
-            await scenario.move(a)
+            scenario.move(a)
             let failed = try await a.until("the credential cannot be read") {
                 $0.reason?.code == "credential-unreadable"
             }
@@ -166,7 +166,7 @@ struct CredentialScenarios {
     @Test func `a helper that hangs is given up, and the session tries again`() async throws {
         try await Self.connected { scenario, a, service in
             await service.hang(true)
-            await scenario.move(a)
+            scenario.move(a)
             try await a.until(.reconnecting)
             let failed = try await a.until("given up") { $0.phase == .waiting }
             #expect(failed.reason?.code == "credential-unreadable")
@@ -178,7 +178,7 @@ struct CredentialScenarios {
     @Test func `a rejected token is renewed once, and the same token again is terminal`() async throws {
         try await Self.connected { scenario, a, service in
             scenario.with { broker, _ in broker.password = "second" }
-            await scenario.move(a)
+            scenario.move(a)
             let failed = try await a.until(.failed)
             #expect(failed.reason?.code == "credential-rejected")
             #expect(failed.reason?.terminal == true)
@@ -213,7 +213,7 @@ struct CredentialScenarios {
     @Test func `a helper that hangs after a rejection does not make the server look silent`() async throws {
         try await Self.connected { scenario, a, service in
             scenario.with { broker, _ in broker.password = "second" }
-            await scenario.move(a)
+            scenario.move(a)
             await scenario.sleep(.milliseconds(15))
             await service.hang(true)
             let given = try await a.until("given up") { $0.phase == .waiting }
@@ -231,7 +231,7 @@ struct CredentialScenarios {
     @Test func `a rejection is not terminal when a new token is available`() async throws {
         try await Self.connected { scenario, a, service in
             scenario.with { broker, _ in broker.password = "second" }
-            await scenario.move(a)
+            scenario.move(a)
             // The token changes after it was fetched and before it is rejected.
             await scenario.sleep(.milliseconds(15))
             await service.set("second")

@@ -107,7 +107,7 @@ struct EndpointScenarios {
             #expect(try await a.status().endpoint == Scenario.ServerName.two.endpoint)
             #expect(moved.duration(to: scenario.now) < .milliseconds(100))
             // For one connection, or for good.
-            await scenario.move(a)
+            scenario.move(a)
             try await a.until(.connected)
             let home = code == .serverMoved ? Scenario.ServerName.two : .one
             #expect(try await a.status().endpoint == home.endpoint)

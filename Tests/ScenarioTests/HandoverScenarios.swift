@@ -28,7 +28,7 @@ struct HandoverScenarios {
                 try await stream.run(scenario, 10)
                 await scenario.sleep(.microseconds(Int64(moment * 500)))
                 let dials = scenario.dials["A"]?.count ?? 0
-                await scenario.shift(stream.host)
+                scenario.shift(stream.host)
                 try await stream.run(scenario, 40)
                 #expect(scenario.dials["A"]?.count == dials + 1)
                 let outages = await stream.host.told(.reconnectCompleted)
@@ -53,14 +53,14 @@ struct HandoverScenarios {
     func `no message is lost or doubled whichever path is faster`(old: Int64, new: Int64) async throws {
         try await Scenario.run { scenario in
             var stream = try await Stream(scenario)
-            await scenario.shift(stream.host, latency: .milliseconds(old))
+            scenario.shift(stream.host, latency: .milliseconds(old))
             await scenario.sleep(.seconds(40))
             for moment in 0..<4 {
                 try await stream.run(scenario, 40)
                 await scenario.sleep(.milliseconds(Int64(moment)))
-                await scenario.shift(stream.host, latency: .milliseconds(new))
+                scenario.shift(stream.host, latency: .milliseconds(new))
                 try await stream.run(scenario, 150)
-                await scenario.shift(stream.host, latency: .milliseconds(old))
+                scenario.shift(stream.host, latency: .milliseconds(old))
                 await scenario.sleep(.seconds(40))
             }
             try await stream.checkOnceAndInOrder(scenario)
@@ -75,7 +75,7 @@ struct HandoverScenarios {
             var stream = try await Stream(scenario)
             await stream.host.forget()
             let dials = scenario.dials["A"]?.count ?? 0
-            await scenario.shift(stream.host, dialing)
+            scenario.shift(stream.host, dialing)
             try await stream.run(scenario, 40)
             await scenario.sleep(.seconds(60))
             try await stream.run(scenario, 40)
@@ -91,11 +91,11 @@ struct HandoverScenarios {
     @Test func `a path that leads nowhere and strands the old connection causes an ordinary reconnect`() async throws {
         try await Scenario.run { scenario in
             var stream = try await Stream(scenario)
-            await scenario.shift(stream.host, strands: true, .hangs)
+            scenario.shift(stream.host, strands: true, .hangs)
             try await stream.run(scenario, 20)
             let lost = try await stream.host.until(.reconnecting, within: .seconds(4))
             #expect(lost.reason?.code == "probe-timeout")
-            await scenario.shift(stream.host)
+            scenario.shift(stream.host)
             try await stream.host.until(.connected, within: .seconds(2))
             await scenario.sleep(.seconds(5))
             try await stream.checkNothingLost(scenario)
@@ -106,7 +106,7 @@ struct HandoverScenarios {
         try await Scenario.run { scenario in
             var stream = try await Stream(scenario)
             let start = scenario.now
-            await scenario.shift(stream.host, strands: true)
+            scenario.shift(stream.host, strands: true)
             try await stream.run(scenario, 20)
             try await stream.host.until(.connected, within: .seconds(2))
             #expect(start.duration(to: scenario.now) < .milliseconds(1100))
@@ -121,7 +121,7 @@ struct HandoverScenarios {
             var stream = try await Stream(scenario)
             await stream.host.forget()
             let dials = scenario.dials["A"]?.count ?? 0
-            await scenario.shift(stream.host)
+            scenario.shift(stream.host)
             try await stream.run(scenario, moment, pace: .milliseconds(1))
             let wasLeft = moment >= 30
             scenario.resetOldest(stream.host)
@@ -144,7 +144,7 @@ struct HandoverScenarios {
         try await Scenario.run { scenario in
             var stream = try await Stream(scenario)
             scenario.with { broker, _ in broker.refusals["a"] = code }
-            await scenario.shift(stream.host)
+            scenario.shift(stream.host)
             try await stream.run(scenario, 40)
             #expect(try await stream.host.status().state == .reconnecting)
             scenario.with { broker, _ in broker.refusals = [:] }
@@ -162,7 +162,7 @@ struct HandoverScenarios {
         try await Scenario.run { scenario in
             var stream = try await Stream(scenario)
             await stream.host.forget()
-            await scenario.shift(stream.host)
+            scenario.shift(stream.host)
             try await stream.run(scenario, moment, pace: .milliseconds(1))
             // As the server does when another connection has the client identifier.
             scenario.with { broker, now in broker.disconnect("a", .sessionTakenOver, at: now) }
@@ -177,7 +177,7 @@ struct HandoverScenarios {
             } else {
                 #expect(status.state == .connected)
             }
-            await scenario.shift(stream.host)
+            scenario.shift(stream.host)
             await scenario.sleep(.seconds(60))
             if status.state == .failed { #expect(scenario.broker().connects.count == connects) }
             #expect(scenario.broker().violations.isEmpty)
@@ -188,15 +188,15 @@ struct HandoverScenarios {
         try await Scenario.run { scenario in
             var stream = try await Stream(scenario)
             // The old path is so slow that the new connection is up before DISCONNECT arrives on the old one.
-            await scenario.shift(stream.host, latency: .milliseconds(400))
+            scenario.shift(stream.host, latency: .milliseconds(400))
             await scenario.sleep(.seconds(40))
             for _ in 1...4 {
                 try await stream.run(scenario, 30)
-                await scenario.shift(stream.host, latency: .milliseconds(1))
+                scenario.shift(stream.host, latency: .milliseconds(1))
                 try await stream.run(scenario, 30)
                 await scenario.sleep(.seconds(40))
                 #expect(try await stream.host.status().state == .connected)
-                await scenario.shift(stream.host, latency: .milliseconds(400))
+                scenario.shift(stream.host, latency: .milliseconds(400))
                 await scenario.sleep(.seconds(40))
             }
             try await stream.checkOnceAndInOrder(scenario)
@@ -209,7 +209,7 @@ struct HandoverScenarios {
     {
         try await Scenario.run { scenario in
             var stream = try await Stream(scenario)
-            await scenario.shift(stream.host)
+            scenario.shift(stream.host)
             try await stream.run(scenario, moment, pace: .milliseconds(1))
             try await stream.host.disconnect()
             try await stream.run(scenario, 20)
@@ -227,9 +227,9 @@ struct HandoverScenarios {
     func `a second move during a hand-over is followed, and no message is lost`(moment: Int) async throws {
         try await Scenario.run { scenario in
             var stream = try await Stream(scenario)
-            await scenario.shift(stream.host)
+            scenario.shift(stream.host)
             try await stream.run(scenario, moment, pace: .milliseconds(1))
-            await scenario.shift(stream.host, to: "wwan0")
+            scenario.shift(stream.host, to: "wwan0")
             try await stream.run(scenario, 40)
             await scenario.sleep(.seconds(30))
             let status = try await stream.host.status()
@@ -249,9 +249,9 @@ struct HandoverScenarios {
     func `a path that moves back during a hand-over loses no message`(moment: Int) async throws {
         try await Scenario.run { scenario in
             var stream = try await Stream(scenario)
-            await scenario.shift(stream.host)
+            scenario.shift(stream.host)
             try await stream.run(scenario, moment, pace: .milliseconds(1))
-            await scenario.shift(stream.host)
+            scenario.shift(stream.host)
             try await stream.run(scenario, 40)
             await scenario.sleep(.seconds(30))
             #expect(try await stream.host.status().state == .connected)
@@ -268,7 +268,7 @@ struct HandoverScenarios {
     func `a daemon that ends during a hand-over loses no message`(moment: Int, isKilled: Bool) async throws {
         try await Scenario.run { scenario in
             var stream = try await Stream(scenario)
-            await scenario.shift(stream.host)
+            scenario.shift(stream.host)
             try await stream.run(scenario, moment, pace: .milliseconds(1))
             if isKilled { await stream.host.kill() } else { await stream.host.stop() }
             try await stream.host.start()
@@ -284,9 +284,9 @@ struct HandoverScenarios {
             var stream = try await Stream(scenario)
             await stream.host.forget()
             let dials = scenario.dials["A"]?.count ?? 0
-            await scenario.shift(stream.host)
+            scenario.shift(stream.host)
             try await stream.run(scenario, moment, pace: .milliseconds(1))
-            await scenario.dropOldAddress(of: stream.host)
+            scenario.dropOldAddress(of: stream.host)
             try await stream.run(scenario, 40)
             await scenario.sleep(.seconds(3))
             #expect(scenario.dials["A"]?.count == dials + 1, "the connection being set up is used")
@@ -302,15 +302,15 @@ struct HandoverScenarios {
     @Test func `an old address that leaves while the hand-over waits costs four round trips`() async throws {
         try await Scenario.run { scenario in
             var stream = try await Stream(scenario)
-            await scenario.shift(stream.host)
+            scenario.shift(stream.host)
             try await stream.run(scenario, 40)
-            await scenario.shift(stream.host)
+            scenario.shift(stream.host)
             // The second hand-over is made five seconds after the first.
             try await stream.run(scenario, 500)
             #expect(try await stream.host.status().counters.outages == 1)
             await stream.host.forget()
             let dials = scenario.dials["A"]?.count ?? 0
-            await scenario.dropOldAddress(of: stream.host)
+            scenario.dropOldAddress(of: stream.host)
             try await stream.run(scenario, 40)
             await scenario.sleep(.seconds(20))
             #expect(scenario.dials["A"]?.count == dials + 1)
@@ -326,12 +326,12 @@ struct HandoverScenarios {
     @Test func `an old address that leaves after the hand-over does not affect the session`() async throws {
         try await Scenario.run { scenario in
             var stream = try await Stream(scenario)
-            await scenario.shift(stream.host)
+            scenario.shift(stream.host)
             try await stream.run(scenario, 40)
-            await scenario.shift(stream.host, to: "wwan0")
+            scenario.shift(stream.host, to: "wwan0")
             await scenario.sleep(.seconds(40))
             await stream.host.forget()
-            for _ in 1...2 { await scenario.dropOldAddress(of: stream.host) }
+            for _ in 1...2 { scenario.dropOldAddress(of: stream.host) }
             try await stream.run(scenario, 40)
             await scenario.sleep(.seconds(60))
             #expect(await stream.host.told().isEmpty)
@@ -345,7 +345,7 @@ struct HandoverScenarios {
         try await Scenario.run { scenario in
             var stream = try await Stream(scenario)
             for _ in 0..<300 {
-                await scenario.shift(stream.host)
+                scenario.shift(stream.host)
                 try await stream.run(scenario, 1)
                 await scenario.sleep(.milliseconds(990))
             }
@@ -363,7 +363,7 @@ struct HandoverScenarios {
             try await b.until(.participantJoined)
             await scenario.sleep(.seconds(60))
             await b.forget()
-            await scenario.shift(a)
+            scenario.shift(a)
             await scenario.sleep(.seconds(600))
             #expect(try await a.status().counters.outages == 1)
             #expect(await b.told(.participantLeft, .participantJoined).isEmpty)

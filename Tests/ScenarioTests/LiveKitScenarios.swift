@@ -26,11 +26,11 @@ struct LiveKitScenarios {
 
     @Test func `quick resumes the session, and nothing is set up again`() async throws {
         try await Self.connected { scenario, a in
-            await scenario.cut(a)
+            scenario.cut(a)
             try await a.until(.reconnecting)
             scenario.with { broker, _ in broker.publish("news/1", "while away") }
             await scenario.sleep(.seconds(20))
-            await scenario.mend(a)
+            scenario.mend(a)
             let back = try await a.until(.connected)
             #expect(back.resumed == true)
             #expect(back.mode == nil)
@@ -59,7 +59,7 @@ struct LiveKitScenarios {
 
     @Test func `quick is announced when it starts and when it completes`() async throws {
         try await Self.connected { scenario, a in
-            await scenario.move(a)
+            scenario.move(a)
             try await a.until(.connected)
             let told = await a.told(.reconnectStarted, .reconnectCompleted)
             #expect(told.map(\.event) == [.reconnectStarted, .reconnectCompleted])
@@ -170,12 +170,12 @@ struct LiveKitScenarios {
             let a = try await scenario.host("A", "preset = \"livekit\"")
             try await a.until(.connected)
             await scenario.sleep(.seconds(60))
-            await scenario.cut(a)
+            scenario.cut(a)
             await scenario.sleep(.seconds(3600))
             #expect(try await a.status().state == .reconnecting)
             scenario.stop()
             let before = scenario.dials["A"]?.count ?? 0
-            await scenario.mend(a)
+            scenario.mend(a)
             let failed = try await a.until(.failed)
             #expect(failed.reason?.code == "retry-timeout")
             #expect(failed.reason?.message.contains("10 attempts") == true)

@@ -48,7 +48,7 @@ struct NexconnScenarios {
         try await Scenario.run { scenario in
             let a = try await scenario.host("A", Self.always)
             try await a.until(.connected)
-            await scenario.cut(a)
+            scenario.cut(a)
             try await a.until("waiting for the network") { $0.phase == .waitingForNetwork }
             let dials = scenario.dials["A"]?.count
             await scenario.sleep(.seconds(280))
@@ -58,7 +58,7 @@ struct NexconnScenarios {
             await scenario.sleep(.seconds(3600))
             #expect(scenario.dials["A"]?.count == dials.map { $0 + 12 })
             let healed = scenario.now
-            await scenario.mend(a)
+            scenario.mend(a)
             try await a.until(.connected)
             #expect(healed.duration(to: scenario.now) < .milliseconds(50))
         }
@@ -72,7 +72,7 @@ struct NexconnScenarios {
             scenario.stop()
             await scenario.sleep(.seconds(200))
             #expect(try await a.status().retryIn ?? 0 > 1)
-            await scenario.move(a)
+            scenario.move(a)
             let moved = scenario.now
             await scenario.sleep(.seconds(10))
             let dials = scenario.dials["A"]?.filter { $0 >= moved } ?? []
@@ -92,9 +92,9 @@ struct NexconnScenarios {
             try await a.until(.disconnected)
             scenario.start()
             let dials = scenario.dials["A"]?.count
-            await scenario.move(a)
-            await scenario.cut(a)
-            await scenario.mend(a)
+            scenario.move(a)
+            scenario.cut(a)
+            scenario.mend(a)
             await scenario.sleep(.seconds(3600))
             #expect(scenario.dials["A"]?.count == dials)
             #expect(try await a.status().reason?.code == "user-disconnect")
@@ -220,12 +220,12 @@ struct NexconnScenarios {
             let a = try await scenario.host("A", device(strategy), user: "u")
             try await a.until(.connected)
             await scenario.sleep(.seconds(60))
-            await scenario.cut(a)
+            scenario.cut(a)
             try await a.until(.reconnecting)
             let b = try await scenario.host("B", device(strategy), user: "u")
             try await b.until(.connected)
             await scenario.sleep(.seconds(60))
-            await scenario.mend(a)
+            scenario.mend(a)
             try await body(scenario, a, b)
         }
     }
@@ -239,13 +239,13 @@ struct NexconnScenarios {
             scenario.with { broker, _ in broker.takesOverSilently = silent }
             let a = try await scenario.host("A", device(strategy) + "\n[presence]\ntimeout = \"20s\"", user: "u")
             // Before any packet of it arrives.
-            if hasPath { scenario.silence(a) } else { await scenario.cut(a) }
+            if hasPath { scenario.silence(a) } else { scenario.cut(a) }
             await scenario.sleep(.seconds(60))
             #expect(try await a.status().state == .connecting)
             let b = try await scenario.host("B", device(strategy), user: "u")
             try await b.until(.connected)
             await scenario.sleep(.seconds(60))
-            if hasPath { scenario.unsilence(a) } else { await scenario.mend(a) }
+            if hasPath { scenario.unsilence(a) } else { scenario.mend(a) }
             try await body(scenario, a, b)
         }
     }
@@ -283,12 +283,12 @@ struct NexconnScenarios {
             scenario.with { broker, _ in broker.takesOverSilently = true }
             let quick = Self.device("take-over") + "\ndelays = [\"50ms\"]\nspread = \"1ms\""
             let a = try await scenario.host("A", quick, user: "u")
-            await scenario.cut(a)
+            scenario.cut(a)
             let b = try await scenario.host("B", quick, user: "u")
             try await b.until(.connected)
             await scenario.sleep(.seconds(60))
             scenario.uplinks[a.name]?.latency = .milliseconds(150)
-            await scenario.mend(a)
+            scenario.mend(a)
             try await a.until(.connected)
             #expect(try await b.until(.failed).reason?.code == "displaced")
             await scenario.sleep(.seconds(7200))
@@ -313,11 +313,11 @@ struct NexconnScenarios {
     @Test func `reconnectKickEnable true: connect by hand while A tries takes over`() async throws {
         try await Scenario.run { scenario in
             let a = try await scenario.host("A", Self.device("yield"), user: "u")
-            await scenario.cut(a)
+            scenario.cut(a)
             let b = try await scenario.host("B", Self.device("yield"), user: "u")
             try await b.until(.connected)
             scenario.stop()
-            await scenario.mend(a)
+            scenario.mend(a)
             await scenario.sleep(.seconds(1))
             scenario.start()
             try await a.connect()
@@ -352,11 +352,11 @@ struct NexconnScenarios {
             await a.setClock(by: aIsAhead ? years : .zero - years)
             try await a.until(.connected)
             await scenario.sleep(.seconds(60))
-            await scenario.cut(a)
+            scenario.cut(a)
             let b = try await scenario.host("B", Self.device("take-over"), user: "u")
             try await b.until(.connected)
             await scenario.sleep(.seconds(60))
-            await scenario.mend(a)
+            scenario.mend(a)
             #expect(try await b.until(.failed).reason?.code == "displaced")
             await scenario.sleep(.seconds(7200))
             #expect(try await a.status().state == .connected)
@@ -390,10 +390,10 @@ struct NexconnScenarios {
             try await a.until(.connected)
             for _ in 1...5 {
                 await scenario.sleep(.seconds(60))
-                await scenario.cut(a)
+                scenario.cut(a)
                 try await a.until(.reconnecting)
                 await scenario.sleep(.seconds(30))
-                await scenario.mend(a)
+                scenario.mend(a)
                 #expect(try await a.until(.connected).resumed == true)
             }
         }

@@ -29,7 +29,7 @@ struct OutboxScenarios {
         async throws
     {
         try await Self.together("max-age = \"1h\"") { scenario, a, b in
-            await scenario.cut(a)
+            scenario.cut(a)
             try await a.until(.reconnecting)
             for hour in 0..<4 {
                 try await a.publish("t", "\(hour)")
@@ -43,7 +43,7 @@ struct OutboxScenarios {
             try await a.publish("t", "fresh")
             #expect(try await a.status().counters.dropped == 4)
             #expect(try await a.status().outbox.queued == 1)
-            await scenario.mend(a)
+            scenario.mend(a)
             try await a.until(.connected)
             await scenario.sleep(.seconds(1))
             #expect(await b.received == ["fresh"])
@@ -68,7 +68,7 @@ struct OutboxScenarios {
 
     @Test func `the age of messages grows while the daemon is down`() async throws {
         try await Self.together("max-age = \"1h\"") { scenario, a, b in
-            await scenario.cut(a)
+            scenario.cut(a)
             try await a.until(.reconnecting)
             try await a.publish("t", "old")
             await scenario.sleep(.seconds(1800))
@@ -81,7 +81,7 @@ struct OutboxScenarios {
             #expect(try await a.status().outbox.oldest == accepted, "the time of acceptance outlives the daemon")
             await a.kill()
             await scenario.sleep(.seconds(300))
-            await scenario.mend(a)
+            scenario.mend(a)
             try await a.start()
             try await a.until(.connected)
             await scenario.sleep(.seconds(1))
@@ -92,13 +92,13 @@ struct OutboxScenarios {
 
     @Test func `a small outbox keeps the newest messages, even if the daemon is killed`() async throws {
         try await Self.together("max-messages = 3\nwhen-full = \"drop-oldest\"") { scenario, a, b in
-            await scenario.cut(a)
+            scenario.cut(a)
             try await a.until(.reconnecting)
             for number in 1...5 { try await a.publish("t", "\(number)") }
             await a.kill()
             try await a.start()
             for number in 6...7 { try await a.publish("t", "\(number)") }
-            await scenario.mend(a)
+            scenario.mend(a)
             try await a.until(.connected)
             await scenario.sleep(.seconds(1))
             #expect(await b.received == ["5", "6", "7"])
@@ -109,12 +109,12 @@ struct OutboxScenarios {
 
     @Test func `a clock that is set during an outage makes no message too old`() async throws {
         try await Self.together("max-age = \"1h\"") { scenario, a, b in
-            await scenario.cut(a)
+            scenario.cut(a)
             try await a.until(.reconnecting)
             try await a.publish("t", "kept")
             await a.setClock(by: .seconds(50 * 365 * 86_400))
             await scenario.sleep(.seconds(1200))
-            await scenario.mend(a)
+            scenario.mend(a)
             try await a.until(.connected)
             await scenario.sleep(.seconds(1))
             #expect(await b.received == ["kept"])

@@ -167,7 +167,7 @@ extension Situation {
     }
     static let disconnectUnheard = Situation("a disconnect that the server cannot hear") { scenario, outcome in
         let a = try await up(scenario, "room = \"r\"")
-        await scenario.cut(a)
+        scenario.cut(a)
         try await a.until(.reconnecting)
         try await a.disconnect()
         outcome.last = try await a.until(.disconnected)
@@ -261,7 +261,7 @@ extension Situation {
     }
     static let pathLost = Situation("the path is lost") { scenario, outcome in
         let a = try await up(scenario)
-        await scenario.cut(a)
+        scenario.cut(a)
         let began = scenario.now
         outcome.last = try await a.until(.reconnecting)
         #expect(began.duration(to: scenario.now) == .seconds(5))
@@ -269,27 +269,27 @@ extension Situation {
     }
     static let pathMoved = Situation("the host moves to another network") { scenario, outcome in
         let a = try await up(scenario)
-        await scenario.move(a)
+        scenario.move(a)
         outcome.last = try await a.until(.reconnecting)
     }
     static let pathGained = Situation("the network comes back") { scenario, outcome in
         let a = try await up(scenario)
-        await scenario.cut(a)
+        scenario.cut(a)
         try await a.until(.reconnecting)
-        await scenario.mend(a)
+        await scenario.sleep(.seconds(1))
+        scenario.mend(a)
         outcome.last = try await next(a)
     }
     static let pathReturned = Situation("the same path comes back") { scenario, outcome in
         let a = try await up(scenario)
-        await scenario.cut(a)
+        scenario.cut(a)
         try await a.until(.reconnecting)
-        scenario.withUplink(a) { $0.path = Scenario.path() }
-        await a.pathChanged(.returned, from: nil, to: Scenario.path())
+        scenario.mend(a)
         outcome.last = try await next(a)
     }
     static let pathStranded = Situation("the old connection is dead on another path") { scenario, outcome in
         var stream = try await Stream(scenario)
-        await scenario.shift(stream.host, strands: true, .hangs)
+        scenario.shift(stream.host, strands: true, .hangs)
         try await stream.run(scenario, 20)
         outcome.last = try await stream.host.until(.reconnecting)
     }
@@ -396,10 +396,10 @@ extension Situation {
     static let yielded = Situation("a device comes back, and another one is online") { scenario, outcome in
         let a = try await scenario.host("A", NexconnScenarios.device("yield"), user: "u")
         try await a.until(.connected)
-        await scenario.cut(a)
+        scenario.cut(a)
         try await a.until(.reconnecting)
         try await (try await scenario.host("B", NexconnScenarios.device("yield"), user: "u")).until(.connected)
-        await scenario.mend(a)
+        scenario.mend(a)
         outcome.last = try await a.until(.failed)
     }
     static let tokenRejected = rejected(.badUserNameOrPassword)

@@ -30,10 +30,10 @@ struct PublicationScenarios {
 
     @Test func `a quick reconnect keeps publications without publishing them again`() async throws {
         try await Self.together { scenario, a, b in
-            await scenario.cut(a)
+            scenario.cut(a)
             try await a.until(.reconnecting)
             await scenario.sleep(.seconds(20))
-            await scenario.mend(a)
+            scenario.mend(a)
             #expect(try await a.until(.connected).resumed == true)
             await scenario.sleep(.seconds(60))
             #expect(await b.received == ["camera"])
@@ -74,12 +74,12 @@ struct PublicationScenarios {
         async throws
     {
         try await Self.together { scenario, a, b in
-            await scenario.cut(a)
+            scenario.cut(a)
             try await a.until(.reconnecting)
             try await a.unpublish("~/track")
             #expect(try await a.publications() == ["holdfast/rooms/r1/track removing"])
             await a.kill()
-            await scenario.mend(a)
+            scenario.mend(a)
             try await a.start()
             try await a.until(.connected)
             await scenario.sleep(.seconds(1))

@@ -108,20 +108,20 @@ struct RandomStory {
     private mutating func toggleNetwork(_ scenario: isolated Scenario) async {
         isCut.toggle()
         trace.append(isCut ? "cut" : "mend")
-        if isCut { await scenario.cut(host) } else { await scenario.mend(host) }
+        if isCut { scenario.cut(host) } else { scenario.mend(host) }
     }
 
     private mutating func move(_ scenario: isolated Scenario) async {
         guard !isCut else { return }
         guard Bool.random(using: &random) else {
             trace.append("move")
-            return await scenario.move(host)
+            return scenario.move(host)
         }
         let strands = Bool.random(using: &random)
         let ways: [Scenario.Dialing] = [.works, .works, .hangs, .refused]
         let dialing = ways.randomElement(using: &random) ?? .works
         trace.append("move, the old address stays\(strands ? " and is stranded" : ""); the new path \(dialing)")
-        await scenario.shift(host, strands: strands, dialing)
+        scenario.shift(host, strands: strands, dialing)
     }
 
     private mutating func toggleServer(_ scenario: isolated Scenario) {

@@ -32,10 +32,10 @@ struct ZEGOScenarios {
 
     @Test func `A is back within the heartbeat timeout: B notices nothing`() async throws {
         try await Self.together { scenario, a, b in
-            await scenario.cut(a)
+            scenario.cut(a)
             try await a.until(.reconnecting)
             await scenario.sleep(.seconds(60))
-            await scenario.mend(a)
+            scenario.mend(a)
             #expect(try await a.until(.connected).resumed == true)
             await scenario.sleep(.seconds(300))
             #expect(await b.told(.participantLeft).isEmpty)
@@ -86,7 +86,7 @@ struct ZEGOScenarios {
 
     @Test func `A is not back within 20 minutes: A has failed, B saw A leave`() async throws {
         try await Self.together { scenario, a, b in
-            await scenario.cut(a)
+            scenario.cut(a)
             try await a.until(.reconnecting)
             let lost = scenario.now
             let failed = try await a.until(.failed)
@@ -95,7 +95,7 @@ struct ZEGOScenarios {
             #expect(await b.told(.participantLeft).map(\.user) == ["a"])
             // No more attempts are made, whatever the network does.
             let dials = scenario.dials["A"]?.count
-            await scenario.mend(a)
+            scenario.mend(a)
             await scenario.sleep(.seconds(3600))
             #expect(scenario.dials["A"]?.count == dials)
             // Until connect by hand.

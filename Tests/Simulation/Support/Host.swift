@@ -190,13 +190,21 @@ actor Host {
         TemporaryDirectory.remove(directory)
     }
 
-    func pathChanged(_ pathClass: PathClass, from old: Path?, to new: Path?) {
+    /// Looks at the paths, and tells the daemon what has changed.
+    func lookAtPaths() {
+        paths.look { tell($0) }
+    }
+
+    /// The resolver has a new configuration.
+    func resolverChanged() {
+        let path = scenario.here { $0.path(of: name) }
         for target in paths.targets {
-            daemon?.registry.assumeIsolated {
-                $0.pathChanged(
-                    PathChange(target: target, pathClass: pathClass, from: old, to: new, receivedAt: scenario.now))
-            }
+            tell(PathChange(target: target, pathClass: .maybe, from: path, to: path, receivedAt: scenario.now))
         }
+    }
+
+    private func tell(_ change: PathChange) {
+        daemon?.registry.assumeIsolated { $0.pathChanged(change) }
     }
 
     /// Sets the wall clock, as a person or the time service does.

@@ -155,8 +155,6 @@ actor Scenario {
     /// When each host knocked.
     var knocks: [String: [Instant]] = [:]
     var hosts: [Host] = []
-    /// The paths that the daemons of these hosts still believe in.
-    var unnoticed: [String: Path?] = [:]
     /// Called with what a server did and heard.
     var onFact: (ServerName, ModelBroker.Fact) -> Void = { _, _ in }
     /// Whether hosts are never told that what they sent was flushed.

@@ -33,7 +33,7 @@ extension Simulation {
                     (uplink.dialFault, uplink.abortLoses, uplink.reorders) = (nil, false, false)
                 }
             }
-            await mend(host)
+            mend(host)
             scenario.here { scenario in
                 scenario.unsilence(host)
             }
@@ -154,7 +154,7 @@ extension Simulation {
     /// Spends an hour without a network, in which nobody does anything: it costs one attempt every five minutes, and
     /// next to no timers.
     private func restOffline() async {
-        for resident in residents { await cut(resident.host) }
+        for resident in residents { cut(resident.host) }
         await pass(.minutes(2))
         let (dials, timers) = (countDials(), scenario.loop.firedTimers)
         await pass(.hours(1))

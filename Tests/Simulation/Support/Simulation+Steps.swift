@@ -64,7 +64,7 @@ extension Simulation {
             await sleep(index, pause, announced: step.number(2) == 0, isFrozen: step.number(3) == 1)
         case .clock: setClock(index, by: [-3600, 3600, -5, 5, -86_400, 86_400][step.number(1) % 6])
         default:
-            if !(await changeNetwork(step, residents[index].host)) { changeServer(step) }
+            if !changeNetwork(step, residents[index].host) { changeServer(step) }
         }
     }
 
@@ -217,13 +217,13 @@ extension Simulation {
 
     // MARK: The network
 
-    private func changeNetwork(_ step: Step, _ host: Host) async -> Bool {
+    private func changeNetwork(_ step: Step, _ host: Host) -> Bool {
         let number = step.number(1)
         switch step.what {
-        case .cut: await cut(host)
-        case .mend: await mend(host)
+        case .cut: cut(host)
+        case .mend: mend(host)
         case .move:
-            if scenario.here({ $0.path(of: host.name) }) != nil { await scenario.move(host) }
+            if scenario.here({ $0.path(of: host.name) }) != nil { scenario.here { $0.move(host) } }
         case .moveUnnoticed: scenario.here { $0.moveUnnoticed(host) }
         case .silence: scenario.here { $0.silence(host) }
         case .halfOpen: scenario.here { $0.silence(host, number == 0 ? [.toServer] : [.toHost]) }
@@ -240,10 +240,12 @@ extension Simulation {
         case .shift:
             guard scenario.here({ $0.path(of: host.name) }) != nil else { break }
             let dialing: Scenario.Dialing = [.works, .hangs, .refused, .works, .works][step.number(2) % 5]
-            await scenario.shift(
-                host, strands: number == 1, dialing, latency: scenario.here { $0.uplink(host).latency })
+            scenario.here {
+                $0.shift(host, strands: number == 1, dialing, latency: $0.uplink(host).latency)
+            }
         case .dropAddress:
-            if let path = await scenario.dropOldAddress(of: host, number) { checkSource(of: host, without: path) }
+            guard let path = scenario.here({ $0.dropOldAddress(of: host, number) }) else { break }
+            checkSource(of: host, without: path)
         default: return false
         }
         return true
@@ -253,13 +255,13 @@ extension Simulation {
         scenario.here { $0.withUplink(host, change) }
     }
 
-    func cut(_ host: Host) async {
+    func cut(_ host: Host) {
         guard scenario.here({ $0.path(of: host.name) }) != nil else { return }
-        await scenario.cut(host)
+        scenario.here { $0.cut(host) }
     }
 
-    func mend(_ host: Host) async {
-        scenario.here { $0.tellUnnoticed(host.name) }
+    func mend(_ host: Host) {
+        scenario.here { $0.look(host.name) }
         guard scenario.here({ $0.path(of: host.name) }) == nil,
             let index = residents.firstIndex(where: { $0.host.name == host.name })
         else { return }
@@ -268,7 +270,7 @@ extension Simulation {
         let driver = host.here { $0.driver() }
         residents[index].watch.isFresh =
             mayHasten && (driver?.here { $0.session.machine.isWaitingForNetworkOnly(at: scenario.now) } ?? false)
-        await scenario.mend(host)
+        scenario.here { $0.mend(host) }
     }
 }
 

@@ -60,6 +60,16 @@ import Vocabulary
         #expect(choice.version(at: address) == .five)
     }
 
+    @Test func `a version that worked and is refused now is no longer known, so that a close alternates again`() throws
+    {
+        var choice = ProtocolChoice(nil)
+        let address = try address()
+        choice.connected(.five, at: address)
+        #expect(choice.refused(.five, at: address) == .threeOneOne)
+        #expect(choice.closed(.threeOneOne, at: address) == nil)
+        #expect(choice.version(at: address) == .five)
+    }
+
     @Test func `a refused version gives way to the other, until both are refused`()
         throws
     {

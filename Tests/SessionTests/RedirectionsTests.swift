@@ -103,6 +103,8 @@ struct RedirectionsTests {
 
     @Test func `a connection that lasted ends the chain`() throws {
         var redirections = try Self.redirections()
+        #expect(redirections.begin(EndpointIndex(0)).host == "a.example")
+        #expect(!redirections.hasFollowed, "nothing was redirected yet")
         let target = try Endpoint("mqtts://b.example")
         for _ in 0..<9 { #expect(Self.follow(&redirections, "b.example", isStable: true) == .followed(target)) }
     }

@@ -64,12 +64,7 @@ struct SessionStepsTests {
         var session = try SessionUnderTest().connected()
         let old = session.dialed
         session.session.take(.machine(.renew(Reason(.credentialRenewed))))
-        let moment = session.session.moment
-        _ = session.session.next(at: moment)
-        var actions: [Session.Action] = []
-        session.session.exchangeActions(&actions)
-        let dials = actions.contains { if case .dial = $0 { true } else { false } }
-        #expect(dials)
+        #expect(session.proceedOnce().contains("dial a.example"))
         #expect(session.session.mqtt.isConnected, "the old connection is still up")
         _ = session.proceed()
         #expect(!session.session.mqtt.isConnected)
@@ -226,6 +221,17 @@ struct SessionStepsTests {
         _ = session.opens()
         let texts = session.receives(redirection(.useAnotherServer, "c.example"))
         #expect(texts == ["close", hasToken || hadToken ? "failed" : "dial c.example"])
+    }
+
+    @Test func `a redirect is still followed after an attempt that had no credential`() throws {
+        var session = try SessionUnderTest(redirects: ["c.example"]) { $0.hasPassword = true }
+        _ = session.take(.connect(Reason(.userConnect)))
+        _ = session.take(.fetched(try #require(session.fetched), me))
+        _ = session.opens()
+        #expect(session.receives(redirection(.useAnotherServer, "c.example")) == ["close", "fetch"])
+        var texts = session.take(.notFetched(try #require(session.fetched), "no such file"))
+        for _ in 0..<60 where !texts.contains("fetch") { texts = session.wait(1) }
+        #expect(session.take(.fetched(try #require(session.fetched), me)) == ["dial c.example"])
     }
 
     private func redirection(_ code: ReasonCode, _ reference: String) -> Packet {
@@ -526,9 +532,7 @@ struct SessionStepsTests {
                 texts = session.take(.closed(Reason(.refused)))
             }
         }
-        texts = session.take(.reached)
-        while texts.isEmpty { texts = session.wait(1) }
-        #expect(texts.first?.hasSuffix("with the knock") == true)
+        #expect(try waitForDial(&session, after: session.take(.reached)).hasSuffix("with the knock"))
         #expect(session.opens() == ["send CONNECT"])
     }
 

@@ -11,12 +11,33 @@ import Vocabulary
 /// the driver would have to do, as short texts; commits are durable at once and are not listed.
 struct SessionUnderTest {
     var session: Session
-    private(set) var second: Int64 = 0
+    private(set) var now = Instant(nanoseconds: 0)
+    /// By how many milliseconds the host's clock was set forward.
+    var clockOffset: Int64 = 0
     /// The connection that was dialed last.
     private(set) var dialed = DialID(rawValue: 0)
+    /// Whether the server answers each PINGREQ at once; they are not listed then.
+    var answersPings = false
+    /// The connections that were dialed, and that the session has not let go of.
+    private var held: Set<DialID> = []
+    /// Whether the disk has no room for new messages.
+    var diskIsFull = false
     /// The last message on each topic.
     private(set) var published: [String: ByteBuffer] = [:]
+    /// What the last step answered to programs' calls and told programs and people, and what else it asked of the host.
+    private(set) var told: [String] = []
+    /// What the last step asked the disk to remember, except for the protocol's own state.
+    private(set) var remembered: [SessionChange] = []
+    /// What secrets were asked for last, to be answered.
+    private(set) var fetched: SecretUse?
+    private(set) var challenge: SCRAMClient.Challenge?
     private var decoder = PacketDecoder(sender: .client, adoptsVersion: true)
+    /// Of the last SUBSCRIBE or UNSUBSCRIBE.
+    private var lastRequest: PacketID?
+    /// Of each PUBLISH that the server has not answered.
+    private var unanswered: [PacketID] = []
+    /// The last message of SCRAM that was sent.
+    private(set) var proof = ""
 
     static let hosts = ["a.example", "b.example"]
 
@@ -34,7 +55,7 @@ struct SessionUnderTest {
         change(&settings)
         var rest = RestPolicy()
         rest.idleTimeout = idleTimeout
-        let moment = Session.Moment(now: Instant(nanoseconds: 0), wallClock: Timestamp(rawValue: 0))
+        let moment = Session.Moment(now: now, wallClock: Timestamp(rawValue: 0))
         session = Session(
             settings: settings,
             machine: SessionMachine(rest: rest, paths: [Self.path, Self.path], seed: 1, at: moment.now),
@@ -63,27 +84,74 @@ struct SessionUnderTest {
         return proceed()
     }
 
+    /// Asks what is answered at once. What follows from it waits for ``proceed()``.
+    mutating func ask<Answer>(_ body: (inout Session) -> Answer) -> Answer {
+        session.moment = moment
+        return body(&session)
+    }
+
+    /// The kernel has taken this many bytes. Returns whether there is anything to carry out.
+    mutating func flushed(_ count: Int, on connection: DialID) -> Bool { session.flushed(count, on: connection) }
+
     /// Decides and carries out what waits, as the driver does.
     mutating func proceed() -> [String] {
+        (told, remembered) = ([], [])
+        return carryOut()
+    }
+
+    private mutating func carryOut() -> [String] {
         var texts: [String] = []
-        var actions: [Session.Action] = []
-        repeat {
-            session.exchangeActions(&actions)
-            for action in actions {
-                switch action {
-                case .commitNumbered(_, let number): session.take(.mqtt(.committed(number)))
-                case .store(let changes): session.take(.stored(changes, isComplete: true))
-                default: texts += text(action)
-                }
-            }
-            actions = []
-        } while session.next(at: moment)
+        repeat { texts += carryOutActions() } while session.next(at: moment)
+        checkHeld()
         return texts
     }
 
-    private var moment: Session.Moment {
-        .init(now: Instant(nanoseconds: second * 1_000_000_000), wallClock: Timestamp(rawValue: second * 1000))
+    /// Decides about the next input alone.
+    mutating func proceedOnce() -> [String] {
+        _ = session.next(at: moment)
+        return carryOutActions()
     }
+
+    private mutating func carryOutActions() -> [String] {
+        var texts: [String] = []
+        var actions: [Session.Action] = []
+        session.exchangeActions(&actions)
+        for action in actions {
+            switch action {
+            case .commitNumbered(_, let number):
+                session.take(.mqtt(diskIsFull ? .committedWithoutInserts(number) : .committed(number)))
+            case .store(let changes):
+                remembered += changes
+                session.take(.stored(changes, isComplete: true))
+            default:
+                texts += text(action)
+                note(action)
+            }
+        }
+        return texts
+    }
+
+    /// The session holds no connection that it has no use for.
+    private func checkHeld() {
+        for id in held {
+            let isUsed =
+                switch session.connections.role(of: id) {
+                case .attempt: session.link?.connection == id
+                case .successor: session.connections.successor?.connection == id
+                case .look: session.looking?.connection == id
+                case .knock: session.link?.knock == id || !session.knocks.isEmpty
+                case nil: false
+                }
+            if !isUsed { Issue.record("connection \(id.rawValue) is held for nothing") }
+        }
+    }
+
+    private var moment: Session.Moment {
+        .init(now: now, wallClock: time)
+    }
+
+    /// What the host's clock shows.
+    var time: Timestamp { Timestamp(rawValue: now.nanoseconds / 1_000_000 + clockOffset) }
 
     mutating func take(_ input: SessionMachine.Input) -> [String] { take(.machine(input)) }
 
@@ -98,9 +166,24 @@ struct SessionUnderTest {
         return take(.received(bytes))
     }
 
+    /// Time passes, and the session is woken at each of its deadlines, and only then.
     mutating func wait(_ seconds: Int64) -> [String] {
-        second += seconds
-        return take(Session.Input.timeReached)
+        let end = now.advanced(by: .seconds(seconds))
+        (told, remembered) = ([], [])
+        var texts: [String] = []
+        var served = 0
+        while let deadline = session.nextDeadline, deadline <= end {
+            now = max(now, deadline)
+            session.take(.timeReached)
+            texts += carryOut()
+            served += 1
+            guard served < 10_000 else {
+                Issue.record("the session asks to be woken for ever at \(now)")
+                break
+            }
+        }
+        now = end
+        return texts
     }
 
     /// From an open transport to a session that is as it was.
@@ -123,33 +206,59 @@ struct SessionUnderTest {
         _ = receives(.connack(Connack()))
     }
 
+    /// The server grants the filters of the last SUBSCRIBE.
+    mutating func grants(_ codes: ReasonCode...) throws -> [String] {
+        receives(.suback(Suback(packetID: try #require(lastRequest), reasonCodes: codes)))
+    }
+
+    /// The server answers the oldest PUBLISH that it has not answered.
+    mutating func takes(_ code: ReasonCode = .success) throws -> [String] {
+        let id = try #require(unanswered.first)
+        unanswered.removeFirst()
+        return receives(.puback(Acknowledgement(packetID: id, reasonCode: code)))
+    }
+
+    /// What the last step told that begins with one of these words.
+    func toldOf(_ words: String...) -> [String] {
+        told.filter { text in words.contains { text.hasPrefix($0) } }
+    }
+
     // MARK: What the driver would do
 
     private mutating func text(_ action: Session.Action) -> [String] {
         switch action {
         case .dial(let id, let target):
             dialed = id
+            if let knock = target.knock { held.remove(knock) }
+            held.insert(id)
             decoder = PacketDecoder(sender: .client, adoptsVersion: true)
             let knock = if case .knock = target.goal { "knock at" } else { "dial" }
             return ["\(knock) \(target.address.host)" + (target.knock == nil ? "" : " with the knock")]
-        case .send(_, let bytes, _):
+        case .send(let id, let bytes, _):
             decoder.append(bytes)
             var texts: [String] = []
             while let packet = try? decoder.next() {
-                if case .publish(let publish) = packet { published[publish.topic] = publish.payload }
-                texts.append("send \(Self.name(packet))")
+                note(packet)
+                if answersPings, packet == .pingreq {
+                    var answer = ByteBuffer()
+                    Packet.pingresp.encode(into: &answer, as: session.mqtt.version)
+                    session.take(.connection(id, .received(answer)))
+                } else {
+                    texts.append("send \(Self.name(packet))")
+                }
             }
             return texts
-        case .letGo(_, .abort?): return ["abort"]
-        case .letGo(_, .afterFlush?): return ["leave"]
-        case .letGo(_, nil): return []
+        case .letGo(let id, let closing):
+            held.remove(id)
+            return closing.map { [$0 == .abort ? "abort" : "leave"] } ?? []
         case .close: return ["close"]
         case .read(_, let reads): return [reads ? "read" : "pause"]
-        case .fetch(.proxy): return ["fetch the proxy's password"]
-        case .fetch(.knock): return ["fetch the proxy's password for a knock"]
-        case .fetch(.login): return ["fetch"]
-        case .fetch(.renewal): return ["fetch another"]
-        case .deriveKey: return ["derive"]
+        case .fetch(let use):
+            fetched = use
+            return [Self.name(use)]
+        case .deriveKey(_, _, let challenge):
+            self.challenge = challenge
+            return ["derive"]
         case .report(let report):
             guard case .stateChanged(let from, _) = report.event, from != report.status.state else { return [] }
             return ["\(report.status.state)"]
@@ -158,6 +267,90 @@ struct SessionUnderTest {
         case .answer(let calls, .room(let error)): return calls.map { _ in error == nil ? "joined" : "not joined" }
         case .readOnLater: return ["read on later"]
         default: return []
+        }
+    }
+
+    private mutating func note(_ packet: Packet) {
+        switch packet {
+        case .publish(let publish):
+            published[publish.topic] = publish.payload
+            if let id = publish.packetID { unanswered.append(id) }
+        case .subscribe(let subscribe): lastRequest = subscribe.packetID
+        case .unsubscribe(let unsubscribe): lastRequest = unsubscribe.packetID
+        case .connect(let connect):
+            unanswered = []
+            proof = connect.properties.authenticationData.map { String(buffer: $0) } ?? ""
+        case .auth(let auth): proof = auth.properties.authenticationData.map { String(buffer: $0) } ?? ""
+        default: break
+        }
+    }
+
+    private mutating func note(_ action: Session.Action) {
+        switch action {
+        case .answer(let calls, let answer): told += calls.map { "call \($0.rawValue): \(Self.text(answer))" }
+        case .commit(let changes): remembered += changes
+        case .tell(let news): told.append(Self.text(news))
+        case .deliver(let message):
+            told.append(
+                "give \(String(decoding: message.payload.bytes, as: UTF8.self)) to \(message.subscription.rawValue)")
+        case .loadConsumers: told.append("read the inbox")
+        case .lookUp(let endpoint, let watch):
+            let addresses = watch.addresses.compactMap(\.ipAddress).joined(separator: " ")
+            told.append("watch \(endpoint.rawValue): \(addresses)")
+        case .measure: told.append("measure")
+        case .watchCredential: told.append("watch the credential")
+        case .isDown: told.append("is not disconnecting")
+        case .report(let report):
+            if case .qualityChanged(let quality) = report.event { told.append("quality \(quality)") }
+        case .dial, .send, .letGo, .close, .read, .readOnLater, .fetch, .deriveKey, .commitNumbered, .store, .load,
+            .statusChanged:
+            break
+        }
+    }
+
+    private static func text(_ answer: Session.Answer) -> String {
+        switch answer {
+        case .subscription(let code): code.map { "granted \($0.rawValue)" } ?? "no answer"
+        case .outcome(let outcome): outcome.rawValue
+        case .turn: "its turn"
+        case .room(let error): error.map(\.message) ?? "in the room"
+        }
+    }
+
+    private static func text(_ news: Session.News) -> String {
+        switch news {
+        case .accepted(let sequence): "accepted \(sequence)"
+        case .notAccepted(let sequence): "not accepted \(sequence)"
+        case .delivered(let sequence, _): "delivered \(sequence)"
+        case .rejected(let message): "rejected \(message.sequence)"
+        case .messageDropped(let message): "dropped \(message.sequence)"
+        case .repeated(let count): "repeated \(count)"
+        case .messageRefused(let message): "refused \(message.topic)"
+        case .serverLowersQoS: "the server lowers QoS"
+        case .inboxFull(let isFull): isFull ? "the inbox is full" : "the inbox has room"
+        case .consumerMissed(let name): "\(name) missed messages"
+        case .subscriptionChanged(let filter): "subscription changed \(filter)"
+        case .participants(let changes): "participants \(changes.count)"
+        case .roomChanged(let old): "left \(old?.name ?? "no room")"
+        case .presenceRefused(let code): "presence refused \(code.rawValue)"
+        case .publicationChanged(let change): "publication \(change.topic) \(change.state.rawValue)"
+        case .publicationRefused(let topic, _): "publication \(topic) is refused"
+        case .dropped(let count): "the inbox dropped \(count)"
+        case .granted: "accepted by the server"
+        case .displaced: "displaced"
+        case .cannotLook(let sentence): "cannot look: \(sentence)"
+        case .credentialNotRenewed(let sentence): "credential not renewed: \(sentence)"
+        case .credentialTaken: "the server has taken the credential"
+        case .successorFailed(let sentence): "successor failed: \(sentence)"
+        }
+    }
+
+    private static func name(_ use: SecretUse) -> String {
+        switch use {
+        case .proxy: "fetch the proxy's password"
+        case .knock: "fetch the proxy's password for a knock"
+        case .login: "fetch"
+        case .renewal: "fetch another"
         }
     }
 
@@ -172,6 +365,7 @@ struct SessionUnderTest {
         case .subscribe: "SUBSCRIBE"
         case .unsubscribe: "UNSUBSCRIBE"
         case .pingreq: "PINGREQ"
+        case .auth: "AUTH"
         case .disconnect(let disconnect):
             disconnect.reasonCode == .disconnectWithWill ? "DISCONNECT with will" : "DISCONNECT"
         default: "\(packet)"

@@ -150,7 +150,6 @@ package struct Publications: Sendable {
         let topic = serverTopic(of: publication)
         if !entries.contains(where: { $0.topic == topic }) { entry.topic = topic }
         entries.append(entry)
-        mayHaveStale = true
     }
 
     package mutating func remove(_ topic: String) {

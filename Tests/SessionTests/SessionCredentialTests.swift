@@ -1,0 +1,233 @@
+import ControlAPI
+import MQTT
+import NIOCore
+import SessionCore
+import Support
+import Testing
+
+@testable import Session
+
+/// The life of a session's credential, one line per step.
+struct SessionCredentialTests {
+    private let me = Array("me".utf8)
+    private let other = Array("other".utf8)
+
+    private func credential(_ secret: [UInt8], for seconds: Int64, _ session: SessionUnderTest) -> SessionCredential {
+        SessionCredential(secret: secret, end: .byBootClock(session.now.advanced(by: .seconds(seconds))))
+    }
+
+    /// A session that is connected with a credential that ends in so many seconds.
+    private func connected(for seconds: Int64) throws -> SessionUnderTest {
+        var session = try SessionUnderTest { $0.hasPassword = true }
+        session.answersPings = true
+        _ = session.take(.connect(Reason(.userConnect)))
+        _ = session.take(.fetched(try #require(session.fetched), credential(me, for: seconds, session)))
+        #expect(session.opens() == ["send CONNECT me"])
+        #expect(session.receives(.connack(Connack())) == ["connected"])
+        return session
+    }
+
+    // MARK: Renewal
+
+    @Test func `a credential is renewed before it ends, and taken to the server by a new connection`() throws {
+        var session = try connected(for: 100)
+        #expect(session.wait(79) == [])
+        #expect(session.wait(1) == ["fetch another"])
+        let new = credential(other, for: 100, session)
+        #expect(
+            session.take(.fetched(try #require(session.fetched), new)) == ["abort", "dial a.example", "reconnecting"])
+        #expect(session.opens() == ["send CONNECT other"])
+        #expect(session.receives(.connack(Connack())) == ["connected"])
+        #expect(session.session.credentialEnd == Timestamp(rawValue: 180_000))
+        try waitsForDial(&session, after: session.take(.closed(Reason(.reset))), "fetch")
+    }
+
+    @Test func `a credential that cannot be renewed is asked for again after half of the time that is left`() throws {
+        var session = try connected(for: 100)
+        _ = session.wait(80)
+        _ = session.take(.notFetched(try #require(session.fetched), "no such file"))
+        #expect(session.toldOf("credential") == ["credential not renewed: no such file"])
+        #expect(!session.wait(9).contains("fetch another"))
+        #expect(session.wait(1).contains("fetch another"))
+    }
+
+    @Test func `the same credential with a later end needs no new connection`() throws {
+        var session = try connected(for: 100)
+        _ = session.wait(80)
+        #expect(session.take(.fetched(try #require(session.fetched), credential(me, for: 100, session))) == [])
+        #expect(session.session.credentialEnd == Timestamp(rawValue: 180_000))
+        #expect(!session.wait(79).contains("fetch another"))
+        #expect(session.wait(1).contains("fetch another"))
+    }
+
+    @Test func `a program's token with a later end needs no new connection`() throws {
+        var session = try connected(for: 100)
+        #expect(session.take(.credentialGiven(credential(me, for: 200, session))) == [])
+        #expect(session.session.credentialEnd == Timestamp(rawValue: 200_000))
+    }
+
+    @Test func `an answer about a credential of an earlier connection is ignored`() throws {
+        var session = try connected(for: 100)
+        _ = session.wait(80)
+        let late = try #require(session.fetched)
+        _ = session.take(.reconnect(nil))
+        _ = session.take(.fetched(try #require(session.fetched), credential(me, for: 100, session)))
+        _ = session.opens()
+        _ = session.receives(.connack(Connack()))
+        #expect(session.take(.fetched(late, credential(other, for: 200, session))) == [])
+        #expect(session.session.credentialEnd == Timestamp(rawValue: 180_000))
+    }
+
+    @Test func `a program's token revives a session whose credential was rejected`() throws {
+        var session = try SessionUnderTest()
+        _ = session.take(.connect(Reason(.userConnect)))
+        _ = session.opens()
+        #expect(session.receives(.connack(Connack(reasonCode: .notAuthorized))) == ["close", "failed"])
+        #expect(session.toldOf("watch the") == ["watch the credential"])
+        let token = SessionCredential(secret: other)
+        #expect(session.take(.credentialGiven(token)) == ["dial a.example", "connecting"])
+        #expect(session.opens() == ["send CONNECT other"])
+        #expect(session.session.username == "me", "a token without a user name is sent with the session's user")
+    }
+
+    // MARK: The host's clock
+
+    @Test(arguments: [(Int64(-1001), true), (-1000, false), (1000, false), (1001, true)])
+    func `an end that is a date moves when the host's clock is set by more than a second`(
+        offset: Int64, isMoved: Bool
+    ) throws {
+        var session = try SessionUnderTest { $0.hasPassword = true }
+        _ = session.take(.connect(Reason(.userConnect)))
+        let date = Timestamp(rawValue: 100_000)
+        _ = session.take(
+            .fetched(try #require(session.fetched), SessionCredential(secret: me, end: .byWallClock(date))))
+        _ = session.opens()
+        _ = session.receives(.connack(Connack()))
+        session.answersPings = true
+        session.clockOffset = offset
+        #expect(session.ask { $0.checkCredentialEnd() } == isMoved)
+        _ = session.proceed()
+        #expect(!session.ask { $0.checkCredentialEnd() }, "it is noted")
+        // The first second of the clock's error makes no difference.
+        let due = isMoved ? 80 - offset / 1000 : 80
+        #expect(session.wait(due - 2) == [])
+        #expect(session.wait(4) == ["fetch another"])
+    }
+
+    @Test func `an end that is a length of time does not depend on the host's clock`() throws {
+        var session = try connected(for: 100)
+        session.clockOffset = 50_000
+        #expect(!session.ask { $0.checkCredentialEnd() })
+        #expect(session.session.credentialEnd == Timestamp(rawValue: 150_000), "as a date it is later")
+    }
+
+    // MARK: SCRAM
+
+    private static func data(_ text: String?) -> ByteBuffer? { text.map { ByteBuffer(string: $0) } }
+
+    private func auth(_ code: ReasonCode, _ text: String?) -> Packet {
+        .auth(
+            Auth(
+                reasonCode: code,
+                properties: .init(authenticationMethod: SCRAMClient.method, authenticationData: Self.data(text))))
+    }
+
+    /// A session whose client and server have proven to each other that they know the password.
+    private func proven(for seconds: Int64 = 100) throws -> SessionUnderTest {
+        var session = try SessionUnderTest { ($0.hasPassword, $0.provesPassword) = (true, true) }
+        session.answersPings = true
+        _ = session.take(.connect(Reason(.userConnect)))
+        _ = session.take(.fetched(try #require(session.fetched), credential(me, for: seconds, session)))
+        #expect(session.opens() == ["send CONNECT"])
+        var server = SCRAMServer(password: "me")
+        #expect(session.receives(auth(.continueAuthentication, server.greet(session.proof))) == ["derive"])
+        #expect(try derives(&session, me) == ["send AUTH"])
+        let properties = Connack.Properties(
+            authenticationMethod: SCRAMClient.method, authenticationData: Self.data(server.finish(session.proof)))
+        #expect(session.receives(.connack(Connack(properties: properties))) == ["connected"])
+        return session
+    }
+
+    private func derives(_ session: inout SessionUnderTest, _ password: [UInt8]) throws -> [String] {
+        let generation = try #require(session.session.link?.generation)
+        let key = SCRAMClient.Key(password: password, try #require(session.challenge))
+        #expect(
+            session.take(.keyDerived(Generation(rawValue: generation.rawValue + 1), key)) == [],
+            "that is for another connection")
+        return session.take(.keyDerived(generation, key))
+    }
+
+    @Test func `a new password is proven on the connection that is up`() throws {
+        var session = try proven()
+        #expect(session.wait(80).last == "fetch another")
+        let new = credential(other, for: 100, session)
+        #expect(session.take(.fetched(try #require(session.fetched), new)).contains("send AUTH"))
+        var server = SCRAMServer(password: "other")
+        #expect(session.receives(auth(.continueAuthentication, server.greet(session.proof))) == ["derive"])
+        #expect(try derives(&session, other) == ["send AUTH"])
+        #expect(session.receives(auth(.success, server.finish(session.proof))) == [])
+        #expect(session.toldOf("the server") == ["the server has taken the credential"])
+        #expect(session.session.credentialEnd == Timestamp(rawValue: 180_000))
+        #expect(!session.wait(79).contains("fetch another"))
+        #expect(session.wait(1).contains("fetch another"), "it is renewed in turn")
+    }
+
+    @Test func `a server that does not answer the proof in time gets the new password on a new connection`() throws {
+        var session = try proven()
+        _ = session.wait(80)
+        let new = credential(other, for: 100, session)
+        #expect(session.take(.fetched(try #require(session.fetched), new)).contains("send AUTH"))
+        #expect(!session.wait(9).contains("abort"))
+        #expect(session.wait(1) == ["abort", "dial a.example", "reconnecting"])
+        #expect(session.opens() == ["send CONNECT"])
+        #expect(session.session.link?.login.password == other)
+    }
+
+    @Test func `a password that ends no later is not worth a proof`() throws {
+        var session = try proven()
+        _ = session.wait(80)
+        #expect(
+            session.take(.fetched(try #require(session.fetched), credential(other, for: 20, session))) == [])
+        #expect(session.wait(10).contains("fetch another"), "it is asked for again")
+    }
+
+    @Test(arguments: ["", "a\u{7F}"])
+    func `a password that cannot be proven is not tried`(password: String) throws {
+        var session = try SessionUnderTest { ($0.hasPassword, $0.provesPassword) = (true, true) }
+        _ = session.take(.connect(Reason(.userConnect)))
+        let texts = session.take(
+            .fetched(try #require(session.fetched), SessionCredential(secret: Array(password.utf8))))
+        #expect(texts == [])
+        #expect(session.session.machine.reason.code == .credentialUnreadable)
+    }
+
+    @Test func `a server that does not know the password ends the attempt`() throws {
+        var session = try SessionUnderTest { ($0.hasPassword, $0.provesPassword) = (true, true) }
+        _ = session.take(.connect(Reason(.userConnect)))
+        _ = session.take(.fetched(try #require(session.fetched), SessionCredential(secret: me)))
+        _ = session.opens()
+        #expect(session.receives(.connack(Connack())).contains("close"))
+        #expect(session.session.machine.reason.code == .serverUnauthenticated)
+    }
+
+    // MARK: Proxies and successors
+
+    @Test func `an attempt whose proxy's password cannot be read is not dialed`() throws {
+        var session = try SessionUnderTest { $0.proxy = .some(needsLogin: true, hasPassword: true) }
+        #expect(session.take(.connect(Reason(.userConnect))) == ["fetch the proxy's password", "connecting"])
+        #expect(session.take(.notFetched(try #require(session.fetched), "no such file")) == [])
+        #expect(
+            session.session.machine.reason.message == "the password for the proxy cannot be read: no such file")
+    }
+
+    @Test func `a proxy without a login needs no password`() throws {
+        var session = try SessionUnderTest { $0.proxy = .some(needsLogin: false, hasPassword: false) }
+        #expect(session.take(.connect(Reason(.userConnect))) == ["dial a.example", "connecting"])
+    }
+
+    private func waitsForDial(_ session: inout SessionUnderTest, after texts: [String], _ text: String) throws {
+        var texts = texts
+        for _ in 0..<60 where !texts.contains(text) { texts = session.wait(1) }
+        #expect(texts.contains(text))
+    }
+}

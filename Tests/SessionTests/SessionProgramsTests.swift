@@ -1,0 +1,362 @@
+import ControlAPI
+import MQTT
+import NIOCore
+import SessionCore
+import Testing
+
+@testable import Session
+
+/// What programs ask of a session, and what they are told, one line per step.
+struct SessionProgramsTests {
+    private let call = CallID(rawValue: 1)
+    private let second = CallID(rawValue: 2)
+    private let program = SubscriptionID(rawValue: "s")
+
+    private func filter(_ text: String = "a/#") throws -> TopicFilter { try TopicFilter(text) }
+
+    private func message(_ payload: String, _ number: UInt16? = nil, topic: String = "a/b") -> Packet {
+        .publish(
+            Publish(
+                topic: topic, payload: ByteBuffer(string: payload), qos: number == nil ? .atMostOnce : .atLeastOnce,
+                packetID: number.flatMap { PacketID(rawValue: $0) }))
+    }
+
+    private func accept(
+        _ session: inout SessionUnderTest, topic: String = "t", key: PublishKey? = nil
+    ) throws -> MessageSequence {
+        let message = OutboundMessage(topic: topic, payload: ByteBuffer(string: "x"), qos: .atLeastOnce)
+        let sequence = try session.session.accept(message, key: key, at: session.time)
+        session.session.commitAccepted(at: session.time)
+        return sequence
+    }
+
+    // MARK: Subscriptions
+
+    @Test(arguments: [ReasonCode.grantedQoS1, .notAuthorized])
+    func `the server's answer to a subscription goes to the program that waits for it`(code: ReasonCode) throws {
+        var session = try SessionUnderTest().connected()
+        #expect(session.take(.subscribe(try filter(), .atLeastOnce, call)) == ["send SUBSCRIBE"])
+        #expect(session.toldOf("call") == [])
+        #expect(try session.grants(code) == [])
+        #expect(session.toldOf("call") == ["call 1: granted \(code.rawValue)"])
+    }
+
+    @Test func `a program that subscribes before the session is connected does not wait for the server`() throws {
+        var session = try SessionUnderTest()
+        #expect(session.take(.subscribe(try filter(), .atLeastOnce, call)) == [])
+        #expect(session.toldOf("call") == ["call 1: no answer"])
+        _ = session.take(.connect(Reason(.userConnect)))
+        _ = session.opens()
+        #expect(session.receives(.connack(Connack())) == ["send SUBSCRIBE"])
+        #expect(try session.grants(.grantedQoS1) == ["connected"])
+    }
+
+    @Test func `a program does not wait for the answer to a subscription when the connection has ended`() throws {
+        var session = try SessionUnderTest().connected()
+        _ = session.take(.subscribe(try filter(), .atLeastOnce, call))
+        _ = session.take(.closed(Reason(.reset)))
+        #expect(session.toldOf("call") == ["call 1: no answer"])
+    }
+
+    @Test func `a program does not wait for the answer to a subscription that nobody wants any more`() throws {
+        var session = try SessionUnderTest().connected()
+        let consumer = LiveConsumer(id: program, filter: try filter(), qos: .atLeastOnce)
+        #expect(session.take(.consume(consumer, call)) == ["send SUBSCRIBE"])
+        _ = session.take(.unsubscribe(program))
+        #expect(session.toldOf("call") == ["call 1: no answer"])
+    }
+
+    @Test func `the server is asked for the highest QoS that a program wants, and keeps it until the last is gone`()
+        throws
+    {
+        var session = try SessionUnderTest().connected()
+        let other = SubscriptionID(rawValue: "other")
+        _ = session.take(.consume(LiveConsumer(id: program, filter: try filter(), qos: .exactlyOnce), call))
+        #expect(session.session.mqtt.subscriptionStates.first?.qos == .exactlyOnce)
+        _ = try session.grants(.grantedQoS2)
+        _ = session.take(.consume(LiveConsumer(id: other, filter: try filter(), qos: .atMostOnce), second))
+        #expect(session.session.mqtt.subscriptionStates.first?.qos == .exactlyOnce)
+        #expect(session.take(.unsubscribe(program)) == [])
+        #expect(session.take(.unsubscribe(other)) == ["send UNSUBSCRIBE"])
+    }
+
+    // MARK: Messages to programs
+
+    @Test func `a message goes to the programs that want it, and is counted`() throws {
+        var session = try SessionUnderTest().connected()
+        _ = session.take(.consume(LiveConsumer(id: program, filter: try filter(), qos: .atMostOnce), call))
+        _ = try session.grants(.success)
+        _ = session.receives(message("1"), message("2", topic: "elsewhere"), message("3"))
+        #expect(session.toldOf("give") == ["give 1 to s", "give 3 to s"])
+        #expect(session.session.counts.received == 3)
+    }
+
+    @Test func `a message with unusable content is reported and counted, and not given to a program`() throws {
+        var session = try SessionUnderTest().connected()
+        _ = session.take(.consume(LiveConsumer(id: program, filter: try filter(), qos: .atMostOnce), call))
+        _ = try session.grants(.success)
+        let text = Publish.Properties(payloadFormat: .utf8)
+        _ = session.receives(.publish(Publish(topic: "a/b", payload: ByteBuffer(bytes: [0xFF]), properties: text)))
+        #expect(session.toldOf("give", "refused") == ["refused a/b"])
+        #expect(session.session.counts.refused == 1)
+    }
+
+    // MARK: Commands
+
+    @Test(arguments: [(SessionState.connected, "connected"), (.failed, "failed"), (.disconnected, "disconnected")])
+    func `a command is answered with the state that it has led to`(state: SessionState, outcome: String) throws {
+        var session = try SessionUnderTest()
+        _ = session.take(.connect(Reason(.userConnect)))
+        _ = session.take(.awaitOutcome(call, until: nil))
+        #expect(session.toldOf("call") == [])
+        _ = session.opens()
+        switch state {
+        case .failed: _ = session.receives(.connack(Connack(reasonCode: .banned)))
+        case .disconnected: _ = session.take(.disconnect(Reason(.userDisconnect)))
+        default: _ = session.receives(.connack(Connack()))
+        }
+        #expect(session.session.state == state)
+        #expect(session.toldOf("call") == ["call 1: \(outcome)"])
+    }
+
+    @Test func `a command is answered when its time is up`() throws {
+        var session = try SessionUnderTest()
+        _ = session.take(.connect(Reason(.userConnect)))
+        _ = session.take(.awaitOutcome(call, until: session.now.advanced(by: .seconds(3))))
+        _ = session.wait(2)
+        #expect(session.toldOf("call") == [])
+        _ = session.wait(1)
+        #expect(session.toldOf("call") == ["call 1: timeout"])
+    }
+
+    @Test func `a session that is no longer disconnecting says so`() throws {
+        var session = try SessionUnderTest().connected()
+        _ = session.take(.disconnect(Reason(.userDisconnect)))
+        #expect(session.toldOf("is not") == [])
+        _ = session.take(.closed(Reason(.userDisconnect)))
+        #expect(session.toldOf("is not") == ["is not disconnecting"])
+    }
+
+    @Test func `calls that decide about the outbox take turns`() throws {
+        var session = try SessionUnderTest()
+        _ = session.take(.awaitQueue(call))
+        #expect(session.told == ["call 1: its turn"])
+        _ = session.take(.awaitQueue(second))
+        #expect(session.told == [])
+        _ = session.take(.endQueue)
+        #expect(session.told == ["call 2: its turn"])
+        _ = session.take(.endQueue)
+        #expect(session.told == [])
+    }
+
+    // MARK: Messages from programs
+
+    @Test func `a message is reported and counted when it is durable, when it is delivered and when it is dropped`()
+        throws
+    {
+        var session = try SessionUnderTest().connected()
+        let first = try accept(&session)
+        #expect(session.proceed() == ["send PUBLISH t"])
+        #expect(session.toldOf("accepted") == ["accepted \(first)"])
+        #expect(session.session.counts.published == 1)
+        _ = try session.takes()
+        #expect(session.toldOf("delivered") == ["delivered \(first)"])
+        _ = session.take(.closed(Reason(.reset)))
+        let second = try accept(&session)
+        _ = session.proceed()
+        let stored = StoredMessage(
+            sequence: second, message: OutboundMessage(topic: "t", payload: ByteBuffer(string: "x")))
+        _ = session.session.discard(StoredMessageSummary(stored))
+        _ = session.proceed()
+        #expect(session.toldOf("dropped") == ["dropped \(second)"])
+        #expect(session.session.counts.dropped == 1)
+        #expect(session.session.mqtt.counts.total == 0)
+    }
+
+    @Test func `a message that the server refuses is reported, and is sent again when a person says so`() throws {
+        var session = try SessionUnderTest().connected()
+        let sequence = try accept(&session)
+        _ = session.proceed()
+        _ = try session.takes(.notAuthorized)
+        #expect(session.toldOf("rejected") == ["rejected \(sequence)"])
+        let stored = StoredMessage(
+            sequence: sequence, message: OutboundMessage(topic: "t", payload: ByteBuffer(string: "x")),
+            state: .quarantined(.notAuthorized, ""))
+        let again = try session.session.retry(stored)
+        #expect(session.proceed() == ["send PUBLISH t"])
+        #expect(session.toldOf("accepted") == ["accepted \(again)"])
+    }
+
+    @Test func `a message for which the disk has no room is reported, and frees its key`() throws {
+        var session = try SessionUnderTest()
+        let key = try #require(PublishKey("k"))
+        _ = try #require(session.ask { $0.takeTurn(with: key) })
+        session.diskIsFull = true
+        let sequence = try accept(&session, key: key)
+        _ = session.take(.awaitKey(key, second))
+        #expect(session.told == ["call 2: its turn", "not accepted \(sequence)"])
+    }
+
+    @Test func `a call with a key waits until the message with that key is durable`() throws {
+        var session = try SessionUnderTest()
+        let key = try #require(PublishKey("k"))
+        let turn = try #require(session.ask { $0.takeTurn(with: key) })
+        #expect(session.ask { $0.takeTurn(with: key) } == nil)
+        _ = session.take(.awaitKey(key, second))
+        #expect(session.told == [])
+        let sequence = try accept(&session, key: key)
+        _ = session.proceed()
+        #expect(session.told == ["call 2: its turn", "accepted \(sequence)"])
+        #expect(session.ask { $0.takeTurn(with: key) } != turn)
+        _ = session.take(.awaitKey(try #require(PublishKey("other")), call))
+        #expect(session.told == ["call 1: its turn"], "the key is free")
+    }
+
+    @Test func `a call that gives up a key lets the next one try`() throws {
+        var session = try SessionUnderTest()
+        let key = try #require(PublishKey("k"))
+        let turn = try #require(session.ask { $0.takeTurn(with: key) })
+        _ = session.take(.awaitKey(key, second))
+        _ = session.take(.endKey(key, turn))
+        #expect(session.told == ["call 2: its turn"])
+    }
+
+    // MARK: Durable consumers
+
+    @Test func `a durable consumer collects for its program, which takes the messages one by one`() throws {
+        var (session, name) = try consuming()
+        _ = session.receives(message("1", 1), message("2", 2))
+        #expect(session.toldOf("read") == ["read the inbox"])
+        let given = session.session.giveAhead(maximumAge: nil) { _ in true }
+        #expect(given.map { String(decoding: $0.payload.bytes, as: UTF8.self) } == ["1", "2"])
+        #expect(given.map(\.subscription) == [program, program])
+        let first = InboxSequence(rawValue: given[0].id)
+        let taken = try #require(session.ask { $0.acknowledge(first, upTo: false, by: program) })
+        #expect(taken.name == name && taken.messages.map(\.sequence) == [first])
+        #expect(session.session.mqtt.backlog(of: name).messages == 2, "that is not carried out yet")
+        _ = session.proceed()
+        #expect(session.session.mqtt.backlog(of: name).messages == 1)
+        #expect(session.ask { $0.acknowledge(InboxSequence(rawValue: 99), upTo: false, by: program) } == nil)
+    }
+
+    @Test func `messages that are too old are not given to a program, and leave the inbox`() throws {
+        var (session, name) = try consuming()
+        _ = session.receives(message("1", 1))
+        _ = session.wait(10)
+        #expect(session.ask { $0.giveAhead(maximumAge: 10_000) { _ in true } } == [])
+        _ = session.proceed()
+        #expect(session.session.mqtt.backlog(of: name).messages == 0)
+    }
+
+    @Test func `a program that attaches takes over, and the filter is asked for only if it has changed`() throws {
+        var (session, name) = try consuming()
+        let other = SubscriptionID(rawValue: "other")
+        let same = session.session.attach(other, to: name, "a/#", try filter(), .atLeastOnce)
+        #expect(!same.isChanged && same.takenOver == program)
+        let changed = session.session.attach(program, to: name, "a/#", try filter(), .exactlyOnce)
+        #expect(changed.isChanged && changed.takenOver == other)
+        let moved = session.session.attach(program, to: name, "b", try filter("b"), .exactlyOnce)
+        #expect(moved.isChanged)
+    }
+
+    @Test func `a consumer with a new filter gets what matches the old one until the new one is granted`() throws {
+        var (session, name) = try consuming()
+        _ = session.session.attach(program, to: name, "b", try filter("b"), .atLeastOnce)
+        #expect(session.take(.subscribe(try filter("b"), .atLeastOnce, call)) == ["send SUBSCRIBE"])
+        _ = session.receives(message("1", 1))
+        #expect(session.session.mqtt.backlog(of: name).messages == 1)
+        _ = try session.grants(.grantedQoS1)
+        _ = session.receives(message("2", 2))
+        #expect(session.session.mqtt.backlog(of: name).messages == 1, "it no longer matches")
+        #expect(session.take(.unwanted(try filter())) == ["send UNSUBSCRIBE"])
+    }
+
+    @Test func `a consumer whose new filter is refused gets what matches its old one again`() throws {
+        var (session, name) = try consuming()
+        let before = session.session.durableConsumers[name]
+        _ = session.session.attach(program, to: name, "b", try filter("b"), .atLeastOnce)
+        _ = session.take(.subscribe(try filter("b"), .atLeastOnce, call))
+        _ = try session.grants(.notAuthorized)
+        #expect(session.take(.undo(name, before, refused: try filter("b"))) == [])
+        _ = session.receives(message("1", 1), message("2", 2, topic: "b"))
+        #expect(session.session.mqtt.backlog(of: name).messages == 1)
+        #expect(session.session.durableConsumers[name]?.attachment == nil)
+    }
+
+    @Test func `a new consumer whose filter is refused is removed`() throws {
+        var session = try SessionUnderTest().connected()
+        let name = try #require(ConsumerName("billing"))
+        _ = session.session.attach(program, to: name, "a/#", try filter(), .atLeastOnce)
+        _ = session.take(.subscribe(try filter(), .atLeastOnce, call))
+        _ = try session.grants(.notAuthorized)
+        #expect(session.take(.undo(name, nil, refused: try filter())) == [])
+        #expect(session.session.durableConsumers[name] == nil)
+    }
+
+    @Test func `a consumer that is removed needs neither its filter nor its messages`() throws {
+        var (session, name) = try consuming()
+        _ = session.receives(message("1", 1))
+        #expect(session.take(.endConsumer(name)) == ["send UNSUBSCRIBE"])
+        #expect(session.session.durableConsumers[name] == nil)
+        #expect(session.session.mqtt.backlog(of: name).messages == 0)
+    }
+
+    @Test func `a program that is gone leaves its consumer, which keeps collecting`() throws {
+        var (session, name) = try consuming()
+        #expect(session.take(.detach(program)) == [])
+        #expect(session.session.durableConsumers[name]?.attachment == nil)
+        _ = session.receives(message("1", 1))
+        #expect(session.session.mqtt.backlog(of: name).messages == 1)
+    }
+
+    @Test func `a program is told once how much its consumer has missed`() throws {
+        var (session, name) = try consuming {
+            ($0.inboxMaxMessages, $0.inboxWhenFull) = (1, .dropOldest)
+        }
+        _ = session.receives(message("1", 1))
+        _ = session.receives(message("2", 2))
+        #expect(session.toldOf("billing") == ["billing missed messages"])
+        #expect(session.session.losses.dropped == 1)
+        _ = session.wait(1)
+        #expect(session.toldOf("the inbox") == ["the inbox dropped 1"])
+        #expect(session.ask { $0.ready(name, program) } == 1)
+        _ = session.proceed()
+        #expect(session.ask { $0.ready(name, program) } == 0)
+    }
+
+    /// A session that is connected, with a durable consumer whose program is attached.
+    private func consuming(
+        _ configure: (inout MQTTClientMachine.Configuration) -> Void = { _ in }
+    ) throws -> (SessionUnderTest, ConsumerName) {
+        var session = try SessionUnderTest()
+        configure(&session.session.mqtt.configuration)
+        session = session.connected()
+        let name = try #require(ConsumerName("billing"))
+        let (isChanged, takenOver) = session.session.attach(program, to: name, "a/#", try filter(), .atLeastOnce)
+        #expect(isChanged && takenOver == nil)
+        #expect(session.take(.subscribe(try filter(), .atLeastOnce, call)) == ["send SUBSCRIBE"])
+        _ = try session.grants(.grantedQoS1)
+        #expect(session.ask { $0.ready(name, program) } == 0)
+        return (session, name)
+    }
+
+    // MARK: The end
+
+    @Test(arguments: [(true, ["disconnecting", "send DISCONNECT", "close"]), (false, [])])
+    func `a session that is stopped disconnects once`(isConnected: Bool, texts: [String]) throws {
+        var session = try SessionUnderTest()
+        if isConnected { session = session.connected() }
+        let reason = Reason(.shutdown)
+        #expect(session.take(.stop(reason, forGood: false)) == texts)
+        #expect(session.take(.stop(reason, forGood: false)) == [])
+    }
+
+    @Test func `a session that is about to rest and is stopped does not wake up again`() throws {
+        var session = try SessionUnderTest(idleTimeout: .seconds(1)).connected()
+        let consumer = LiveConsumer(id: program, filter: try filter(), qos: .atLeastOnce)
+        #expect(session.wait(2) == ["disconnecting", "send DISCONNECT", "close"])
+        _ = session.take(.stop(Reason(.shutdown), forGood: false))
+        _ = session.take(.consume(consumer, call))
+        #expect(session.take(.closed(Reason(.userDisconnect))) == ["disconnected"])
+    }
+}

@@ -1,0 +1,278 @@
+import ControlAPI
+import MQTT
+import NIOCore
+import SessionCore
+import Testing
+
+@testable import Session
+
+/// A session in its room, and what it publishes there and elsewhere, one line per step.
+struct SessionRoomTests {
+    private let call = CallID(rawValue: 1)
+    private let program = SubscriptionID(rawValue: "s")
+    private static let topic = "p/plant/presence/me/here"
+    private static let goodbye = ["send DISCONNECT", "close"]
+    private let hall = Room(prefix: "p", name: "hall")
+
+    /// A session that is connected, in the room `plant`.
+    private func inRoom(_ publications: Publication...) throws -> SessionUnderTest {
+        var session = try SessionUnderTest(room: "plant")
+        for publication in publications { _ = session.take(.stored([.putPublication(publication)], isComplete: true)) }
+        _ = session.take(.connect(Reason(.userConnect)))
+        _ = session.opens()
+        _ = session.receives(.connack(Connack()))
+        _ = try session.grants(.grantedQoS1)
+        return session
+    }
+
+    private func publication(_ topic: String = "a", _ payload: String = "1") -> Publication {
+        Publication(topic: topic, payload: ByteBuffer(string: payload), since: Timestamp(rawValue: 0))
+    }
+
+    // MARK: Presence
+
+    @Test func `a refused presence is reported, and announced again after ten minutes`() throws {
+        var session = try inRoom()
+        #expect(try session.takes(.notAuthorized) == ["connected"])
+        #expect(session.toldOf("presence") == ["presence refused 135"])
+        var waited = 0
+        var texts: [String] = []
+        while !texts.contains("send PUBLISH \(Self.topic)"), waited < 1000 {
+            texts = session.wait(1)
+            waited += 1
+            if texts.contains("send PINGREQ") { texts += session.receives(.pingresp) }
+        }
+        #expect((610...670).contains(waited))
+    }
+
+    @Test func `the others in the room are reported, and what they say is not given to programs as news`() throws {
+        var session = try inRoom()
+        #expect(try session.takes() == ["connected"])
+        let other = PresenceMessage(
+            identity: .init(user: "you", device: "there"), state: .online, since: Timestamp(rawValue: 0), session: "x")
+        let packet = Publish(topic: "p/plant/presence/you/there", payload: ByteBuffer(bytes: other.bytes))
+        _ = session.receives(own(session))
+        _ = session.receives(.publish(packet))
+        #expect(session.toldOf("participants") == ["participants 1"])
+        #expect(session.session.rooms.membership?.participants.list.count == 2)
+    }
+
+    private func own(_ session: SessionUnderTest) -> Packet {
+        .publish(Publish(topic: Self.topic, payload: session.published[Self.topic] ?? ByteBuffer()))
+    }
+
+    @Test func `a presence that somebody clears is announced again`() throws {
+        var session = try inRoom()
+        #expect(try session.takes() == ["connected"])
+        _ = session.receives(own(session))
+        #expect(session.receives(.publish(Publish(topic: Self.topic))) == ["send PUBLISH \(Self.topic)"])
+    }
+
+    @Test func `the room is told how good the connection is, while there is one`() throws {
+        var session = try inRoom()
+        #expect(try session.takes() == ["connected"])
+        let generation = try #require(session.session.link?.generation)
+        let poor = TransportMeasurement(roundTrip: .seconds(3), variation: .zero, retransmissions: 0)
+        #expect(session.take(.measured(generation, poor)) == ["send PUBLISH \(Self.topic)"])
+        #expect(session.toldOf("quality") == ["quality poor"])
+    }
+
+    @Test func `a session has been in its room since it was asked to connect, whatever outages there were`() throws {
+        var session = try SessionUnderTest(room: "plant")
+        _ = session.wait(10)
+        _ = session.take(.connect(Reason(.userConnect)))
+        _ = session.opens()
+        _ = session.receives(.connack(Connack()))
+        _ = try session.grants(.grantedQoS1)
+        #expect(session.session.rooms.membership?.presence.since == Timestamp(rawValue: 10_000))
+        _ = try session.takes()
+        var texts = session.take(.closed(Reason(.reset)))
+        for _ in 0..<60 where !texts.contains("dial a.example") { texts = session.wait(1) }
+        _ = session.opens()
+        #expect(session.session.rooms.membership?.presence.since == Timestamp(rawValue: 10_000))
+    }
+
+    // MARK: Another room
+
+    @Test func `relative filters and publications follow the session to another room`() throws {
+        var session = try inRoom(publication("~/x"))
+        #expect(try session.takes() == [], "the presence is answered")
+        #expect(try session.takes() == ["connected"])
+        let live = LiveConsumer(id: program, filter: try TopicFilter("p/plant/l"), qos: .atLeastOnce, relative: "~/l")
+        _ = session.take(.consume(live, call))
+        _ = try session.grants(.grantedQoS1)
+        let name = try #require(ConsumerName("billing"))
+        let filter = try TopicFilter("p/plant/d")
+        _ = session.session.attach(SubscriptionID(rawValue: "d"), to: name, "~/d", filter, .atLeastOnce)
+        _ = session.take(.subscribe(filter, .atLeastOnce, call))
+        _ = try session.grants(.grantedQoS1)
+        #expect(session.take(.join(hall, call)) == ["send SUBSCRIBE"])
+        #expect(try session.grants(.grantedQoS1) == ["send PUBLISH p/hall/presence/me/here"])
+        let texts = try session.takes()
+        #expect(texts.prefix(2) == ["in another room", "joined"])
+        #expect(texts.count { $0 == "send UNSUBSCRIBE" } == 3)
+        #expect(texts.contains("send SUBSCRIBE"))
+        #expect(texts.contains("send PUBLISH p/plant/presence/me/here, cleared"))
+        #expect(texts.contains("send PUBLISH p/hall/x"))
+        #expect(texts.contains("send PUBLISH p/plant/x, cleared"))
+        let wanted = Set(["p/hall/presence/+/+", "p/hall/l", "p/hall/d"])
+        #expect(Set(session.session.wantedFilters.map(\.string)) == wanted)
+        #expect(Set(session.session.mqtt.subscriptionStates.map(\.filter.string)) == wanted)
+        #expect(session.session.machine.rivalry.canLook)
+    }
+
+    @Test func `a session that was in no room can look for other devices once it is in one`() throws {
+        var session = try SessionUnderTest().connected()
+        #expect(!session.session.machine.rivalry.canLook)
+        _ = session.take(.join(hall, call))
+        _ = try session.grants(.grantedQoS1)
+        _ = try session.takes()
+        #expect(session.toldOf("left") == ["left no room"])
+        #expect(session.session.room == hall && session.session.machine.rivalry.canLook)
+    }
+
+    // MARK: Publications
+
+    @Test func `a session is restored when its publications are answered, too`() throws {
+        var session = try inRoom(publication())
+        #expect(session.session.publications.retained == ["a"])
+        #expect(try session.takes() == [], "the presence is answered")
+        #expect(session.session.state == .connecting)
+        #expect(try session.takes() == ["connected"])
+        #expect(session.toldOf("publication") == ["publication a published"])
+    }
+
+    @Test(arguments: [true, false])
+    func `a publication is there once the disk has it`(isComplete: Bool) throws {
+        var session = try SessionUnderTest().connected()
+        session.session.arrive(publication())
+        let texts = session.take(.stored([.putPublication(publication())], isComplete: isComplete))
+        #expect(texts == (isComplete ? ["send PUBLISH a"] : []))
+        #expect((session.session.publications["a"] != nil) == isComplete)
+    }
+
+    @Test func `a publication that is removed is cleared at the server, and then forgotten`() throws {
+        var session = try SessionUnderTest().connected()
+        _ = session.take(.stored([.putPublication(publication())], isComplete: true))
+        _ = try session.takes()
+        #expect(session.take(.stored([.removePublication("a")], isComplete: true)) == ["send PUBLISH a, cleared"])
+        _ = try session.takes()
+        #expect(session.remembered == [.forgetRetained("a")])
+        #expect(session.toldOf("publication") == ["publication a removed"])
+    }
+
+    @Test func `a publication that the server refuses is reported, and nothing of it has to be cleared`() throws {
+        var session = try SessionUnderTest().connected()
+        _ = session.take(.stored([.putPublication(publication())], isComplete: true))
+        _ = try session.takes(.notAuthorized)
+        #expect(session.toldOf("publication") == ["publication a is refused", "publication a refused"])
+        #expect(session.remembered == [.forgetRetained("a")])
+    }
+
+    @Test(
+        arguments: [
+            (Reason.Code.userDisconnect, false, true), (.shutdown, false, false), (.shutdown, true, true),
+        ])
+    func `a session clears its publications when it leaves, and not when the daemon ends`(
+        code: Reason.Code, forGood: Bool, isCleared: Bool
+    ) throws {
+        var session = try SessionUnderTest().connected()
+        _ = session.take(.stored([.putPublication(publication())], isComplete: true))
+        _ = try session.takes()
+        let texts =
+            code == .userDisconnect
+            ? session.take(.disconnect(Reason(code))) : session.take(.stop(Reason(code), forGood: forGood))
+        #expect(texts == ["disconnecting"] + (isCleared ? ["send PUBLISH a, cleared"] : Self.goodbye))
+        if isCleared { #expect(try session.takes() == Self.goodbye) }
+    }
+
+    @Test func `a publication that a server ends connections for is found, and is refused`() throws {
+        var session = try SessionUnderTest().connected()
+        _ = session.take(.stored([.putPublication(publication())], isComplete: true))
+        _ = session.receives(.disconnect(Disconnect(reasonCode: .payloadFormatInvalid)))
+        #expect(session.toldOf("publication") == ["publication a is refused"])
+    }
+
+    @Test func `publications wait while the message that a server ends connections for is searched`() throws {
+        var session = try SessionUnderTest().connected()
+        for number in 1...2 {
+            let message = OutboundMessage(topic: "m\(number)", payload: ByteBuffer())
+            _ = try session.session.accept(message, at: session.time)
+            session.session.commitAccepted(at: session.time)
+        }
+        #expect(session.proceed() == ["send PUBLISH m1", "send PUBLISH m2"])
+        var texts = session.receives(.disconnect(Disconnect(reasonCode: .payloadFormatInvalid)))
+        for _ in 0..<60 where !texts.contains(where: { $0.hasPrefix("dial") }) { texts = session.wait(1) }
+        _ = session.opens()
+        #expect(session.receives(.connack(Connack(sessionPresent: true))) == ["send PUBLISH m1", "connected"])
+        #expect(session.take(.stored([.putPublication(publication())], isComplete: true)) == [])
+        #expect(try session.takes() == ["send PUBLISH m2"])
+        #expect(try session.takes() == ["send PUBLISH a"])
+    }
+
+    // MARK: Use
+
+    @Test func `a publication is a use of a session on demand`() throws {
+        var session = try SessionUnderTest(idleTimeout: .seconds(1))
+        let texts = session.take(.stored([.putPublication(publication())], isComplete: true))
+        #expect(texts == ["dial a.example", "connecting"])
+    }
+
+    @Test func `a durable consumer is a use of a session on demand while a program is attached`() throws {
+        var session = try SessionUnderTest(idleTimeout: .seconds(1))
+        let (name, filter) = (try #require(ConsumerName("billing")), try TopicFilter("a"))
+        _ = session.session.attach(program, to: name, "a", filter, .atLeastOnce)
+        #expect(session.proceed() == ["dial a.example", "connecting"])
+        _ = session.opens()
+        _ = session.receives(.connack(Connack()))
+        _ = session.take(.subscribe(filter, .atLeastOnce, call))
+        _ = try session.grants(.grantedQoS1)
+        #expect(session.session.state == .connected)
+        #expect(session.wait(2) == [])
+        _ = session.take(.detach(program))
+        #expect(session.wait(2) == ["disconnecting"] + Self.goodbye)
+    }
+
+    // MARK: The verdict
+
+    @Test func `a failure is remembered until somebody asks to connect`() throws {
+        var session = try SessionUnderTest { $0.bootID = "boot" }
+        _ = session.take(.connect(Reason(.userConnect)))
+        _ = session.opens()
+        _ = session.receives(.connack(Connack(reasonCode: .banned)))
+        let verdict = try #require(session.session.verdict)
+        #expect(session.remembered == [.setVerdict(verdict)])
+        #expect(verdict.isFailure && verdict.reasonCode == "banned" && verdict.serverCode == 0x8A)
+        var next = try SessionUnderTest { $0.bootID = "boot" }
+        #expect(next.ask { $0.takeUp(verdict) })
+        #expect(next.session.state == .failed && next.session.machine.reason.code == .banned)
+        #expect(next.session.machine.reason.serverCode == 0x8A)
+        next = try SessionUnderTest { $0.bootID = "another" }
+        #expect(!next.ask { $0.takeUp(verdict) } && next.session.state == .disconnected)
+        _ = session.take(.connect(Reason(.userConnect)))
+        #expect(session.remembered == [.setVerdict(nil)])
+    }
+
+    @Test func `a disconnect is remembered from the moment of the request`() throws {
+        var session = try SessionUnderTest().connected()
+        _ = session.take(.stop(Reason(.shutdown), forGood: false))
+        #expect(session.session.verdict == nil, "nobody asked for it")
+        session = try SessionUnderTest().connected()
+        _ = session.take(.disconnect(Reason(.userDisconnect)))
+        #expect(session.session.verdict?.state == "disconnected")
+        #expect(session.session.verdict?.isFailure == false)
+        _ = session.take(.closed(Reason(.userDisconnect)))
+        #expect(session.remembered == [], "nothing has changed")
+    }
+
+    @Test(arguments: [("boot", "old", true), ("another", "old", false), ("boot", "new", false), ("boot", nil, false)])
+    func `a failure is over under another configuration`(bootID: String, configuration: String?, isOver: Bool) throws {
+        let session = try SessionUnderTest { $0.bootID = "boot" }.session
+        var verdict = Verdict(
+            state: "failed", reasonCode: "banned", message: "", bootID: bootID, since: Timestamp(rawValue: 0),
+            configuration: configuration)
+        #expect(session.isOver(verdict, under: "new") == isOver)
+        verdict.state = "disconnected"
+        #expect(!session.isOver(verdict, under: "new"), "a disconnect outlives a configuration")
+    }
+}

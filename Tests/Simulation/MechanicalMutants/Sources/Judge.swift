@@ -1,6 +1,6 @@
 import Foundation
 
-/// Tries mistakes one by one: first the tests of the module that they are in, then simulations.
+/// Tries mistakes one by one: first the tests of the module that they are in, then scenarios, then simulations.
 struct Judge {
     struct Verdict: Sendable {
         var site: Site
@@ -48,12 +48,14 @@ struct Judge {
                         "--survey",
                     ]))
         }
-        for module in Workshop.modules {
-            let tests = Stage(
-                name: "\(module)Tests", program: workshop.tests,
-                arguments: ["--testing-library", "swift-testing", "--filter", "^\(module)Tests\\."])
-            stages[module] = try await quickAndSlow(tests) + (simulation.map { [$0] } ?? [])
+        func tests(_ target: String) async throws -> [Stage] {
+            try await quickAndSlow(
+                Stage(
+                    name: target, program: workshop.tests,
+                    arguments: ["--testing-library", "swift-testing", "--filter", "^\(target)\\."]))
         }
+        let ofDaemons = try await tests(Workshop.scenarios) + (simulation.map { [$0] } ?? [])
+        for module in Workshop.modules { stages[module] = try await tests("\(module)Tests") + ofDaemons }
     }
 
     /// A few tests take most of the time, and what they find others find, too, most of the time. They come last.

@@ -3,6 +3,8 @@ import Foundation
 /// A copy of the repository in which the mistakes are made, and what is built of it.
 struct Workshop {
     static let modules = ["SessionCore", "MQTT", "Session"]
+    /// The tests of whole daemons.
+    static let scenarios = "ScenarioTests"
 
     struct Failure: Error, CustomStringConvertible {
         var description: String
@@ -82,7 +84,7 @@ struct Workshop {
     // MARK: The copy
 
     private func mirror() throws {
-        for folder in ["Sources", "Tests", "Examples", "Documentation"] {
+        for folder in ["Sources", "Tests", "Examples", "Documentation", "man"] {
             let (source, target) = (root.appending(path: folder), copy.appending(path: folder))
             let names = Self.files(below: source).filter { !$0.hasPrefix("Simulation/MechanicalMutants/") }
             let switches = folder == "Sources" ? Self.modules.map { "\($0)/Switches.swift" } : []
@@ -98,7 +100,7 @@ struct Workshop {
         for module in Self.modules {
             try write(Switches.source, copy.appending(path: "Sources/\(module)/Switches.swift"))
         }
-        let tests = Self.modules.map { "\"\($0)Tests\"" }.joined(separator: ", ")
+        let tests = (Self.modules.map { "\($0)Tests" } + [Self.scenarios]).map { "\"\($0)\"" }.joined(separator: ", ")
         let package = try String(contentsOf: root.appending(path: "Package.swift"), encoding: .utf8)
             .replacing(".treatAllWarnings(as: .error)", with: ".treatAllWarnings(as: .warning)")
         try write(

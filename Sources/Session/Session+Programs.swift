@@ -115,7 +115,7 @@ extension Session {
         durableConsumers.ready(name, subscription)
         let missed = mqtt.missed(by: name)
         // If the daemon is killed before it has answered, the next program is told.
-        if missed > 0 { take(.mqtt(.consumer(name, .toldMissed(missed)))) }
+        take(.mqtt(.consumer(name, .toldMissed(missed))))
         return missed
     }
 

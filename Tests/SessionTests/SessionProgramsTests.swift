@@ -221,6 +221,18 @@ struct SessionProgramsTests {
         #expect(session.told == ["call 2: its turn"])
     }
 
+    @Test func `a message is a use of a session on demand until it is delivered`() throws {
+        var session = try SessionUnderTest(idleTimeout: .seconds(1))
+        _ = try accept(&session)
+        #expect(session.proceed() == ["dial a.example", "connecting"])
+        _ = session.opens()
+        #expect(session.receives(.connack(Connack())) == ["connected", "send PUBLISH t"])
+        session.answersPings = true
+        #expect(session.wait(20) == [])
+        #expect(try session.takes() == [])
+        #expect(session.wait(2) == ["disconnecting", "send DISCONNECT", "close"])
+    }
+
     // MARK: Durable consumers
 
     @Test func `a durable consumer collects for its program, which takes the messages one by one`() throws {
@@ -269,6 +281,39 @@ struct SessionProgramsTests {
         _ = session.receives(message("2", 2))
         #expect(session.session.mqtt.backlog(of: name).messages == 1, "it no longer matches")
         #expect(session.take(.unwanted(try filter())) == ["send UNSUBSCRIBE"])
+    }
+
+    @Test func `a consumer that no longer wants its former filter does not get what matches it`() throws {
+        var (session, name) = try consuming()
+        _ = session.session.attach(program, to: name, "b", try filter("b"), .atLeastOnce)
+        #expect(session.take(.unwanted(try filter())) == ["send UNSUBSCRIBE"])
+        _ = session.receives(message("1", 1), message("2", 2, topic: "b"))
+        #expect(session.session.mqtt.backlog(of: name).messages == 1)
+    }
+
+    @Test func `a durable consumer gets the retained messages once, whoever else asks for them`() throws {
+        var session = try SessionUnderTest().connected()
+        func retained(_ session: SessionUnderTest, _ number: UInt16) throws -> Packet {
+            let properties = Publish.Properties(subscriptionIDs: [try #require(session.subscriptionID)])
+            return .publish(
+                Publish(
+                    topic: "a/b", payload: ByteBuffer(), qos: .atLeastOnce, retain: true,
+                    packetID: PacketID(rawValue: number), properties: properties))
+        }
+        _ = session.take(.consume(LiveConsumer(id: program, filter: try filter(), qos: .atLeastOnce), call))
+        _ = try session.grants(.grantedQoS1)
+        let name = try #require(ConsumerName("billing"))
+        _ = session.session.attach(SubscriptionID(rawValue: "d"), to: name, "a/#", try filter(), .atLeastOnce)
+        _ = session.take(.subscribe(try filter(), .atLeastOnce, call))
+        _ = try session.grants(.grantedQoS1)
+        _ = session.receives(try retained(session, 1))
+        #expect(session.session.mqtt.backlog(of: name).messages == 1)
+        let other = LiveConsumer(id: SubscriptionID(rawValue: "other"), filter: try filter(), qos: .atLeastOnce)
+        _ = session.take(.consume(other, call))
+        _ = try session.grants(.grantedQoS1)
+        _ = session.receives(try retained(session, 2))
+        #expect(session.session.mqtt.backlog(of: name).messages == 1)
+        #expect(session.toldOf("give") == ["give  to s", "give  to other"])
     }
 
     @Test func `a consumer whose new filter is refused gets what matches its old one again`() throws {

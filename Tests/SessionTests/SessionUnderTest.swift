@@ -34,6 +34,8 @@ struct SessionUnderTest {
     private var decoder = PacketDecoder(sender: .client, adoptsVersion: true)
     /// Of the last SUBSCRIBE or UNSUBSCRIBE.
     private var lastRequest: PacketID?
+    /// The identifier in the last SUBSCRIBE, which comes with the messages for it.
+    private(set) var subscriptionID: UInt32?
     /// Of each PUBLISH that the server has not answered.
     private var unanswered: [PacketID] = []
     /// The last message of SCRAM that was sent.
@@ -275,7 +277,9 @@ struct SessionUnderTest {
         case .publish(let publish):
             published[publish.topic] = publish.payload
             if let id = publish.packetID { unanswered.append(id) }
-        case .subscribe(let subscribe): lastRequest = subscribe.packetID
+        case .subscribe(let subscribe):
+            lastRequest = subscribe.packetID
+            subscriptionID = subscribe.properties.subscriptionID
         case .unsubscribe(let unsubscribe): lastRequest = unsubscribe.packetID
         case .connect(let connect):
             unanswered = []

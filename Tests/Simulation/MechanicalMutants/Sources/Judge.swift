@@ -1,6 +1,6 @@
 import Foundation
 
-/// Tries mistakes one by one: first the tests of the module that they are in, then scenarios, then simulations.
+/// Tries mistakes one by one: first the tests of the module that they are in, then simulations, then scenarios.
 struct Judge {
     struct Verdict: Sendable {
         var site: Site
@@ -38,15 +38,16 @@ struct Judge {
         self.jobs = max(1, jobs)
         outputs = workshop.scratch.appending(path: "runs")
         try FileManager.default.createDirectory(at: outputs, withIntermediateDirectories: true)
-        var simulation: Stage?
+        var ofDaemons: [Stage] = []
         if simulations > 0 {
-            simulation = try await measured(
-                Stage(
-                    name: "simulation", program: workshop.simulator,
-                    arguments: [
-                        "--seeds", "0..<\(simulations)", "--steps", "\(steps)", "--jobs", "1", "--brief", "--progress",
-                        "--survey",
-                    ]))
+            ofDaemons.append(
+                try await measured(
+                    Stage(
+                        name: "simulation", program: workshop.simulator,
+                        arguments: [
+                            "--seeds", "0..<\(simulations)", "--steps", "\(steps)", "--jobs", "1", "--brief",
+                            "--progress", "--survey",
+                        ])))
         }
         func tests(_ target: String) async throws -> [Stage] {
             try await quickAndSlow(
@@ -54,8 +55,8 @@ struct Judge {
                     name: target, program: workshop.tests,
                     arguments: ["--testing-library", "swift-testing", "--filter", "^\(target)\\."]))
         }
-        let ofDaemons = try await tests(Workshop.scenarios) + (simulation.map { [$0] } ?? [])
-        for module in Workshop.modules { stages[module] = try await tests("\(module)Tests") + ofDaemons }
+        ofDaemons += try await tests(Workshop.scenarios)
+        for module in Set(sites.map(\.module)) { stages[module] = try await tests("\(module)Tests") + ofDaemons }
     }
 
     /// A few tests take most of the time, and what they find others find, too, most of the time. They come last.

@@ -165,11 +165,92 @@ struct CompletionCommand: ParsableCommand {
             return script.replacing("-F _holdfastctl holdfastctl", with: "-F _holdfastctl_line holdfastctl") + bashLine
         case .zsh:
             // The value may follow an equals sign.
-            return script.replacing("'--socket[", with: "'--socket=[").replacing("'--color[", with: "'--color=[")
+            script = script.replacing("'--socket[", with: "'--socket=[").replacing("'--color[", with: "'--color=[")
+            for command in ["queue", "publications"] {
+                script.replace("_holdfastctl_\(command)() {", with: "_holdfastctl_\(command)_part() {")
+            }
+            script.replace("_holdfastctl_help() {", with: "_holdfastctl_generated_help() {")
+            return script.replacing("\nif [[ \"${funcstack[1]}\"", with: zshParts + "\nif [[ \"${funcstack[1]}\"")
         default:
-            return script
+            let isExpected = #"test "$commands" = "$expected_commands""#
+            script.replace("unparsed_tokens (__holdfastctl_tokens -pc)", with: "unparsed_tokens (__holdfastctl_words)")
+            script.replace(isExpected + " -a", with: "__holdfastctl_is_expected; and test")
+            return script.replacing(isExpected, with: "__holdfastctl_is_expected") + fishParts
         }
     }
+
+    // What the generated scripts for the other shells lack: the arguments of help are a command, and without one of its
+    // parts, a command that has a list is that list.
+
+    private static let zshParts = #"""
+
+        _holdfastctl_help() {
+            words=("${command_name}" "${(@)words[2,-1]}")
+            _holdfastctl
+        }
+
+        _holdfastctl_queue() {
+            _holdfastctl_part_or_list list retry drop
+        }
+
+        _holdfastctl_publications() {
+            _holdfastctl_part_or_list list put remove
+        }
+
+        _holdfastctl_part_or_list() {
+            local -a given=("${words[@]}")
+            local -i place="${CURRENT}" is_part=0 ret=1
+            (( ${@[(Ie)${words[2]}]} )) && is_part=1
+            if [[ "${place}" -eq 2 || "${is_part}" -eq 1 ]]; then
+                "_holdfastctl_${given[1]}_part" && ret=0
+            fi
+            if [[ "${is_part}" -eq 0 ]]; then
+                words=("${given[1]}" list "${(@)given[2,-1]}")
+                CURRENT="$((place + 1))"
+                "_holdfastctl_${given[1]}_part" && ret=0
+            fi
+            return "${ret}"
+        }
+
+        """#
+
+    private static let fishParts = #"""
+
+
+        function __holdfastctl_words
+            set -l words (__holdfastctl_tokens -pc)
+            set -l place 2
+            while set -q words[$place]
+                switch $words[$place]
+                case --socket --color
+                    set place (math $place + 2)
+                case '-*'
+                    set place (math $place + 1)
+                case '*'
+                    break
+                end
+            end
+            if test "$words[$place]" = help
+                set -e words[$place]
+            end
+            set -l next (math $place + 1)
+            if contains -- "$words[$place]" queue publications
+                and set -q words[$next]
+                and not contains -- $words[$next] list retry drop put remove
+                set words $words[..$place] list $words[$next..]
+            end
+            printf '%s\n' $words
+        end
+
+        function __holdfastctl_is_expected -S
+            test "$commands" = "$expected_commands"
+                or begin
+                    test (count $commands) -gt 1
+                    and test "$commands list" = "$expected_commands"
+                end
+        end
+
+        """#
 
     /// What the generated bash script lacks.
     private static let bashLine = #"""

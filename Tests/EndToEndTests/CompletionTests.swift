@@ -118,7 +118,12 @@ extension EndToEnd {
                     """)
                 return environment + ["zsh", "-i"]
             case .fish:
-                let prompt = "set -g fish_greeting; function fish_prompt; echo '> '; end\n"
+                // A suggestion would show the word before the key has been handled.
+                let prompt = """
+                    set -g fish_greeting; set -g fish_autosuggestion_enabled 0
+                    function fish_prompt; echo '> '; end
+
+                    """
                 let file = try lab.write("completions.fish", prompt + completions)
                 return environment + ["fish", "--no-config", "--init-command", "source \(file)"]
             }
@@ -144,7 +149,10 @@ extension EndToEnd {
                 ("--socket=\(daemon.socket) status gw-", ["gw-2", "gw-10"]),
                 ("status --socket \(daemon.socket) gw-1", ["gw-10"]),
                 ("--socket \(daemon.socket) publish gw-2 plant/", ["plant/7/lamp", "plant/$HOME"]),
-                ("--socket \(daemon.socket) queue ", ["list", "retry", "drop"]),
+                ("--socket \(daemon.socket) queue ", ["list", "retry", "drop", "gw-2", "gw-10"]),
+                ("--socket \(daemon.socket) queue gw-2 --state ", ["queued", "in-flight", "quarantined"]),
+                ("--socket \(daemon.socket) publications gw-1", ["gw-10"]),
+                ("help queue dr", ["drop"]), ("help stat", ["status"]),
             ]
             // Nothing but the prompt, so that what is seen later is new.
             func isReady(_ screen: [String]) -> Bool {

@@ -212,7 +212,8 @@ extension EndToEnd {
             let terminal = TerminalUnderTest(lab)
             let cases: [(variable: String, kind: String, options: [String], isColoured: Bool)] = [
                 ("A=b", "screen-256color", [], true), ("NO_COLOR=1", "screen-256color", [], false),
-                ("NO_COLOR=", "screen-256color", [], true), ("A=b", "dumb", [], false),
+                ("NO_COLOR=", "screen-256color", [], true), ("A=b", "dumb", [], false), ("A=b", "", [], false),
+                ("LC_ALL=C", "screen-256color", [], true),
                 ("A=b", "screen-256color", ["--color", "never"], false),
                 ("NO_COLOR=1", "dumb", ["--color", "always"], true),
             ]
@@ -223,6 +224,7 @@ extension EndToEnd {
                 let screen = try await terminal.coloured()
                 #expect(screen.contains("\u{1B}[") == isColoured, "\(variable) \(kind) \(options): \(screen)")
                 #expect(screen.contains("main has been disconnected"))
+                #expect(screen.contains("●") == (isColoured && variable != "LC_ALL=C"), "\(variable): \(screen)")
                 try await terminal.close()
             }
         }

@@ -22,6 +22,24 @@ struct TerminalTests {
 
     @Test(
         arguments: [
+            ([:], false), (["LANG": "C"], true), (["LANG": "POSIX"], true), (["LANG": "en_US.ISO-8859-1"], true),
+            (["LANG": "C.UTF-8"], false), (["LANG": "de_DE.utf8"], false), (["LC_ALL": "", "LANG": "C.UTF-8"], false),
+            (["LC_ALL": "C", "LANG": "C.UTF-8"], true), (["LC_CTYPE": "C.UTF-8", "LANG": "C"], false),
+        ] as [([String: String], Bool)])
+    func `a locale tells whether a terminal understands UTF-8`(_ variables: [String: String], _ isASCII: Bool) {
+        #expect(TerminalEncoding.isASCII { variables[$0] } == isASCII)
+    }
+
+    @Test func `a terminal that understands only ASCII gets no other characters, and the same JSON`() throws {
+        #expect("\u{1B}[32m●\u{1B}[0m a → “b…” ▁█ é会".inASCII == "\u{1B}[32m*\u{1B}[0m a > \"b>\" _# ??")
+        let line = JSONText.line(.object(["text": .string("é🚦\u{7}")]))
+        let shown = JSONText.escaped(line, inASCII: true)
+        #expect(String(decoding: shown, as: UTF8.self) == #"{"schema":1,"text":"\u00e9\ud83d\udea6\u0007"}"# + "\n")
+        #expect(try JSONValue(parsing: shown.dropLast()) == JSONValue(parsing: line.dropLast()))
+    }
+
+    @Test(
+        arguments: [
             ("", 0), ("main", 4), ("会議室", 6), ("한", 2), ("\u{1112}\u{1161}\u{11AB}", 2), ("ａ", 2), ("ｱ", 1),
             ("e\u{301}", 1), ("é", 1), ("\u{200B}", 0), ("🚦", 2), ("🇩🇪", 2), ("👩‍💻", 2), ("●→…█", 4),
         ])

@@ -40,7 +40,7 @@ struct HistoryCommand: AsyncParsableCommand {
         let terminal = common.terminal
         let times = Terminal.times()
         let start = since.start(before: times.now)
-        guard start < times.now else { throw ValidationError("--since is in the future.") }
+        guard start < times.now else { throw CommandFailure(.usage, "--since is in the future") }
         let answer = try await client.callUndecoded(
             SessionHistoryMethod.self, .init(session: session, since: start, limit: limit),
             timeout: CommonOptions.answerTimeout)
@@ -92,7 +92,8 @@ struct HistoryCommand: AsyncParsableCommand {
     private func text(_ timeline: Timeline, _ terminal: Terminal, _ times: TimeText) -> TimelineText {
         TimelineText(
             timeline: timeline, width: terminal.width,
-            style: terminal.isColoured ? .colouredBlocks : terminal.isTerminal ? .blocks : .plain,
+            style: TerminalEncoding.isASCII || !terminal.isTerminal && !terminal.isColoured
+                ? .plain : terminal.isColoured ? .colouredBlocks : .blocks,
             offset: times.offset, maximumOutages: terminal.isTerminal ? 20 : .max)
     }
 }

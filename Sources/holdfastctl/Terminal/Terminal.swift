@@ -9,8 +9,8 @@ struct Terminal {
         case auto, always, never
     }
 
-    /// Whether to use colour and glyphs: as `--color` says, or on a terminal unless NO_COLOR has a value or TERM is
-    /// `dumb`.
+    /// Whether to use colour and glyphs: as `--color` says, or on a terminal unless NO_COLOR has a value, or TERM has
+    /// none or is `dumb`.
     var isColoured: Bool
     var isTerminal: Bool
     /// Whether lines that were written can be overwritten in place.
@@ -21,13 +21,13 @@ struct Terminal {
         isTerminal = isatty(STDOUT_FILENO) == 1
         let refused = getenv("NO_COLOR").map { $0.pointee != 0 } ?? false
         let kind = getenv("TERM").map { String(cString: $0) } ?? ""
+        canDraw = isTerminal && kind != "dumb" && !kind.isEmpty
         isColoured =
             switch colour {
-            case .auto: isTerminal && !refused && kind != "dumb"
+            case .auto: canDraw && !refused
             case .always: true
             case .never: false
             }
-        canDraw = isTerminal && kind != "dumb" && !kind.isEmpty
     }
 
     /// The width to wrap lines at on a terminal; `nil` otherwise, since a program gets whole lines.
@@ -121,7 +121,7 @@ struct Terminal {
     /// Prints the result of a method, with `"schema": 1` added.
     func print(json value: JSONValue) {
         let line = JSONText.line(value)
-        write(isTerminal ? JSONText.escaped(line) : line)
+        write(isTerminal ? JSONText.escaped(line, inASCII: TerminalEncoding.isASCII) : line)
     }
 
     func write(_ bytes: [UInt8]) {
@@ -159,7 +159,8 @@ struct Terminal {
 
     /// - Returns: 0, or the number of the error.
     private static func write(_ bytes: [UInt8], to descriptor: Int32) -> Int32 {
-        var rest = bytes[...]
+        let isShown = TerminalEncoding.isASCII && isatty(descriptor) == 1
+        var rest = isShown ? Array(String(decoding: bytes, as: UTF8.self).inASCII.utf8)[...] : bytes[...]
         while !rest.isEmpty {
             let written = rest.withUnsafeBytes { Glibc.write(descriptor, $0.baseAddress, $0.count) }
             if written > 0 {
@@ -221,16 +222,21 @@ enum JSONText {
 
     /// Returns the same JSON with all control characters escaped. They occur only in strings, where JSON allows most of
     /// them unescaped.
-    static func escaped(_ line: [UInt8]) -> [UInt8] {
+    ///
+    /// - Parameter inASCII: whether to escape everything else that is not ASCII, too.
+    static func escaped(_ line: [UInt8], inASCII: Bool = false) -> [UInt8] {
         let text = String(decoding: line, as: UTF8.self)
-        guard text.unicodeScalars.dropLast().contains(where: { !$0.isPlain }) else { return line }
+        let isShown = { (scalar: Unicode.Scalar) in scalar.isPlain && (scalar.isASCII || !inASCII) }
+        guard !text.unicodeScalars.dropLast().allSatisfy(isShown) else { return line }
         var shown = ""
         for scalar in text.unicodeScalars.dropLast() {
-            if scalar.isPlain {
+            if isShown(scalar) {
                 shown.unicodeScalars.append(scalar)
             } else {
-                let digits = String(scalar.value, radix: 16)
-                shown += "\\u" + String(repeating: "0", count: 4 - digits.count) + digits
+                for unit in scalar.utf16 {
+                    let digits = String(unit, radix: 16)
+                    shown += "\\u" + String(repeating: "0", count: 4 - digits.count) + digits
+                }
             }
         }
         return Array((shown + "\n").utf8)

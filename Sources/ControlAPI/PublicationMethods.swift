@@ -136,7 +136,8 @@ public enum PublicationPutMethod: ControlMethod {
             if payload.bytes.isEmpty {
                 throw DecodingError.dataCorruptedError(
                     forKey: .payload, in: container,
-                    debugDescription: "must not be empty, which would remove the message: use publication.remove")
+                    debugDescription: "must not be empty: to remove the message, use publication.remove, or "
+                        + "holdfastctl publications remove")
             }
             qos = try container.decodeIfPresent(QoS.self, forKey: .qos) ?? .atLeastOnce
             if qos == .exactlyOnce {

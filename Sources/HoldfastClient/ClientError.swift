@@ -8,14 +8,16 @@ public enum ClientError: Error, Hashable, Sendable {
     case notPermitted(socket: String)
     /// The socket cannot be used for another reason.
     case unreachable(socket: String, reason: String)
+    /// Something listens on the socket, but did not answer the greeting within
+    /// ``HoldfastClient/Options/attachTimeout``. The request was not sent.
+    case unresponsive(socket: String)
     /// The daemon speaks another version of the protocol.
     case versionMismatch(daemon: String)
     /// The daemon answered with an error.
     case refused(RPCError)
     /// The connection ended before the answer arrived. It is not known whether the request was carried out.
     case connectionLost
-    /// No answer arrived within the caller's timeout, or within ``HoldfastClient/Options/attachTimeout`` while
-    /// attaching. It is not known whether the request was carried out.
+    /// No answer arrived within the caller's timeout. It is not known whether the request was carried out.
     case timeout
     /// The caller's task was cancelled while it waited. It is not known whether the request was carried out.
     case cancelled
@@ -42,7 +44,7 @@ public enum ClientError: Error, Hashable, Sendable {
     /// Whether trying again later may help.
     var isPassing: Bool {
         switch self {
-        case .notRunning, .notPermitted, .unreachable, .connectionLost, .timeout, .invalidAnswer: true
+        case .notRunning, .notPermitted, .unreachable, .unresponsive, .connectionLost, .timeout, .invalidAnswer: true
         case .refused(let error): error.known == .shuttingDown || error.known == .tooManyRequests
         case .versionMismatch, .cancelled, .requestTooLong, .consumerEnded, .closed: false
         }
@@ -56,6 +58,7 @@ extension ClientError: CustomStringConvertible {
         case .notRunning(let socket): "the daemon is not running: nothing listens on \(socket)"
         case .notPermitted(let socket): "you may not open \(socket)"
         case .unreachable(let socket, let reason): "the daemon cannot be reached on \(socket): \(reason)"
+        case .unresponsive(let socket): "the daemon does not answer on \(socket)"
         case .versionMismatch(let daemon): "the daemon speaks another version of the protocol: \(daemon)"
         case .refused(let error): error.message
         case .connectionLost: "the daemon closed the connection before it answered"

@@ -63,6 +63,9 @@ extension HoldfastClient {
         } catch ClientError.refused(let error) where error.known == .versionMismatch {
             attachFailed(.versionMismatch(daemon: error.message))
             return
+        } catch ClientError.timeout {
+            attachFailed(.unresponsive(socket: socket))
+            return
         } catch {
             attachFailed(error as? ClientError ?? .connectionLost)
             return

@@ -20,9 +20,12 @@ struct CommonOptions: ParsableArguments {
 
     var terminal: Terminal { Terminal(color) }
 
-    func client() -> HoldfastClient {
+    /// - Parameter patience: how long the user wants to wait at most; `nil`: as long as it takes.
+    func client(patience: Duration? = nil) -> HoldfastClient {
         var options = HoldfastClient.Options()
         options.name = "holdfastctl \(Release.version)"
+        // Even a command that is not to wait gives the daemon a second to answer.
+        if let patience { options.attachTimeout = min(max(patience, .seconds(1)), options.attachTimeout) }
         return HoldfastClient(socket: socket, options: options)
     }
 

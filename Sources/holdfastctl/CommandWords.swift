@@ -12,9 +12,10 @@ struct CommandWords: Equatable {
     init(_ words: [String]) {
         var words = words
         var place = Self.afterCommonOptions(in: words, from: 0)
-        let asksForHelp = words.indices.contains(place) && words[place] == "help"
-        if asksForHelp {
+        if words.indices.contains(place), words[place] == "help" {
             words.remove(at: place)
+            // Of "help help", too.
+            if words.indices.contains(place), words[place] == "help" { words.remove(at: place) }
             words.append("--help")
         }
         do {
@@ -22,10 +23,12 @@ struct CommandWords: Equatable {
                 words[place] = try Self.command(words[place])
                 let configuration = Self.configurations[words[place]]
                 let command = words[place]
+                let start = place
                 place = Self.afterCommonOptions(in: words, from: place + 1)
                 if let configuration, !configuration.subcommands.isEmpty, words.indices.contains(place) {
                     words[place] = try Self.part(words[place...], of: command, configuration)
                 }
+                words = Self.withNumbersAsValues(words, after: start)
             }
             failure = nil
         } catch {
@@ -62,7 +65,7 @@ struct CommandWords: Equatable {
     private static func command(_ word: String) throws(CommandFailure) -> String {
         let names = configurations.keys.sorted()
         if names.contains(word) { return word }
-        let longer = names.filter { $0.hasPrefix(word) }
+        let longer = word.isEmpty ? [] : names.filter { $0.hasPrefix(word) }
         if longer.count == 1 { return longer[0] }
         let near = known[word].map { [$0] } ?? nearest(to: word, among: names + ["help"])
         guard longer.isEmpty else {
@@ -70,7 +73,8 @@ struct CommandWords: Equatable {
                 .usage, "\"\(word)\" is ambiguous", advice: didYouMean(longer))
         }
         throw CommandFailure(
-            .usage, "unknown command \"\(word)\"", advice: didYouMean(near) ?? "holdfastctl help lists all commands")
+            .usage, "unknown command \(quoted(word))", advice: didYouMean(near) ?? "holdfastctl help lists all commands"
+        )
     }
 
     /// Returns the subcommand that the first word after a command names or abbreviates. If the command has a default
@@ -96,6 +100,64 @@ struct CommandWords: Equatable {
                 ?? "the subcommands are: \(parts.joined(separator: ", "))")
     }
 
+    /// The parser takes every word that begins with a hyphen for an option. No option begins with a digit, so a word such
+    /// as -5 is a value: it is joined to the option before it, or the arguments are put behind "--", in their order.
+    ///
+    /// - Parameter start: the index of the command.
+    private static func withNumbersAsValues(_ words: [String], after start: Int) -> [String] {
+        func isNumber(_ word: String) -> Bool {
+            word.hasPrefix("-") && (word.dropFirst().first.map { $0 == "." || ("0"..."9").contains($0) } ?? false)
+        }
+        guard words.prefix(while: { $0 != "--" }).contains(where: isNumber),
+            var command = HoldfastControl.configuration.subcommands.first(where: { $0.word == words[start] })
+        else { return words }
+        var place = start + 1
+        var options: [String] = []
+        let configuration = command.configuration
+        if !configuration.subcommands.isEmpty {
+            options = Array(words[place..<afterCommonOptions(in: words, from: place)])
+            place += options.count
+            let part = configuration.subcommands.first { words.indices.contains(place) && $0.word == words[place] }
+            guard let part = part ?? configuration.defaultSubcommand else { return words }
+            if words.indices.contains(place), words[place] == part.word {
+                options.append(words[place])
+                place += 1
+            }
+            command = part
+        }
+        let names = optionsWithValues(of: command)
+        var arguments: [String] = []
+        while place < words.count, words[place] != "--" {
+            let word = words[place]
+            place += 1
+            if !word.hasPrefix("-") || word == "-" || isNumber(word) {
+                arguments.append(word)
+            } else if names.contains(word), words.indices.contains(place) {
+                options += isNumber(words[place]) ? ["\(word)=\(words[place])"] : [word, words[place]]
+                place += 1
+            } else {
+                options.append(word)
+            }
+        }
+        arguments += words[place...].dropFirst()
+        return words[...start] + options + ["--"] + arguments
+    }
+
+    /// Returns the options that a value follows, such as `--timeout` and `-c`.
+    private static func optionsWithValues(of command: any ParsableCommand.Type) -> Set<String> {
+        let description = try? JSONValue(parsing: Array(command._dumpHelp().utf8)[...])
+        guard case .array(let arguments)? = description?["command"]?["arguments"] else { return [] }
+        var found: Set<String> = []
+        for argument in arguments where argument["kind"] == .string("option") {
+            guard case .array(let names)? = argument["names"] else { continue }
+            for name in names {
+                guard case .string(let text)? = name["name"] else { continue }
+                found.insert((name["kind"] == .string("short") ? "-" : "--") + text)
+            }
+        }
+        return found
+    }
+
     /// Names that other tools use, and our commands for them.
     static let known: [String: String] = [
         "up": "connect", "start": "connect", "down": "disconnect", "stop": "disconnect", "restart": "reconnect",
@@ -111,7 +173,10 @@ struct CommandWords: Equatable {
 }
 
 extension CommandConfiguration {
-    fileprivate var subcommandNames: [String] {
-        subcommands.map { $0.configuration.commandName ?? "\($0)".lowercased() }
-    }
+    fileprivate var subcommandNames: [String] { subcommands.map { $0.word } }
+}
+
+extension ParsableCommand {
+    /// The command's name on the command line.
+    fileprivate static var word: String { configuration.commandName ?? "\(self)".lowercased() }
 }

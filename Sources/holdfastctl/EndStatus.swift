@@ -46,6 +46,8 @@ extension CommandFailure {
             self.init(.notPermitted, error.description, advice: advice(socket).ifNotPermitted)
         case .unreachable(let socket, _):
             self.init(.daemonUnreachable, error.description, advice: advice(socket).ifBroken)
+        case .unresponsive(let socket):
+            self.init(.timeout, error.description, advice: advice(socket).ifBroken)
         case .versionMismatch:
             self.init(
                 .versionMismatch, error.description,
@@ -98,7 +100,7 @@ extension ClientError {
     /// Whether the daemon is away, or cannot answer at present, so that a command which goes on waits for it.
     var isAbsence: Bool {
         switch self {
-        case .notRunning, .notPermitted, .unreachable, .connectionLost, .timeout: true
+        case .notRunning, .notPermitted, .unreachable, .unresponsive, .connectionLost, .timeout: true
         case .refused(let refusal): refusal.known == .shuttingDown || refusal.known == .tooManyRequests
         case .versionMismatch, .cancelled, .requestTooLong, .invalidAnswer, .consumerEnded, .closed: false
         }

@@ -95,13 +95,17 @@ struct Ending: Equatable {
 @main
 enum Main {
     static func main() async {
+        // What the caller closed stays unusable. Otherwise a socket could get the number, and be taken for the output.
+        for number: Int32 in 0...2 where fcntl(number, F_GETFD) < 0 {
+            _ = open("/dev/null", number == STDIN_FILENO ? O_WRONLY : O_RDONLY)
+        }
         // A broken pipe makes the write fail, which reports it.
         signal(SIGPIPE, SIG_IGN)
         // libdispatch tries to raise the priority of its threads, and writes to the system's log when it may not.
         setenv("LIBDISPATCH_LOG", "NO", 1)
         let words = CommandWords(Array(CommandLine.arguments.dropFirst()))
         do {
-            if let failure = words.failure { throw failure }
+            if let failure = notUTF8 ?? words.failure { throw failure }
             var command = try await HoldfastControl.asyncParseAsRoot(words.complete)
             if var asynchronous = command as? any AsyncParsableCommand {
                 try await asynchronous.run()
@@ -119,5 +123,16 @@ enum Main {
             }
             exit(ending.status.rawValue)
         }
+    }
+
+    /// Wrong bytes in an argument would be replaced, so that another topic or file would be used than the one given.
+    private static var notUTF8: CommandFailure? {
+        for place in 1..<max(Int(CommandLine.argc), 1) {
+            guard let word = CommandLine.unsafeArgv[place], String(validatingCString: word) == nil else { continue }
+            return CommandFailure(
+                .usage, "argument \(place) is not UTF-8: \(quoted(String(cString: word)))",
+                advice: "a message with any bytes can be published with --file or --lines")
+        }
+        return nil
     }
 }

@@ -37,6 +37,6 @@ enum InputFile {
     }
 
     private static func failure(_ name: String) -> CommandFailure {
-        CommandFailure(.failed, "\(name) cannot be read: \(String(cString: strerror(errno)))")
+        CommandFailure(.failed, "\(name.isEmpty ? "\"\"" : name) cannot be read: \(String(cString: strerror(errno)))")
     }
 }

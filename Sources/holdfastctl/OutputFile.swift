@@ -59,6 +59,6 @@ enum OutputFile {
     }
 
     private static func failure(_ path: String, _ code: Int32) -> CommandFailure {
-        CommandFailure(.failed, "\(path) cannot be written: \(String(cString: strerror(code)))")
+        CommandFailure(.failed, "\(path.isEmpty ? "\"\"" : path) cannot be written: \(String(cString: strerror(code)))")
     }
 }

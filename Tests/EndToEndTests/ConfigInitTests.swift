@@ -42,6 +42,8 @@ extension EndToEnd {
             let server = try await LabServer(lab)
             try await server.start()
             let beginning = try Beginning(lab, daemon)
+            // A new configuration directory may be empty.
+            try FileManager.default.removeItem(atPath: beginning.folder)
             try await daemon.start()
             let made = try await beginning.begin("main")
             #expect(made.status == 0, "\(made.text)")

@@ -217,6 +217,8 @@ extension EndToEnd {
             #expect(check.ending == .exited(3), "\(check)")
             let late = try await daemon.ctl("wait", "lonely", "--timeout", "300ms")
             #expect(late.ending == .exited(4), "\(late)")
+            let now = try await daemon.ctl("wait", "main", "--timeout", "0")
+            #expect(now.ending == .exited(0), "what is so is not waited for: \(now)")
             let connected = try await daemon.ctl("connect", "main", "--wait")
             #expect(connected.ending == .exited(0), "\(connected)")
             let failed = try await daemon.ctl("connect", "hopeless", "--wait")
@@ -252,6 +254,12 @@ extension EndToEnd {
             #expect(unheard.ending == .exited(1), "\(unheard)")
             #expect(unheard.errors.contains("others in the room may see the session"), "\(unheard)")
             try await lab.healNetwork()
+
+            await daemon.pause()
+            let hung = try await daemon.ctl("wait", "main", "--timeout", "1s")
+            #expect(hung.ending == .exited(4), "\(hung)")
+            #expect(hung.errors.contains("does not answer on \(daemon.socket)"), "\(hung)")
+            await daemon.resume()
 
             _ = try await daemon.stop()
             let gone = try await daemon.ctl("status")
@@ -353,6 +361,35 @@ extension EndToEnd {
             let slow = try await lab.finish(
                 ["sh", "-c", "(\(fill); \(list)) | (sleep 1; tail -c +65537)"], in: nil)
             #expect(slow.errors.isEmpty && slow.output.contains("\nmain "), "\(slow)")
+        }
+    }
+
+    @Test func `bytes that are not text, and descriptors that are closed, are not taken for something else`()
+        async throws
+    {
+        try await withLab { lab, daemon in
+            try daemon.session(top: "autoconnect = false")
+            try await daemon.start(after: "exec <&- >&- 2>&-")
+            let pid = try await daemon.call(DaemonStatusMethod.self, NoParameters()).pid
+            for number in 0...2 {
+                let file = try FileManager.default.destinationOfSymbolicLink(atPath: "/proc/\(pid)/fd/\(number)")
+                #expect(file == "/dev/null", "the daemon's descriptor \(number)")
+            }
+            func run(_ line: String) async throws -> (ending: LabProcess.Ending, output: String, errors: String) {
+                let command = "'\(DaemonProcess.programs)/holdfastctl' --socket '\(daemon.socket)'"
+                return try await lab.finish(["sh", "-c", line.replacing("holdfastctl", with: command)], in: nil)
+            }
+            for line in [#"publish main "a$(printf '\377')" x"#, #"publish main a "$(printf '\377\376')""#] {
+                let odd = try await run("holdfastctl \(line)")
+                #expect(odd.ending == .exited(2) && odd.errors.contains("is not UTF-8"), "\(odd)")
+            }
+            #expect(try await daemon.status().outbox.queued == 0)
+            for line in ["holdfastctl status >&-", "holdfastctl publish main a --file - <&-"] {
+                let closed = try await run(line)
+                #expect(closed.ending == .exited(1) && closed.errors.contains("Bad file descriptor"), "\(closed)")
+            }
+            let below = try await run("holdfastctl publish main a -5.5 --expiry 24h")
+            #expect(below.ending == .exited(0), "\(below)")
         }
     }
 

@@ -1,6 +1,8 @@
 import ControlAPI
 import Glibc
 import HoldfastClient
+import NIOCore
+import NIOPosix
 import Support
 import Testing
 
@@ -416,6 +418,22 @@ struct HoldfastClientTests {
             }
             let list = try await client.call(SessionListMethod.self, NoParameters())
             #expect(list.sessions.isEmpty)
+        }
+    }
+
+    @Test func `a daemon that does not answer the greeting has not been asked anything`() async throws {
+        try await withSocket { socket in
+            // The kernel accepts the connection.
+            let listener = try await ServerBootstrap(group: MultiThreadedEventLoopGroup.singleton)
+                .serverChannelOption(.autoRead, value: false).bind(unixDomainSocketPath: socket).get()
+            var options = HoldfastClient.Options()
+            options.attachTimeout = .milliseconds(100)
+            let client = HoldfastClient(socket: socket, options: options)
+            await #expect(throws: ClientError.unresponsive(socket: socket)) {
+                try await client.call(SessionListMethod.self, NoParameters())
+            }
+            await client.close()
+            try await listener.close().get()
         }
     }
 

@@ -14,7 +14,7 @@ struct EndingTests {
             (.unreachable(socket: "/s", reason: "x"), .daemonUnreachable, "the daemon's log"),
             (.versionMismatch(daemon: "2"), .versionMismatch, "after an upgrade"),
             (.connectionLost, .daemonUnreachable, "may or may not"),
-            (.timeout, .timeout, "may or may not"),
+            (.timeout, .timeout, "may or may not"), (.unresponsive(socket: "/s"), .timeout, "the daemon's log"),
             (.refused(.unknownSession("mian", among: ["main"])), .failed, "did you mean main?"),
             (
                 .refused(.notPermitted("session.connect", role: .control, others: ["members of the group ops"])),
@@ -54,6 +54,7 @@ struct EndingTests {
             (.unreachable(socket: "/s", reason: "x"), SocketAdvice(hasSystemd: false), "the daemon's log"),
             (.connectionLost, SocketAdvice(), "systemctl status holdfast"),
             (.timeout, SocketAdvice(), "systemctl status holdfast"),
+            (.unresponsive(socket: "/s"), SocketAdvice(), "systemctl status holdfast"),
             (.versionMismatch(daemon: "2"), SocketAdvice(), "sudo systemctl restart holdfast"),
             (.versionMismatch(daemon: "2"), SocketAdvice(hasSystemd: false), "restart the daemon"),
         ] as [(ClientError, SocketAdvice, String)])
@@ -67,7 +68,8 @@ struct EndingTests {
     @Test(
         arguments: [
             (.notRunning(socket: "/s"), true), (.notPermitted(socket: "/s"), true), (.connectionLost, true),
-            (.timeout, true), (.refused(.shuttingDown), true), (.refused(.tooManyRequests("no")), true),
+            (.timeout, true), (.unresponsive(socket: "/s"), true), (.refused(.shuttingDown), true),
+            (.refused(.tooManyRequests("no")), true),
             (.refused(.unknownSession("mian", among: [])), false), (.versionMismatch(daemon: "2"), false),
             (.closed, false),
         ] as [(ClientError, Bool)])
@@ -153,11 +155,12 @@ struct EndingTests {
         ["publish", "main", "t", "m", "--qos", "3"], ["publish", "main", "t", "m", "--expiry", "0s"],
         ["wait", "--timeout", "soon"], ["subscribe", "main"], ["subscribe", "main", "#", "--count", "0"],
         ["connect", "main", "--all"], ["reconnect", "main", "--mode", "fast"], ["status", "--follow", "--check"],
-        ["list", "--nope"],
+        ["list", "--nope"], ["wait", "--timeout", "-1"], ["connect", "main", "--wait", "--timeout", "0"],
+        ["publish", "main", "t", "m", "--timeout", "0"], ["log", "main", "--level", "debug"], ["log", "-n", "-1"],
         ["history", "--since", "soon"], ["history", "--limit", "0"], ["history", "--svg", "a.svg", "--json"],
     ])
     func `a mistake on the command line exits with 2`(_ arguments: [String]) {
-        let ending = ending(arguments)
+        let ending = ending(CommandWords(arguments).complete)
         #expect(ending?.status == .usage)
         #expect(ending?.isError == true)
         #expect(ending?.output.hasPrefix("holdfastctl: ") == true)
@@ -278,6 +281,7 @@ struct EndingTests {
             (["--version"], ["--version"]), ([], []), (["---completion", "st"], ["---completion", "st"]),
             (["help"], ["--help"]), (["help", "pubs"], nil), (["help", "st"], ["status", "--help"]),
             (["--socket=/s", "help", "queue", "drop"], ["--socket=/s", "queue", "drop", "--help"]),
+            (["help", "help"], ["--help"]), ([""], nil),
         ] as [([String], [String]?)])
     func `a command may be shortened if no other begins like it, and help names a command`(
         _ words: [String], _ complete: [String]?
@@ -285,6 +289,35 @@ struct EndingTests {
         let words = CommandWords(words)
         #expect((words.failure == nil) == (complete != nil))
         if let complete { #expect(words.complete == complete) }
+    }
+
+    @Test(
+        arguments: [
+            (["publish", "main", "t", "-5.5"], ["publish", "--", "main", "t", "-5.5"]),
+            (
+                ["--json", "publish", "main", "-5/t", "-.5", "--expiry", "24h", "--retain"],
+                ["--json", "publish", "--expiry", "24h", "--retain", "--", "main", "-5/t", "-.5"]
+            ),
+            (["publis", "main", "t", "-5", "--", "-6"], ["publish", "--", "main", "t", "-5", "-6"]),
+            (["wait", "main", "--timeout", "-1s"], ["wait", "--timeout=-1s", "--", "main"]),
+            (["ping", "-c", "-1", "--interval=1s"], ["ping", "-c=-1", "--interval=1s", "--"]),
+            (["queue", "--json", "drop", "main", "-1"], ["queue", "--json", "drop", "--", "main", "-1"]),
+            (["queue", "main", "--limit", "-1"], ["queue", "--limit=-1", "--", "main"]),
+            (["publications", "put", "main", "t", "-5"], ["publications", "put", "--", "main", "t", "-5"]),
+            (["publish", "main", "t", "--", "-5"], ["publish", "main", "t", "--", "-5"]),
+            (["publish", "main", "t", "-x"], ["publish", "main", "t", "-x"]),
+            (["config", "-5"], ["config", "-5"]),
+        ] as [([String], [String])])
+    func `a number below zero is a value and no option`(_ words: [String], _ complete: [String]) {
+        #expect(CommandWords(words).complete == complete)
+    }
+
+    @Test func `a reading below zero is published`() throws {
+        let words = CommandWords(["publish", "main", "t", "-5.5", "--expiry", "24h"]).complete
+        let command = try #require(try HoldfastControl.parseAsRoot(words) as? PublishCommand)
+        #expect(command.topic == "t" && command.message == "-5.5" && command.expiry?.seconds == 86_400)
+        let ending = ending(CommandWords(["subscribe", "main", "#", "--count", "-1"]).complete)
+        #expect(ending?.status == .usage && ending?.output.contains("--count must be at least 1") == true)
     }
 
     @Test func `an ambiguous beginning names all commands that begin like it`() {
@@ -329,7 +362,8 @@ struct EndingTests {
 
     @Test(arguments: [
         ("statsu", "did you mean status?"), ("qwertyuiop", "holdfastctl help lists all commands"),
-        ("up", "did you mean connect?"), ("add", "did you mean config init?"), ("logs", "did you mean log?"),
+        ("", "holdfastctl help lists all commands"), ("up", "did you mean connect?"),
+        ("add", "did you mean config init?"), ("logs", "did you mean log?"),
     ])
     func `an unknown command gets a suggestion`(_ word: String, _ advice: String) {
         let failure = CommandWords(["--json", word]).failure

@@ -1,5 +1,6 @@
 import ArgumentParser
 import ControlAPI
+import HoldfastClient
 import Testing
 
 @testable import holdfastctl
@@ -46,6 +47,15 @@ struct CheckTextTests {
 }
 
 struct BugReportTests {
+    @Test func `a daemon that cannot be asked is asked once`() async {
+        var report = BugReport()
+        for socket in ["/nonexistent/first", "/nonexistent/second"] {
+            await report.add("session.list", HoldfastClient(socket: socket), SessionListMethod.self, NoParameters())
+        }
+        #expect(report.text.ranges(of: "/nonexistent/first").count == 2)
+        #expect(!report.text.contains("/nonexistent/second"))
+    }
+
     @Test func `a report omits possible secrets, and how to get them`() {
         let file = #"""
             endpoints = ["mqtts://a.example"]
@@ -149,6 +159,10 @@ struct SessionTemplateTests {
         #expect(text.contains("\nendpoints = [\"mqtts://a\", \"wss://b\"]\n"))
         #expect(text.contains("\nuser = \"a\\\"b\\\\\"\n"))
         #expect(text.contains("\npassword = \"file:/p\"\n"))
+        // A line that is added at the end must not become a part of the last one.
+        #expect(text.hasSuffix("\n"))
+        let odd = SessionTemplate(endpoints: ["mqtts://a"], user: "a\nb\u{1F}", password: nil).text
+        #expect(odd.contains("\nuser = \"a\\U0000000ab\\U0000001f\"\n"))
     }
 
     @Test(arguments: [

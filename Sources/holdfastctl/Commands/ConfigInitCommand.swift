@@ -64,7 +64,7 @@ extension ConfigCommand {
             let secret = SecretFile(path: "\(place.configDirectory)/\(name).secret")
             let text = text(password: askPassword ? "file:\(secret.path)" : password)
             if stdout {
-                Terminal().print(text)
+                Terminal().write(Array(text.utf8))
                 return
             }
             let new = NewFile(path: path)
@@ -250,6 +250,8 @@ private struct NewFile {
     /// - Throws: when the file exists, or cannot be written.
     func checkPlace() throws(CommandFailure) {
         if access(path, F_OK) == 0 { throw failure(EEXIST) }
+        // A configuration directory that somebody made for a daemon of their own may be empty.
+        mkdir(folder, 0o755)
         guard access(folder, W_OK) == 0 else { throw failure(errno) }
     }
 
@@ -344,6 +346,7 @@ struct SessionTemplate {
 
             # The certificates to trust; by default, the system's.
             \(ca.map { "[tls]\nca = \(Self.quoted($0))" } ?? "# [tls]\n# ca = \"/etc/holdfast/ca.pem\"")
+
             """
     }
 
@@ -353,6 +356,9 @@ struct SessionTemplate {
         for scalar in text.unicodeScalars {
             switch scalar {
             case "\"", "\\": quoted += "\\\(scalar)"
+            case _ where !scalar.isPlain:
+                let digits = String(scalar.value, radix: 16)
+                quoted += "\\U" + String(repeating: "0", count: 8 - digits.count) + digits
             default: quoted.unicodeScalars.append(scalar)
             }
         }

@@ -22,6 +22,13 @@ struct LogCommand: AsyncParsableCommand {
         completion: .list(["trace", "debug", "info", "notice", "warning", "error", "critical"]))
     var level: String?
 
+    func validate() throws {
+        if level != nil, session != nil || follow || explain || lines != 50 {
+            throw ValidationError("--level sets the level of the whole daemon, and cannot be combined with others.")
+        }
+        guard lines >= 0 else { throw ValidationError("--lines must not be negative.") }
+    }
+
     func run() async throws {
         if let level {
             return try await common.show(DaemonLogLevelMethod.self, .init(level: level)) { result, terminal in
@@ -172,6 +179,8 @@ struct BugreportCommand: AsyncParsableCommand {
 /// The parts of a report, each under its heading.
 struct BugReport {
     private var parts: [String] = []
+    /// Why the daemon cannot be asked. It is not asked again: each attempt may take its time.
+    private var absence: ClientError?
 
     mutating func add(_ heading: String, _ text: String) {
         parts.append("==== \(heading)\n" + printableLines(text).joined(separator: "\n"))
@@ -181,6 +190,7 @@ struct BugReport {
         _ heading: String, _ client: HoldfastClient, _ method: Method.Type, _ parameters: Method.Parameters
     ) async {
         do {
+            if let absence { throw absence }
             let answer = try await client.callUndecoded(method, parameters, timeout: CommonOptions.answerTimeout)
             if case .string(let text)? = answer["text"] {
                 add(heading, text)
@@ -188,6 +198,7 @@ struct BugReport {
                 add(heading, String(decoding: JSONText.line(answer), as: UTF8.self))
             }
         } catch {
+            if let error = error as? ClientError, error.isAbsence { absence = error }
             add(heading, Ending(error).output)
         }
     }

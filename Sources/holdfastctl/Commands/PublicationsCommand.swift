@@ -58,7 +58,7 @@ struct PublicationsCommand: AsyncParsableCommand {
                 throw ValidationError("--qos must be 0 or 1: receiving the same state twice does no harm.")
             }
             guard (message == nil) != (file == nil) else {
-                throw ValidationError("Give either a message or --file.")
+                throw ValidationError("Give either a message or --file; -- precedes a message that begins with -.")
             }
         }
 

@@ -96,6 +96,10 @@ struct WaitOptions: ParsableArguments {
     @Option(help: "How long to wait, like 500ms, 30s, 5min or never; exit code 4 after that.")
     var timeout = SpanArgument(duration: .seconds(30))
 
+    func validate() throws {
+        if let seconds = timeout.seconds, seconds <= 0 { throw ValidationError("--timeout must be above 0.") }
+    }
+
     var seconds: Double? { wait ? timeout.seconds : nil }
 }
 
@@ -152,7 +156,7 @@ private func command<Method: ControlMethod>(
     _ method: Method.Type, _ selection: SessionSelection, _ common: CommonOptions, timeout: SpanArgument?,
     parameters: (String) -> Method.Parameters
 ) async throws where Method.Result == SessionStateResult {
-    let client = common.client()
+    let client = common.client(patience: timeout?.duration)
     let names = try await selection.names(client)
     // The daemon answers when the timeout is over. With "never", the wait lasts as long as the connection.
     let limit = timeout.map { $0.duration.map { $0 + CommonOptions.answerTimeout } } ?? CommonOptions.answerTimeout

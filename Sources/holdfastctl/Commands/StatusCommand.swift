@@ -155,7 +155,7 @@ private struct StatusFollower {
                 } catch {
                     switch error {
                     // The daemon is stopping or gone: the watch reports this itself, and continues.
-                    case .connectionLost, .notRunning, .unreachable: continue
+                    case .connectionLost, .notRunning, .unreachable, .unresponsive: continue
                     case .refused(let refusal) where refusal.known == .shuttingDown: continue
                     case .timeout: common.complain(Complaint(notice: "\(error)"))
                     default: throw error

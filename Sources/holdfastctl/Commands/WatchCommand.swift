@@ -142,23 +142,18 @@ struct WaitCommand: AsyncParsableCommand {
     @Option(help: "The state to wait for.") var state = SessionStatus.State.connected
 
     func run() async throws {
-        let client = common.client()
-        // An unknown session is an error here; otherwise the command would wait for it.
+        let start = ContinuousClock.now
+        let client = common.client(patience: timeout.duration)
+        // An unknown session is an error here, with the names that are near.
         for session in sessions {
             _ = try await client.call(
                 SessionStatusMethod.self, .init(session: session), timeout: CommonOptions.answerTimeout)
         }
-        let progress = WaitProgress(wanted: state, names: sessions)
-        let outcome = try await within(timeout.duration) { [progress] in
-            var progress = progress
-            for try await element in try await client.watch() {
-                progress.take(element)
-                // A state may have changed. If the daemon is away, a snapshot follows anyway.
-                if case .dropped = element, let sessions = try? await client.sessions() { progress.take(all: sessions) }
-                if let outcome = progress.outcome { return outcome }
-            }
-            throw ClientError.closed
-        }
+        var progress = WaitProgress(wanted: state, names: sessions)
+        progress.take(all: try await client.sessions())
+        let left = timeout.duration.map { $0 - (ContinuousClock.now - start) }
+        var outcome = progress.outcome
+        if outcome == nil { outcome = try await within(left) { [progress] in try await progress.outcome(client) } }
         switch outcome {
         case .reached(let sessions)?:
             if common.json {
@@ -170,7 +165,12 @@ struct WaitCommand: AsyncParsableCommand {
             throw CommandFailure(
                 .failed, "session \(session) is not configured any more", advice: "holdfastctl list shows the sessions")
         case nil:
-            let names = sessions.isEmpty ? "not all sessions are" : sessions.joined(separator: ", ") + " not"
+            let names =
+                switch sessions.count {
+                case 0: "not all sessions are"
+                case 1: "\(sessions[0]) is not"
+                default: "not all of \(sessions.joined(separator: ", ")) are"
+                }
             throw CommandFailure(
                 .timeout, "\(names) \(state.rawValue) after \(timeout)", advice: "holdfastctl status says why")
         }
@@ -231,6 +231,18 @@ struct WaitProgress: Sendable {
             reasons[status.session] = status.reason?.message
             codes[status.session] = status.reason?.code
         }
+    }
+
+    /// Watches the sessions until there is an outcome.
+    func outcome(_ client: HoldfastClient) async throws -> Outcome {
+        var progress = self
+        for try await element in try await client.watch() {
+            progress.take(element)
+            // A state may have changed. If the daemon is away, a snapshot follows anyway.
+            if case .dropped = element, let sessions = try? await client.sessions() { progress.take(all: sessions) }
+            if let outcome = progress.outcome { return outcome }
+        }
+        throw ClientError.closed
     }
 
     var outcome: Outcome? {

@@ -74,8 +74,11 @@ public struct SessionEvent: ControlNotification {
     /// inbox was full. message-repeated: how many messages of QoS 2 are sent again and may arrive twice.
     public var count: Int?
 
-    /// Creates an event with the fixed members; those of its kind are set afterwards.
-    public init(watch: WatchID, sequence: Int64, time: Timestamp, session: String?, event: Kind) {
+    /// Creates an event with the fixed members; those of its kind are set afterwards. `watch` and `sequence` are set when
+    /// it is delivered.
+    public init(
+        watch: WatchID = WatchID(rawValue: ""), sequence: Int64 = 0, time: Timestamp, session: String?, event: Kind
+    ) {
         self.watch = watch
         self.sequence = sequence
         self.time = time

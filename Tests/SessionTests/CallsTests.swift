@@ -9,7 +9,7 @@ struct CallsTests {
     private func call(_ number: Int) -> CallID { CallID(rawValue: number) }
 
     @Test func `calls take turns in the order in which they came`() {
-        var turns = Turns()
+        var turns = Turns<CallID>()
         #expect(turns.begin(call(1)) == true)
         #expect(turns.begin(call(2)) == false)
         #expect(turns.begin(call(3)) == false)

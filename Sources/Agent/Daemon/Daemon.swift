@@ -5,6 +5,7 @@ import Glibc
 import Logging
 import NIOCore
 import NIOPosix
+import Session
 import SessionCore
 import Systemd
 import Transport
@@ -43,9 +44,7 @@ actor Daemon {
     /// Counts of the calls on the control socket.
     var calls = CallMetrics()
     private var publisher: MetricsPublisher?
-    private var isReloading = false
-    /// The reloads that wait for their turn.
-    private var waitingReloads: [CheckedContinuation<Void, Never>] = []
+    private var reloads = Turns<CheckedContinuation<Void, Never>>()
 
     init(
         options: DaemonOptions, configuration: DaemonConfiguration, store: DurableStore, registry: SessionRegistry,
@@ -187,14 +186,8 @@ actor Daemon {
     ///
     /// Reloads take turns: each applies files that were read after it was asked for.
     func reload() async throws(RPCError) -> DaemonReloadMethod.Result {
-        if isReloading {
-            await withCheckedContinuation { waitingReloads.append($0) }
-        }
-        isReloading = true
-        defer {
-            isReloading = !waitingReloads.isEmpty
-            if isReloading { waitingReloads.removeFirst().resume() }
-        }
+        await withCheckedContinuation { if reloads.begin($0) { $0.resume() } }
+        defer { reloads.end()?.resume() }
         let loaded = try await load()
         if case .success(let new) = loaded.daemon { await refreshAccounts(for: (new, loaded)) }
         // A reload that is refused must not be announced: the service manager would mistake its end for the end of

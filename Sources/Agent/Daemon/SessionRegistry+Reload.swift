@@ -16,16 +16,10 @@ extension SessionRegistry {
 
     /// Waits until nothing else stops and starts sessions.
     private func takeTurn() async {
-        if isTurnTaken {
-            await withCheckedContinuation { waitingForTurn.append($0) }
-        }
-        isTurnTaken = true
+        await withCheckedContinuation { if turns.begin($0) { $0.resume() } }
     }
 
-    private func endTurn() {
-        isTurnTaken = !waitingForTurn.isEmpty
-        if isTurnTaken { waitingForTurn.removeFirst().resume() }
-    }
+    private func endTurn() { turns.end()?.resume() }
 
     /// Applies a new configuration: adds, changes and removes sessions. The others are not touched.
     func apply(_ loaded: LoadedConfiguration) async throws(RPCError) -> DaemonReloadMethod.Result {
@@ -39,13 +33,8 @@ extension SessionRegistry {
         let wereUp = await stop(changedBy: loaded)
         for name in entries.keys.sorted() where loaded[name] == nil {
             entries[name] = nil
-            unstarted[name] = nil
             rejected[name] = nil
-            report(
-                name,
-                SessionEvent(
-                    watch: .init(rawValue: ""), sequence: 0, time: clock.wallClock(), session: name.description,
-                    event: .sessionRemoved))
+            report(name, SessionEvent(time: clock.wallClock(), session: name.description, event: .sessionRemoved))
             metrics.forget(name.description)
             changed(name)
         }
@@ -57,14 +46,11 @@ extension SessionRegistry {
                 try await apply(configuration, to: name, wasUp: wereUp[name])
             } catch {
                 parked[name]?.releasePublishers()
-                failure = failure ?? .internalError(unreadable(name, error).reason?.message ?? "\(error)")
+                failure = failure ?? .internalError(unreadable(name, error).reason.message)
             }
         }
-        if let failure {
-            statusMayHaveChanged()
-            throw failure
-        }
         statusMayHaveChanged()
+        if let failure { throw failure }
         return result
     }
 
@@ -80,8 +66,8 @@ extension SessionRegistry {
                 result.changed.append(name.description)
                 result.changes += SessionConfiguration.changes(from: driver.configuration, to: new, of: name)
             case (.running?, .failure?): result.kept.append(name.description)
-            case (.broken?, .failure?): break
-            case (.broken?, .success?), (.unreadable?, _): result.changed.append(name.description)
+            case (.failed(.configuration, _)?, .failure?): break
+            case (.failed?, _): result.changed.append(name.description)
             }
         }
         result.errors = loaded.errors.map { error in
@@ -143,14 +129,13 @@ extension SessionRegistry {
                     decided: .some(await driver.session.verdict)))
         case (.running?, .failure(let errors)):
             if rejected.updateValue(errors, forKey: name) != errors { tellRejected(name, errors) }
-        case (.broken(let old, _)?, .failure(let errors)):
-            if old != errors { listBroken(name, errors) }
+        case (.failed(.configuration(let old), _)?, .failure(let errors)) where old == errors: break
         case (_, .success(let new)):
             // It may have been given for another configuration.
             parked[name]?.credential = nil
             try await startNowOrLater(name, Start(configuration: new, obsolete: [.failure]))
-        case (.unreadable?, .failure(let errors)), (nil, .failure(let errors)):
-            listBroken(name, errors)
+        case (_, .failure(let errors)):
+            list(name, as: .configuration(errors))
         }
     }
 
@@ -202,14 +187,23 @@ extension SessionRegistry {
         do throws(StoreError) {
             try await start(name, how)
         } catch {
-            list(name, as: unreadable(name, error))
-            if case .damaged = error { throw error }
-            unstarted[name] = how
-            if !isStartingLater {
-                isStartingLater = true
-                Task { await startLater() }
+            guard case .damaged = error else {
+                list(name, as: unreadable(name, error, later: how))
+                if !isStartingLater {
+                    isStartingLater = true
+                    Task { await startLater() }
+                }
+                throw error
             }
+            list(name, as: unreadable(name, error))
             throw error
+        }
+    }
+
+    /// Sessions whose state could not be read, for a reason that may pass, and how to start them.
+    var unstarted: [SessionName: Start] {
+        entries.compactMapValues { entry in
+            if case .failed(.store(_, let later), _) = entry { later } else { nil }
         }
     }
 

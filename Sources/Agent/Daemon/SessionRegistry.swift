@@ -13,24 +13,22 @@ import Systemd
 actor SessionRegistry {
     enum Entry {
         case running(SessionDriver)
-        /// The session's file has errors, and nothing else is known about the session.
-        case broken(ConfigurationErrors, since: Timestamp)
-        /// The session's state could not be read at the start.
-        case unreadable(String, since: Timestamp)
-
-        /// Why the session does not run; `nil` if it does.
-        var reason: Reason? {
-            switch self {
-            case .running: nil
-            case .broken(let errors, _): Reason(.badConfiguration, errors.summary)
-            case .unreadable(let sentence, _): Reason(.unknown, sentence)
-            }
-        }
+        case failed(Obstacle, since: Timestamp)
     }
 
-    struct Watcher {
-        var session: SessionName?
-        var deliver: @Sendable (SessionEvent) -> Void
+    /// Why a session does not run.
+    enum Obstacle {
+        /// Its file has errors, and nothing else is known about it.
+        case configuration(ConfigurationErrors)
+        /// Its state could not be read. If that may pass, `later` says how to start it then.
+        case store(String, later: Start?)
+
+        var reason: Reason {
+            switch self {
+            case .configuration(let errors): Reason(.badConfiguration, errors.summary)
+            case .store(let sentence, _): Reason(.unknown, sentence)
+            }
+        }
     }
 
     nonisolated let eventLoop: any EventLoop
@@ -47,24 +45,17 @@ actor SessionRegistry {
     var changing: [SessionName: [CheckedContinuation<Void, Never>]] = [:]
     /// The programs of sessions that are not running at the moment, kept in case those come back.
     var parked: [SessionName: ParkedPrograms] = [:]
-    /// Sessions whose state could not be read, for a reason that may pass, and how to start them.
-    var unstarted: [SessionName: Start] = [:]
     var isStartingLater = false
-    private var events = EventLog()
+    private(set) var watches = Watches()
     private var overruns = HourlyCount()
     var metrics = EventMetrics()
     private var historyQueue: HistoryQueue?
-    private(set) var watchers: [WatchID: Watcher] = [:]
-    private var lastWatch = 0
     private var lastSubscription = 0
     /// The number of drafts tried so far.
     var drafts = 0
     var isStopping = false
-    /// Whether sessions are being stopped and started: by a reload, because the store was replaced, or because a start
-    /// is tried again.
-    var isTurnTaken = false
-    /// Those that wait to do so.
-    var waitingForTurn: [CheckedContinuation<Void, Never>] = []
+    /// Taken by whatever stops and starts sessions: a reload, a store that was replaced, a start that is tried again.
+    var turns = Turns<CheckedContinuation<Void, Never>>()
     /// Called when sessions were added, changed or removed.
     var sessionsChanged: @Sendable () -> Void = {}
 
@@ -94,7 +85,7 @@ actor SessionRegistry {
                     guard case .damaged = error else { throw error }
                     list(name, as: unreadable(name, error))
                 }
-            case .failure(let errors): listBroken(name, errors)
+            case .failure(let errors): list(name, as: .configuration(errors))
             }
         }
         statusMayHaveChanged()
@@ -150,27 +141,20 @@ actor SessionRegistry {
             name: name, configuration: how.configuration, stored: stored,
             parked: parked.removeValue(forKey: name) ?? ParkedPrograms(), surroundings: surroundings)
         entries[name] = .running(driver)
-        unstarted[name] = nil
         await driver.start(stored, wasUp: how.wasUp)
         let (status, time) = (await driver.status(), clock.wallClock())
         record { $0.started(status, name, at: time) }
     }
 
-    func unreadable(_ name: SessionName, _ error: StoreError) -> Entry {
-        .unreadable("the state of session \(name) cannot be read: \(error)", since: clock.wallClock())
+    func unreadable(_ name: SessionName, _ error: StoreError, later: Start? = nil) -> Obstacle {
+        .store("the state of session \(name) cannot be read: \(error)", later: later)
     }
 
-    func listBroken(_ name: SessionName, _ errors: ConfigurationErrors) {
-        list(name, as: .broken(errors, since: clock.wallClock()))
-    }
-
-    func list(_ name: SessionName, as entry: Entry) {
-        guard let reason = entry.reason else { preconditionFailure("a session that runs lists itself") }
-        entries[name] = entry
-        unstarted[name] = nil
-        var event = SessionEvent(
-            watch: .init(rawValue: ""), sequence: 0, time: clock.wallClock(), session: name.description,
-            event: .stateChanged)
+    /// Lists a session that does not run.
+    func list(_ name: SessionName, as obstacle: Obstacle) {
+        entries[name] = .failed(obstacle, since: clock.wallClock())
+        let reason = obstacle.reason
+        var event = SessionEvent(time: clock.wallClock(), session: name.description, event: .stateChanged)
         event.state = .failed
         event.reason = .init(reason, Remedies(session: name, configuration: nil))
         report(name, event)
@@ -252,38 +236,32 @@ actor SessionRegistry {
     }
 
     func runningDriver(_ name: String) throws(RPCError) -> SessionDriver {
-        switch try entry(name) {
+        switch try entry(name).entry {
         case .running(let driver):
             return driver
-        case .broken(let errors, _):
+        case .failed(.configuration(let errors), _):
             throw .wrongState(
                 name, is: "failed (bad-configuration)",
                 hint: "\(errors.summary); correct it, then holdfastctl reload")
-        case .unreadable(let sentence, _):
+        case .failed(.store(let sentence, _), _):
             throw .wrongState(name, is: "failed", hint: "\(sentence); holdfastctl reload tries again")
         }
     }
 
-    private func entry(_ text: String) throws(RPCError) -> Entry {
+    private func entry(_ text: String) throws(RPCError) -> (name: SessionName, entry: Entry) {
         guard let name = SessionName(text), let entry = entries[name] else {
             throw .unknownSession(text, among: entries.keys.map(\.description))
         }
-        return entry
+        return (name, entry)
     }
 
     func status(_ name: String) throws(RPCError) -> SessionStatus {
-        status(of: try sessionName(name), try entry(name))
+        let (name, entry) = try entry(name)
+        return status(of: name, entry)
     }
 
     func statuses() -> [SessionStatus] {
         entries.sorted { $0.key < $1.key }.map { status(of: $0.key, $0.value) }
-    }
-
-    private func sessionName(_ text: String) throws(RPCError) -> SessionName {
-        guard let name = SessionName(text) else {
-            throw .unknownSession(text, among: entries.keys.map(\.description))
-        }
-        return name
     }
 
     private func status(of name: SessionName, _ entry: Entry) -> SessionStatus {
@@ -293,15 +271,10 @@ actor SessionRegistry {
             status.configurationError = rejected[name]?.summary
             status.storeFailure = driver.surroundings.commits.assumeIsolated { $0.hindrance?.description }
             return status
-        case .broken(let errors, let since):
+        case .failed(let obstacle, let since):
             return SessionStatus(
                 session: name.description, state: .failed, since: since,
-                reason: .init(
-                    Reason(.badConfiguration, errors.summary), Remedies(session: name, configuration: nil)))
-        case .unreadable(let sentence, let since):
-            return SessionStatus(
-                session: name.description, state: .failed, since: since,
-                reason: .init(Reason(.unknown, sentence), Remedies(session: name, configuration: nil)))
+                reason: .init(obstacle.reason, Remedies(session: name, configuration: nil)))
         }
     }
 
@@ -320,12 +293,7 @@ actor SessionRegistry {
         if let event {
             record { $0.take(session, event) }
             metrics.take(session.description, event)
-            let numbered = events.append(event)
-            for (id, watcher) in watchers where watcher.session == nil || watcher.session == session {
-                var own = numbered
-                own.watch = id
-                watcher.deliver(own)
-            }
+            for (watcher, own) in watches.take(event, of: session) { watcher.deliver(own) }
         } else if entries.count > 1 {
             // The status line of several sessions shows none of these numbers, and making it for every heartbeat of
             // each of a thousand sessions would be wasteful.
@@ -344,48 +312,21 @@ actor SessionRegistry {
         driver.assumeIsolated { $0.pathChanged(change) }
     }
 
-    /// Adds a watcher. The answer has the snapshot, and the events after `since` that are still kept; these begin with
-    /// `dropped` if some are no longer kept.
+    /// Adds a watcher of one session or of all: see ``Watches/add(_:since:epoch:snapshot:at:)``.
     func watch(
         _ session: String?, since: Int64?, epoch: String? = nil, deliver: @escaping @Sendable (SessionEvent) -> Void
     ) -> Result<(SessionWatchMethod.Result, missed: [SessionEvent]), RPCError> {
         // Events from before the snapshot must not follow it.
         for case .running(let driver) in entries.values { driver.assumeIsolated { $0.tell() } }
-        let statuses: [SessionStatus]
-        do throws(RPCError) {
-            statuses = try session.map { text throws(RPCError) in [try status(text)] } ?? self.statuses()
-        } catch {
-            return .failure(error)
+        return Result { () throws(RPCError) in
+            let statuses = try session.map { text throws(RPCError) in [try status(text)] } ?? self.statuses()
+            return watches.add(
+                .init(session: session.flatMap { SessionName($0) }, deliver: deliver), since: since, epoch: epoch,
+                snapshot: SessionSnapshot(sessions: statuses), at: clock.wallClock())
         }
-        lastWatch += 1
-        let id = WatchID(rawValue: "w\(lastWatch)")
-        watchers[id] = Watcher(session: session.flatMap { SessionName($0) }, deliver: deliver)
-        // Numbers start again with each daemon: one from another epoch says nothing about this daemon's events.
-        let isForeign = since.map { $0 > events.sequence || (epoch ?? events.epoch) != events.epoch } ?? false
-        let result = SessionWatchMethod.Result(
-            watch: id, snapshot: SessionSnapshot(sessions: statuses), sequence: events.sequence, epoch: events.epoch,
-            restarted: isForeign)
-        let after = isForeign ? 0 : since
-        return .success((result, missed: after.map { missed(after: $0, session: session, by: id) } ?? []))
     }
 
-    private func missed(after sequence: Int64, session: String?, by id: WatchID) -> [SessionEvent] {
-        let (kept, forgotten) = events.events(since: sequence)
-        var missed = kept.filter { session == nil || $0.session == session }
-        if forgotten > 0 {
-            var event = SessionEvent(
-                watch: id, sequence: max(0, sequence) + forgotten, time: clock.wallClock(), session: nil,
-                event: .dropped)
-            event.count = Int(forgotten)
-            missed.insert(event, at: 0)
-        }
-        for index in missed.indices { missed[index].watch = id }
-        return missed
-    }
-
-    func removeWatch(_ id: WatchID) {
-        watchers[id] = nil
-    }
+    func removeWatch(_ id: WatchID) { watches.remove(id) }
 
     // MARK: History
 

@@ -2,7 +2,7 @@ import ControlAPI
 
 /// The daemon's events in one numbered sequence. The last ones are kept, so that a watcher can be told what it missed.
 ///
-/// A value; `SessionRegistry` owns the only one.
+/// A value; `Watches` owns the only one.
 struct EventLog: Sendable {
     /// How many events are kept for replay.
     static let capacity = 4096

@@ -1,22 +1,22 @@
-/// Whose turn it is, where only one call at a time may proceed.
-package struct Turns: Sendable {
-    private var isTaken = false
-    private var waiting: [CallID] = []
+/// Whose turn it is, where only one caller at a time may proceed. Every turn must be ended.
+package struct Turns<Caller> {
+    package private(set) var isTaken = false
+    package private(set) var waiting: [Caller] = []
 
     package init() {}
 
-    /// - Returns: whether it is the caller's turn at once. Otherwise ``end()`` returns the call when it is.
-    package mutating func begin(_ call: CallID) -> Bool {
+    /// - Returns: whether it is the caller's turn at once. Otherwise ``end()`` returns the caller when it is.
+    package mutating func begin(_ caller: Caller) -> Bool {
         guard !isTaken else {
-            waiting.append(call)
+            waiting.append(caller)
             return false
         }
         isTaken = true
         return true
     }
 
-    /// - Returns: the call whose turn it is now.
-    package mutating func end() -> CallID? {
+    /// - Returns: the caller whose turn it is now.
+    package mutating func end() -> Caller? {
         guard !waiting.isEmpty else {
             isTaken = false
             return nil
@@ -24,3 +24,5 @@ package struct Turns: Sendable {
         return waiting.removeFirst()
     }
 }
+
+extension Turns: Sendable where Caller: Sendable {}

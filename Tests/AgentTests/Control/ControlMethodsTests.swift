@@ -94,9 +94,9 @@ struct ControlMethodsTests {
                 try await gone.close()
             }
             await daemon.server.publish("a", "anybody?")
-            while await daemon.registry.watchers.count != 1 { try await peer.call("session.list") }
+            while await daemon.registry.watches.count != 1 { try await peer.call("session.list") }
             try await peer.call("session.list")
-            #expect(await daemon.registry.watchers.count == 1)
+            #expect(await daemon.registry.watches.count == 1)
         }
     }
 
@@ -117,7 +117,7 @@ struct ControlMethodsTests {
             for _ in 0..<EventLog.capacity + 3 {
                 await daemon.registry.report(
                     name,
-                    .init(watch: .init(rawValue: ""), sequence: 0, time: .now, session: "main", event: .pathChanged))
+                    .init(time: .now, session: "main", event: .pathChanged))
             }
             let late = try await daemon.peer()
             let since = sequence - 1
@@ -131,7 +131,7 @@ struct ControlMethodsTests {
             }
             await daemon.registry.report(
                 name,
-                .init(watch: .init(rawValue: ""), sequence: 0, time: .now, session: "main", event: .connectionLost))
+                .init(time: .now, session: "main", event: .connectionLost))
             _ = try await late.notification("session.event", ["event": "connection-lost"])
         }
     }
@@ -233,7 +233,7 @@ struct ControlMethodsTests {
             await #expect(throws: ControlPeer.CallFailure(code: "unknown-watch")) {
                 try await peer.call("session.unwatch", #"{"watch":"\#(id)"}"#)
             }
-            #expect(await daemon.registry.watchers.count == 1)
+            #expect(await daemon.registry.watches.count == 1)
             let known = try await peer.call("session.watch", #"{"since":\#(sequence),"epoch":"\#(epoch)"}"#)
             #expect(known["restarted"] == .bool(false))
             // 1000 is far above the number of events that may happen meanwhile.

@@ -2,6 +2,7 @@ import ControlAPI
 import Glibc
 import MQTT
 import NIOCore
+import Session
 import SessionCore
 import Support
 import Synchronization
@@ -292,9 +293,9 @@ struct ReloadTests {
             let peer = try await daemon.watcher()
             let standstill = Standstill(of: daemon.disk)
             await daemon.registry.storeReplaced(.init(path: nil, cause: "a test"))
-            while await !daemon.registry.isTurnTaken { try await peer.call("session.list") }
+            while await !daemon.registry.turns.isTaken { try await peer.call("session.list") }
             let reload = try await peer.request("daemon.reload")
-            while await daemon.registry.waitingForTurn.isEmpty { try await peer.call("session.list") }
+            while await daemon.registry.turns.waiting.isEmpty { try await peer.call("session.list") }
             standstill.end()
             #expect(try await peer.answer(reload)["result"] != nil)
             try await peer.state("connected")

@@ -5,9 +5,7 @@ import Testing
 
 struct EventLogTests {
     private static func event(_ session: String = "main") -> SessionEvent {
-        SessionEvent(
-            watch: .init(rawValue: ""), sequence: 0, time: .init(rawValue: 0), session: session,
-            event: .stateChanged)
+        SessionEvent(time: .init(rawValue: 0), session: session, event: .stateChanged)
     }
 
     private static func log(_ count: Int) -> EventLog {

@@ -155,9 +155,7 @@ struct HistoryRecorderTests {
         to state: SessionStatus.State, _ phase: SessionStatus.Phase? = nil,
         path: SessionStatus.Path? = nil, message: String = "…"
     ) -> SessionEvent {
-        var event = SessionEvent(
-            watch: .init(rawValue: ""), sequence: 0, time: Timestamp(rawValue: 7), session: "main",
-            event: .stateChanged)
+        var event = SessionEvent(time: Timestamp(rawValue: 7), session: "main", event: .stateChanged)
         event.state = state
         event.phase = phase
         event.path = path

@@ -67,8 +67,7 @@ struct EventMetricsTests {
         phase: SessionStatus.Phase? = nil, because code: String = "refused", group: String = "network",
         outage: Double? = nil
     ) -> SessionEvent {
-        var event = SessionEvent(
-            watch: .init(rawValue: ""), sequence: 0, time: Timestamp(rawValue: 0), session: "main", event: kind)
+        var event = SessionEvent(time: Timestamp(rawValue: 0), session: "main", event: kind)
         event.state = state
         event.from = from
         event.phase = phase

@@ -90,7 +90,8 @@ struct DurableConsumerTests {
     }
 
     @Test func `a window of unacknowledged messages is given, and more when it has room`() async throws {
-        try await DaemonUnderTest.run("[mqtt]\nreceive-maximum = 1000") { daemon in
+        // The server sends everything at once.
+        try await DaemonUnderTest.run("[mqtt]\nreceive-maximum = 2000") { daemon in
             let peer = try await daemon.watcher()
             let made = try await Self.subscribe(peer)
             let count = DurableConsumers.windowMessages + 100

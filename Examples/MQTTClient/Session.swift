@@ -15,7 +15,9 @@ final class Session: ChannelInboundHandler {
     private let happened: (MQTTClientMachine.Event, Session) -> Void
 
     init(clientID: String, happened: @escaping (MQTTClientMachine.Event, Session) -> Void) {
-        machine = MQTTClientMachine(configuration: .init(clientID: clientID, keepAlive: 10))
+        var configuration = MQTTClientMachine.Configuration(clientID: clientID)
+        configuration.keepAlive = 10
+        machine = MQTTClientMachine(configuration: configuration)
         self.happened = happened
     }
 

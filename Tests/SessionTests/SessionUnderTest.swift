@@ -57,13 +57,13 @@ struct SessionUnderTest {
         change(&settings)
         var rest = RestPolicy()
         rest.idleTimeout = idleTimeout
+        var protocolSettings = MQTTClientMachine.Configuration(version: version ?? .five, clientID: "c")
+        protocolSettings.sessionExpiry = .max
         let moment = Session.Moment(now: now, wallClock: Timestamp(rawValue: 0))
         session = Session(
             settings: settings,
             machine: SessionMachine(rest: rest, paths: [Self.path, Self.path], seed: 1, at: moment.now),
-            mqtt: MQTTClientMachine(
-                configuration: .init(version: version ?? .five, clientID: "c", sessionExpiry: .max),
-                restoring: DurableSession()),
+            mqtt: MQTTClientMachine(configuration: protocolSettings),
             servers: Servers(
                 redirections: Redirections(
                     endpoints, allowed: redirects.compactMap { HostPattern($0) }, hasPassword: settings.hasPassword,

@@ -47,8 +47,7 @@ extension SessionDriver {
 
     /// Creates an event of this session with the present time.
     func event(_ kind: SessionEvent.Kind) -> SessionEvent {
-        var event = SessionEvent(
-            watch: .init(rawValue: ""), sequence: 0, time: wallClock, session: name.description, event: kind)
+        var event = SessionEvent(time: wallClock, session: name.description, event: kind)
         event.room = session.room?.name
         return event
     }
@@ -63,22 +62,24 @@ extension SessionDriver {
 
 extension MQTTClientMachine.Configuration {
     init(_ session: SessionConfiguration) {
-        self.init(
-            version: session.mqtt.version.only ?? .five, clientID: session.clientID,
-            keepAlive: PresenceTiming.keepAlive(session.heartbeat.interval),
-            // Rounded up: zero would end the session with each connection.
-            sessionExpiry: session.mqtt.sessionExpiry.map {
-                UInt32(clamping: ($0 + .nanoseconds(999_999_999)).components.seconds)
-            } ?? .max,
-            receiveMaximum: UInt16(clamping: session.mqtt.receiveMaximum),
-            maximumPacketSize: UInt32(clamping: session.mqtt.maximumPacketSize),
-            outboxMaxMessages: session.outbox.maxMessages, outboxMaxBytes: session.outbox.maxBytes,
-            whenFull: session.outbox.whenFull,
-            maximumAge: session.outbox.maxAge.map { $0.nanoseconds / 1_000_000 },
-            inboxMaxMessages: session.inbox.maxMessages, inboxMaxBytes: session.inbox.maxBytes,
-            inboxWhenFull: session.inbox.whenFull,
-            acknowledgeTimeout: session.timeouts.acknowledge.nanoseconds / 1_000_000,
-            requestTimeout: session.timeouts.restore.nanoseconds / 1_000_000, packetsPerInput: 256)
+        self.init(version: session.mqtt.version.only ?? .five, clientID: session.clientID)
+        keepAlive = PresenceTiming.keepAlive(session.heartbeat.interval)
+        // Rounded up: zero would end the session with each connection.
+        sessionExpiry =
+            session.mqtt.sessionExpiry.map { UInt32(clamping: ($0 + .nanoseconds(999_999_999)).components.seconds) }
+            ?? .max
+        receiveMaximum = UInt16(clamping: session.mqtt.receiveMaximum)
+        maximumPacketSize = UInt32(clamping: session.mqtt.maximumPacketSize)
+        outboxMaxMessages = session.outbox.maxMessages
+        outboxMaxBytes = session.outbox.maxBytes
+        whenFull = session.outbox.whenFull
+        maximumAge = session.outbox.maxAge.map { $0.nanoseconds / 1_000_000 }
+        inboxMaxMessages = session.inbox.maxMessages
+        inboxMaxBytes = session.inbox.maxBytes
+        inboxWhenFull = session.inbox.whenFull
+        acknowledgeTimeout = session.timeouts.acknowledge.nanoseconds / 1_000_000
+        requestTimeout = session.timeouts.restore.nanoseconds / 1_000_000
+        packetsPerInput = 256
     }
 }
 

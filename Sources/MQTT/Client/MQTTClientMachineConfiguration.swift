@@ -24,108 +24,59 @@ extension MQTTClientMachine {
         /// Empty asks the server to assign one, which is then kept. In MQTT 3.1.1 there is no session without one.
         public var clientID: String
         /// Seconds; what CONNECT asks for. The server's value comes with the `connected` event.
-        public var keepAlive: UInt16
+        public var keepAlive: UInt16 = 60
         /// Seconds that the server keeps the session; what CONNECT asks for. In MQTT 3.1.1 the server decides.
-        public var sessionExpiry: UInt32
+        public var sessionExpiry: UInt32 = 86_400
         /// Unacknowledged QoS 1 and 2 messages that we take from the server at once, 1 or more. A server that speaks
         /// MQTT 3.1.1 is not told, and may send more.
-        public var receiveMaximum: UInt16
+        public var receiveMaximum: UInt16 = 1024
         /// The largest packet that we take, in bytes, 1 or more. A server that speaks MQTT 3.1.1 is not told: a larger
         /// message is set aside, and any other larger packet ends the connection.
-        public var maximumPacketSize: UInt32
+        public var maximumPacketSize: UInt32 = 16 << 20
         /// What the server publishes when we leave without saying goodbye. Used by the next CONNECT.
         public var will: Will?
         /// Our own bound on unacknowledged outbound QoS 1 and 2 messages, besides the server's Receive Maximum; 1 or more.
-        public var maximumInFlight: Int
+        public var maximumInFlight = 1024
         /// Bytes of messages that may be given to the transport and not yet flushed before sending pauses. A single
         /// message of any size is always sent.
-        public var maximumUnflushedBytes: Int
+        public var maximumUnflushedBytes = 1 << 20
         /// QoS 0 messages that may be given to the transport and not yet flushed before sending pauses; 1 or more.
-        public var maximumUnflushedQoS0: Int
+        public var maximumUnflushedQoS0 = 256
         /// Messages, and bytes of messages, that are held in memory ahead of the window. The rest is in the store only.
-        public var readAheadMessages: Int
+        public var readAheadMessages = 1024
         /// Bytes, see ``OutboundMessage/size``; the first message counts whatever its size.
-        public var readAheadBytes: Int
+        public var readAheadBytes = 4 << 20
         /// Messages, and bytes of messages, that the outbox holds, quarantined ones included.
-        public var outboxMaxMessages: Int
+        public var outboxMaxMessages = 100_000
         /// Bytes, see ``OutboundMessage/size``.
-        public var outboxMaxBytes: Int
+        public var outboxMaxBytes = 256 << 20
         /// What happens at that limit.
-        public var whenFull: OverflowBehaviour
+        public var whenFull: OverflowBehaviour = .refuse
         /// Milliseconds after which a message that was not sent is dropped; `nil`: never.
         public var maximumAge: Int64?
         /// Messages, and bytes of messages, that may wait for each durable consumer.
-        public var inboxMaxMessages: Int
+        public var inboxMaxMessages = 100_000
         /// Bytes, see ``OutboundMessage/size``.
-        public var inboxMaxBytes: Int
+        public var inboxMaxBytes = 256 << 20
         /// What happens at that limit.
-        public var inboxWhenFull: InboxOverflow
+        public var inboxWhenFull: InboxOverflow = .dropOldest
         /// Bytes of messages that may wait for the inbox; a single message may be larger.
-        public var maximumWaitingBytes: Int
+        public var maximumWaitingBytes = 8 << 20
         /// Milliseconds that the server may take to answer a PUBLISH or PUBREL on a living connection.
-        public var acknowledgeTimeout: Int64
+        public var acknowledgeTimeout: Int64 = 60_000
         /// The same for SUBSCRIBE and UNSUBSCRIBE.
-        public var requestTimeout: Int64
+        public var requestTimeout: Int64 = 30_000
         /// Topic filters in one SUBSCRIBE or UNSUBSCRIBE, 1 or more. Some servers accept at most 8.
-        public var filtersPerPacket: Int
+        public var filtersPerPacket = 8
         /// SUBSCRIBE and UNSUBSCRIBE packets that wait for their answers at once, 1 or more.
-        public var maximumSubscribeRequests: Int
+        public var maximumSubscribeRequests = 64
         /// Packets that are processed with one input, 1 or more. If there were more, `isBehind` is set, and others on
         /// the same thread can have their turn before `readOn`.
-        public var packetsPerInput: Int
+        public var packetsPerInput = Int.max
 
-        public init(
-            version: ProtocolVersion = .five,
-            clientID: String,
-            keepAlive: UInt16 = 60,
-            sessionExpiry: UInt32 = 86_400,
-            receiveMaximum: UInt16 = 1024,
-            maximumPacketSize: UInt32 = 16 << 20,
-            will: Will? = nil,
-            maximumInFlight: Int = 1024,
-            maximumUnflushedBytes: Int = 1 << 20,
-            maximumUnflushedQoS0: Int = 256,
-            readAheadMessages: Int = 1024,
-            readAheadBytes: Int = 4 << 20,
-            outboxMaxMessages: Int = 100_000,
-            outboxMaxBytes: Int = 256 << 20,
-            whenFull: OverflowBehaviour = .refuse,
-            maximumAge: Int64? = nil,
-            inboxMaxMessages: Int = 100_000,
-            inboxMaxBytes: Int = 256 << 20,
-            inboxWhenFull: InboxOverflow = .dropOldest,
-            maximumWaitingBytes: Int = 8 << 20,
-            acknowledgeTimeout: Int64 = 60_000,
-            requestTimeout: Int64 = 30_000,
-            filtersPerPacket: Int = 8,
-            maximumSubscribeRequests: Int = 64,
-            packetsPerInput: Int = .max
-        ) {
+        public init(version: ProtocolVersion = .five, clientID: String) {
             self.version = version
             self.clientID = clientID
-            self.keepAlive = keepAlive
-            self.sessionExpiry = sessionExpiry
-            self.receiveMaximum = receiveMaximum
-            self.maximumPacketSize = maximumPacketSize
-            self.will = will
-            self.maximumInFlight = maximumInFlight
-            self.maximumUnflushedBytes = maximumUnflushedBytes
-            self.maximumUnflushedQoS0 = maximumUnflushedQoS0
-            self.readAheadMessages = readAheadMessages
-            self.readAheadBytes = readAheadBytes
-            self.outboxMaxMessages = outboxMaxMessages
-            self.outboxMaxBytes = outboxMaxBytes
-            self.whenFull = whenFull
-            self.maximumAge = maximumAge
-            self.inboxMaxMessages = inboxMaxMessages
-            self.inboxMaxBytes = inboxMaxBytes
-            self.inboxWhenFull = inboxWhenFull
-            self.maximumWaitingBytes = maximumWaitingBytes
-            self.acknowledgeTimeout = acknowledgeTimeout
-            self.requestTimeout = requestTimeout
-            self.filtersPerPacket = filtersPerPacket
-            self.maximumSubscribeRequests = maximumSubscribeRequests
-            self.packetsPerInput = max(1, packetsPerInput)
         }
     }
 }

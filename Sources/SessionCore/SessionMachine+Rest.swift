@@ -11,10 +11,7 @@ extension SessionMachine {
         demand.began(use)
         guard reason.code == .idle, demand.isOnDemand else { return }
         switch state {
-        case .disconnecting(let disconnecting):
-            actions.append(.abandon(disconnecting.attempt.generation))
-            startTrying(because: Reason(.demand), at: now, into: &actions)
-        case .disconnected:
+        case .disconnecting, .disconnected:
             startTrying(because: Reason(.demand), at: now, into: &actions)
         case .trying, .connected, .failed:
             return

@@ -55,10 +55,7 @@ extension SessionMachine {
             // Somebody who asks again does not want to wait; but an attempt under way is what they ask for.
             if case .attempting = trying.activity { return }
             tryNow(trying, because: reason, at: now, into: &actions)
-        case .disconnecting(let disconnecting):
-            actions.append(.abandon(disconnecting.attempt.generation))
-            startTrying(because: reason, at: now, into: &actions)
-        case .disconnected, .failed:
+        case .disconnecting, .disconnected, .failed:
             startTrying(because: reason, at: now, into: &actions)
         }
     }
@@ -128,10 +125,7 @@ extension SessionMachine {
             abandon(connected, because: reason, at: now, into: &actions)
         case .trying(let trying):
             tryNow(trying, because: reason, at: now, into: &actions)
-        case .disconnecting(let disconnecting):
-            actions.append(.abandon(disconnecting.attempt.generation))
-            startTrying(because: reason, at: now, into: &actions)
-        case .disconnected, .failed:
+        case .disconnecting, .disconnected, .failed:
             startTrying(because: reason, at: now, into: &actions)
         }
     }

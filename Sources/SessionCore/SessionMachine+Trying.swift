@@ -4,6 +4,9 @@ extension SessionMachine {
     /// Begins to connect, with the table restarted and no delay.
     mutating func startTrying(because reason: Reason, at now: Instant, into actions: inout [Action]) {
         self.reason = reason
+        if case .disconnecting(let disconnecting) = state {
+            actions.append(.abandon(disconnecting.attempt.generation))
+        }
         // A session that only rested has learned nothing new, so it still leaves alone a server that asked for that.
         let rest = reason.code == .demand || reason.code == .wake ? pacing.notBefore : nil
         pacing.restart()

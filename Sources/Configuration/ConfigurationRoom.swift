@@ -1,4 +1,4 @@
-package import Session
+import Session
 import SessionCore
 
 // What a session's file says about its room.
@@ -46,7 +46,4 @@ extension SessionConfiguration {
         }
         return errors
     }
-
-    /// The room that the session's file names.
-    package var configuredRoom: Room? { room.isEmpty ? nil : Room(prefix: roomPrefix, name: room) }
 }

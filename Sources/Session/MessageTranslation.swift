@@ -1,9 +1,10 @@
 package import ControlAPI
 package import MQTT
 import NIOCore
+package import SessionCore
 
-// Translation of messages between the control socket and MQTT. Each property appears in both directions, one below the
-// other.
+// Translation of messages, and of what is wrong with them, between the control socket and MQTT. Each property appears in
+// both directions, one below the other.
 
 extension Publish.Properties {
     package init(_ properties: MessageProperties?) {
@@ -24,5 +25,56 @@ extension MessageProperties {
             user: properties.userProperties.isEmpty
                 ? nil : properties.userProperties.map { UserProperty(name: $0.name, value: $0.value) })
         if self == MessageProperties() { return nil }
+    }
+}
+
+extension OutboundMessage {
+    package init(_ parameters: MessagePublishMethod.Parameters, at now: Timestamp) {
+        self.init(
+            topic: parameters.topic, payload: ByteBuffer(bytes: parameters.payload.bytes), qos: parameters.qos,
+            retain: parameters.retain, properties: Publish.Properties(parameters.properties),
+            expiresAt: parameters.expiry.map { now.advanced(bySeconds: $0) })
+    }
+}
+
+extension RPCError {
+    package init(_ error: MQTTClientMachine.PublishError, session: SessionName, topic: String) {
+        self =
+            switch error {
+            case .invalidTopic(let reason): .invalidTopic(topic, reason.description)
+            case .invalidProperty(let sentence): .invalidParameters(sentence)
+            case .outboxFull: .outboxFull(session.description)
+            case .dropped:
+                .messageDropped(
+                    "the outbox of session \(session) is full",
+                    hint: "try again after messages have been delivered, or raise [outbox] in the session's file")
+            case .tooLarge(let size, let limit):
+                .messageRejected(
+                    "the packet would have \(size) bytes, and at most \(limit) are possible",
+                    reasonCode: Int(ReasonCode.packetTooLarge.rawValue))
+            case .qosNotSupported(let maximum):
+                .messageRejected(
+                    "the server accepts QoS \(maximum.rawValue) at most",
+                    reasonCode: Int(ReasonCode.qosNotSupported.rawValue))
+            case .expired: .messageDropped("it has expired", hint: "holdfastctl queue drop removes it")
+            case .propertiesNotSupported:
+                RPCError(
+                    .messageRejected,
+                    "session \(session) speaks MQTT 3.1.1, whose messages have no properties",
+                    hint: "omit the properties",
+                    reasonCode: Int(ReasonCode.implementationSpecificError.rawValue))
+            case .retainNotSupported:
+                .messageRejected(
+                    "the server does not retain messages",
+                    reasonCode: Int(ReasonCode.retainNotSupported.rawValue))
+            }
+    }
+}
+
+extension Timestamp {
+    /// Returns the time this many seconds later; at most 1e12 seconds are added.
+    fileprivate func advanced(bySeconds seconds: Double) -> Timestamp {
+        let milliseconds = min(seconds * 1000, 1e15)
+        return Timestamp(rawValue: rawValue.addingReportingOverflow(Int64(milliseconds)).partialValue)
     }
 }

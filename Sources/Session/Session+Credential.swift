@@ -140,4 +140,22 @@ extension Session {
             "\(reason.message); the credential ended at \(end.date(wallClock: wallClock, bootClock: now))",
             serverCode: reason.serverCode)
     }
+
+    // MARK: After a failure
+
+    /// A file whose change may end a failure.
+    package enum WatchedFile: Hashable, Sendable {
+        /// The one with the trusted certificates.
+        case authorities
+        /// The credential's, and its version at the time of the failure, if that is known.
+        case credential(rejected: FileMark?)
+    }
+
+    /// `nil` unless the session has failed for a reason that the change of a file can end.
+    package var fileToWatch: WatchedFile? {
+        guard state == .failed else { return nil }
+        let code = machine.reason.code
+        if code == .certificateInvalid { return .authorities }
+        return code.group == .auth ? .credential(rejected: credentials.mark) : nil
+    }
 }

@@ -139,8 +139,8 @@ extension Session {
             given(credential)
         case .stored(let changes, let isComplete):
             stored(changes, isComplete: isComplete)
-        case .join(let room, let call):
-            perform(rooms.join(room, for: call, at: wallClock))
+        case .join(let name, let call):
+            join(name, for: call)
         case .subscribe(let filter, let qos, let call):
             subscribe(to: filter, qos, for: call)
         case .consume(let consumer, let call):
@@ -148,13 +148,8 @@ extension Session {
             subscribe(to: consumer.filter, consumer.qos, isLive: true, for: call)
         case .unsubscribe(let subscription):
             unsubscribeIfUnwanted(consumers.remove(subscription))
-        case .unwanted(let filter):
-            dropFormer(filter)
-            unsubscribeIfUnwanted(filter)
         case .detach(let subscription):
             detach(subscription)
-        case .undo(let consumer, let before, let refused):
-            undo(consumer, before, refused: refused)
         case .endConsumer(let consumer):
             end(consumer)
         case .awaitKey(let key, let call):

@@ -1,11 +1,36 @@
 package import ControlAPI
 package import MQTT
+import NIOCore
 import SessionCore
 
 // What programs ask of the session. A request that is answered at once is a method; its consequences wait in the queue,
 // like inputs.
 
 extension Session {
+    // MARK: The start
+
+    /// Takes up the session as the configuration, or what happened before the daemon was started, has it.
+    ///
+    /// - Parameters:
+    ///   - stored: what the session was made with.
+    ///   - wasUp: it was up, or tried to be, before its configuration changed.
+    ///   - configuration: the digest of the configuration.
+    /// - Returns: the earlier verdict, if it still holds.
+    package mutating func start(
+        _ stored: StoredSession, wasUp: Bool, under configuration: @autoclosure () -> String
+    ) -> Verdict? {
+        // A failure is about the configuration that it had: another one since is like a reload.
+        let isFailureOver = stored.verdict.map { isOver($0, under: configuration()) } ?? false
+        let verdict = stored.verdict.flatMap { !isFailureOver && takeUp($0) ? $0 : nil }
+        enterRoom(stored.chosenRoom, subscribedTo: stored.mqtt.rememberedSubscriptions)
+        take(.mqtt(.timePassed))
+        let wasUp = wasUp || isFailureOver
+        if verdict == nil, wasUp || settings.autoconnects {
+            tellMachine(.connect(Reason(wasUp ? .configurationChanged : .autoconnect)))
+        }
+        return verdict
+    }
+
     // MARK: Messages
 
     /// Takes a message into the outbox. ``commitAccepted(at:)`` handles the consequences.
@@ -50,7 +75,74 @@ extension Session {
         checkFlushed()
     }
 
+    // MARK: Topics
+
+    /// Returns the topic or filter as the server has it.
+    package func resolve(_ text: String) throws(RPCError) -> String {
+        guard Room.isRelative(text) else { return text }
+        do throws(Room.Unresolved) {
+            return try Room.resolve(text, in: room)
+        } catch {
+            switch error {
+            case .noRoom:
+                throw RPCError(
+                    .invalidTopic, "\(text) is relative to a room, and session \(settings.name) is in none",
+                    hint: "set room in the session's file, or: holdfastctl switch-room \(settings.name) ROOM")
+            case .empty:
+                throw .invalidTopic(text, "there is nothing after ~/")
+            }
+        }
+    }
+
+    /// Returns the properties with the response topic as the server has it.
+    package func resolve(_ properties: MessageProperties?) throws(RPCError) -> MessageProperties? {
+        guard var properties, let responseTopic = properties.responseTopic else { return properties }
+        properties.responseTopic = try resolve(responseTopic)
+        return properties
+    }
+
     // MARK: Publications
+
+    /// Checks a publication that a program puts.
+    package func publication(_ parameters: PublicationPutMethod.Parameters) throws(RPCError) -> Publication {
+        let topic = parameters.topic
+        // A topic that is relative to a room may be put before the session is in a room.
+        let resolved = Room.isRelative(topic) && room == nil ? nil : try resolve(topic)
+        let publication = Publication(
+            topic: topic, payload: ByteBuffer(bytes: parameters.payload.bytes), qos: parameters.qos,
+            properties: Publish.Properties(try resolve(parameters.properties)), since: wallClock)
+        do throws(MQTTClientMachine.PublishError) {
+            try mqtt.checkContent(
+                of: OutboundMessage(
+                    topic: resolved ?? topic, payload: publication.payload, qos: publication.qos, retain: true,
+                    properties: publication.properties))
+        } catch {
+            throw RPCError(error, session: settings.name, topic: topic)
+        }
+        if let resolved { try checkTopic(topic, resolved) }
+        guard publications.hasRoom(for: publication) else {
+            throw RPCError(
+                .publicationsFull,
+                "session \(settings.name) may have \(Publications.maximumCount) publications of \(Publications.maximumBytes >> 20) "
+                    + "MiB altogether, and this would be more",
+                hint: "holdfastctl publications remove \(settings.name) TOPIC makes room")
+        }
+        return publication
+    }
+
+    private func checkTopic(_ topic: String, _ resolved: String) throws(RPCError) {
+        // Two strings are equal if they look the same, but topics are compared as bytes (4.7.3).
+        if let same = publications[topic]?.publication.topic, !same.utf8.elementsEqual(topic.utf8) {
+            throw .invalidTopic(
+                topic, "it looks like a topic that the session already publishes, but its bytes differ")
+        }
+        if room?.participant(ofPresence: resolved) != nil {
+            throw .invalidTopic(topic, "presence topics belong to the sessions in the room")
+        }
+        if let twin = publications.twin(of: topic, resolved: resolved) {
+            throw .invalidTopic(topic, "it is the same as \(twin.topic), which the session already publishes")
+        }
+    }
 
     /// Notes a publication that is on its way to the disk; `stored` follows.
     package mutating func arrive(_ publication: Publication) { publications.arrive(publication) }
@@ -65,125 +157,6 @@ extension Session {
             act(.answer([call], .subscription(nil)))
         }
         subscribe(to: filter, qos: wantedQoS(of: filter) ?? qos, isLive: isLive)
-    }
-
-    // MARK: Durable consumers
-
-    /// Attaches a program to a consumer, and creates the consumer if it does not exist.
-    ///
-    /// - Returns: whether the consumer has changed, and the subscription of the program that was attached before.
-    package mutating func attach(
-        _ subscription: SubscriptionID, to name: ConsumerName, _ text: String, _ filter: TopicFilter, _ qos: QoS
-    ) -> (isChanged: Bool, takenOver: SubscriptionID?) {
-        let before = durableConsumers[name]
-        let isChanged = before?.text != text || before?.filter != filter || before?.qos != qos
-        if isChanged {
-            // It may be refused.
-            let former = before.map { $0.former.union([$0.filter].compactMap(\.self)) } ?? []
-            put(name, text, filter, qos, former: former)
-        }
-        let takenOver = durableConsumers.attach(subscription, to: name)
-        // If the daemon is killed, it will not be known how much the program was given.
-        take(.mqtt(.consumer(name, .give(through: .last))))
-        return (isChanged, takenOver)
-    }
-
-    private mutating func put(
-        _ name: ConsumerName, _ text: String, _ filter: TopicFilter?, _ qos: QoS, former: Set<TopicFilter>
-    ) {
-        durableConsumers.put(name, text, filter, qos, former: former)
-        take(.mqtt(.consumer(name, .put(filter: text, qos, matching: filter, former: former))))
-    }
-
-    /// The server has granted a filter: consumers that have changed to it no longer get what matches their former ones.
-    mutating func granted(_ filter: TopicFilter) {
-        for name in durableConsumers.granted(filter) { take(.mqtt(.consumer(name, .matching(filter)))) }
-    }
-
-    /// A consumer no longer needs its former filter, although the server may not have granted the new one.
-    mutating func dropFormer(_ filter: TopicFilter) {
-        for name in durableConsumers.dropFormer(filter) {
-            guard let consumer = durableConsumers[name], consumer.former.isEmpty else { continue }
-            take(.mqtt(.consumer(name, .matching(consumer.filter))))
-        }
-    }
-
-    /// The consumer is durable, so its program may be given messages from now on.
-    ///
-    /// - Returns: how many messages were dropped since a program was last told.
-    package mutating func ready(_ name: ConsumerName, _ subscription: SubscriptionID) -> Int {
-        durableConsumers.ready(name, subscription)
-        let missed = mqtt.missed(by: name)
-        // If the daemon is killed before it has answered, the next program is told.
-        take(.mqtt(.consumer(name, .toldMissed(missed))))
-        return missed
-    }
-
-    mutating func undo(_ name: ConsumerName, _ before: DurableConsumers.Consumer?, refused filter: TopicFilter) {
-        guard let before else { return end(name) }
-        durableConsumers.detach(name)
-        let present = durableConsumers[name]
-        let isAsBefore =
-            present?.text == before.text && present?.filter == before.filter && present?.qos == before.qos
-        guard !isAsBefore else { return }
-        put(name, before.text, before.filter, before.qos, former: before.former)
-        if let old = before.filter, case .granted? = mqtt.subscriptionState(of: old) { granted(old) }
-        unsubscribeIfUnwanted(filter)
-    }
-
-    mutating func detach(_ subscription: SubscriptionID) {
-        guard let name = durableConsumers.name(of: subscription) else { return }
-        durableConsumers.detach(name)
-        if let given = durableConsumers[name]?.givenThrough {
-            take(.mqtt(.consumer(name, .give(through: given))))
-        }
-    }
-
-    mutating func end(_ name: ConsumerName) {
-        let filter = durableConsumers[name]?.filter
-        durableConsumers.remove(name)
-        take(.mqtt(.consumer(name, .remove)))
-        unsubscribeIfUnwanted(filter)
-    }
-
-    /// - Returns: what is newly acknowledged; `nil` for a message that the program was not given.
-    package mutating func acknowledge(
-        _ id: InboxSequence, upTo: Bool, by subscription: SubscriptionID
-    ) -> DurableConsumers.Taken? {
-        guard let taken = durableConsumers.acknowledge(id, upTo: upTo, by: subscription) else { return nil }
-        noteTaken(taken.messages, by: taken.name)
-        return taken
-    }
-
-    /// Returns the held messages to give to programs now, as far as there is room.
-    ///
-    /// - Parameters:
-    ///   - maximumAge: milliseconds after which a message is too old; `nil`: never.
-    ///   - hasRoom: whether a program has read enough to be given more.
-    package mutating func giveAhead(maximumAge: Int64?, hasRoom: (SubscriptionID) -> Bool) -> [ReceivedMessage] {
-        let all = durableConsumers.giveAhead(
-            session: settings.name, at: wallClock, maximumAge: maximumAge, hasRoom: hasRoom)
-        for (name, loaded) in all { noteTaken(loaded.overdue, by: name) }
-        return all.flatMap(\.loaded.given)
-    }
-
-    /// Returns which messages to read next from the store, and for which program.
-    package mutating func beginLoad(hasRoom: (SubscriptionID) -> Bool) -> DurableConsumers.Load? {
-        durableConsumers.beginLoad(hasRoom: hasRoom)
-    }
-
-    /// Returns the messages to give to a program, out of those that were read for it.
-    package mutating func loaded(
-        _ messages: [CollectedMessage], for load: DurableConsumers.Load, maximumAge: Int64?
-    ) -> [ReceivedMessage] {
-        let loaded = durableConsumers.loaded(
-            messages, for: load, session: settings.name, at: wallClock, maximumAge: maximumAge)
-        noteTaken(loaded.overdue, by: load.name)
-        return loaded.given
-    }
-
-    private mutating func noteTaken(_ messages: [TakenMessage], by name: ConsumerName) {
-        if !messages.isEmpty { take(.mqtt(.consumer(name, .taken(messages)))) }
     }
 
     // MARK: The end

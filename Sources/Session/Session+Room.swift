@@ -1,5 +1,5 @@
 import ControlAPI
-package import MQTT
+import MQTT
 import SessionCore
 
 // The session's room, and what it publishes there and elsewhere: passes the decisions of ``Rooms`` and ``Publications``
@@ -22,8 +22,15 @@ extension Session {
         case .restored: checkRestored()
         case .entered(let room, let old): entered(room, from: old)
         case .answer(let call, let error):
+            if error == nil, let room {
+                act(
+                    .commit([
+                        .setChosenRoom(
+                            .init(room: room.name, configured: settings.room.configured, bootID: settings.bootID))
+                    ]))
+                act(.statusChanged)
+            }
             act(.answer([call], .room(error)))
-            if error == nil { act(.statusChanged) }
         }
     }
 
@@ -46,10 +53,21 @@ extension Session {
 
     // MARK: Rooms
 
-    /// Sets up the room and the subscriptions at the start.
+    /// Sets up the room and the subscriptions at the start. The room is the configured one, or the one that the session
+    /// was told to switch to since: a reboot ends that choice, and so does a file that now names another room.
     ///
-    /// - Parameter filters: the session's subscriptions at the server from an earlier run of the daemon.
-    package mutating func begin(in room: Room?, subscribedTo filters: Set<TopicFilter>) {
+    /// - Parameter filters: the session's subscriptions at the server from an earlier run of the daemon. If the session
+    ///   was in another room then, it leaves that room.
+    mutating func enterRoom(_ chosen: ChosenRoom?, subscribedTo filters: Set<TopicFilter>) {
+        var name = settings.room.configured
+        if let chosen {
+            if chosen.bootID == settings.bootID, chosen.configured == name {
+                name = chosen.room
+            } else {
+                act(.commit([.setChosenRoom(nil)]))
+            }
+        }
+        let room = name.isEmpty ? nil : Room(prefix: settings.room.prefix, name: name)
         rooms.begin(in: room, subscribedTo: filters, at: wallClock)
         machine.rivalry.canLook = rooms.membership != nil
         publications.enter(room)
@@ -59,6 +77,27 @@ extension Session {
         for filter in wantedFilters.sorted(by: { $0.string < $1.string }) {
             funnel.work.append(.subscribe(filter, wantedQoS(of: filter) ?? .atLeastOnce))
         }
+    }
+
+    /// Joins another room, then leaves the old one, and makes the choice survive restarts of the daemon within a boot. If
+    /// the server refuses, the session stays where it is.
+    mutating func join(_ name: String, for call: CallID) {
+        if let refusal = refusal(toJoin: name) { return act(.answer([call], .room(refusal))) }
+        perform(rooms.join(Room(prefix: settings.room.prefix, name: name), for: call, at: wallClock))
+    }
+
+    private func refusal(toJoin name: String) -> RPCError? {
+        guard Room.isValid(name) else {
+            return .invalidParameters("a room is levels of a topic, none of them empty, without + and #")
+        }
+        guard Room.isLevel(rooms.identity.user), Room.isLevel(rooms.identity.device) else {
+            return .badConfiguration("in a room, user and device are levels of a topic: without /, + and #")
+        }
+        guard state == .connected else {
+            return .notConnected(
+                settings.name.description, hint: "a session changes its room while it is connected")
+        }
+        return nil
     }
 
     private mutating func entered(_ room: Room, from old: Room?) {

@@ -7,7 +7,7 @@ extension Session {
     /// Whether the verdict was a failure under a configuration that has changed since.
     ///
     /// - Parameter configuration: the digest of the current one. Computing it takes a while, and few sessions need it.
-    package func isOver(_ verdict: Verdict, under configuration: @autoclosure () -> String) -> Bool {
+    func isOver(_ verdict: Verdict, under configuration: @autoclosure () -> String) -> Bool {
         guard verdict.bootID == settings.bootID, verdict.isFailure, let before = verdict.configuration else {
             return false
         }
@@ -18,7 +18,7 @@ extension Session {
     /// the verdict.
     ///
     /// - Returns: whether the verdict is from this boot, and so applies.
-    package mutating func takeUp(_ verdict: Verdict) -> Bool {
+    mutating func takeUp(_ verdict: Verdict) -> Bool {
         guard verdict.bootID == settings.bootID else { return false }
         let code = Reason.Code(rawValue: verdict.reasonCode) ?? .unknown
         machine.restore(

@@ -24,19 +24,15 @@ extension Session {
         case credentialGiven(SessionCredential)
         /// Changes of publications are durable: all of them, or (not `isComplete`) all except those that need room.
         case stored([SessionChange], isComplete: Bool)
-        case join(Room, CallID)
+        /// Switch to the room with this name, and answer the call when that is done.
+        case join(String, CallID)
         /// Subscribe to a filter. While the session is connected, the call waits for the server's answer.
         case subscribe(TopicFilter, QoS, CallID)
         /// Subscribe for a program that takes messages as they arrive. The call waits as with `subscribe`.
         case consume(LiveConsumer, CallID)
         case unsubscribe(SubscriptionID)
-        /// A durable consumer now has another filter instead of this one.
-        case unwanted(TopicFilter)
         /// The program of a durable consumer is gone; the consumer keeps collecting.
         case detach(SubscriptionID)
-        /// The server refused the new filter of a durable consumer: the consumer is changed back to what it was before,
-        /// or removed if it is new.
-        case undo(ConsumerName, DurableConsumers.Consumer?, refused: TopicFilter)
         /// Remove a durable consumer for good, with all messages waiting for it.
         case endConsumer(ConsumerName)
         /// Answer the call when the turn of the message that currently uses the key has ended.

@@ -5,6 +5,10 @@ package struct SessionSettings: Sendable {
     package var name: SessionName
     package var endpoints: [Endpoint]
     package var user: String
+    /// The beginning of the topics of all rooms, and the room that the file names, empty for none.
+    package var room: (prefix: String, configured: String) = ("", "")
+    /// Whether the session connects when the daemon starts.
+    package var autoconnects = false
     /// The user name to log in with, if the file has one.
     package var username: String?
     /// Whether the file names a password.
@@ -26,6 +30,8 @@ package struct SessionSettings: Sendable {
     /// How soon to retry something that the disk had no room for.
     package var retryInterval = Duration.seconds(1)
     package var bootID = ""
+    /// Milliseconds after which a message in the inbox is too old; `nil`: never.
+    package var maximumInboxAge: Int64?
 
     package enum Proxy: Hashable, Sendable {
         case none

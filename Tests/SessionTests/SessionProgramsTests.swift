@@ -239,7 +239,7 @@ struct SessionProgramsTests {
         var (session, name) = try consuming()
         _ = session.receives(message("1", 1), message("2", 2))
         #expect(session.toldOf("read") == ["read the inbox"])
-        let given = session.session.giveAhead(maximumAge: nil) { _ in true }
+        let given = session.session.giveAhead { _ in true }
         #expect(given.map { String(decoding: $0.payload.bytes, as: UTF8.self) } == ["1", "2"])
         #expect(given.map(\.subscription) == [program, program])
         let first = InboxSequence(rawValue: given[0].id)
@@ -252,10 +252,10 @@ struct SessionProgramsTests {
     }
 
     @Test func `messages that are too old are not given to a program, and leave the inbox`() throws {
-        var (session, name) = try consuming()
+        var (session, name) = try consuming(maximumAge: 10_000)
         _ = session.receives(message("1", 1))
         _ = session.wait(10)
-        #expect(session.ask { $0.giveAhead(maximumAge: 10_000) { _ in true } } == [])
+        #expect(session.ask { $0.giveAhead { _ in true } } == [])
         _ = session.proceed()
         #expect(session.session.mqtt.backlog(of: name).messages == 0)
     }
@@ -263,30 +263,32 @@ struct SessionProgramsTests {
     @Test func `a program that attaches takes over, and the filter is asked for only if it has changed`() throws {
         var (session, name) = try consuming()
         let other = SubscriptionID(rawValue: "other")
-        let same = session.session.attach(other, to: name, "a/#", try filter(), .atLeastOnce)
-        #expect(!same.isChanged && same.takenOver == program)
-        let changed = session.session.attach(program, to: name, "a/#", try filter(), .exactlyOnce)
-        #expect(changed.isChanged && changed.takenOver == other)
-        let moved = session.session.attach(program, to: name, "b", try filter("b"), .exactlyOnce)
-        #expect(moved.isChanged)
+        let same = try session.session.attach(other, to: name, "a/#", try filter(), .atLeastOnce)
+        #expect(same.granted == .grantedQoS1 && same.takenOver == program)
+        let changed = try session.session.attach(program, to: name, "a/#", try filter(), .exactlyOnce)
+        #expect(changed.granted == nil && changed.takenOver == other)
+        let moved = try session.session.attach(program, to: name, "b", try filter("b"), .exactlyOnce)
+        #expect(moved.granted == nil)
     }
 
     @Test func `a consumer with a new filter gets what matches the old one until the new one is granted`() throws {
         var (session, name) = try consuming()
-        _ = session.session.attach(program, to: name, "b", try filter("b"), .atLeastOnce)
+        let attaching = try session.session.attach(program, to: name, "b", try filter("b"), .atLeastOnce)
         #expect(session.take(.subscribe(try filter("b"), .atLeastOnce, call)) == ["send SUBSCRIBE"])
         _ = session.receives(message("1", 1))
         #expect(session.session.mqtt.backlog(of: name).messages == 1)
         _ = try session.grants(.grantedQoS1)
         _ = session.receives(message("2", 2))
         #expect(session.session.mqtt.backlog(of: name).messages == 1, "it no longer matches")
-        #expect(session.take(.unwanted(try filter())) == ["send UNSUBSCRIBE"])
+        session.ask { $0.answered(attaching, .grantedQoS1) }
+        #expect(session.proceed() == ["send UNSUBSCRIBE"])
     }
 
     @Test func `a consumer that no longer wants its former filter does not get what matches it`() throws {
         var (session, name) = try consuming()
-        _ = session.session.attach(program, to: name, "b", try filter("b"), .atLeastOnce)
-        #expect(session.take(.unwanted(try filter())) == ["send UNSUBSCRIBE"])
+        let attaching = try session.session.attach(program, to: name, "b", try filter("b"), .atLeastOnce)
+        session.ask { $0.answered(attaching, nil) }
+        #expect(session.proceed() == ["send UNSUBSCRIBE"])
         _ = session.receives(message("1", 1), message("2", 2, topic: "b"))
         #expect(session.session.mqtt.backlog(of: name).messages == 1)
     }
@@ -303,7 +305,7 @@ struct SessionProgramsTests {
         _ = session.take(.consume(LiveConsumer(id: program, filter: try filter(), qos: .atLeastOnce), call))
         _ = try session.grants(.grantedQoS1)
         let name = try #require(ConsumerName("billing"))
-        _ = session.session.attach(SubscriptionID(rawValue: "d"), to: name, "a/#", try filter(), .atLeastOnce)
+        _ = try session.session.attach(SubscriptionID(rawValue: "d"), to: name, "a/#", try filter(), .atLeastOnce)
         _ = session.take(.subscribe(try filter(), .atLeastOnce, call))
         _ = try session.grants(.grantedQoS1)
         _ = session.receives(try retained(session, 1))
@@ -318,11 +320,11 @@ struct SessionProgramsTests {
 
     @Test func `a consumer whose new filter is refused gets what matches its old one again`() throws {
         var (session, name) = try consuming()
-        let before = session.session.durableConsumers[name]
-        _ = session.session.attach(program, to: name, "b", try filter("b"), .atLeastOnce)
+        let attaching = try session.session.attach(program, to: name, "b", try filter("b"), .atLeastOnce)
         _ = session.take(.subscribe(try filter("b"), .atLeastOnce, call))
         _ = try session.grants(.notAuthorized)
-        #expect(session.take(.undo(name, before, refused: try filter("b"))) == [])
+        session.ask { $0.answered(attaching, .notAuthorized) }
+        #expect(session.proceed() == [])
         _ = session.receives(message("1", 1), message("2", 2, topic: "b"))
         #expect(session.session.mqtt.backlog(of: name).messages == 1)
         #expect(session.session.durableConsumers[name]?.attachment == nil)
@@ -331,10 +333,11 @@ struct SessionProgramsTests {
     @Test func `a new consumer whose filter is refused is removed`() throws {
         var session = try SessionUnderTest().connected()
         let name = try #require(ConsumerName("billing"))
-        _ = session.session.attach(program, to: name, "a/#", try filter(), .atLeastOnce)
+        let attaching = try session.session.attach(program, to: name, "a/#", try filter(), .atLeastOnce)
         _ = session.take(.subscribe(try filter(), .atLeastOnce, call))
         _ = try session.grants(.notAuthorized)
-        #expect(session.take(.undo(name, nil, refused: try filter())) == [])
+        session.ask { $0.answered(attaching, .notAuthorized) }
+        #expect(session.proceed() == [])
         #expect(session.session.durableConsumers[name] == nil)
     }
 
@@ -371,14 +374,14 @@ struct SessionProgramsTests {
 
     /// A session that is connected, with a durable consumer whose program is attached.
     private func consuming(
-        _ configure: (inout MQTTClientMachine.Configuration) -> Void = { _ in }
+        maximumAge: Int64? = nil, _ configure: (inout MQTTClientMachine.Configuration) -> Void = { _ in }
     ) throws -> (SessionUnderTest, ConsumerName) {
-        var session = try SessionUnderTest()
+        var session = try SessionUnderTest { $0.maximumInboxAge = maximumAge }
         configure(&session.session.mqtt.configuration)
         session = session.connected()
         let name = try #require(ConsumerName("billing"))
-        let (isChanged, takenOver) = session.session.attach(program, to: name, "a/#", try filter(), .atLeastOnce)
-        #expect(isChanged && takenOver == nil)
+        let attaching = try session.session.attach(program, to: name, "a/#", try filter(), .atLeastOnce)
+        #expect(attaching.granted == nil && attaching.takenOver == nil)
         #expect(session.take(.subscribe(try filter(), .atLeastOnce, call)) == ["send SUBSCRIBE"])
         _ = try session.grants(.grantedQoS1)
         #expect(session.ask { $0.ready(name, program) } == 0)

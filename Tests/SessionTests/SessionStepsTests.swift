@@ -336,7 +336,7 @@ struct SessionStepsTests {
     @Test(arguments: [ProtocolVersion.five, .threeOneOne])
     func `the will for a room that was left is discarded before it can be published`(version: ProtocolVersion) throws {
         var session = try inRoom(version)
-        _ = session.take(.join(Room(prefix: "p", name: "hall"), CallID(rawValue: 1)))
+        _ = session.take(.join("hall", CallID(rawValue: 1)))
         _ = session.receives(.suback(Suback(packetID: try id(3), reasonCodes: [.grantedQoS1])))
         let texts = session.receives(.puback(Acknowledgement(packetID: try id(4))))
         #expect(texts.contains("send PUBLISH \(Self.topic), cleared"))
@@ -353,9 +353,45 @@ struct SessionStepsTests {
         #expect(left == end + ["dial a.example", "reconnecting"])
     }
 
+    @Test(arguments: [("boot", "plant", "hall"), ("earlier", "plant", "plant"), ("boot", "yard", "plant")])
+    func `a chosen room holds until a reboot, or until the file names another room`(
+        boot: String, configured: String, room: String
+    ) throws {
+        var session = try SessionUnderTest(room: "plant") { $0.bootID = "boot" }
+        session.session.enterRoom(
+            ChosenRoom(room: "hall", configured: configured, bootID: boot), subscribedTo: [])
+        #expect(session.session.room?.name == room)
+    }
+
+    @Test(arguments: [
+        ("boot", "old", true, SessionState.failed), ("boot", "new", false, .connecting),
+        ("earlier", "old", true, .connecting), ("earlier", "new", false, .disconnected),
+    ])
+    func `a failure holds for its boot and its configuration`(
+        boot: String, digest: String, autoconnects: Bool, state: SessionState
+    ) throws {
+        var session = try SessionUnderTest {
+            $0.bootID = "boot"
+            $0.autoconnects = autoconnects
+        }
+        let verdict = Verdict(
+            state: "failed", reasonCode: "banned", message: "", bootID: boot, since: Timestamp(rawValue: 0),
+            configuration: "old")
+        let held = session.session.start(StoredSession(verdict: verdict), wasUp: false, under: digest)
+        #expect((held != nil) == (state == .failed))
+        _ = session.proceed()
+        #expect(session.session.state == state)
+    }
+
+    @Test func `a room is not joined while the session is not connected`() throws {
+        var session = try SessionUnderTest(room: "plant")
+        #expect(session.take(.join("hall", CallID(rawValue: 1))) == ["not joined"])
+        #expect(session.session.room?.name == "plant")
+    }
+
     @Test func `a room that refuses is not entered, and the session stays`() throws {
         var session = try inRoom()
-        #expect(session.take(.join(Room(prefix: "p", name: "hall"), CallID(rawValue: 1))) == ["send SUBSCRIBE"])
+        #expect(session.take(.join("hall", CallID(rawValue: 1))) == ["send SUBSCRIBE"])
         let texts = session.receives(.suback(Suback(packetID: try id(3), reasonCodes: [.notAuthorized])))
         #expect(texts.first == "not joined")
         #expect(session.session.room?.name == "plant")
@@ -366,20 +402,31 @@ struct SessionStepsTests {
     @Test func `a consumer whose change is refused is as it was before, also in how its filter was given`() throws {
         var session = try inRoom()
         let (name, filter) = (try #require(ConsumerName("billing")), try TopicFilter("p/plant/x"))
-        _ = session.session.attach(SubscriptionID(rawValue: "1"), to: name, filter.string, filter, .atLeastOnce)
-        let before = session.session.durableConsumers[name]
-        _ = session.session.attach(SubscriptionID(rawValue: "2"), to: name, "~/x", filter, .atLeastOnce)
-        _ = session.take(.undo(name, before, refused: filter))
+        _ = try session.session.attach(SubscriptionID(rawValue: "1"), to: name, filter.string, filter, .atLeastOnce)
+        let attaching = try session.session.attach(
+            SubscriptionID(rawValue: "2"), to: name, "~/x", filter, .atLeastOnce)
+        session.session.answered(attaching, .notAuthorized)
         #expect(session.session.durableConsumers[name]?.text == filter.string)
+    }
+
+    @Test func `a refusal does not change a consumer that another program has taken over`() throws {
+        var session = try inRoom()
+        let (name, filter) = (try #require(ConsumerName("billing")), try TopicFilter("x"))
+        let attaching = try session.session.attach(
+            SubscriptionID(rawValue: "1"), to: name, "x", filter, .atLeastOnce)
+        _ = try session.session.attach(SubscriptionID(rawValue: "2"), to: name, "x", filter, .atLeastOnce)
+        #expect(!session.session.holds(attaching))
+        session.session.answered(attaching, .notAuthorized)
+        #expect(session.session.durableConsumers[name]?.attachment?.subscription == SubscriptionID(rawValue: "2"))
     }
 
     @Test func `a consumer whose filter stood for nothing does not keep one that is refused`() throws {
         var session = try SessionUnderTest().connected()
         let (name, filter) = (try #require(ConsumerName("billing")), try TopicFilter("x"))
         session.session.durableConsumers.put(name, "~/x", nil, .atLeastOnce)
-        let before = session.session.durableConsumers[name]
-        _ = session.session.attach(SubscriptionID(rawValue: "1"), to: name, "x", filter, .atLeastOnce)
-        _ = session.take(.undo(name, before, refused: filter))
+        let attaching = try session.session.attach(
+            SubscriptionID(rawValue: "1"), to: name, "x", filter, .atLeastOnce)
+        session.session.answered(attaching, .notAuthorized)
         #expect(session.session.durableConsumers[name]?.text == "~/x")
         #expect(session.session.durableConsumers[name]?.filter == nil)
     }

@@ -54,6 +54,7 @@ struct SessionUnderTest {
         let endpoints = try Self.hosts.map { try Endpoint("\(scheme)://\($0)") }
         var settings = SessionSettings(name: try #require(SessionName("main")), endpoints: endpoints, user: "me")
         settings.notesUses = idleTimeout != nil
+        settings.room = ("p", room ?? "")
         change(&settings)
         var rest = RestPolicy()
         rest.idleTimeout = idleTimeout
@@ -72,7 +73,7 @@ struct SessionUnderTest {
             addresses: EndpointAddresses(Self.hosts),
             rooms: Rooms(identity: .init(user: "me", device: "here"), session: "main", willDelay: .seconds(90)),
             durableConsumers: DurableConsumers(DurableSession()), credential: credential, clientID: "c", at: moment)
-        session.begin(in: room.map { Room(prefix: "p", name: $0) }, subscribedTo: [])
+        session.enterRoom(nil, subscribedTo: [])
         _ = proceed()
     }
 

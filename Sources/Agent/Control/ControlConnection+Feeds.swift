@@ -106,7 +106,7 @@ extension ControlConnection {
     /// Returns a program's filter as the server has it.
     private func filter(_ text: String, of driver: SessionDriver) throws(RPCError) -> TopicFilter {
         let resolved = driver.assumeIsolated { driver in
-            Result { () throws(RPCError) in try driver.resolve(text) }
+            Result { () throws(RPCError) in try driver.session.resolve(text) }
         }
         let name = try resolved.get()
         do throws(InvalidTopic) {

@@ -7,27 +7,18 @@ import SessionCore
 // The life of a driver, and what people ask of its session.
 
 extension SessionDriver {
-    /// Takes up the session as the configuration, or what happened before the daemon was started, has it.
-    ///
-    /// - Parameters:
-    ///   - stored: what the driver was made with.
-    ///   - wasUp: it was up, or tried to be, before its configuration changed.
+    /// Takes up the session: see ``Session/Session/start(_:wasUp:under:)``.
     func start(_ stored: StoredSession, wasUp: Bool = false) {
-        // A failure is about the configuration that it had: another one since is like a reload.
-        let isFailureOver = stored.verdict.map { session.isOver($0, under: configuration.digest) } ?? false
-        var isDecided = false
-        if !isFailureOver, let verdict = stored.verdict, ask({ $0.takeUp(verdict) }) {
-            isDecided = true
-            since = verdict.since
+        if configuration.network.isBinding {
+            for index in configuration.endpoints.indices {
+                let excluded = surroundings.paths.excluded(EndpointIndex(index), of: name)
+                ask { $0.take(.machine(.pathExcluded(EndpointIndex(index), excluded))) }
+            }
         }
-        for endpoint in configuration.endpoints.indices { noteExcluded(EndpointIndex(endpoint)) }
-        enterRoom(takeUp(stored.chosenRoom), remembered: stored.mqtt.rememberedSubscriptions)
-        let wasUp = wasUp || isFailureOver
+        let verdict = ask { $0.start(stored, wasUp: wasUp, under: configuration.digest) }
+        if let verdict { since = verdict.since }
+        run()
         loadConsumers()
-        run(.timePassed)
-        if !isDecided, wasUp || configuration.autoconnect {
-            take(.connect(Reason(wasUp ? .configurationChanged : .autoconnect)))
-        }
         watchCredential()
         surroundings.report(name, nil)
     }

@@ -25,29 +25,20 @@ extension SessionDriver {
         _ filter: TopicFilter, _ qos: QoS
     ) async throws(RPCError) -> Attached {
         try checkRunning()
-        let before = session.durableConsumers[consumer]
-        guard before != nil || session.durableConsumers.consumers.count < DurableConsumers.maximum else {
-            throw .tooManyConsumers(name.description, DurableConsumers.maximum)
+        let attaching = try ask { session throws(RPCError) in
+            try session.attach(subscription, to: consumer, text, filter, qos)
         }
-        let (isChanged, former) = ask { $0.attach(subscription, to: consumer, text, filter, qos) }
-        takenOver(former, consumer)
+        takenOver(attaching.takenOver, consumer)
         programs.subscribers[subscription] = subscriber
         run()
-        // If the server has granted the filter already, another SUBSCRIBE would make it send the retained messages
-        // again.
-        var code = isChanged ? nil : grantedCode(of: filter)
+        var code = attaching.granted
         if code == nil { code = await subscribing { .subscribe(filter, qos, $0) } }
-        // Another program may have taken the consumer over by now, and changed it.
-        let isOurs = session.durableConsumers[consumer]?.attachment?.subscription == subscription
+        ask { $0.answered(attaching, code) }
+        run()
         if let code, code.isError {
-            if isOurs {
-                programs.subscribers[subscription] = nil
-                run(.undo(consumer, before, refused: filter))
-            }
+            programs.subscribers[subscription] = nil
             throw .subscriptionRefused(filter.string, code.description, reasonCode: Int(code.rawValue))
         }
-        // Only now that the new filter is granted, so that there is no gap.
-        if let old = before?.filter, old != filter { run(.unwanted(old)) }
         do throws(RPCError) {
             try await everythingDurable("the consumer")
         } catch {
@@ -57,9 +48,7 @@ extension SessionDriver {
         let epoch = await surroundings.store.epoch
         // If the session was restarted meanwhile, the call is repeated at its next driver.
         try checkRunning()
-        guard session.durableConsumers[consumer]?.attachment?.subscription == subscription else {
-            throw .consumerEnded(consumer.description)
-        }
+        guard session.holds(attaching) else { throw .consumerEnded(consumer.description) }
         let missed = ask { $0.ready(consumer, subscription) }
         loadConsumers()
         return Attached(
@@ -129,7 +118,7 @@ extension SessionDriver {
                 given = subscription
                 return true
             }
-            for message in ask({ $0.giveAhead(maximumAge: maximumInboxAge, hasRoom: isFirst) }) { deliver(message) }
+            for message in ask({ $0.giveAhead(hasRoom: isFirst) }) { deliver(message) }
         } while given != nil
         if let load = ask({ $0.beginLoad(hasRoom: hasRoom) }) { Task { await readInbox(load) } }
         if session.hasWork { run() }
@@ -142,13 +131,10 @@ extension SessionDriver {
         }
         // The consumers belong to another driver now.
         guard !isStopping else { return }
-        let given = ask { $0.loaded(messages ?? [], for: load, maximumAge: maximumInboxAge) }
+        let given = ask { $0.loaded(messages ?? [], for: load) }
         for message in given { deliver(message) }
         loadConsumers()
     }
-
-    /// In milliseconds.
-    private var maximumInboxAge: Int64? { configuration.inbox.maxAge.map { $0.nanoseconds / 1_000_000 } }
 
     // MARK: At the limit
 

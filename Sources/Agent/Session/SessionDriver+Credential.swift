@@ -36,7 +36,7 @@ extension SessionDriver {
     /// starts it again.
     func watchCredential() {
         credentialWatch = nil
-        guard session.state == .failed, let (path, rejected) = fileToChange else { return }
+        guard let (path, rejected) = fileToChange else { return }
         let present = FileMark(path)
         // Checked here at once, so that a failure whose cause is already gone is not reported.
         if let rejected, let present, present != rejected { return take(.credentialChanged) }
@@ -52,15 +52,16 @@ extension SessionDriver {
         }
     }
 
-    /// The file that the session failed because of, if it has one, and its version at that time, if that is known.
+    /// The file whose change may help, and its version when the session failed, if that is known.
     private var fileToChange: (path: String, rejected: FileMark?)? {
-        let reason = session.machine.reason.code
-        if reason == .certificateInvalid {
+        switch session.fileToWatch {
+        case .authorities?:
             let authorities = configuration.tls.authorities ?? TLSOptions.systemAuthorityFiles.first(where: exists)
             return authorities.map { ($0, nil) }
+        case .credential(let rejected)?:
+            return configuration.password.flatMap { try? Credential.path(of: $0) }.map { ($0, rejected) }
+        case nil: return nil
         }
-        guard reason.group == .auth, let reference = configuration.password else { return nil }
-        return (try? Credential.path(of: reference)).map { ($0, session.credentials.mark) }
     }
 
     private func exists(_ path: String) -> Bool { FileMark(path) != nil }

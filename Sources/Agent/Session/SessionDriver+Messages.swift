@@ -57,10 +57,8 @@ extension SessionDriver {
                 throw .notCommitted("the message", because: failure.description)
             }
             try checkRunning()
-            parameters.topic = try resolve(parameters.topic)
-            if let responseTopic = parameters.properties?.responseTopic {
-                parameters.properties?.responseTopic = try resolve(responseTopic)
-            }
+            parameters.topic = try session.resolve(parameters.topic)
+            parameters.properties = try session.resolve(parameters.properties)
         } catch {
             return told(.ended(.failure(error)))
         }
@@ -127,56 +125,5 @@ extension SessionDriver {
         event.reason = .init(
             code: "unusable-content", group: "inbox", terminal: false, message: message.flaw.message)
         report(event)
-    }
-}
-
-extension OutboundMessage {
-    init(_ parameters: MessagePublishMethod.Parameters, at now: Timestamp) {
-        self.init(
-            topic: parameters.topic, payload: ByteBuffer(bytes: parameters.payload.bytes), qos: parameters.qos,
-            retain: parameters.retain, properties: Publish.Properties(parameters.properties),
-            expiresAt: parameters.expiry.map { now.advanced(bySeconds: $0) })
-    }
-}
-
-extension RPCError {
-    init(_ error: MQTTClientMachine.PublishError, session: SessionName, topic: String) {
-        self =
-            switch error {
-            case .invalidTopic(let reason): .invalidTopic(topic, reason.description)
-            case .invalidProperty(let sentence): .invalidParameters(sentence)
-            case .outboxFull: .outboxFull(session.description)
-            case .dropped:
-                .messageDropped(
-                    "the outbox of session \(session) is full",
-                    hint: "try again after messages have been delivered, or raise [outbox] in the session's file")
-            case .tooLarge(let size, let limit):
-                .messageRejected(
-                    "the packet would have \(size) bytes, and at most \(limit) are possible",
-                    reasonCode: Int(ReasonCode.packetTooLarge.rawValue))
-            case .qosNotSupported(let maximum):
-                .messageRejected(
-                    "the server accepts QoS \(maximum.rawValue) at most",
-                    reasonCode: Int(ReasonCode.qosNotSupported.rawValue))
-            case .expired: .messageDropped("it has expired", hint: "holdfastctl queue drop removes it")
-            case .propertiesNotSupported:
-                RPCError(
-                    .messageRejected,
-                    "session \(session) speaks MQTT 3.1.1, whose messages have no properties",
-                    hint: "omit the properties",
-                    reasonCode: Int(ReasonCode.implementationSpecificError.rawValue))
-            case .retainNotSupported:
-                .messageRejected(
-                    "the server does not retain messages",
-                    reasonCode: Int(ReasonCode.retainNotSupported.rawValue))
-            }
-    }
-}
-
-extension Timestamp {
-    /// Returns the time this many seconds later; at most 1e12 seconds are added.
-    func advanced(bySeconds seconds: Double) -> Timestamp {
-        let milliseconds = min(seconds * 1000, 1e15)
-        return Timestamp(rawValue: rawValue.addingReportingOverflow(Int64(milliseconds)).partialValue)
     }
 }

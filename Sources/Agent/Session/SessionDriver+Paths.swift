@@ -21,19 +21,10 @@ extension SessionDriver {
     func pathChanged(_ change: PathChange) {
         let endpoint = EndpointIndex(change.target.endpoint)
         if simulation.hidesPaths { return simulation.note(change.to, to: endpoint) }
-        noteExcluded(endpoint, change.excluded)
+        if configuration.network.isBinding { take(.pathExcluded(endpoint, change.excluded)) }
         take(.pathChanged(endpoint, from: change.from, to: change.to, change.pathClass))
     }
 
-    /// Tells the session machine whether the kernel has a path that must not be used.
-    func noteExcluded(_ endpoint: EndpointIndex) {
-        guard configuration.network.isBinding else { return }
-        noteExcluded(endpoint, surroundings.paths.excluded(endpoint, of: name))
-    }
-
-    private func noteExcluded(_ endpoint: EndpointIndex, _ path: Path?) {
-        if configuration.network.isBinding { take(.pathExcluded(endpoint, path)) }
-    }
 }
 
 extension SessionDriver.Surroundings {

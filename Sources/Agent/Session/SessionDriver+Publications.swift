@@ -16,53 +16,11 @@ extension SessionDriver {
             throw .notCommitted("the publication", because: failure.description)
         }
         try checkRunning()
-        let publication = try publication(parameters)
+        let publication = try ask { session throws(RPCError) in try session.publication(parameters) }
         if let failure = await store(.putPublication(publication)) {
             throw .notCommitted("the publication", because: failure.description)
         }
         return .init(state: session.publications[publication.topic].map { .init($0.state) } ?? .pending)
-    }
-
-    private func publication(_ parameters: PublicationPutMethod.Parameters) throws(RPCError) -> Publication {
-        let topic = parameters.topic
-        // A topic that is relative to a room may be put before the session is in a room.
-        let resolved = Room.isRelative(topic) && session.room == nil ? nil : try resolve(topic)
-        var properties = parameters.properties
-        if let responseTopic = properties?.responseTopic { properties?.responseTopic = try resolve(responseTopic) }
-        let publication = Publication(
-            topic: topic, payload: ByteBuffer(bytes: parameters.payload.bytes), qos: parameters.qos,
-            properties: Publish.Properties(properties), since: wallClock)
-        do throws(MQTTClientMachine.PublishError) {
-            try session.mqtt.checkContent(
-                of: OutboundMessage(
-                    topic: resolved ?? topic, payload: publication.payload, qos: publication.qos, retain: true,
-                    properties: publication.properties))
-        } catch {
-            throw RPCError(error, session: name, topic: topic)
-        }
-        if let resolved { try checkTopic(topic, resolved) }
-        guard session.publications.hasRoom(for: publication) else {
-            throw RPCError(
-                .publicationsFull,
-                "session \(name) may have \(Publications.maximumCount) publications of \(Publications.maximumBytes >> 20) "
-                    + "MiB altogether, and this would be more",
-                hint: "holdfastctl publications remove \(name) TOPIC makes room")
-        }
-        return publication
-    }
-
-    private func checkTopic(_ topic: String, _ resolved: String) throws(RPCError) {
-        // Two strings are equal if they look the same, but topics are compared as bytes (4.7.3).
-        if let same = session.publications[topic]?.publication.topic, !same.utf8.elementsEqual(topic.utf8) {
-            throw .invalidTopic(
-                topic, "it looks like a topic that the session already publishes, but its bytes differ")
-        }
-        if session.room?.participant(ofPresence: resolved) != nil {
-            throw .invalidTopic(topic, "presence topics belong to the sessions in the room")
-        }
-        if let twin = session.publications.twin(of: topic, resolved: resolved) {
-            throw .invalidTopic(topic, "it is the same as \(twin.topic), which the session already publishes")
-        }
     }
 
     /// Returns when the removal is durable, whether or not the server knows about it yet.

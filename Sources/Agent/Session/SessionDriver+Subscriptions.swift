@@ -49,12 +49,6 @@ extension SessionDriver {
     private func subscriptionStatus(of filter: TopicFilter) -> SessionStatus.Subscription? {
         session.mqtt.subscriptionStates.first { $0.filter == filter }.map { .init($0.filter, $0.qos, $0.state) }
     }
-
-    /// The reason code of the server's answer, while the subscription is in force.
-    func grantedCode(of filter: TopicFilter) -> ReasonCode? {
-        guard case .granted(let qos)? = session.mqtt.subscriptionState(of: filter) else { return nil }
-        return ReasonCode(rawValue: qos.rawValue)
-    }
 }
 
 extension MQTTClientMachine.Connected {

@@ -181,6 +181,8 @@ extension SessionSettings {
     init(_ name: SessionName, _ configuration: SessionConfiguration, bootID: String) {
         self.init(name: name, endpoints: configuration.endpoints, user: configuration.user)
         username = configuration.username
+        room = (configuration.roomPrefix, configuration.room)
+        autoconnects = configuration.autoconnect
         hasPassword = configuration.password != nil
         provesPassword = configuration.mqtt.authentication == .scramSHA256
         if configuration.proxy.address != nil {
@@ -197,5 +199,6 @@ extension SessionSettings {
         isBound = configuration.network.isBinding
         retryInterval = CommitQueue.retryInterval
         self.bootID = bootID
+        maximumInboxAge = configuration.inbox.maxAge.map { $0.nanoseconds / 1_000_000 }
     }
 }

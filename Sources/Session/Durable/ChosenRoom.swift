@@ -5,7 +5,7 @@ package struct ChosenRoom: Hashable, Sendable {
     /// The room that the session's file named at that time, empty for none. If the file names another room now, that
     /// one is used.
     package var configured: String
-    /// The boot that the choice is valid for; the caller compares.
+    /// The boot that the choice is valid for.
     package var bootID: String
 
     package init(room: String, configured: String, bootID: String) {

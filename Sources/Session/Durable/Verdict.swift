@@ -11,7 +11,7 @@ package struct Verdict: Hashable, Sendable {
     package var message: String
     /// The reason code of the wire protocol, if the server gave one.
     package var serverCode: UInt8?
-    /// The boot that the verdict is valid for; the caller compares.
+    /// The boot that the verdict is valid for.
     package var bootID: String
     package var since: Timestamp
     /// The digest of the session's configuration at that time, which the driver adds; `nil` if it was not recorded.

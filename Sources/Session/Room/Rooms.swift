@@ -42,7 +42,7 @@ package struct Rooms: Sendable {
     /// Whether the will that the server holds belongs to another room.
     private var mustRenew = false
 
-    private let identity: Participant.Identity
+    let identity: Participant.Identity
     private let session: String
     private let willDelay: Duration
     private var random: SplitMix64
@@ -235,10 +235,10 @@ package struct Rooms: Sendable {
     /// Joins another room, and leaves the old one when that has succeeded. If the server refuses, the session stays
     /// where it is.
     package mutating func join(_ room: Room, for call: CallID, at time: Timestamp) -> [Action] {
-        // Two programs may have asked before the first request was handled.
-        guard change == nil else {
+        guard !isChanging else {
             return [.answer(call, .tooManyRequests("session \(session) is changing its room"))]
         }
+        guard room != membership?.room else { return [.answer(call, nil)] }
         var joining = membership(in: room, at: time)
         if let mark = membership?.presence.mark { joining.presence.willConnect(as: mark) }
         joining.participants.beginSnapshot()

@@ -322,7 +322,7 @@ actor Host {
             deliver: { [weak self] message in self?.assumeIsolated { $0.given.append(message) } },
             takenOver: { [weak self] event in self?.assumeIsolated { $0.takenOver.append((id, event)) } })
         _ = try await driver.attach(
-            subscriber, as: id, to: consumer, filter, try TopicFilter(await driver.resolve(filter)), qos)
+            subscriber, as: id, to: consumer, filter, try TopicFilter(await driver.session.resolve(filter)), qos)
         return id
     }
 

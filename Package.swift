@@ -128,7 +128,7 @@ let package = Package(
         tests(
             "ConfigurationTests",
             ["Configuration", "Support", "Vocabulary", "SessionCore", "MQTT", "ControlAPI", "Session"]),
-        tests("NetworkPathTests", ["Vocabulary", "NetworkPath", "SessionCore", nioCore, nioPosix]),
+        tests("NetworkPathTests", ["Vocabulary", "NetworkPath", "SessionCore", "Support", nioCore, nioPosix]),
         tests("SystemdTests", ["Systemd", "Support", "SupportLogind", nioCore, nioPosix]),
         tests(
             "DurableStoreTests",

@@ -3,32 +3,32 @@ import NIOCore
 import NIOPosix
 import NetworkPath
 import SessionCore
+import Support
 import Synchronization
 import Testing
 import Vocabulary
 
-/// Two network namespaces of their own, the watcher in one of them, and the `ip` command for both.
+/// Two network namespaces of their own, and the watcher in one of them.
 ///
 /// The watcher's event loop thread enters the namespace before anything is opened: sockets stay in the namespace of the
 /// thread that opened them.
 struct NetworkLab: Sendable {
     /// Whether namespaces can be made. With `HOLDFAST_REQUIRE_ALL=1` the tests run, and fail, where they cannot.
-    static let isAvailable = geteuid() == 0 || getenv("HOLDFAST_REQUIRE_ALL").map { String(cString: $0) } == "1"
+    static let isAvailable = geteuid() == 0 || LabRequirements.isAllRequired
 
-    let host: String
-    let far: String
-    private let group: MultiThreadedEventLoopGroup
-    private let batchFile: String
+    let host: Namespace
+    let far: Namespace
+    private let directory: TemporaryDirectory
+    private let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
 
     enum Failure: Error {
-        case command(String, status: Int32)
-        case setns(Int32)
+        case send(errno: Int32)
         case noChange
     }
 
     /// Runs `body` in a lab with the topology at the head of `NetworkWatcherTests.swift`, and cleans up.
     static func run(_ body: (NetworkLab) async throws -> Void) async throws {
-        let lab = try NetworkLab()
+        let lab = try await NetworkLab()
         let outcome: Result<Void, any Error>
         do {
             try await lab.build()
@@ -42,63 +42,35 @@ struct NetworkLab: Sendable {
 
     private static let numbers = Atomic<Int>(0)
 
-    private init() throws {
-        let number = Self.numbers.add(1, ordering: .relaxed).newValue
-        host = "hfnp\(getpid())h\(number)"
-        far = "hfnp\(getpid())f\(number)"
-        batchFile = "/tmp/\(host).batch"
-        group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
+    private init() async throws {
+        directory = try TemporaryDirectory()
+        let name = "\(Namespace.prefix)\(getpid())n\(Self.numbers.add(1, ordering: .relaxed).newValue)"
+        // A new link is announced before duplicate address detection is over: without IPv6, the tests have one cause.
+        host = try await .make(name + "h", scratch: directory.path)
+        far = try await .make(name + "f", scratch: directory.path)
     }
 
     private func build() async throws {
-        try Self.command(["ip", "netns", "add", host])
-        try Self.command(["ip", "netns", "add", far])
-        // A new link is announced before duplicate address detection is over: IPv6 off keeps the tests to one cause.
-        for name in [host, far] {
-            try Self.command([
-                "ip", "netns", "exec", name, "sysctl", "-qw", "net.ipv6.conf.all.disable_ipv6=1",
-                "net.ipv6.conf.default.disable_ipv6=1",
-            ])
-        }
-        try batch(
-            host,
-            [
-                "link set lo up",
-                "link add up0 type veth peer name far0 netns \(far)",
-                "link add up1 type veth peer name far1 netns \(far)",
-            ])
-        try batch(
-            far,
-            [
-                "link add br0 type bridge", "link set br0 up", "link set far0 master br0 up",
-                "link set far1 master br0 up",
-                "addr add 10.9.0.254/24 dev br0", "addr add 10.9.1.254/24 dev br0",
-            ])
-        try batch(
-            host,
-            [
-                "addr add 10.9.0.1/24 dev up0", "addr add 10.9.1.1/24 dev up1", "link set up0 up", "link set up1 up",
-                "route add default via 10.9.0.254",
-            ])
+        try await host.ip(
+            "link add up0 type veth peer name far0 netns \(far.name)",
+            "link add up1 type veth peer name far1 netns \(far.name)")
+        try await far.ip(
+            "link add br0 type bridge", "link set br0 up", "link set far0 master br0 up", "link set far1 master br0 up",
+            "addr add 10.9.0.254/24 dev br0", "addr add 10.9.1.254/24 dev br0")
+        try await host.ip(
+            "addr add 10.9.0.1/24 dev up0", "addr add 10.9.1.1/24 dev up1", "link set up0 up", "link set up1 up",
+            "route add default via 10.9.0.254")
         // The carrier is announced a moment after the link is set up.
-        try Self.command([
-            "sh", "-c",
-            "until ip -n \(host) link show up0 | grep -q 'state UP' && ip -n \(host) link show up1 | grep -q 'state UP'; "
-                + "do sleep 0.01; done",
-        ])
-        let host = host
-        try await group.next().submit {
-            let file = open("/run/netns/\(host)", O_RDONLY | O_CLOEXEC)
-            defer { close(file) }
-            guard file >= 0, enterNamespace(file) == 0 else { throw Failure.setns(errno) }
-        }.get()
+        for link in ["up0", "up1"] {
+            try await until("\(link) is up") { try await host.ip("link show \(link)").contains("state UP") }
+        }
+        try await group.next().submit { [host] in try host.enter() }.get()
     }
 
     private func remove() async {
-        for name in [host, far] {
-            try? Self.command(["ip", "netns", "del", name])
-        }
-        unlink(batchFile)
+        await host.remove()
+        await far.remove()
+        directory.remove()
         try? await group.shutdownGracefully()
     }
 
@@ -152,37 +124,9 @@ struct NetworkLab: Sendable {
         }
     }
 
-    /// Runs `ip` in the host's namespace.
-    func ip(_ arguments: String) throws {
-        try ip(host, arguments)
-    }
-
     /// Gives the host's namespace IPv6, which it does not have at first.
-    func enableIPv6() throws {
-        try Self.command(["ip", "netns", "exec", host, "sysctl", "-qw", "net.ipv6.conf.all.disable_ipv6=0"])
-    }
-
-    /// Runs `ip` in the namespace at the far end.
-    func ipFar(_ arguments: String) throws {
-        try ip(far, arguments)
-    }
-
-    private func ip(_ name: String, _ arguments: String) throws {
-        try Self.command(["ip", "-n", name] + arguments.split(separator: " ").map(String.init))
-    }
-
-    /// Runs many `ip` commands in the host's namespace, as fast as one process can.
-    func batch(_ lines: [String]) throws {
-        try batch(host, lines)
-    }
-
-    private func batch(_ name: String, _ lines: [String]) throws {
-        let file = open(batchFile, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0o600)
-        let text = Array((lines.joined(separator: "\n") + "\n").utf8)
-        let written = write(file, text, text.count)
-        close(file)
-        guard written == text.count else { throw Failure.command("write \(batchFile)", status: errno) }
-        try Self.command(["ip", "-n", name, "-batch", batchFile])
+    func enableIPv6() async throws {
+        try await host.run(["sysctl", "-qw", "net.ipv6.conf.all.disable_ipv6=0"])
     }
 
     /// Adds routes in one datagram to the kernel: it works on all of them within one call, so that nobody can read the
@@ -203,7 +147,7 @@ struct NetworkLab: Sendable {
             let kernel = socket(AF_NETLINK, Int32(SOCK_RAW.rawValue), 0)
             defer { close(kernel) }
             guard send(kernel, bytes, bytes.count, 0) == bytes.count else {
-                throw Failure.command("send", status: errno)
+                throw Failure.send(errno: errno)
             }
         }.get()
     }
@@ -241,59 +185,4 @@ struct NetworkLab: Sendable {
         }
         return sent == bytes.count ? 0 : errno
     }
-
-    /// Makes a tunnel, as a VPN does, that is set up and leads nowhere. It is there until it is let go.
-    func tunnel(_ name: String) async throws -> Tunnel {
-        let tunnel = try await group.next().submit {
-            let descriptor = open("/dev/net/tun", O_RDWR | O_CLOEXEC)
-            // struct ifreq: the name, then IFF_TUN | IFF_NO_PI.
-            var request = [UInt8](repeating: 0, count: 40)
-            request.replaceSubrange(0..<name.utf8.count, with: name.utf8)
-            request.replaceSubrange(16..<18, with: [0x01, 0x10])
-            let setInterface: UInt = 0x4004_54ca
-            guard descriptor >= 0, ioctl(descriptor, setInterface, &request) == 0 else {
-                throw Failure.command("TUNSETIFF", status: errno)
-            }
-            return Tunnel(descriptor: descriptor)
-        }.get()
-        try batch(["addr add 10.50.0.1/24 dev \(name)", "link set \(name) up"])
-        return tunnel
-    }
-
-    final class Tunnel: Sendable {
-        private let descriptor: CInt
-
-        fileprivate init(descriptor: CInt) {
-            self.descriptor = descriptor
-        }
-
-        func remove() {
-            close(descriptor)
-        }
-    }
-
-    private static func command(_ words: [String]) throws {
-        var arguments = words.map { strdup($0) }
-        defer { arguments.forEach { free($0) } }
-        arguments.append(nil)
-        // Sockets of other tests are not closed on exec.
-        var actions = posix_spawn_file_actions_t()
-        posix_spawn_file_actions_init(&actions)
-        defer { posix_spawn_file_actions_destroy(&actions) }
-        let limit = CInt(min(8192, sysconf(CInt(_SC_OPEN_MAX))))
-        for descriptor in (STDERR_FILENO + 1)..<limit { posix_spawn_file_actions_addclose(&actions, descriptor) }
-        var process = pid_t()
-        let failure = posix_spawnp(&process, words[0], &actions, nil, arguments, environ)
-        guard failure == 0 else { throw Failure.command(words.joined(separator: " "), status: failure) }
-        var status: Int32 = 0
-        while waitpid(process, &status, 0) < 0, errno == EINTR {}
-        guard status == 0 else { throw Failure.command(words.joined(separator: " "), status: status) }
-    }
-}
-
-/// `setns(2)`, which glibc's headers show to C programs only when `_GNU_SOURCE` is defined.
-private func enterNamespace(_ file: Int32) -> Int32 {
-    guard let symbol = dlsym(nil, "setns") else { return -1 }
-    let networkNamespace: Int32 = 0x4000_0000
-    return unsafeBitCast(symbol, to: (@convention(c) (Int32, Int32) -> Int32).self)(file, networkNamespace)
 }

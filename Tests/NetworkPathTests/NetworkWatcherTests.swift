@@ -1,6 +1,7 @@
 import Glibc
 import NetworkPath
 import SessionCore
+import Support
 import Synchronization
 import Testing
 import Vocabulary
@@ -53,10 +54,10 @@ struct NetworkWatcherTests {
     @Test func `a link set down loses the path, and set up within the hold returns it`() async throws {
         try await NetworkLab.run { lab in
             var (watcher, changes, _) = try await lab.watcher(targets: Self.targets)
-            try lab.ip("link set up0 down")
+            try await lab.host.ip("link set up0 down")
             let lost = try await changes.next()
             #expect(lost.pathClass == .lost && Self.viaUp0(lost.from) && lost.to == nil)
-            try lab.batch(["link set up0 up", "route add default via 10.9.0.254"])
+            try await lab.host.ip(["link set up0 up", "route add default via 10.9.0.254"])
             let returned = try await changes.next()
             #expect(returned.pathClass == .returned && returned.from == nil && Self.viaUp0(returned.to))
             #expect(await watcher.snapshot().changes == [lost, returned])
@@ -69,10 +70,10 @@ struct NetworkWatcherTests {
             let slept = Sleep()
             var (watcher, changes, _) = try await lab.watcher(
                 targets: Self.targets, now: { BootClock.now().advanced(by: .seconds(slept.seconds)) })
-            try lab.ip("route del default")
+            try await lab.host.ip("route del default")
             #expect(try await changes.next().pathClass == .lost)
             slept.forward(6)
-            try lab.ip("route add default via 10.9.0.254")
+            try await lab.host.ip("route add default via 10.9.0.254")
             #expect(try await changes.next().pathClass == .gained)
             await watcher.stop()
         }
@@ -81,7 +82,7 @@ struct NetworkWatcherTests {
     @Test func `an address that is removed takes the path with it`() async throws {
         try await NetworkLab.run { lab in
             var (watcher, changes, _) = try await lab.watcher(targets: Self.targets)
-            try lab.ip("addr del 10.9.0.1/24 dev up0")
+            try await lab.host.ip("addr del 10.9.0.1/24 dev up0")
             #expect(try await changes.until { $0 == nil }.last?.pathClass == .lost)
             await watcher.stop()
         }
@@ -90,7 +91,7 @@ struct NetworkWatcherTests {
     @Test func `a default route that moves leaves the old source on the host`() async throws {
         try await NetworkLab.run { lab in
             var (watcher, changes, _) = try await lab.watcher(targets: Self.targets)
-            try lab.ip("route replace default via 10.9.1.254")
+            try await lab.host.ip("route replace default via 10.9.1.254")
             let moved = try await changes.next()
             #expect(moved.pathClass == .movedSourceKept && Self.viaUp0(moved.from))
             #expect(moved.to?.interface == "up1" && moved.to?.source == "10.9.1.1")
@@ -104,13 +105,13 @@ struct NetworkWatcherTests {
     ) async throws {
         try await NetworkLab.run { lab in
             var (watcher, changes, _) = try await lab.watcher(targets: Self.targets)
-            try lab.ip("route replace default via 10.9.1.254")
+            try await lab.host.ip("route replace default via 10.9.1.254")
             let moved = try await changes.next()
             #expect(moved.pathClass == .movedSourceKept)
-            try lab.ip(departure)
+            try await lab.host.ip(departure)
             let gone = try await changes.next()
             #expect(gone.pathClass == .movedSourceGone && Self.viaUp0(gone.from) && gone.to == moved.to)
-            try lab.ip("link set up1 down")
+            try await lab.host.ip("link set up1 down")
             let lost = try await changes.next()
             #expect(lost.pathClass == .lost && lost.from == moved.to)
             #expect(await watcher.snapshot().changes == [moved, gone, lost])
@@ -121,12 +122,12 @@ struct NetworkWatcherTests {
     @Test func `an address left behind before a new connection does not matter`() async throws {
         try await NetworkLab.run { lab in
             var (watcher, changes, _) = try await lab.watcher(targets: Self.targets)
-            try lab.ip("route replace default via 10.9.1.254")
+            try await lab.host.ip("route replace default via 10.9.1.254")
             let moved = try await changes.next()
             #expect(await watcher.setTarget(Self.target, addresses: Self.endpoint) == moved.to)
-            try lab.ip("addr del 10.9.0.1/24 dev up0")
+            try await lab.host.ip("addr del 10.9.0.1/24 dev up0")
             // The first change reported is the one that follows.
-            try lab.ip("link set up1 down")
+            try await lab.host.ip("link set up1 down")
             #expect(try await changes.next().pathClass == .lost)
             await watcher.stop()
         }
@@ -134,9 +135,9 @@ struct NetworkWatcherTests {
 
     @Test func `an address that leaves while another uplink takes over is a dead source`() async throws {
         try await NetworkLab.run { lab in
-            try lab.ip("route add default via 10.9.1.254 metric 200")
+            try await lab.host.ip("route add default via 10.9.1.254 metric 200")
             var (watcher, changes, _) = try await lab.watcher(targets: Self.targets)
-            try lab.ip("addr del 10.9.0.1/24 dev up0")
+            try await lab.host.ip("addr del 10.9.0.1/24 dev up0")
             let moves = try await changes.until { $0?.interface == "up1" }
             #expect(moves.contains { $0.pathClass == .movedSourceGone })
             #expect(moves.last?.to?.source == "10.9.1.1")
@@ -146,9 +147,9 @@ struct NetworkWatcherTests {
 
     @Test func `an uplink set down while another takes over is a dead source`() async throws {
         try await NetworkLab.run { lab in
-            try lab.ip("route add default via 10.9.1.254 metric 200")
+            try await lab.host.ip("route add default via 10.9.1.254 metric 200")
             var (watcher, changes, _) = try await lab.watcher(targets: Self.targets)
-            try lab.ip("link set up0 down")
+            try await lab.host.ip("link set up0 down")
             let moves = try await changes.until { $0?.interface == "up1" }
             #expect(moves.last?.pathClass == .movedSourceGone)
             #expect(moves.dropLast().allSatisfy { $0.pathClass == .lost })
@@ -159,9 +160,9 @@ struct NetworkWatcherTests {
     @Test func `a carrier lost at the far end loses the path even if the route stays`() async throws {
         try await NetworkLab.run { lab in
             var (watcher, changes, _) = try await lab.watcher(targets: Self.targets)
-            try lab.ipFar("link set far0 down")
+            try await lab.far.ip("link set far0 down")
             #expect(try await changes.next().pathClass == .lost)
-            try lab.ipFar("link set far0 up")
+            try await lab.far.ip("link set far0 up")
             #expect(try await changes.next().pathClass == .returned)
             await watcher.stop()
         }
@@ -171,7 +172,7 @@ struct NetworkWatcherTests {
         try await NetworkLab.run { lab in
             var (watcher, changes, paths) = try await lab.watcher(targets: [Self.target: []])
             #expect(Self.viaUp0(paths[Self.target] ?? nil))
-            try lab.ip("route replace default via 10.9.1.254")
+            try await lab.host.ip("route replace default via 10.9.1.254")
             #expect(try await changes.next().pathClass == .maybe)
             await watcher.stop()
         }
@@ -179,20 +180,20 @@ struct NetworkWatcherTests {
 
     @Test func `an unresolved name without a default route may be that of a neighbour`() async throws {
         try await NetworkLab.run { lab in
-            try lab.batch(["route del default", "addr flush dev up0", "addr flush dev up1"])
+            try await lab.host.ip(["route del default", "addr flush dev up0", "addr flush dev up1"])
             var (watcher, changes, paths) = try await lab.watcher(targets: [Self.target: []])
             #expect(paths[Self.target] == .some(nil), "there is the host itself, and that is no network")
-            try lab.ip("addr add 10.9.0.1/24 dev up0")
+            try await lab.host.ip("addr add 10.9.0.1/24 dev up0")
             let gained = try await changes.next()
             #expect(gained.pathClass == .gained && gained.to?.source == "10.9.0.1" && gained.to?.gateway == nil)
             #expect(gained.to?.isToNeighbours == true)
-            try lab.ip("route add default via 10.9.0.254")
+            try await lab.host.ip("route add default via 10.9.0.254")
             let wider = try await changes.next()
             #expect(wider.pathClass == .gained && Self.viaUp0(wider.to) && wider.to?.isToNeighbours == false)
-            try lab.ip("route del default")
+            try await lab.host.ip("route del default")
             let neighbour = try await changes.next()
             #expect(neighbour.pathClass == .maybe && neighbour.to == gained.to)
-            try lab.ip("addr flush dev up0")
+            try await lab.host.ip("addr flush dev up0")
             #expect(try await changes.next().pathClass == .lost)
             await watcher.stop()
         }
@@ -203,15 +204,15 @@ struct NetworkWatcherTests {
             let both = ["203.0.113.10", "2001:db8:ffff::10"].compactMap { IPAddress($0) }
             var (watcher, changes, paths) = try await lab.watcher(targets: [Self.target: both])
             #expect(Self.viaUp0(paths[Self.target] ?? nil))
-            try lab.enableIPv6()
-            try lab.batch([
+            try await lab.enableIPv6()
+            try await lab.host.ip([
                 "addr add 2001:db8:9::1/64 dev up0 nodad", "route add default via 2001:db8:9::fe dev up0",
             ])
             #expect(try await changes.next().pathClass == .maybe)
             let path = await watcher.path(to: Array(both.dropFirst()))
             #expect(path?.interface == "up0" && path?.source == "2001:db8:9::1" && path?.gateway == "2001:db8:9::fe")
             #expect(path?.table == 254)
-            try lab.ip("route del default via 10.9.0.254")
+            try await lab.host.ip("route del default via 10.9.0.254")
             let moved = try await changes.next()
             #expect(moved.pathClass == .movedSourceKept && moved.to == path)
             await watcher.stop()
@@ -222,10 +223,10 @@ struct NetworkWatcherTests {
         try await NetworkLab.run { lab in
             var (watcher, changes, _) = try await lab.watcher(targets: [:])
             #expect(Self.viaUp0(await watcher.setTarget(Self.target, addresses: Self.endpoint, origin: .name)))
-            try lab.ip("route del default")
+            try await lab.host.ip("route del default")
             #expect(try await changes.next().pathClass == .lost)
-            try lab.enableIPv6()
-            try lab.batch([
+            try await lab.enableIPv6()
+            try await lab.host.ip([
                 "addr add 2001:db8:9::1/64 dev up0 nodad", "route add default via 2001:db8:9::fe dev up0",
             ])
             let gained = try await changes.next()
@@ -239,10 +240,10 @@ struct NetworkWatcherTests {
     @Test func `an unreachable route to the endpoint does not count as a path`() async throws {
         try await NetworkLab.run { lab in
             var (watcher, changes, _) = try await lab.watcher(targets: Self.targets)
-            try lab.ip("route add unreachable 203.0.113.0/24")
+            try await lab.host.ip("route add unreachable 203.0.113.0/24")
             #expect(try await changes.next().pathClass == .lost)
-            try lab.ip("route replace blackhole 203.0.113.0/24")
-            try lab.ip("route del 203.0.113.0/24")
+            try await lab.host.ip("route replace blackhole 203.0.113.0/24")
+            try await lab.host.ip("route del 203.0.113.0/24")
             #expect(try await changes.next().pathClass == .returned)
             await watcher.stop()
         }
@@ -255,7 +256,7 @@ struct NetworkWatcherTests {
             try await lab.addRoutes(2000, to: Self.endpoint, via: "10.9.1.254")
             let moved = try await changes.next()
             #expect(moved.pathClass == .movedSourceKept && moved.to?.interface == "up1")
-            try lab.ip("link set up1 down")
+            try await lab.host.ip("link set up1 down")
             #expect(try await changes.until { $0 != nil }.last?.pathClass == .movedSourceGone)
             let counters = await watcher.snapshot().counters
             #expect(counters.overruns > 0)
@@ -285,11 +286,11 @@ struct NetworkWatcherTests {
     @Test func `two hundred container links change no path`() async throws {
         try await NetworkLab.run { lab in
             var (watcher, changes, _) = try await lab.watcher(targets: Self.targets)
-            try lab.batch(
+            try await lab.host.ip(
                 (0..<200).flatMap { ["link add c\($0) type veth peer name d\($0)", "link set c\($0) up"] }
                     + (0..<200).map { "link del c\($0)" })
             // The first change reported is the one that follows.
-            try lab.ip("link set up0 down")
+            try await lab.host.ip("link set up0 down")
             #expect(try await changes.next().pathClass == .lost)
             let counters = await watcher.snapshot().counters
             #expect(counters.hints >= 800)
@@ -303,7 +304,7 @@ struct NetworkWatcherTests {
     @Test func `the tables are read again after a change`() async throws {
         try await NetworkLab.run { lab in
             var (watcher, changes, _) = try await lab.watcher(targets: Self.targets)
-            try lab.ip("route replace default via 10.9.1.254")
+            try await lab.host.ip("route replace default via 10.9.1.254")
             _ = try await changes.next()
             while await watcher.snapshot().counters.dumps < 2 { await Task.yield() }
             #expect(await watcher.snapshot().defaultRoutes.map(\.interface) == ["up1"])
@@ -320,7 +321,7 @@ struct NetworkWatcherTests {
             await watcher.removeTargets(ofSession: "other")
             let onLink = await watcher.setTarget(Self.target, addresses: [IPAddress("10.9.1.7")].compactMap(\.self))
             #expect(onLink?.interface == "up1" && onLink?.gateway == nil)
-            try lab.ip("link set up1 down")
+            try await lab.host.ip("link set up1 down")
             let moved = try #require(try await changes.until { $0 != nil }.last)
             #expect(moved.target == Self.target && moved.pathClass == .movedSourceGone && Self.viaUp0(moved.to))
             #expect(await watcher.snapshot().paths == [Self.target: moved.to])

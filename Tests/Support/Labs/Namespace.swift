@@ -9,7 +9,7 @@ public struct Namespace: Hashable, Sendable {
 
     /// Makes a namespace with the loopback interface up and without IPv6, whose duplicate address detection takes
     /// seconds.
-    static func make(_ name: String, scratch: String) async throws -> Namespace {
+    package static func make(_ name: String, scratch: String) async throws -> Namespace {
         let namespace = Namespace(name: name, scratch: scratch)
         try await namespace.command(["ip", "netns", "add", name])
         try await namespace.command(
@@ -20,7 +20,7 @@ public struct Namespace: Hashable, Sendable {
         return namespace
     }
 
-    func remove() async {
+    package func remove() async {
         _ = try? await command(["ip", "netns", "del", name])
         try? FileManager.default.removeItem(atPath: "/etc/netns/\(name)")
     }
@@ -86,7 +86,7 @@ public struct Namespace: Hashable, Sendable {
 }
 
 extension Namespace {
-    static let prefix = "hfe"
+    package static let prefix = "hfe"
 
     /// Removes what a killed test process left behind: namespaces and directories with the id of a process that no
     /// longer exists. (The kernel has killed its programs.)
@@ -112,7 +112,7 @@ extension Namespace {
 
 extension Namespace {
     /// Moves the calling thread into the namespace; sockets that it makes from then on belong there.
-    func enter() throws {
+    package func enter() throws {
         let file = open("/run/netns/\(name)", O_RDONLY | O_CLOEXEC)
         defer { close(file) }
         // setns(2), which glibc's headers declare for C programs only if _GNU_SOURCE is defined.

@@ -18,6 +18,10 @@ struct CommonOptions: ParsableArguments {
     @Option(help: "Whether to use colour and marks; auto means only on a terminal.")
     var color = Terminal.Colour.auto
 
+    func validate() throws {
+        if socket == "" { throw ValidationError("--socket needs a path.") }
+    }
+
     var terminal: Terminal { Terminal(color) }
 
     /// - Parameter patience: how long the user wants to wait at most; `nil`: as long as it takes.
@@ -31,6 +35,9 @@ struct CommonOptions: ParsableArguments {
 
     /// How long the daemon may take to answer a call that does not itself wait for something.
     static let answerTimeout: Duration = .seconds(30)
+
+    /// How long a live view waits for the daemon: it must not show what was, as if it were so now.
+    static let viewTimeout: Duration = .seconds(3)
 
     /// Calls the daemon and prints the answer: unchanged with `--json`, otherwise with `print`.
     func show<Method: ControlMethod>(
@@ -54,9 +61,10 @@ struct CommonOptions: ParsableArguments {
 
 extension HoldfastClient {
     /// Returns all sessions, in natural order.
-    func sessions() async throws(ClientError) -> [SessionStatus] {
-        try await call(SessionListMethod.self, NoParameters(), timeout: CommonOptions.answerTimeout).sessions
-            .inNaturalOrder
+    func sessions(
+        within timeout: Duration = CommonOptions.answerTimeout
+    ) async throws(ClientError) -> [SessionStatus] {
+        try await call(SessionListMethod.self, NoParameters(), timeout: timeout).sessions.inNaturalOrder
     }
 }
 

@@ -41,6 +41,23 @@ extension EndToEnd {
         }
     }
 
+    @Test func `top says that the daemon does not answer, and Control-C ends it even then`() async throws {
+        try await withLab { lab, daemon in
+            try daemon.session(top: "autoconnect = false")
+            try await daemon.start()
+            let terminal = TerminalUnderTest(lab)
+            try await terminal.start(["\(DaemonProcess.programs)/holdfastctl", "top", "--socket", daemon.socket])
+            try await terminal.screen("shows the session") { $0.contains { $0.hasPrefix("● main ") } }
+            await daemon.pause()
+            try await terminal.screen("waits") {
+                $0.contains { $0.contains("not answer in time; waiting for the daemon") }
+            }
+            try await terminal.press("C-c")
+            try await terminal.screen("has left the terminal as it was") { $0.contains { $0.contains("ended with 0") } }
+            await daemon.resume()
+        }
+    }
+
     @Test func `top fits any terminal, and redraws when its size changes`() async throws {
         try await withLab { lab, daemon in
             let server = try await LabServer(lab)

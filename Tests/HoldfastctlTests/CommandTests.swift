@@ -157,6 +157,7 @@ struct EndingTests {
         ["connect", "main", "--all"], ["reconnect", "main", "--mode", "fast"], ["status", "--follow", "--check"],
         ["list", "--nope"], ["wait", "--timeout", "-1"], ["connect", "main", "--wait", "--timeout", "0"],
         ["publish", "main", "t", "m", "--timeout", "0"], ["log", "main", "--level", "debug"], ["log", "-n", "-1"],
+        ["status", "--socket", ""], ["config", "init", "main", "--stdout", "--json"],
         ["history", "--since", "soon"], ["history", "--limit", "0"], ["history", "--svg", "a.svg", "--json"],
     ])
     func `a mistake on the command line exits with 2`(_ arguments: [String]) {
@@ -468,6 +469,14 @@ struct EndingTests {
         #expect(input.lines(Array("\n\nd".utf8)) == [[0x62, 0x63], []])
         #expect(input.rest() == [[0x64]])
         #expect(input.rest() == [])
+    }
+
+    @Test func `a line that no message can have is noticed before its end`() {
+        var input = InputLines()
+        _ = input.lines([UInt8](repeating: 0x61, count: InputFile.maximumLength))
+        #expect(!input.isTooLong)
+        _ = input.lines([0x61])
+        #expect(input.isTooLong)
     }
 }
 

@@ -34,6 +34,17 @@ struct PublicationTextTests {
             PublicationText.lines(for: .init(publications: []), of: "main", times: times) == ["main: 0 publications."])
     }
 
+    @Test func `the participants that a session knew before its connection was lost are not said to be there`() {
+        let times = TimeText(now: Timestamp(rawValue: 1_795_165_976_120), isAbsolute: false)
+        let result = RoomParticipantsMethod.Result(room: "plant", participants: [])
+        for (state, overview) in [
+            (SessionStatus.State.connected, "0 participants in plant."),
+            (.reconnecting, "main is reconnecting; before, it knew of 0 participants in plant."),
+        ] {
+            #expect(RoomText.lines(for: result, of: "main", state: state, times: times) == [overview])
+        }
+    }
+
     @Test(arguments: [
         (["publications", "main"], true), (["publications", "list", "main", "-v"], true),
         (["publications", "put", "main", "~/a", "on", "--qos", "0", "--json"], true),

@@ -124,7 +124,7 @@ struct TopModelTests {
     @Test(
         arguments: [
             ("q", [.letter("q")]), ("\u{1B}[A\u{1B}[B", [.up, .down]), ("\u{1B}OA", [.up]), ("\u{1B}", [.escape]),
-            ("\r", [.enter]), ("\u{3}", [.letter("q")]), ("\u{1B}[5~", [.letter("~")]), ("\u{7}", []),
+            ("\r", [.enter]), ("\u{4}", [.letter("q")]), ("\u{1B}[5~", [.letter("~")]), ("\u{7}", []),
         ] as [(String, [LiveKey])])
     func `keys are read`(_ text: String, _ keys: [LiveKey]) {
         #expect(LiveKey.keys(Array(text.utf8)[...]) == keys)

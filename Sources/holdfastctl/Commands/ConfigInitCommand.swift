@@ -51,6 +51,7 @@ extension ConfigCommand {
                     "a password is never written to the file: say where it is kept with file:PATH, credential:NAME or exec:COMMAND"
                 )
             }
+            if stdout, common.json { throw ValidationError("--stdout and --json cannot be combined.") }
             if askPassword, password != nil || stdout {
                 throw ValidationError("--ask-password cannot be combined with --password or --stdout.")
             }

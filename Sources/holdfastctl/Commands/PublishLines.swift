@@ -68,6 +68,10 @@ struct PublishLines: Sendable {
                     tally.take(result)
                 }
                 progress.show(tally.answered)
+                if input.isTooLong {
+                    throw CommandFailure(
+                        .failed, "a line is longer than 16 MiB, the limit for a message", advice: "send it in parts")
+                }
             }
         } catch {
             tally.error = error
@@ -245,6 +249,9 @@ struct InputLines {
         begun = parts.removeLast()
         return parts
     }
+
+    /// Whether the line that has begun is longer than a message can be.
+    var isTooLong: Bool { begun.count > InputFile.maximumLength }
 
     /// Returns the last line, if it has no newline.
     mutating func rest() -> [[UInt8]] {

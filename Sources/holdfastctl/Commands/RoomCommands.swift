@@ -40,18 +40,30 @@ struct ParticipantsCommand: AsyncParsableCommand {
     func validate() throws { try selection.check(with: common) }
 
     func run() async throws {
+        var state = SessionStatus.State.connected
+        if !common.json, selection.fields == nil {
+            let status = SessionStatusMethod.Parameters(session: session)
+            state = try await common.client().call(
+                SessionStatusMethod.self, status, timeout: CommonOptions.answerTimeout
+            ).state
+        }
         try await common.show(RoomParticipantsMethod.self, .init(session: session), selection, of: "participants") {
             result, terminal in
-            terminal.print(RoomText.lines(for: result, times: Terminal.times(isAbsolute: verbose)))
+            let times = Terminal.times(isAbsolute: verbose)
+            terminal.print(RoomText.lines(for: result, of: session, state: state, times: times))
         }
     }
 }
 
 /// `participants` in words.
 enum RoomText {
-    static func lines(for result: RoomParticipantsMethod.Result, times: TimeText) -> [String] {
+    /// - Parameter state: the session's. Unless it is connected, it does not hear who comes and goes.
+    static func lines(
+        for result: RoomParticipantsMethod.Result, of session: String, state: SessionStatus.State, times: TimeText
+    ) -> [String] {
         let count = result.participants.count
-        let overview = "\(count) participant\(count == 1 ? "" : "s") in \(result.room)\(count == 0 ? "." : ":")"
+        let when = state == .connected ? "" : "\(session) is \(state.rawValue); before, it knew of "
+        let overview = "\(when)\(count) participant\(count == 1 ? "" : "s") in \(result.room)\(count == 0 ? "." : ":")"
         guard count > 0 else { return [printable(overview)] }
         let rows = result.participants.map {
             [

@@ -96,10 +96,10 @@ struct StatusCommand: AsyncParsableCommand {
 
     /// Returns the status of the session, or of all of them.
     private func statuses(_ client: HoldfastClient) async throws(ClientError) -> [SessionStatus] {
-        guard let session else { return try await client.sessions() }
+        guard let session else { return try await client.sessions(within: CommonOptions.viewTimeout) }
         return [
             try await client.call(
-                SessionStatusMethod.self, .init(session: session), timeout: CommonOptions.answerTimeout)
+                SessionStatusMethod.self, .init(session: session), timeout: CommonOptions.viewTimeout)
         ]
     }
 

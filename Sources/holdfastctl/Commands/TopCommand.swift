@@ -51,9 +51,13 @@ struct TopCommand: AsyncParsableCommand {
             case .resized: break
             case .detached(let sentence): model.message = "\(sentence); waiting for the daemon"
             case .tick, .changed:
-                guard let sessions = try? await client.sessions() else { break }
-                if model.message?.hasSuffix("waiting for the daemon") == true { model.message = nil }
-                model.take(sessions, at: Terminal.times().now)
+                do throws(ClientError) {
+                    let sessions = try await client.sessions(within: CommonOptions.viewTimeout)
+                    if model.message?.hasSuffix("waiting for the daemon") == true { model.message = nil }
+                    model.take(sessions, at: Terminal.times().now)
+                } catch {
+                    if error.isAbsence { model.message = "\(error); waiting for the daemon" }
+                }
             }
             Self.draw(model, history, terminal, screen)
         }

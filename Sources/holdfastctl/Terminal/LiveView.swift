@@ -35,8 +35,8 @@ enum LiveKey: Sendable, Equatable {
                 }
             case 0x1B: keys.append(.escape)
             case 0x0A, 0x0D: keys.append(.enter)
-            // Control-C and Control-D: the terminal itself does not act on them while keys are read.
-            case 0x03, 0x04: keys.append(.letter("q"))
+            // Control-D: the terminal itself does not act on it while keys are read.
+            case 0x04: keys.append(.letter("q"))
             case 0x20...0x7E: keys.append(.letter(Character(Unicode.Scalar(byte))))
             default: break
             }
@@ -103,6 +103,11 @@ enum LiveInputs {
             let count = Glibc.read(STDIN_FILENO, &buffer, buffer.count)
             if count < 0, errno == EINTR { continue }
             guard count > 0 else { return take(.key(.letter("q"))) }
+            // Control-C works even while the view waits for the daemon.
+            if buffer[..<count].contains(0x03) {
+                TerminalSettings.restore()
+                exit(EndStatus.success.rawValue)
+            }
             for key in LiveKey.keys(buffer[..<count]) { take(.key(key)) }
         }
     }

@@ -100,19 +100,29 @@ extension Session {
             endProtocol()
         case .continueWith(let actions):
             perform(actions[...])
+        case .moved(let endpoint, let path):
+            handle(.pathChanged(endpoint, to: path, .movedSourceKept))
         case .due:
             carryOutDue()
         }
     }
 
+    private mutating func handle(_ input: SessionMachine.Input) {
+        machine.lingering = rooms.membership?.presence.lingering(keepAlive: mqtt.keepAlive)
+        machine.awaitsStore = mqtt.awaitsStore
+        var actions: [SessionMachine.Action] = []
+        machine.handle(input, at: now, into: &actions)
+        perform(actions[...])
+    }
+
     private mutating func carryOut(_ input: Input) {
         switch input {
+        case .machine(.pathChanged(let endpoint, _, let path, .movedSourceKept))
+        where machine.needsMeasurementToMove(at: now):
+            funnel.work.prepend(.moved(endpoint, to: path))
+            if let link, let connection = link.connection { act(.measure(link.generation, connection)) }
         case .machine(let input):
-            machine.lingering = rooms.membership?.presence.lingering(keepAlive: mqtt.keepAlive)
-            machine.awaitsStore = mqtt.awaitsStore
-            var actions: [SessionMachine.Action] = []
-            machine.handle(input, at: now, into: &actions)
-            perform(actions[...])
+            handle(input)
         case .mqtt(let input):
             handle(input)
         case .connection(let id, let event):

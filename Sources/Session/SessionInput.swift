@@ -68,6 +68,8 @@ extension Session {
         case endProtocol
         /// The remaining actions of the session machine.
         case continueWith([SessionMachine.Action])
+        /// The path moved, and whether the connection was in doubt before is known now.
+        case moved(EndpointIndex, to: Path?)
         case due
     }
 

@@ -29,6 +29,11 @@ struct DeliveryWatch: Hashable, Sendable {
         max(.seconds(1), (roundTrip ?? .zero) * 8 + (variation ?? .zero) * 4)
     }
 
+    /// Whether something was sent so long ago, and nothing has been heard since.
+    func isWaiting(longerThan limit: Duration, at now: Instant) -> Bool {
+        since.map { $0.duration(to: now) > limit } ?? false
+    }
+
     mutating func sent(at now: Instant, patience: Duration) {
         guard since == nil else { return }
         since = now
@@ -85,6 +90,12 @@ extension SessionMachine {
         return now >= deadline
     }
 
+    /// Whether a path that moves now has to find out from the kernel whether what was sent gets through.
+    package func needsMeasurementToMove(at now: Instant) -> Bool {
+        guard case .connected(let connected) = state else { return false }
+        return connected.delivery.isWaiting(longerThan: connected.doubtfulAfter, at: now)
+    }
+
     /// Judges by the kernel's measurement whether what was sent gets through.
     mutating func judgeDelivery(
         _ generation: Generation, _ measurement: TransportMeasurement, at now: Instant, into actions: inout [Action]
@@ -110,4 +121,13 @@ extension SessionMachine {
 
 extension SessionMachine.Connected {
     var patience: Duration { DeliveryWatch.patience(roundTrip: roundTrip, variation: jitter) }
+
+    /// Two round trips, as far as is known, and no less than receivers may delay an acknowledgement.
+    fileprivate var doubtfulAfter: Duration { max(.milliseconds(100), (roundTrip ?? .milliseconds(500)) * 2) }
+
+    /// Whether nothing was heard for more than two round trips after something was sent or asked.
+    func isInDoubt(at now: Instant) -> Bool {
+        delivery.isWaiting(longerThan: doubtfulAfter, at: now)
+            || heartbeat.isUnanswered(longerThan: doubtfulAfter, at: now)
+    }
 }

@@ -14,6 +14,7 @@ struct Heartbeat: Hashable, Sendable {
     }
 
     private struct Question: Hashable, Sendable {
+        var asked: Instant
         /// When the answer is later than answers used to be; `nil` once that was reported.
         var overdueAt: Instant?
         var deadline: Instant
@@ -49,6 +50,11 @@ struct Heartbeat: Hashable, Sendable {
 
     /// Whether an answer has been awaited for longer than answers used to take.
     var isOverdue: Bool { question.map { $0.overdueAt == nil } ?? false }
+
+    /// Whether the answer has been awaited for longer than this.
+    func isUnanswered(longerThan limit: Duration, at now: Instant) -> Bool {
+        question.map { $0.asked.duration(to: now) > limit } ?? false
+    }
 
     var deadline: Instant {
         guard let question else { return min(lastHeard, lastSent).advanced(by: interval) }
@@ -91,7 +97,8 @@ struct Heartbeat: Hashable, Sendable {
 
     private mutating func ask(within timeout: Duration, isProbe: Bool, at now: Instant) {
         question = Question(
-            overdueAt: now.advanced(by: roundTrip.usually), deadline: now.advanced(by: timeout), isProbe: isProbe)
+            asked: now, overdueAt: now.advanced(by: roundTrip.usually), deadline: now.advanced(by: timeout),
+            isProbe: isProbe)
         sampleStart = sampleStart ?? now
         lastSent = now
     }

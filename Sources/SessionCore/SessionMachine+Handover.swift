@@ -5,6 +5,9 @@
 //     path moved ──▶ waiting ──▶ preparing ──prepared──▶ settling ──settled──▶ authenticating, as any attempt
 //                    (pacing)        └── failed: the old connection stays
 //
+// A connection that was in doubt before the path moved (`Connected.isInDoubt`) is not waited for: neither for the pause
+// between hand-overs, nor for it to settle if nothing is heard from it until the successor is ready.
+//
 // There is at most one successor, and it is wanted only as long as the machine names it (`successor`): anything that
 // leads away from connected, or changes the path again, drops it. If the old connection dies meanwhile, or its source
 // address leaves the host, the successor becomes the attempt, whatever phase it has reached.
@@ -61,7 +64,8 @@ extension SessionMachine {
         connected.handover = nil
         connected.path = connected.path ?? path
         if connected.path?.leadsLike(path) == false {
-            connected.handover = .waiting(until: max(handovers.earliest(at: now), pacing.haste.next(at: now)))
+            let earliest = connected.doubtedSince == nil ? handovers.earliest(at: now) : now
+            connected.handover = .waiting(until: max(earliest, pacing.haste.next(at: now)))
         }
         state = .connected(connected)
         prepareIfDue(at: now, into: &actions)
@@ -98,6 +102,12 @@ extension SessionMachine {
             attempt.generation == generation
         else { return }
         connected.handover = .settling(attempt, until: now.advanced(by: connected.heartbeat.usualAnswer))
+        // After a silence, look for another device first, which the end of an unanswered probe does.
+        if let heard = connected.doubtedSince, heard == connected.heartbeat.lastHeard,
+            rivalry.look(cause: Reason(.pathMoved), last: Reason(.pathMoved)) == nil
+        {
+            return handOver(connected, at: now, into: &actions)
+        }
         state = .connected(connected)
         actions.append(.settle(connected.attempt.generation))
     }

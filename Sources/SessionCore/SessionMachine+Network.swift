@@ -68,6 +68,8 @@ extension SessionMachine {
             // Without a path there is nothing to probe, and only a path ends the hold.
             guard hasPath || connected.heldUntil == nil else { return }
             connected.heldUntil = nil
+            let isInDoubt = pathClass == .movedSourceKept && connected.isInDoubt(at: now)
+            connected.doubtedSince = isInDoubt ? connected.heartbeat.lastHeard : nil
             connected.delivery.restarted(at: now)
             if connected.heartbeat.probe(at: now) { actions.append(.sendHeartbeat(connected.attempt.generation)) }
             state = .connected(connected)

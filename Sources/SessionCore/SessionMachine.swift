@@ -216,6 +216,8 @@ extension SessionMachine {
         var path: Path?
         /// Set while the session is about to move to a connection on another path.
         var handover: Handover?
+        /// When the server was last heard before the path moved, if the connection was in doubt by then.
+        var doubtedSince: Instant?
     }
 
     struct Disconnecting: Hashable, Sendable {

@@ -115,6 +115,26 @@ struct HandoverScenarios {
         }
     }
 
+    @Test func `a connection that was silent before the path moved is not waited for`() async throws {
+        try await Scenario.run { scenario in
+            var stream = try await Stream(scenario)
+            await stream.host.forget()
+            let dials = scenario.dials["A"]?.count ?? 0
+            scenario.strand(stream.host)
+            try await stream.run(scenario, 100)
+            #expect(try await stream.host.status().state == .connected)
+            let start = scenario.now
+            await scenario.shift(stream.host, strands: true)
+            try await stream.host.until(.connected, within: .seconds(1))
+            #expect(start.duration(to: scenario.now) <= .microseconds(20_500), "TCP and CONNECT, two round trips")
+            #expect(scenario.dials["A"]?.count == dials + 1)
+            let outage = await stream.host.told(.reconnectCompleted).first?.outage
+            #expect((outage ?? 1) <= 0.0105, "CONNECT")
+            await scenario.sleep(.seconds(5))
+            try await stream.checkNothingLost(scenario)
+        }
+    }
+
     @Test(arguments: moments)
     func `an old connection that breaks during a hand-over is replaced at once`(moment: Int) async throws {
         try await Scenario.run { scenario in

@@ -146,6 +146,75 @@ import Testing
         #expect(session.settled() == [.leave(2), .open(3, at: 1)])
     }
 
+    // MARK: In doubt already
+
+    /// The round trip takes 40 ms. In each, an answer is overdue by now.
+    private static func doubted(_ silence: Duration = .milliseconds(200)) -> [SessionUnderTest] {
+        var unacknowledged = connected()
+        unacknowledged.sent()
+        unacknowledged.skip(silence)
+        var unanswered = connected()
+        unanswered.pass(.milliseconds(13_960))
+        unanswered.skip(silence)
+        return [unacknowledged, unanswered]
+    }
+
+    @Test func `a connection that was in doubt before the path moved is not waited for`() {
+        for var session in Self.doubted() {
+            #expect(session.path(.movedSourceKept) == [.heartbeat(1), .prepare(2)])
+            session.skip(.milliseconds(120))
+            #expect(session.prepared() == [.leave(1), .open(2)])
+            #expect(session.reason == .pathMoved)
+            #expect(session.phase == .authenticating)
+        }
+    }
+
+    @Test func `a connection that was in doubt and is heard again finishes what it has begun`() {
+        for var session in Self.doubted() {
+            session.path(.movedSourceKept)
+            session.skip(.milliseconds(40))
+            session.heard()
+            #expect(session.prepared() == [.settle(1)])
+        }
+    }
+
+    @Test func `an answer that takes no longer than two round trips is no doubt`() {
+        for var session in Self.doubted(.milliseconds(80)) {
+            session.path(.movedSourceKept)
+            #expect(session.prepared() == [.settle(1)])
+        }
+    }
+
+    @Test func `what the kernel knows to be acknowledged is no doubt`() {
+        var session = Self.doubted()[0]
+        session.take(
+            .measured(
+                session.generation,
+                TransportMeasurement(roundTrip: .milliseconds(40), variation: .zero, retransmissions: 0)))
+        session.path(.movedSourceKept)
+        #expect(session.prepared() == [.settle(1)])
+    }
+
+    @Test func `a connection in doubt does not wait for the pause between hand-overs`() {
+        var session = Self.settling()
+        session.settled()
+        session.succeed()
+        session.pass(.seconds(2))
+        session.sent()
+        // How long its round trip takes is not known yet.
+        session.skip(.milliseconds(1001))
+        #expect(session.path(.movedSourceKept) == [.heartbeat(2), .prepare(3)])
+    }
+
+    @Test func `a connection in doubt is waited for if another device may have taken the session`() {
+        for var session in Self.doubted() {
+            session.machine.rivalry.canLook = true
+            session.machine.rivalry.strategy = .yield
+            session.path(.movedSourceKept)
+            #expect(session.prepared() == [.settle(1)])
+        }
+    }
+
     // MARK: It cannot be set up
 
     @Test func `a new path that leads nowhere does not affect an old connection that answers`() {

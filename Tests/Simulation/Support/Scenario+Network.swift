@@ -296,7 +296,7 @@ extension Scenario {
         guard let wire = wires[id], let uplink = uplinks[wire.host], uplink.isMeasured else { return nil }
         let roundTrip = Duration.nanoseconds((wire.latency ?? uplink.latency).nanoseconds * 2)
         var measurement = TCPMeasurement(roundTrip: roundTrip, variation: roundTrip / 8)
-        if !uplink.carries(.toServer), let heardAt = wire.heardAt {
+        if wire.isStranded || !uplink.carries(.toServer), let heardAt = wire.heardAt {
             measurement.unacknowledged = wire.toServer.count
             measurement.retries = 1
             measurement.sinceAcknowledgement = heardAt.duration(to: now)

@@ -56,6 +56,11 @@ extension Scenario {
         look(host.name)
     }
 
+    /// Lets the network drop everything on present connections from now on, without the kernel's knowing.
+    func strand(_ host: Host) {
+        for (id, wire) in wires where wire.host == host.name { wires[id]?.isStranded = true }
+    }
+
     /// Moves the host from one network to another without the daemon noticing: it has not read the kernel's message
     /// yet.
     func moveUnnoticed(_ host: Host) {

@@ -94,10 +94,10 @@ actor Daemon {
 
     func status() async -> DaemonStatus {
         let statistics = await storeStatistics()
-        let statuses = await registry.statuses()
+        let states = await registry.states
         return DaemonStatus(
             version: Self.version, pid: getpid(), since: since,
-            sessions: DaemonStatus.SessionCounts(states: statuses.map(\.state)), store: statistics?.numbers ?? [:],
+            sessions: DaemonStatus.SessionCounts(states: states), store: statistics?.numbers ?? [:],
             storeFailure: await registry.surroundings?.commits.hindrance?.description, netlink: network.counters)
     }
 

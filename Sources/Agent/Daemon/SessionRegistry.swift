@@ -294,18 +294,39 @@ actor SessionRegistry {
             record { $0.take(session, event) }
             metrics.take(session.description, event)
             for (watcher, own) in watches.take(event, of: session) { watcher.deliver(own) }
-        } else if entries.count > 1 {
-            // The status line of several sessions shows none of these numbers, and making it for every heartbeat of
-            // each of a thousand sessions would be wasteful.
-            return
         }
-        statusMayHaveChanged()
+        // The status line of several sessions shows only their states and why. It takes a look at all of them, and each
+        // of a thousand heartbeats changes a number, and every few of them a quality.
+        let isShown = [.stateChanged, .phaseChanged, .sessionRemoved].contains(event?.event)
+        if isShown || entries.count == 1 { statusMayHaveChanged() }
     }
 
     func statusMayHaveChanged() {
-        let statuses: @Sendable () -> [SessionStatus] = { [weak self] in self?.assumeIsolated { $0.statuses() } ?? [] }
-        notifier.assumeIsolated { $0.statusMayHaveChanged(statuses) }
+        let line: @Sendable () -> String = { [weak self] in self?.assumeIsolated { $0.statusLine } ?? "" }
+        notifier.assumeIsolated { $0.statusMayHaveChanged(line) }
     }
+
+    /// Takes from each of many sessions only what the line shows. The whole status of each would delay their start.
+    private var statusLine: String {
+        guard entries.count > 1 else { return StatusLine.text(statuses().first, at: .now) }
+        let hasRunning = entries.values.contains { if case .running = $0 { true } else { false } }
+        let isRefusing = hasRunning && surroundings?.commits.assumeIsolated { $0.hindrance } != nil
+        return StatusLine.text(
+            entries.map { name, entry in
+                let (state, code) = state(of: entry)
+                return StatusLine.Brief(session: name.description, state: state, reason: code.rawValue)
+            }, isRefusing: isRefusing)
+    }
+
+    private func state(of entry: Entry) -> (SessionState, Reason.Code) {
+        switch entry {
+        case .running(let driver): driver.assumeIsolated { $0.ask { ($0.state, $0.machine.reason.code) } }
+        case .failed(let obstacle, _): (.failed, obstacle.reason.code)
+        }
+    }
+
+    /// The state of each session.
+    var states: [SessionState] { entries.values.map { state(of: $0).0 } }
 
     func pathChanged(_ change: PathChange) {
         guard let name = SessionName(change.target.session), case .running(let driver)? = entries[name] else { return }

@@ -2,16 +2,28 @@ import ControlAPI
 
 /// The one line that `systemctl status` shows.
 enum StatusLine {
+    /// What the line says of each of several sessions.
+    struct Brief {
+        var session: String
+        var state: SessionStatus.State
+        var reason: String?
+    }
+
     /// - Parameters:
-    ///   - sessions: all sessions, ordered by name.
+    ///   - session: the only session; `nil` if there is none.
     ///   - now: the present time, for how long a state has lasted.
-    static func text(_ sessions: [SessionStatus], at now: Timestamp) -> String {
-        let refusing = sessions.contains { $0.storeFailure != nil } ? "; published messages cannot be stored" : ""
-        return switch sessions.count {
-        case 0: "no sessions are configured"
-        case 1: "\(sessions[0].session): \(text(sessions[0], at: now))\(refusing)"
-        default: overview(sessions) + refusing
-        }
+    static func text(_ session: SessionStatus?, at now: Timestamp) -> String {
+        guard let session else { return "no sessions are configured" }
+        return "\(session.session): \(text(session, at: now))\(refusal(session.storeFailure != nil))"
+    }
+
+    /// - Parameter isRefusing: whether published messages cannot be stored.
+    static func text(_ sessions: [Brief], isRefusing: Bool) -> String {
+        overview(sessions) + refusal(isRefusing)
+    }
+
+    private static func refusal(_ isRefusing: Bool) -> String {
+        isRefusing ? "; published messages cannot be stored" : ""
     }
 
     private static func text(_ session: SessionStatus, at now: Timestamp) -> String {
@@ -39,16 +51,19 @@ enum StatusLine {
         }
     }
 
-    private static func overview(_ sessions: [SessionStatus]) -> String {
+    private static func overview(_ sessions: [Brief]) -> String {
         let order: [SessionStatus.State] = [
             .connected, .connecting, .reconnecting, .disconnecting, .disconnected, .failed,
         ]
         let parts = order.compactMap { state -> String? in
             let those = sessions.filter { $0.state == state }
             guard !those.isEmpty else { return nil }
-            let names = those.prefix(3).map { "\($0.session)\($0.reason.map { ": \($0.code)" } ?? "")" }
-            let list = names.joined(separator: ", ") + (those.count > 3 ? ", …" : "")
-            return "\(those.count) \(state.rawValue)" + (state == .connected ? "" : " (\(list))")
+            let count = "\(those.count) \(state.rawValue)"
+            if state == .connected { return count }
+            let names = those.sorted { $0.session < $1.session }.prefix(3).map { session in
+                session.session + (session.reason.map { ": \($0)" } ?? "")
+            }
+            return "\(count) (\(names.joined(separator: ", "))\(those.count > 3 ? ", …" : ""))"
         }
         return "\(sessions.count) sessions: " + parts.joined(separator: ", ")
     }

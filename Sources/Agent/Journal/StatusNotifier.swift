@@ -1,4 +1,3 @@
-import ControlAPI
 import NIOCore
 import Systemd
 
@@ -20,13 +19,13 @@ actor StatusNotifier {
         self.eventLoop = eventLoop
     }
 
-    /// - Parameter statuses: called only when the line is made.
-    func statusMayHaveChanged(_ statuses: @escaping @Sendable () -> [SessionStatus]) {
+    /// - Parameter line: makes the line.
+    func statusMayHaveChanged(_ line: @escaping @Sendable () -> String) {
         guard scheduled == nil else { return }
         let due = lastMade.map { $0 + Self.interval } ?? eventLoop.now
         scheduled = eventLoop.scheduleTask(deadline: due) { [weak self] in
             guard let self else { return }
-            self.assumeIsolated { $0.send(StatusLine.text(statuses(), at: .now)) }
+            self.assumeIsolated { $0.send(line()) }
         }
     }
 

@@ -96,7 +96,7 @@ extension SessionDriver {
     }
 
     func take(_ event: ConnectionEvent, of id: DialID) {
-        guard let role = session.connections.role(of: id) else { return }
+        guard let role = ask({ $0.connections.role(of: id) }) else { return }
         if case .tlsFilesRejected(let failure) = event {
             if case .knock = role { return }
             log.tlsFilesRejected(failure)

@@ -121,7 +121,7 @@ extension SessionDriver {
             for message in ask({ $0.giveAhead(hasRoom: isFirst) }) { deliver(message) }
         } while given != nil
         if let load = ask({ $0.beginLoad(hasRoom: hasRoom) }) { Task { await readInbox(load) } }
-        if session.hasWork { run() }
+        if ask({ $0.hasWork }) { run() }
     }
 
     private func readInbox(_ load: DurableConsumers.Load) async {
@@ -152,7 +152,7 @@ extension SessionDriver {
         report(event)
     }
 
-    var inboxStatus: SessionStatus.Inbox {
+    func inboxStatus(of session: inout Session) -> SessionStatus.Inbox {
         let counts = session.mqtt.inboxCounts
         return .init(
             messages: counts.messages, bytes: Int64(counts.bytes), withheld: counts.withheld,

@@ -54,7 +54,7 @@ extension SessionDriver {
 
     /// The file whose change may help, and its version when the session failed, if that is known.
     private var fileToChange: (path: String, rejected: FileMark?)? {
-        switch session.fileToWatch {
+        switch ask({ $0.fileToWatch }) {
         case .authorities?:
             let authorities = configuration.tls.authorities ?? TLSOptions.systemAuthorityFiles.first(where: exists)
             return authorities.map { ($0, nil) }

@@ -10,6 +10,13 @@ import Transport
 extension SessionDriver {
     /// Returns everything that `session.status` shows, as of now.
     func status() -> SessionStatus {
+        let (reason, subscriptions) = (reason(session.machine.reason), subscriptionStatus)
+        return ask { status(of: &$0, reason, subscriptions) }
+    }
+
+    private func status(
+        of session: inout Session, _ reason: SessionStatus.Reason, _ subscriptions: [SessionStatus.Subscription]
+    ) -> SessionStatus {
         let now = now
         let status = session.machine.status
         let liveness = session.machine.liveness
@@ -20,7 +27,7 @@ extension SessionDriver {
             phase: status.phase, mode: status.mode, resumed: status.resumed,
             attempt: status.attempt, retryIn: status.retryAt.map { max(0, now.duration(to: $0).seconds) },
             lost: status.isLost, doubt: status.doubt,
-            reason: reason(status.reason), endpoint: status.endpoint.map { session.address(of: $0).description },
+            reason: reason, endpoint: status.endpoint.map { session.address(of: $0).description },
             proxy: configuration.proxy.address?.description, peer: session.link?.peer?.name,
             tls: session.link?.peer?.tlsVersion,
             protocol: session.mqtt.isConnected ? session.mqtt.version.description : nil,
@@ -31,12 +38,13 @@ extension SessionDriver {
             rtt: liveness?.roundTrip?.seconds,
             jitter: liveness?.jitter?.seconds,
             lastHeard: liveness.map { max(0, $0.lastHeard.duration(to: now).seconds) },
-            granted: session.mqtt.grant.map { .init($0) }, subscriptions: subscriptionStatus,
+            granted: session.mqtt.grant.map { .init($0) },
+            subscriptions: subscriptions,
             outbox: .init(
                 queued: counts.queued, inFlight: counts.inFlight, quarantined: counts.quarantined,
                 bytes: Int64(counts.bytes),
                 oldest: session.mqtt.oldestAcceptance),
-            inbox: inboxStatus,
+            inbox: inboxStatus(of: &session),
             counters: .init(
                 attempts: Int64(counters.attempts), connects: Int64(counters.connects),
                 resumes: Int64(counters.resumes), outages: Int64(counters.outages),
@@ -48,7 +56,7 @@ extension SessionDriver {
     /// Creates an event of this session with the present time.
     func event(_ kind: SessionEvent.Kind) -> SessionEvent {
         var event = SessionEvent(time: wallClock, session: name.description, event: kind)
-        event.room = session.room?.name
+        event.room = ask { $0.room?.name }
         return event
     }
 

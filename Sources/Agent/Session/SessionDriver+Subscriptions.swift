@@ -43,7 +43,7 @@ extension SessionDriver {
 
     /// All subscriptions that the session wants, with the server's answers.
     var subscriptionStatus: [SessionStatus.Subscription] {
-        session.mqtt.subscriptionStates.map { .init($0.filter, $0.qos, $0.state) }
+        ask { $0.mqtt.subscriptionStates }.map { .init($0.filter, $0.qos, $0.state) }
     }
 
     private func subscriptionStatus(of filter: TopicFilter) -> SessionStatus.Subscription? {

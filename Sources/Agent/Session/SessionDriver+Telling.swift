@@ -64,7 +64,7 @@ extension SessionDriver {
 
     func tellLater() {
         guard !untold.isEmpty else { return }
-        let isHurrying = session.link?.isDialed == true && session.state != .connected
+        let isHurrying = ask { $0.link?.isDialed == true && $0.state != .connected }
         guard untold.tellLater(isHurrying: isHurrying, at: now) else { return }
         eventLoop.execute { self.assumeIsolated { $0.tell() } }
     }

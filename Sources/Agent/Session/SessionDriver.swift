@@ -100,6 +100,9 @@ actor SessionDriver {
     func run(_ input: MQTTClientMachine.Input) { run(.mqtt(input)) }
 
     /// Lets the session decide what is answered at once. ``run(_:)`` carries out the consequences.
+    ///
+    /// Questions that are asked often go through here as well: to call anything of ``session`` that is not a stored
+    /// property, a copy of the whole value is made, with a retain for each array in it, but not within a change.
     func ask<Answer, Failure: Error>(
         _ decide: (inout Session) throws(Failure) -> Answer
     ) throws(Failure) -> Answer {

@@ -22,8 +22,8 @@ struct StatusLineTests {
         return status
     }
 
-    private static func text(_ sessions: [SessionStatus], seconds: Int64 = 0) -> String {
-        StatusLine.text(sessions, at: Timestamp(rawValue: 1_000_000 + seconds * 1000))
+    private static func text(_ session: SessionStatus?, seconds: Int64 = 0) -> String {
+        StatusLine.text(session, at: Timestamp(rawValue: 1_000_000 + seconds * 1000))
     }
 
     @Test(arguments: [
@@ -34,7 +34,7 @@ struct StatusLineTests {
         let session = Self.session(
             .connected, reason: "autoconnect", endpoint: "mqtts://broker.example:8883", interface: "wlan0", rtt: 0.023)
         #expect(
-            Self.text([session], seconds: seconds)
+            Self.text(session, seconds: seconds)
                 == "main: connected to broker.example via wlan0 for \(duration), RTT 23 ms")
     }
 
@@ -56,31 +56,39 @@ struct StatusLineTests {
         ),
     ])
     func `one session shows what it is doing`(session: SessionStatus, text: String) {
-        #expect(Self.text([session]) == text)
+        #expect(Self.text(session) == text)
+    }
+
+    private static func sessions(
+        _ numbers: ClosedRange<Int>, _ state: SessionState, _ reason: String?
+    ) -> [StatusLine.Brief] {
+        numbers.map { .init(session: "s\($0)", state: state, reason: reason) }
     }
 
     @Test func `several sessions are counted, and those that are not connected named`() {
         let sessions =
-            (1...4).map { Self.session(.connected, name: "edge-\($0 == 2 ? 5 : $0)", reason: "autoconnect") }
-            + [Self.session(.reconnecting, name: "edge-2", reason: "dns-failed")]
-        #expect(Self.text(sessions) == "5 sessions: 4 connected, 1 reconnecting (edge-2: dns-failed)")
+            Self.sessions(1...4, .connected, "autoconnect") + Self.sessions(5...5, .reconnecting, "dns-failed")
+        #expect(
+            StatusLine.text(sessions, isRefusing: false)
+                == "5 sessions: 4 connected, 1 reconnecting (s5: dns-failed)")
     }
 
-    @Test func `at most three names are listed for a state`() {
-        let sessions = (1...5).map { Self.session(.failed, name: "s\($0)", reason: "banned") }
-        #expect(Self.text(sessions) == "5 sessions: 5 failed (s1: banned, s2: banned, s3: banned, …)")
+    @Test func `at most three names are listed for a state, the first by name`() {
+        #expect(
+            StatusLine.text(Self.sessions(1...5, .failed, "banned").reversed(), isRefusing: false)
+                == "5 sessions: 5 failed (s1: banned, s2: banned, s3: banned, …)")
     }
 
     @Test func `a store that takes no messages is mentioned once`() {
         var session = Self.session(.failed, name: "s", reason: "banned")
         session.storeFailure = "no room"
-        #expect(Self.text([session]) == "s: failed (banned); published messages cannot be stored")
+        #expect(Self.text(session) == "s: failed (banned); published messages cannot be stored")
         #expect(
-            Self.text([session, session])
-                == "2 sessions: 2 failed (s: banned, s: banned); published messages cannot be stored")
+            StatusLine.text(Self.sessions(1...2, .failed, nil), isRefusing: true)
+                == "2 sessions: 2 failed (s1, s2); published messages cannot be stored")
     }
 
     @Test func `no sessions is a sentence of its own`() {
-        #expect(Self.text([]) == "no sessions are configured")
+        #expect(Self.text(nil) == "no sessions are configured")
     }
 }

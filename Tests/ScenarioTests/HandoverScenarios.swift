@@ -124,7 +124,7 @@ struct HandoverScenarios {
             try await stream.run(scenario, 100)
             #expect(try await stream.host.status().state == .connected)
             let start = scenario.now
-            await scenario.shift(stream.host, strands: true)
+            scenario.shift(stream.host, strands: true)
             try await stream.host.until(.connected, within: .seconds(1))
             #expect(start.duration(to: scenario.now) <= .microseconds(20_500), "TCP and CONNECT, two round trips")
             #expect(scenario.dials["A"]?.count == dials + 1)

@@ -84,6 +84,30 @@ import Testing
         #expect(harness.commitAll() == ["collected 1", "PUBACK 1", "PUBACK 2"])
     }
 
+    @Test mutating func `a QoS 0 message finds no room in a full inbox, unless others wait before it`() {
+        harness.server(inbound("a", qos: .atLeastOnce, 1), inbound("b", qos: .atLeastOnce, 2))
+        harness.commitAll()
+        #expect(harness.server(inbound("c", qos: .atMostOnce)) == ["received c", "dropped in"])
+        harness.server(inbound("d", qos: .atLeastOnce, 3))
+        #expect(harness.server(inbound("e", qos: .atMostOnce)) == ["received e"], "it waits behind the other")
+        harness.handle(.consumer(name, .taken(taken(1, 2, size: 3))))
+        while !harness.heldCommits.isEmpty { harness.commitAll() }
+        #expect(harness.machine.inboxCounts.messages == 2)
+    }
+
+    @Test mutating func `what only waited for its turn is acknowledged, although the disk has no room for the next`()
+        throws
+    {
+        harness.server(inbound("a", qos: .atLeastOnce, 1))
+        harness.handle(.consumer(name, .matching(try TopicFilter("other"))))
+        harness.server(inbound("b", qos: .atLeastOnce, 2))
+        harness.handle(.consumer(name, .matching(try TopicFilter("in"))))
+        harness.server(inbound("c", qos: .atLeastOnce, 3))
+        #expect(harness.commitAll() == ["collected 1", "commit", "PUBACK 1"])
+        let last = try #require(harness.heldCommits.last)
+        #expect(harness.handle(.committedWithoutInserts(last)) == ["collecting paused", "PUBACK 2"])
+    }
+
     @Test mutating func `a large commit is split, so that other sessions need not wait`() {
         harness.machine.configuration.inboxMaxMessages = 100
         harness.server(inbound("a", qos: .atLeastOnce, 1))

@@ -71,6 +71,17 @@ import Testing
         #expect(!client.machine.identifiers.allocator.isUsed(id(1)))
     }
 
+    @Test mutating func `the release of a dropped message that is never answered ends the connection`() throws {
+        client.connect()
+        try client.publish("a", qos: .exactlyOnce)
+        #expect(drop(1, .inFlight(id(1)), qos: .exactlyOnce).0 == .dropped)
+        #expect(client.server(.pubrec(answer(1))) == ["PUBREL 1"])
+        for flush: UInt64 in 1...9 { client.handle(.flushed(FlushNumber(rawValue: flush))) }
+        client.now = client.now.advanced(by: 60_000)
+        #expect(client.handle(.timePassed) == ["PINGREQ"])
+        #expect(client.server(.pingresp).contains("close"))
+    }
+
     @Test mutating func `a dropped message is not sent again, and with QoS 2 its identifier is not reused`() throws {
         client.connect()
         for (payload, qos) in [("a", QoS.exactlyOnce), ("b", .atLeastOnce)] { try client.publish(payload, qos: qos) }

@@ -8,6 +8,11 @@ import Testing
         DurableSession(established: true, suspectIDs: Set(suspects.map { id($0) }))
     }
 
+    @Test func `an identifier that is reserved already needs no flush`() {
+        var window = IdentifierWindow()
+        #expect([7, 8, 6].map { window.reserve(id($0)) } == [true, false, true])
+    }
+
     @Test func `a possibly lost exchange is finished with PUBREL, and its identifier is not used until then`() throws {
         var client = MQTTClientHarness(durable: durable([1, 2, 3]))
         let words = client.connect(resumed: true)

@@ -17,6 +17,20 @@ import Testing
         }
     }
 
+    @Test func `the oldest message is the first that waits, or is in flight`() throws {
+        var client = MQTTClientHarness()
+        #expect(client.machine.oldestAcceptance == nil)
+        let first = client.now
+        try client.publish("a")
+        client.now = Timestamp(rawValue: first.rawValue + 1000)
+        try client.publish("b")
+        #expect(client.machine.oldestAcceptance == first)
+        client.connect()
+        #expect(client.machine.oldestAcceptance == first)
+        client.server(.puback(answer(1)))
+        #expect(client.machine.oldestAcceptance == client.now)
+    }
+
     @Test(arguments: [
         (Behaviour.refuse, MQTTClientMachine.PublishError.outboxFull), (.dropNew, .dropped),
     ])

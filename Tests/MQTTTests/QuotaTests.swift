@@ -45,6 +45,18 @@ struct QuotaTests {
         #expect(client.connect(resumed: true) == ["connected resumed", "restored", "PUBLISH a id 2"])
     }
 
+    @Test func `a PINGREQ does not become overdue when the clock is set`() throws {
+        var client = MQTTClientHarness()
+        client.connect(Self.window)
+        try client.publish("a")
+        client.server(Self.refusal(1, .atLeastOnce))
+        let (before, hour) = (client.now, Int64(3_600_000))
+        client.handle(.clockStepped(by: hour, acceptedWithin: before...before))
+        client.now = Timestamp(rawValue: before.rawValue + hour)
+        #expect(client.machine.nextDeadline?.rawValue == client.now.rawValue + 60_000)
+        #expect(client.handle(.timePassed) == [])
+    }
+
     @Test func `the answer to an earlier PINGREQ proves nothing`() throws {
         var client = MQTTClientHarness()
         client.connect()

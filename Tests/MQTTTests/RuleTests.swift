@@ -86,6 +86,13 @@ struct RuleTests {
     }
 
     /// [MQTT-3.2.2-18] [MQTT-3.3.2-7]
+    @Test func `rule 15: a topic gets an alias if it is longer than one`() throws {
+        var client = MQTTClientHarness()
+        client.connect(Connack.Properties(topicAliasMaximum: 2))
+        for topic in ["abc", "abcd"] { try client.publish("x", topic: topic) }
+        #expect(client.publishes.map(\.properties.topicAlias) == [nil, 1])
+    }
+
     @Test func `rule 15: aliases end with the connection, and a message sent again has its topic`() throws {
         var client = MQTTClientHarness()
         client.connect(Connack.Properties(topicAliasMaximum: 10))

@@ -145,6 +145,7 @@ import Testing
         let marks = [1, 1, 2].map { ConnectionMark(clientID: "c", time: Timestamp(rawValue: $0), random: 7) }
         #expect(marks[0] == marks[1] && marks[0] != marks[2])
         #expect(ConnectionMark(clientID: "c", time: Timestamp(rawValue: 255), random: 31).number == "ff1f")
+        #expect(ConnectionMark("1-f")?.number == "f")
         presence.willConnect(as: marks[0])
         let first = presence.message(.online)
         #expect(PresenceMessage(first.bytes, of: ParticipantsTests.me)?.connection == marks[0])

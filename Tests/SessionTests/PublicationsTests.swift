@@ -291,6 +291,30 @@ import Testing
         }
     }
 
+    @Test mutating func `a publication that the server has taken is no longer under suspicion`() {
+        publications.put(Self.publication("a"))
+        for isTaken in [false, false, true, false, false] {
+            connect()
+            #expect(next() == ["a 1"])
+            if isTaken { #expect(answer("a") == .noted) }
+            #expect(publications.serverEnded(.packetTooLarge, isAlone: false) == .noted)
+            publications.connectionClosed()
+        }
+    }
+
+    @Test mutating func `a cleared publication is reported with the topic that the program gave`() {
+        publications.enter(Room(prefix: "p", name: "plant"))
+        publications.put(Self.publication("~/a"))
+        connect()
+        #expect(next() == ["p/plant/a 1"])
+        _ = answer("p/plant/a")
+        _ = publications.takeChanges()
+        publications.leave()
+        #expect(next() == ["p/plant/a -"])
+        _ = answer("p/plant/a", "-")
+        #expect(publications.takeChanges().map(\.topic) == ["~/a"])
+    }
+
     @Test mutating func `the answer to another announcement is ignored`() {
         connect()
         #expect(answer("presence") == nil)

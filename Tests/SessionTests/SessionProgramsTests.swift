@@ -384,7 +384,9 @@ struct SessionProgramsTests {
         #expect(attaching.granted == nil && attaching.takenOver == nil)
         #expect(session.take(.subscribe(try filter(), .atLeastOnce, call)) == ["send SUBSCRIBE"])
         _ = try session.grants(.grantedQoS1)
+        #expect(session.session.durableConsumers.attaching == [program])
         #expect(session.ask { $0.ready(name, program) } == 0)
+        #expect(session.session.durableConsumers.attaching == [])
         return (session, name)
     }
 

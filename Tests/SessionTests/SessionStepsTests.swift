@@ -457,6 +457,28 @@ struct SessionStepsTests {
         #expect(session.opens() == ["send CONNECT"])
     }
 
+    @Test func `a look that is not answered within five seconds is given up, and the session connects`() throws {
+        var session = try looking { $0.take(.closed(Reason(.serverClosed))) }
+        #expect(session.wait(4) == [])
+        #expect(session.wait(1) == ["abort", "dial a.example"])
+        #expect(session.toldOf("cannot look") == ["cannot look: no answer"])
+        #expect(session.opens() == ["send CONNECT"])
+    }
+
+    @Test func `a look whose connection is closed before it was open ends the attempt`() throws {
+        var session = try inRoom()
+        _ = try waitForDial(&session, after: session.take(.closed(Reason(.serverClosed))))
+        let texts = session.take(.closed(Reason(.refused)))
+        #expect(!texts.contains("dial a.example"))
+        #expect(session.session.machine.reason.code == .refused)
+    }
+
+    @Test func `a look whose connection is closed later is given up, and the session connects`() throws {
+        var session = try looking { $0.take(.closed(Reason(.serverClosed))) }
+        #expect(session.take(.closed(Reason(.reset))) == ["abort", "dial a.example"])
+        #expect(session.toldOf("cannot look") == ["cannot look: the connection was closed"])
+    }
+
     @Test func `a session with yield stops for an older device too`() throws {
         var session = try looking(.yield) { $0.receives(.disconnect(Disconnect(reasonCode: .serverShuttingDown))) }
         #expect(try sees(&session, other()).contains("failed"))

@@ -34,6 +34,10 @@ struct SessionUnderTest {
     private var decoder = PacketDecoder(sender: .client, adoptsVersion: true)
     /// Of the last SUBSCRIBE or UNSUBSCRIBE.
     private var lastRequest: PacketID?
+    /// The last CONNECT.
+    private(set) var lastConnect: Connect?
+    /// The last report of the session machine.
+    private(set) var report: Report?
     /// The identifier in the last SUBSCRIBE, which comes with the messages for it.
     private(set) var subscriptionID: UInt32?
     /// Of each PUBLISH that the server has not answered.
@@ -214,6 +218,13 @@ struct SessionUnderTest {
         receives(.suback(Suback(packetID: try #require(lastRequest), reasonCodes: codes)))
     }
 
+    /// Waits until the session dials.
+    mutating func waitsForDial(after texts: [String] = []) throws -> String {
+        var texts = texts
+        for _ in 0..<600 where !texts.contains(where: { $0.hasPrefix("dial") }) { texts = wait(1) }
+        return try #require(texts.first { $0.hasPrefix("dial") })
+    }
+
     /// The server answers the oldest PUBLISH that it has not answered.
     mutating func takes(_ code: ReasonCode = .success) throws -> [String] {
         let id = try #require(unanswered.first)
@@ -283,6 +294,7 @@ struct SessionUnderTest {
             subscriptionID = subscribe.properties.subscriptionID
         case .unsubscribe(let unsubscribe): lastRequest = unsubscribe.packetID
         case .connect(let connect):
+            lastConnect = connect
             unanswered = []
             proof = connect.properties.authenticationData.map { String(buffer: $0) } ?? ""
         case .auth(let auth): proof = auth.properties.authenticationData.map { String(buffer: $0) } ?? ""
@@ -306,6 +318,7 @@ struct SessionUnderTest {
         case .watchCredential: told.append("watch the credential")
         case .isDown: told.append("is not disconnecting")
         case .report(let report):
+            self.report = report
             if case .qualityChanged(let quality) = report.event { told.append("quality \(quality)") }
         case .dial, .send, .letGo, .close, .read, .readOnLater, .fetch, .deriveKey, .commitNumbered, .store, .load,
             .statusChanged:
@@ -373,7 +386,7 @@ struct SessionUnderTest {
         case .auth: "AUTH"
         case .disconnect(let disconnect):
             disconnect.reasonCode == .disconnectWithWill ? "DISCONNECT with will" : "DISCONNECT"
-        default: "\(packet)"
+        case .connack, .puback, .pubrec, .pubrel, .pubcomp, .suback, .unsuback, .pingresp: "\(packet.kind)"
         }
     }
 }

@@ -1,0 +1,226 @@
+import ControlAPI
+import MQTT
+import NIOCore
+import SessionCore
+import Testing
+
+@testable import Session
+
+/// What the session says to servers and makes of what they say, one line per step.
+struct SessionProtocolTests {
+    private let call = CallID(rawValue: 1)
+    private let program = SubscriptionID(rawValue: "s")
+
+    @discardableResult
+    private func accept(
+        _ session: inout SessionUnderTest, qos: QoS = .atLeastOnce, expiresAt: Timestamp? = nil
+    ) throws -> MessageSequence {
+        let message = OutboundMessage(topic: "t", payload: ByteBuffer(), qos: qos, expiresAt: expiresAt)
+        let sequence = try session.session.accept(message, at: session.time)
+        session.session.commitAccepted(at: session.time)
+        return sequence
+    }
+
+    // MARK: CONNECT
+
+    @Test(arguments: [true, false])
+    func `the will and the keep-alive are those of the room, if the session is in one`(isInRoom: Bool) throws {
+        var session = try SessionUnderTest(room: isInRoom ? "plant" : nil) { $0.keepAlive = (20, 50) }
+        _ = session.take(.connect(Reason(.userConnect)))
+        _ = session.opens()
+        let connect = try #require(session.lastConnect)
+        #expect(connect.keepAlive == (isInRoom ? 20 : 50))
+        #expect(connect.will?.topic == (isInRoom ? "p/plant/presence/me/here" : nil))
+    }
+
+    @Test(arguments: [(nil, nil), ("name", nil), (nil, "token"), ("name", "token")] as [(String?, String?)])
+    func `a token is sent with the session's user, unless a user name is configured`(
+        username: String?, token: String?
+    ) throws {
+        var session = try SessionUnderTest(
+            credential: token.map { SessionCredential(secret: Array($0.utf8)) }
+        ) { $0.username = username }
+        _ = session.take(.connect(Reason(.userConnect)))
+        _ = session.opens()
+        #expect(session.lastConnect?.username == username ?? token.map { _ in "me" })
+        #expect(session.lastConnect?.password.map { String(buffer: $0) } == token)
+    }
+
+    @Test func `a server with an old copy of the session has to begin a new one`() throws {
+        var session = try SessionUnderTest().connected()
+        #expect(session.session.servers.homes.addresses == ["mqtts://a.example:8883"])
+        #expect(session.remembered == [.setHomes(["mqtts://a.example:8883"])])
+        var dialed = try session.waitsForDial(
+            after: session.receives(.disconnect(Disconnect(reasonCode: .serverShuttingDown))))
+        #expect(dialed == "dial b.example")
+        _ = session.opens()
+        #expect(session.lastConnect?.cleanStart == false)
+        _ = session.receives(.connack(Connack()))
+        #expect(session.remembered == [.setHomes(["mqtts://b.example:8883", "mqtts://a.example:8883"])])
+        dialed = try session.waitsForDial(
+            after: session.receives(.disconnect(Disconnect(reasonCode: .serverShuttingDown))))
+        #expect(dialed == "dial a.example")
+        _ = session.opens()
+        #expect(session.lastConnect?.cleanStart == true)
+        _ = session.receives(.connack(Connack()))
+        #expect(session.remembered == [.setHomes(["mqtts://a.example:8883", "mqtts://b.example:8883"])])
+    }
+
+    @Test func `a publication is sent again at a server whose session may be an old one`() throws {
+        var session = try SessionUnderTest().connected()
+        let publication = Publication(
+            topic: "a", payload: ByteBuffer(string: "1"), since: Timestamp(rawValue: 0))
+        _ = session.take(.stored([.putPublication(publication)], isComplete: true))
+        _ = try session.takes()
+        _ = try session.waitsForDial(after: session.take(.closed(Reason(.reset))))
+        _ = session.opens()
+        #expect(session.receives(.connack(Connack(sessionPresent: true))) == ["connected"])
+        let dialed = try session.waitsForDial(
+            after: session.receives(.disconnect(Disconnect(reasonCode: .serverShuttingDown))))
+        #expect(dialed == "dial b.example")
+        _ = session.opens()
+        #expect(session.receives(.connack(Connack(sessionPresent: true))) == ["send PUBLISH a"])
+        #expect(try session.takes() == ["connected"])
+    }
+
+    // MARK: Heartbeats
+
+    @Test func `the kernel's measurement is asked for when the session is connected, and with each heartbeat`() throws {
+        var session = try SessionUnderTest().connected()
+        #expect(session.toldOf("measure") == ["measure"])
+        _ = session.take(.mqtt(.ping))
+        #expect(session.toldOf("measure") == [])
+        _ = session.receives(.pingresp)
+        #expect(session.toldOf("measure") == ["measure"])
+    }
+
+    @Test func `a server's keep-alive counts instead of the session's`() throws {
+        var session = try SessionUnderTest()
+        _ = session.take(.connect(Reason(.userConnect)))
+        _ = session.opens()
+        _ = session.receives(.connack(Connack(properties: .init(serverKeepAlive: 600))))
+        #expect(session.wait(599) == [])
+        #expect(session.wait(1) == ["send PINGREQ"])
+    }
+
+    @Test func `any packet of the server is a sign of life, and what is sent is none`() throws {
+        var session = try SessionUnderTest().connected()
+        var waited = 0
+        while session.session.state == .connected, waited < 600 {
+            _ = session.wait(1)
+            waited += 1
+            if waited < 120 { _ = session.receives(.publish(Publish(topic: "x"))) }
+            if waited % 5 == 0 { try accept(&session, qos: .atMostOnce) }
+        }
+        #expect((121...240).contains(waited))
+        #expect(session.session.machine.reason.code == .heartbeatTimeout)
+    }
+
+    // MARK: What servers say
+
+    @Test func `a server that speaks another protocol is named with its address`() throws {
+        var session = try SessionUnderTest()
+        _ = session.take(.connect(Reason(.userConnect)))
+        _ = session.opens()
+        #expect(session.take(.received(ByteBuffer(string: "HTTP/1.1 400 Bad Request\r\n"))) == ["close"])
+        let reason = session.session.machine.reason
+        #expect(reason.code == .wrongProtocol && reason.message.contains("at 192.0.2.9:8883"))
+    }
+
+    @Test func `what the server said counts, and not the close that follows`() throws {
+        var session = try SessionUnderTest().connected()
+        let id = session.dialed
+        _ = session.receives(.disconnect(Disconnect(reasonCode: .serverShuttingDown)))
+        _ = session.take(.connection(id, .closed(Reason(.serverClosed))))
+        #expect(session.session.machine.reason.code == .serverShutdown)
+    }
+
+    @Test func `a message of QoS 2 that may arrive twice is reported`() throws {
+        var session = try SessionUnderTest().connected()
+        try accept(&session, qos: .exactlyOnce)
+        #expect(session.proceed() == ["send PUBLISH t"])
+        _ = try session.waitsForDial(after: session.take(.closed(Reason(.reset))))
+        _ = session.opens()
+        _ = session.receives(.connack(Connack(sessionPresent: false)))
+        #expect(session.toldOf("repeated") == ["repeated 1"])
+    }
+
+    // MARK: Messages
+
+    /// A session that is connected, with a durable consumer whose program is attached.
+    private func consuming() throws -> (SessionUnderTest, ConsumerName) {
+        var session = try SessionUnderTest().connected()
+        let (name, filter) = (try #require(ConsumerName("billing")), try TopicFilter("a/#"))
+        _ = try session.session.attach(program, to: name, "a/#", filter, .atLeastOnce)
+        _ = session.take(.subscribe(filter, .atLeastOnce, call))
+        _ = try session.grants(.grantedQoS1)
+        _ = session.ask { $0.ready(name, program) }
+        return (session, name)
+    }
+
+    private func message(_ number: UInt16) -> Packet {
+        .publish(
+            Publish(
+                topic: "a/b", payload: ByteBuffer(string: "\(number)"), qos: .atLeastOnce,
+                packetID: PacketID(rawValue: number)))
+    }
+
+    @Test func `a message for which the disk has no room is acknowledged once there is room`() throws {
+        var (session, name) = try consuming()
+        session.diskIsFull = true
+        #expect(session.receives(message(1)) == [])
+        #expect(session.wait(1) == [])
+        session.diskIsFull = false
+        #expect(session.wait(1) == ["send PUBACK"])
+        #expect(session.session.mqtt.backlog(of: name).messages == 1)
+    }
+
+    @Test func `a full inbox is reported, and its room`() throws {
+        var (session, _) = try consuming()
+        (session.session.mqtt.configuration.inboxMaxMessages, session.session.mqtt.configuration.inboxWhenFull) =
+            (1, .withhold)
+        #expect(session.receives(message(1)) == ["send PUBACK"])
+        #expect(session.receives(message(2)) == [])
+        #expect(session.toldOf("the inbox") == ["the inbox is full"])
+        let given = session.ask { $0.giveAhead { _ in true } }
+        let first = InboxSequence(rawValue: try #require(given.first).id)
+        _ = session.ask { $0.acknowledge(first, upTo: true, by: program) }
+        #expect(session.proceed() == ["send PUBACK"])
+    }
+
+    @Test func `what is held for a program is read again when the host's clock was set`() throws {
+        var (session, name) = try consuming()
+        _ = session.receives(message(1))
+        let range = Timestamp(rawValue: 0)...Timestamp(rawValue: 1)
+        _ = session.take(.mqtt(.clockStepped(by: 1000, acceptedWithin: range)))
+        #expect(session.ask { $0.giveAhead { _ in true } } == [])
+        let load = try #require(session.ask { $0.beginLoad { _ in true } })
+        #expect(load.name == name && load.after == .zero)
+    }
+
+    // MARK: Reports
+
+    @Test func `a report says where the session is`() throws {
+        var session = try SessionUnderTest(room: "plant", redirects: ["c.example"])
+        _ = session.take(.connect(Reason(.userConnect)))
+        _ = session.opens()
+        let elsewhere = Connack(reasonCode: .useAnotherServer, properties: .init(serverReference: "c.example"))
+        #expect(session.receives(.connack(elsewhere)) == ["close", "dial c.example"])
+        _ = session.opens()
+        _ = session.receives(.connack(Connack()))
+        _ = try session.grants(.grantedQoS1)
+        #expect(try session.takes() == ["connected"])
+        let report = try #require(session.report)
+        #expect(report.address?.host == "c.example" && report.room == "plant")
+        #expect(report.status.state == .connected && report.time == session.time && report.instant == session.now)
+        _ = session.take(.pathChanged(EndpointIndex(1), to: nil, .lost))
+        #expect(session.report?.eventAddress?.host == "b.example")
+    }
+
+    @Test func `a session that ends drops its connections`() throws {
+        var session = try SessionUnderTest().connected()
+        session.ask { $0.end() }
+        #expect(session.proceed() == ["abort"])
+        #expect(!session.session.mqtt.isConnected)
+    }
+}

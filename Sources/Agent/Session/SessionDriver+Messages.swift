@@ -57,8 +57,10 @@ extension SessionDriver {
                 throw .notCommitted("the message", because: failure.description)
             }
             try checkRunning()
-            parameters.topic = try session.resolve(parameters.topic)
-            parameters.properties = try session.resolve(parameters.properties)
+            try ask { session throws(RPCError) in
+                parameters.topic = try session.resolve(parameters.topic)
+                parameters.properties = try session.resolve(parameters.properties)
+            }
         } catch {
             return told(.ended(.failure(error)))
         }

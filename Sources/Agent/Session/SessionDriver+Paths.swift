@@ -24,7 +24,6 @@ extension SessionDriver {
         if configuration.network.isBinding { take(.pathExcluded(endpoint, change.excluded)) }
         take(.pathChanged(endpoint, from: change.from, to: change.to, change.pathClass))
     }
-
 }
 
 extension SessionDriver.Surroundings {

@@ -96,6 +96,17 @@ extension EndToEnd {
             #expect(try beginning.files.isEmpty)
 
             let terminal = TerminalUnderTest(lab)
+            try await terminal.start(["bash", "--norc", "--noprofile"], columns: 300)
+            try await terminal.type(words.joined(separator: " "))
+            try await terminal.press("Enter")
+            try await terminal.screen("asks") { $0.contains { $0.hasPrefix("Password for edge-42:") } }
+            try await terminal.press("C-c")
+            try await terminal.screen("has the shell's prompt on a line of its own") { lines in
+                lines.last { !$0.isEmpty }?.hasPrefix("bash-") == true
+            }
+            #expect(access(secret, F_OK) != 0, "nothing is left of what was interrupted")
+            try await terminal.close()
+
             try await terminal.start(words, columns: 300)
             try await terminal.screen("asks") { $0.contains { $0.contains("Password for edge-42:") } }
             try await terminal.press("right-horse")

@@ -195,14 +195,10 @@ private struct SecretFile {
 
     /// Reads one line, from the terminal without echo or from a pipe.
     static func ask(_ question: String) throws(CommandFailure) -> [UInt8] {
-        let isTerminal = TerminalSettings.turnOff(ECHO, TCSAFLUSH)
+        // The end of the line is not echoed either.
+        let isTerminal = TerminalSettings.turnOff(ECHO, TCSAFLUSH, end: "\n", to: STDERR_FILENO)
         if isTerminal { Terminal.prompt(question) }
-        defer {
-            if isTerminal {
-                TerminalSettings.restore()
-                Terminal.prompt("\n")
-            }
-        }
+        defer { if isTerminal { TerminalSettings.restore() } }
         var bytes: [UInt8] = []
         while !bytes.contains(UInt8(ascii: "\n")) {
             let more = try InputFile.readSome()

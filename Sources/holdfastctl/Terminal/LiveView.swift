@@ -146,7 +146,9 @@ struct FullScreen: ~Copyable {
     init?(_ terminal: Terminal) {
         // At the end, shows the cursor, and leaves the alternate screen.
         let end: StaticString = "\u{1B}[?25h\u{1B}[?1049l"
-        guard terminal.isTerminal, TerminalSettings.turnOff(ICANON | ECHO | ISIG, TCSANOW, end: end) else { return nil }
+        guard terminal.isTerminal,
+            TerminalSettings.turnOff(ICANON | ECHO | ISIG, TCSANOW, end: end, to: STDOUT_FILENO)
+        else { return nil }
         self.terminal = terminal
         // Switches to the alternate screen, and hides the cursor.
         terminal.write(Array("\u{1B}[?1049h\u{1B}[?25l".utf8))

@@ -36,8 +36,9 @@ enum TerminalSettings {
         var before = termios()
         /// When the settings change: TCSANOW, or TCSAFLUSH to discard what was typed before.
         var time = TCSANOW
-        /// Written to the terminal when its settings are restored.
+        /// Written to the terminal, through this descriptor, when its settings are restored.
         var end = StaticString("")
+        var output = STDOUT_FILENO
     }
 
     nonisolated(unsafe) private static var change = Change()
@@ -45,8 +46,8 @@ enum TerminalSettings {
     /// Turns flags off until ``restore()``.
     ///
     /// - Returns: `false` when standard input is not a terminal.
-    static func turnOff(_ flags: Int32, _ time: Int32, end: StaticString = "") -> Bool {
-        change = Change(time: time, end: end)
+    static func turnOff(_ flags: Int32, _ time: Int32, end: StaticString, to output: Int32) -> Bool {
+        change = Change(time: time, end: end, output: output)
         guard tcgetattr(STDIN_FILENO, &change.before) == 0 else { return false }
         for number in [SIGINT, SIGTERM, SIGHUP] {
             signal(number) { number in
@@ -61,7 +62,7 @@ enum TerminalSettings {
     }
 
     static func restore() {
-        _ = write(STDOUT_FILENO, change.end.utf8Start, change.end.utf8CodeUnitCount)
+        _ = write(change.output, change.end.utf8Start, change.end.utf8CodeUnitCount)
         tcsetattr(STDIN_FILENO, change.time, &change.before)
         for number in [SIGINT, SIGTERM, SIGHUP] { signal(number, SIG_DFL) }
     }

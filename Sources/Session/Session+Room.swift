@@ -35,7 +35,7 @@ extension Session {
     }
 
     /// The server has answered all subscriptions. The session is restored when its presence and its publications are
-    /// published, too.
+    /// published, too, except for publications that wait for messages: a message may take as long as it needs.
     mutating func subscriptionsRestored() {
         // A session that is about to leave is no longer restored.
         guard link?.step != .flushing else { return }
@@ -46,7 +46,9 @@ extension Session {
     }
 
     private mutating func checkRestored() {
-        guard link?.step == .restoring, !rooms.isAnnouncing, publications.isAnswered else { return }
+        guard link?.step == .restoring, !rooms.isAnnouncing, publications.isAnswered || publications.isHeldBack else {
+            return
+        }
         link?.step = .none
         tellMachine { .restored($0) }
     }

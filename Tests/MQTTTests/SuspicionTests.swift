@@ -396,6 +396,48 @@ import Testing
         #expect(client.machine.counts.quarantined <= 1)
     }
 
+    @Test func `a message that still has time is not to blame when the connection ends for something else`() throws {
+        var client = MQTTClientHarness()
+        for name in ["a", "b"] { try client.publish(name) }
+        for round in 1...3 {
+            client.connect(resumed: round > 1)
+            client.handle(.connectionEnded(.byServer))
+        }
+        client.connect(resumed: true)
+        #expect(client.machine.isIsolating)
+        #expect(client.server(.pingresp).contains { $0.hasPrefix("PUBLISH a") })
+        client.now = client.now.advanced(by: 30_000)
+        client.handle(.connectionEnded(.unanswered))
+        #expect(client.machine.counts.quarantined == 0)
+    }
+
+    @Test func `a filter that is never answered is found even while messages are in flight`() throws {
+        var client = MQTTClientHarness { $0.requestTimeout = 30_000 }
+        for filter in ["a", "bad"] { try client.subscribe(filter) }
+        func setAside() -> [String] {
+            let subscriptions = client.machine.subscriptions
+            return subscriptions.answers.keys.filter(subscriptions.isSetAside).map(\.string)
+        }
+        var rounds = 0
+        while rounds < 10, setAside().isEmpty {
+            rounds += 1
+            var words = client.connect(resumed: rounds > 1, .init(subscriptionIDsAvailable: false))
+            words += try client.publish("\(rounds)")
+            while !words.isEmpty {
+                let word = words.removeFirst()
+                guard word.hasPrefix("SUBSCRIBE"), !word.contains("bad"), let subscribe = client.subscribes.last else {
+                    continue
+                }
+                words += client.server(.suback(Suback(packetID: subscribe.packetID, reasonCodes: [.success])))
+            }
+            client.now = client.now.advanced(by: 30_000)
+            client.handle(.connectionEnded(.unanswered))
+        }
+        #expect(rounds == 4)
+        #expect(setAside() == ["bad"])
+        #expect(client.machine.counts.quarantined == 0)
+    }
+
     @Test func `QoS 2 messages that are sent again in a new session are reported`() throws {
         var client = MQTTClientHarness()
         client.connect()

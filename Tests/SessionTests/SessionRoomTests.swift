@@ -133,6 +133,25 @@ struct SessionRoomTests {
 
     // MARK: Publications
 
+    @Test func `a session is restored even if publications wait for messages sent one by one`() throws {
+        var session = try SessionUnderTest().connected()
+        for _ in 1...2 {
+            let message = OutboundMessage(topic: "t", payload: ByteBuffer(), qos: .atLeastOnce)
+            _ = try session.session.accept(message, at: session.time)
+            session.session.commitAccepted(at: session.time)
+        }
+        #expect(session.proceed().count { $0 == "send PUBLISH t" } == 2)
+        _ = session.receives(.disconnect(Disconnect(reasonCode: .packetTooLarge)))
+        _ = session.take(.stored([.putPublication(publication())], isComplete: true))
+        _ = try session.waitsForDial()
+        _ = session.opens()
+        let texts = session.receives(.connack(Connack(sessionPresent: true)))
+        #expect(texts.contains("connected"))
+        #expect(texts.filter { $0.hasPrefix("send PUBLISH") } == ["send PUBLISH t"])
+        #expect(try session.takes().contains("send PUBLISH t"))
+        #expect(try session.takes().contains("send PUBLISH a"))
+    }
+
     @Test func `a session is restored when its publications are answered, too`() throws {
         var session = try inRoom(publication())
         #expect(session.session.publications.retained == ["a"])

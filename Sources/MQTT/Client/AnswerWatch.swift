@@ -152,7 +152,9 @@ extension MQTTClientMachine {
 
     mutating func judgeUnanswered(_ step: inout Step) -> EndFinding? {
         guard !patience.hasBlamed || outbox.outstandingCount == 0 else { return nil }
-        let finding = judgeEnd(nil, "the server does not answer this message", &step)
+        // While messages still have time, the connection ends because of a request.
+        let suspects: Suspects = exchangesDue.map { $0 <= step.now } ?? false ? .everything : .requests
+        let finding = judgeEnd(nil, "the server does not answer this message", of: suspects, &step)
         if case .setAside? = finding {
             patience.hasBlamed = true
             // The messages behind it go out as usual again: if the next one is not answered either, other answers show

@@ -81,7 +81,14 @@ extension MQTTClientMachine {
     }
 
     /// What it would mean if the server ended the connection now; `nil` if nothing that was sent can be the reason.
-    public var findingIfEnded: EndFinding? { reasonIfEnded == nil ? judgement?.finding : nil }
+    public var findingIfEnded: EndFinding? { reasonIfEnded == nil ? judgement(of: .everything)?.finding : nil }
+
+    /// What the end of a connection may be about.
+    enum Suspects {
+        case everything
+        /// Subscriptions and announcements.
+        case requests
+    }
 
     private enum Culprit {
         case message(PacketID)
@@ -99,9 +106,10 @@ extension MQTTClientMachine {
         var last: MessageSequence?
     }
 
-    private var judgement: Judgement? {
+    private func judgement(of suspects: Suspects) -> Judgement? {
         guard case .connected = connection else { return nil }
-        let messages = outbox.inFlight.filter { $0.value.progress == .onWire }
+        let onWire = outbox.inFlight.filter { $0.value.progress == .onWire }
+        let messages = suspects == .everything ? onWire : [:]
         let announced = announcements.outstanding
         let last = messages.values.map(\.sequence).max()
         guard let suspect = oldest(messages, announced) else {
@@ -110,7 +118,7 @@ extension MQTTClientMachine {
         }
         var judgement = Judgement(
             finding: .suspected(ends: suspicion.count(with: suspect)), suspect: suspect, last: last)
-        if isAlone(messages.count + announced.count), let culprit = culprit(messages, announced) {
+        if isAlone(onWire.count + announced.count), let culprit = culprit(messages, announced) {
             judgement.culprit = culprit.0
             judgement.finding = .setAside(culprit.1)
         } else if suspicion.count(with: suspect) >= Suspicion.patience {
@@ -173,9 +181,11 @@ extension MQTTClientMachine {
     ///   - code: what the server said, if anything.
     ///   - words: why, as a sentence about the culprit.
     @discardableResult
-    mutating func judgeEnd(_ code: ReasonCode?, _ words: String, _ step: inout Step) -> EndFinding? {
+    mutating func judgeEnd(
+        _ code: ReasonCode?, _ words: String, of suspects: Suspects = .everything, _ step: inout Step
+    ) -> EndFinding? {
         // Right after refusals for lack of room, a close without a code is explained by them.
-        guard code != nil || reasonIfEnded == nil, let judgement else { return nil }
+        guard code != nil || reasonIfEnded == nil, let judgement = judgement(of: suspects) else { return nil }
         if let suspect = judgement.suspect {
             suspicion.ended(with: suspect)
         } else if outbox.abandoned.isEmpty {

@@ -15,6 +15,8 @@ actor Publisher {
     private var next = 1
     private var isStopped = false
     private var isHeld = false
+    /// Whether it is held, and the daemon has answered everything that was given to it before.
+    private(set) var isResting = false
 
     /// - Parameters:
     ///   - topics: what the topics of the two streams begin with; their last level is the QoS.
@@ -36,6 +38,7 @@ actor Publisher {
     /// Publishes one stream of QoS 1 and one of QoS 2, each with its numbers in order.
     func run() async {
         while !isStopped {
+            isResting = isHeld
             if isHeld {
                 try? await Task.sleep(for: .milliseconds(20))
                 continue

@@ -90,6 +90,9 @@ public actor LabEjabberd: LabBroker {
         process = nil
     }
 
+    /// Stops the process with SIGSTOP. The kernel still accepts packets for it.
+    public func pause() async { await process?.signal(SIGSTOP) }
+
     /// Runs a command of `ejabberdctl`.
     @discardableResult
     private func control(_ words: String...) async throws -> String {

@@ -115,31 +115,50 @@ extension Session {
         }
     }
 
-    mutating func end(_ name: ConsumerName) {
+    /// Removes a durable consumer for good, with all messages that wait for it.
+    ///
+    /// - Returns: the subscription of the program that was attached.
+    package mutating func removeConsumer(_ name: ConsumerName) throws(RPCError) -> SubscriptionID? {
+        guard let consumer = durableConsumers[name] else {
+            throw .unknownConsumer(
+                name.description, of: settings.name.description,
+                among: durableConsumers.consumers.keys.map(\.description))
+        }
+        end(name)
+        return consumer.attachment?.subscription
+    }
+
+    private mutating func end(_ name: ConsumerName) {
         let filter = durableConsumers[name]?.filter
         durableConsumers.remove(name)
         take(.mqtt(.consumer(name, .remove)))
         unsubscribeIfUnwanted(filter)
     }
 
-    /// - Returns: what is newly acknowledged; `nil` for a message that the program was not given.
+    /// - Returns: what is newly acknowledged.
     package mutating func acknowledge(
         _ id: InboxSequence, upTo: Bool, by subscription: SubscriptionID
-    ) -> DurableConsumers.Taken? {
-        guard let taken = durableConsumers.acknowledge(id, upTo: upTo, by: subscription) else { return nil }
+    ) throws(RPCError) -> DurableConsumers.Taken {
+        guard durableConsumers.name(of: subscription) != nil else { throw .unknownSubscription(subscription) }
+        guard let taken = durableConsumers.acknowledge(id, upTo: upTo, by: subscription) else {
+            throw .invalidParameters(
+                "\(id) was not given to subscription \(subscription.rawValue)", hint: "acknowledge the id of a message")
+        }
         noteTaken(taken.messages, by: taken.name)
         return taken
     }
 
-    /// Returns the held messages to give to programs now, as far as there is room.
+    /// Returns the held messages to give to the next program that has room for some; `nil` if none has. One program at
+    /// a time: what it is given counts before the next one is asked.
     ///
     /// - Parameter hasRoom: whether a program has read enough to be given more.
-    package mutating func giveAhead(hasRoom: (SubscriptionID) -> Bool) -> [ReceivedMessage] {
-        let all = durableConsumers.giveAhead(
-            session: settings.name, at: wallClock, maximumAge: settings.maximumInboxAge,
-            hasRoom: hasRoom)
-        for (name, loaded) in all { noteTaken(loaded.overdue, by: name) }
-        return all.flatMap(\.loaded.given)
+    package mutating func giveAhead(hasRoom: (SubscriptionID) -> Bool) -> [ReceivedMessage]? {
+        guard
+            let (name, loaded) = durableConsumers.giveAhead(
+                session: settings.name, at: wallClock, maximumAge: settings.maximumInboxAge, hasRoom: hasRoom)
+        else { return nil }
+        noteTaken(loaded.overdue, by: name)
+        return loaded.given
     }
 
     /// Returns which messages to read next from the store, and for which program.

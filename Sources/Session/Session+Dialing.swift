@@ -85,11 +85,15 @@ extension Session {
         openKnock(at: endpoint, behindProxy: true, proxyPassword: proxyPassword)
     }
 
+    /// How long a knock waits for the answer of the first hop: until TCP would send its second SYN.
+    private static let firstHopTimeout = Duration.seconds(1)
+
     private mutating func openKnock(
         at endpoint: EndpointIndex, behindProxy: Bool = false, proxyPassword: [UInt8]? = nil
     ) {
+        let limit = behindProxy ? settings.timeouts.dial : min(settings.timeouts.dial, Self.firstHopTimeout)
         let dialed = DialTarget(
-            address: servers.redirections.next(endpoint), goal: .knock(isBehindProxy: behindProxy),
+            address: servers.redirections.next(endpoint), goal: .knock(isBehindProxy: behindProxy, within: limit),
             proxyPassword: proxyPassword)
         knocks.dialed(dial(dialed, as: .knock(endpoint)), at: endpoint, isBehindProxy: behindProxy)
     }

@@ -160,12 +160,8 @@ extension Session {
             unsubscribeIfUnwanted(consumers.remove(subscription))
         case .detach(let subscription):
             detach(subscription)
-        case .endConsumer(let consumer):
-            end(consumer)
-        case .awaitKey(let key, let call):
-            if calls.keys.wait(for: key, call) { act(.answer([call], .turn)) }
         case .endKey(let key, let turn):
-            act(.answer(calls.keys.release(key, turn), .turn))
+            if let next = calls.keys.end(key, turn) { act(.answer([next.call], .keyTurn(next.turn))) }
         case .awaitQueue(let call):
             if calls.queueTurns.begin(call) { act(.answer([call], .turn)) }
         case .endQueue:

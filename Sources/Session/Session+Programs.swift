@@ -34,9 +34,24 @@ extension Session {
     // MARK: Messages
 
     /// Takes a message into the outbox. ``commitAccepted(at:)`` handles the consequences.
-    package mutating func accept(
+    package mutating func publish(
+        _ parameters: MessagePublishMethod.Parameters, key: PublishKey? = nil, at time: Timestamp
+    ) throws(RPCError) -> MessageSequence {
+        var parameters = parameters
+        parameters.topic = try resolve(parameters.topic)
+        parameters.properties = try resolve(parameters.properties)
+        do throws(MQTTClientMachine.PublishError) {
+            return try accept(OutboundMessage(parameters, at: time), key: key, at: time)
+        } catch {
+            throw RPCError(error, session: settings.name, topic: parameters.topic)
+        }
+    }
+
+    mutating func accept(
         _ message: OutboundMessage, key: PublishKey? = nil, at time: Timestamp
     ) throws(MQTTClientMachine.PublishError) -> MessageSequence {
+        // What is too old makes room.
+        if !mqtt.hasRoom(for: message.size) { handle(.timePassed) }
         do throws(MQTTClientMachine.PublishError) {
             let sequence = try mqtt.accept(message, key: key, at: time)
             if let key { calls.keys.published(key, as: sequence) }
@@ -44,14 +59,19 @@ extension Session {
             if settings.notesUses, !machine.isUsed(for: .messages) { tellMachine(.useBegan(.messages)) }
             return sequence
         } catch {
-            if error == .dropped { counts.dropped += 1 }
+            if error == .dropped {
+                counts.dropped += 1
+                act(.tell(.newMessageDropped(message.topic)))
+            }
             throw error
         }
     }
 
-    /// - Returns: `nil` if a message with the key is already on its way to the disk; `awaitKey` answers when it no
-    ///   longer is.
-    package mutating func takeTurn(with key: PublishKey) -> KeysUnderWay.Turn? { calls.keys.take(key) }
+    /// - Returns: `nil` if a message with the key is already on its way to the disk; the call is answered when it no
+    ///   longer is, and it is the call's turn.
+    package mutating func takeTurn(with key: PublishKey, for call: CallID) -> KeysUnderWay.Turn? {
+        calls.keys.begin(key, call)
+    }
 
     /// Takes a message out of the quarantine and accepts it as a new one.
     package mutating func retry(_ stored: StoredMessage) throws(MQTTClientMachine.PublishError) -> MessageSequence {
@@ -99,6 +119,48 @@ extension Session {
         guard var properties, let responseTopic = properties.responseTopic else { return properties }
         properties.responseTopic = try resolve(responseTopic)
         return properties
+    }
+
+    // MARK: The room
+
+    /// Returns who is in the room.
+    package func participants() throws(RPCError) -> RoomParticipantsMethod.Result {
+        guard let membership = rooms.membership else {
+            throw .wrongState(
+                settings.name.description, is: "in no room",
+                hint: "set room in the session's file, or: holdfastctl switch-room \(settings.name) ROOM")
+        }
+        guard state == .connected || state == .reconnecting else { throw .notConnected(settings.name.description) }
+        guard membership.participants.hasList else {
+            throw .wrongState(
+                settings.name.description, is: "not told who is in its room",
+                hint: "it is told shortly after connecting, unless the server refuses "
+                    + "\(membership.room.presenceFilter)")
+        }
+        return RoomParticipantsMethod.Result(
+            room: membership.room.name,
+            participants: membership.participants.list.map {
+                RoomParticipant(
+                    user: $0.identity.user, device: $0.identity.device, state: .online, since: $0.since,
+                    quality: $0.quality)
+            })
+    }
+
+    // MARK: The credential
+
+    /// Takes a credential from a program, to use instead of the one that the session's file names, and takes it to the
+    /// server at once.
+    package mutating func give(_ token: String, expires: Timestamp?) throws(RPCError) {
+        guard !token.isEmpty, token.utf8.count <= 65_535 else {
+            throw .invalidParameters("a token has 1 to 65535 bytes")
+        }
+        guard settings.mayCarryPassword else {
+            throw .badConfiguration(
+                "the token would be sent unencrypted: session \(settings.name) needs mqtts:// or wss://, or insecure = true"
+            )
+        }
+        if let expires, expires <= wallClock { throw .invalidParameters("the token has already expired") }
+        take(.credentialGiven(SessionCredential(secret: Array(token.utf8), end: expires.map { .byWallClock($0) })))
     }
 
     // MARK: Publications

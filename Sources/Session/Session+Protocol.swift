@@ -195,10 +195,9 @@ extension Session {
         }
     }
 
-    /// Calls that wait with the same key will now find the message in the store, or find that it is not there.
+    /// The next call with the same key will find the message in the store, or find that it is not there.
     private mutating func endKey(of sequence: MessageSequence) {
-        let waiting = calls.keys.answered(sequence)
-        if !waiting.isEmpty { act(.answer(waiting, .turn)) }
+        if let next = calls.keys.answered(sequence) { act(.answer([next.call], .keyTurn(next.turn))) }
     }
 
     private mutating func established(_ connected: MQTTClientMachine.Connected) {

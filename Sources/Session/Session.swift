@@ -36,6 +36,8 @@ package struct Session: Sendable {
     var funnel: Funnel
 
     package var state: SessionState { machine.status.state }
+    /// Whether an attempt is under way that must not be delayed by telling people what happened.
+    package var isHurrying: Bool { link?.isDialed == true && state != .connected }
     /// The room that the session is in, whether or not it is connected.
     package var room: Room? { rooms.membership?.room }
 

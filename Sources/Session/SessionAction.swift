@@ -66,8 +66,10 @@ extension Session {
         /// The server's reason code for a subscription; `nil` if the server did not answer.
         case subscription(ReasonCode?)
         case outcome(SessionOutcome)
-        /// It is the call's turn: with a key, or to decide about the messages of the outbox.
+        /// It is the call's turn to decide about the messages of the outbox.
         case turn
+        /// It is the call's turn with its key.
+        case keyTurn(KeysUnderWay.Turn)
         /// `nil`: the session is in the room that was asked for.
         case room(RPCError?)
     }
@@ -79,6 +81,8 @@ extension Session {
         case delivered(MessageSequence, ReasonCode)
         case rejected(MQTTClientMachine.RejectedMessage)
         case messageDropped(MQTTClientMachine.DroppedMessage)
+        /// A new message on this topic is not accepted, because the outbox is full.
+        case newMessageDropped(String)
         case repeated(Int)
         case messageRefused(MQTTClientMachine.RefusedMessage)
         case serverLowersQoS

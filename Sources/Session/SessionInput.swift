@@ -33,10 +33,6 @@ extension Session {
         case unsubscribe(SubscriptionID)
         /// The program of a durable consumer is gone; the consumer keeps collecting.
         case detach(SubscriptionID)
-        /// Remove a durable consumer for good, with all messages waiting for it.
-        case endConsumer(ConsumerName)
-        /// Answer the call when the turn of the message that currently uses the key has ended.
-        case awaitKey(PublishKey, CallID)
         case endKey(PublishKey, KeysUnderWay.Turn)
         /// Answer the call when it is its turn to decide about the messages of the outbox.
         case awaitQueue(CallID)

@@ -13,6 +13,8 @@ package struct SessionSettings: Sendable {
     package var username: String?
     /// Whether the file names a password.
     package var hasPassword = false
+    /// Whether a password may be sent to all of the endpoints: none is unencrypted, or the file allows it.
+    package var mayCarryPassword = true
     /// Whether the client proves that it knows the password, and never sends it (SCRAM-SHA-256).
     package var provesPassword = false
     package var proxy = Proxy.none

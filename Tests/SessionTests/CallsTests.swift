@@ -22,26 +22,24 @@ struct CallsTests {
     @Test func `a call with a key under way waits until its message is on the disk`() throws {
         var keys = KeysUnderWay()
         let key = try #require(PublishKey("k"))
-        let taken = keys.take(key)
-        let turn = try #require(taken)
-        #expect(keys.take(key) == nil)
-        #expect(keys.wait(for: key, call(1)) == false)
-        #expect(keys.wait(for: key, call(2)) == false)
+        let turn = keys.begin(key, call(1))
+        #expect(turn != nil)
+        #expect(keys.begin(key, call(2)) == nil)
+        #expect(keys.begin(key, call(3)) == nil)
         keys.published(key, as: MessageSequence(rawValue: 7))
-        #expect(keys.answered(MessageSequence(rawValue: 6)) == [])
-        #expect(keys.answered(MessageSequence(rawValue: 7)) == [call(1), call(2)])
-        #expect(keys.wait(for: key, call(3)) == true)
-        #expect(keys.release(key, turn) == [], "the turn has ended already")
+        #expect(keys.answered(MessageSequence(rawValue: 6)) == nil)
+        let next = keys.answered(MessageSequence(rawValue: 7))
+        #expect(next?.call == call(2))
+        #expect(keys.end(key, try #require(turn)) == nil, "the turn has ended already")
+        #expect(keys.end(key, try #require(next?.turn))?.call == call(3))
     }
 
-    @Test func `releasing a key without a message lets the waiting calls try again`() throws {
+    @Test func `ending the turn of a key that nobody waits for frees the key`() throws {
         var keys = KeysUnderWay()
-        let a = try #require(PublishKey("a"))
-        let taken = keys.take(a)
-        let turn = try #require(taken)
-        #expect(keys.wait(for: a, call(1)) == false)
-        #expect(keys.release(a, turn) == [call(1)])
-        #expect(keys.take(a) != nil)
+        let key = try #require(PublishKey("a"))
+        let turn = keys.begin(key, call(1))
+        #expect(keys.end(key, try #require(turn)) == nil)
+        #expect(keys.begin(key, call(2)) != nil)
     }
 
     @Test func `commands are answered by a final state or by their time limit`() {

@@ -61,9 +61,9 @@ import Testing
         _ consumers: inout DurableConsumers, hasRoom: Bool = true
     ) throws -> [Int64] {
         let session = try #require(SessionName("main"))
-        return consumers.giveAhead(
-            session: session, at: Timestamp(rawValue: 0), maximumAge: nil, hasRoom: { _ in hasRoom }
-        ).flatMap(\.loaded.given).map(\.id)
+        let given = consumers.giveAhead(
+            session: session, at: Timestamp(rawValue: 0), maximumAge: nil, hasRoom: { _ in hasRoom })
+        return given?.loaded.given.map(\.id) ?? []
     }
 
     /// A program that is up to date.

@@ -244,6 +244,7 @@ struct SessionLinkTests {
     @Test func `a session knocks at its first endpoint, and returns to it when that answers`() throws {
         var session = try knocking(.none)
         #expect(waits(&session, for: "knock at") == "knock at a.example")
+        #expect(session.goal == .knock(isBehindProxy: false, within: .seconds(1)))
         #expect(session.take(.reached) == ["abort", "dial a.example with the knock", "reconnecting"])
         #expect(session.session.machine.reason.code == .returning)
     }
@@ -269,6 +270,7 @@ struct SessionLinkTests {
     @Test func `a session behind a proxy without a password knocks at the server behind it`() throws {
         var session = try knocking(.some(needsLogin: false, hasPassword: false))
         #expect(waits(&session, for: "knock at") == "knock at a.example")
+        #expect(session.goal == .knock(isBehindProxy: true, within: .seconds(10)), "as long as an attempt")
     }
 
     private func bytes(_ packets: Packet...) -> ByteBuffer {

@@ -25,6 +25,7 @@ struct SessionProgramsTests {
         _ session: inout SessionUnderTest, topic: String = "t", key: PublishKey? = nil
     ) throws -> MessageSequence {
         let message = OutboundMessage(topic: topic, payload: ByteBuffer(string: "x"), qos: .atLeastOnce)
+        session.ask { _ in }
         let sequence = try session.session.accept(message, key: key, at: session.time)
         session.session.commitAccepted(at: session.time)
         return sequence
@@ -190,35 +191,55 @@ struct SessionProgramsTests {
     @Test func `a message for which the disk has no room is reported, and frees its key`() throws {
         var session = try SessionUnderTest()
         let key = try #require(PublishKey("k"))
-        _ = try #require(session.ask { $0.takeTurn(with: key) })
+        #expect(session.ask { $0.takeTurn(with: key, for: call) } != nil)
         session.diskIsFull = true
         let sequence = try accept(&session, key: key)
-        _ = session.take(.awaitKey(key, second))
+        #expect(session.ask { $0.takeTurn(with: key, for: second) } == nil)
+        _ = session.proceed()
         #expect(session.told == ["call 2: its turn", "not accepted \(sequence)"])
     }
 
     @Test func `a call with a key waits until the message with that key is durable`() throws {
         var session = try SessionUnderTest()
         let key = try #require(PublishKey("k"))
-        let turn = try #require(session.ask { $0.takeTurn(with: key) })
-        #expect(session.ask { $0.takeTurn(with: key) } == nil)
-        _ = session.take(.awaitKey(key, second))
-        #expect(session.told == [])
+        let other = try #require(PublishKey("other"))
+        #expect(session.ask { $0.takeTurn(with: key, for: call) } != nil)
+        #expect(session.ask { $0.takeTurn(with: key, for: second) } == nil)
+        #expect(session.ask { $0.takeTurn(with: other, for: second) } != nil)
         let sequence = try accept(&session, key: key)
         _ = session.proceed()
         #expect(session.told == ["call 2: its turn", "accepted \(sequence)"])
-        #expect(session.ask { $0.takeTurn(with: key) } != turn)
-        _ = session.take(.awaitKey(try #require(PublishKey("other")), call))
-        #expect(session.told == ["call 1: its turn"], "the key is free")
     }
 
     @Test func `a call that gives up a key lets the next one try`() throws {
         var session = try SessionUnderTest()
         let key = try #require(PublishKey("k"))
-        let turn = try #require(session.ask { $0.takeTurn(with: key) })
-        _ = session.take(.awaitKey(key, second))
+        let turn = try #require(session.ask { $0.takeTurn(with: key, for: call) })
+        #expect(session.ask { $0.takeTurn(with: key, for: second) } == nil)
         _ = session.take(.endKey(key, turn))
         #expect(session.told == ["call 2: its turn"])
+    }
+
+    @Test func `messages that are too old make room for a new one`() throws {
+        var session = try SessionUnderTest()
+        (session.session.mqtt.configuration.outboxMaxMessages, session.session.mqtt.configuration.maximumAge) = (1, 10)
+        let first = try accept(&session)
+        _ = session.proceed()
+        #expect(throws: MQTTClientMachine.PublishError.outboxFull) { try accept(&session) }
+        _ = session.wait(1)
+        let second = try accept(&session)
+        _ = session.proceed()
+        #expect(session.toldOf("dropped", "accepted") == ["dropped \(first)", "accepted \(second)"])
+    }
+
+    @Test func `a new message that the configuration drops is reported`() throws {
+        var session = try SessionUnderTest()
+        session.session.mqtt.configuration.outboxMaxMessages = 0
+        session.session.mqtt.configuration.whenFull = .dropNew
+        #expect(throws: MQTTClientMachine.PublishError.dropped) { try accept(&session) }
+        _ = session.proceed()
+        #expect(session.told == ["dropped a new message on t"])
+        #expect(session.session.counts.dropped == 1)
     }
 
     @Test func `a message is a use of a session on demand until it is delivered`() throws {
@@ -239,16 +260,24 @@ struct SessionProgramsTests {
         var (session, name) = try consuming()
         _ = session.receives(message("1", 1), message("2", 2))
         #expect(session.toldOf("read") == ["read the inbox"])
-        let given = session.session.giveAhead { _ in true }
+        let given = try #require(session.session.giveAhead { _ in true })
         #expect(given.map { String(decoding: $0.payload.bytes, as: UTF8.self) } == ["1", "2"])
         #expect(given.map(\.subscription) == [program, program])
         let first = InboxSequence(rawValue: given[0].id)
-        let taken = try #require(session.ask { $0.acknowledge(first, upTo: false, by: program) })
+        let taken = try session.session.acknowledge(first, upTo: false, by: program)
         #expect(taken.name == name && taken.messages.map(\.sequence) == [first])
         #expect(session.session.mqtt.backlog(of: name).messages == 2, "that is not carried out yet")
         _ = session.proceed()
         #expect(session.session.mqtt.backlog(of: name).messages == 1)
-        #expect(session.ask { $0.acknowledge(InboxSequence(rawValue: 99), upTo: false, by: program) } == nil)
+        for (id, subscription, code) in [
+            (InboxSequence(rawValue: 99), program, "invalid-parameters"),
+            (first, SubscriptionID(rawValue: "other"), "unknown-subscription"),
+        ] {
+            let error = #expect(throws: RPCError.self) {
+                try session.session.acknowledge(id, upTo: false, by: subscription)
+            }
+            #expect(error?.data?.code == code)
+        }
     }
 
     @Test func `messages that are too old are not given to a program, and leave the inbox`() throws {
@@ -256,6 +285,7 @@ struct SessionProgramsTests {
         _ = session.receives(message("1", 1))
         _ = session.wait(10)
         #expect(session.ask { $0.giveAhead { _ in true } } == [])
+        #expect(session.ask { $0.giveAhead { _ in true } } == nil)
         _ = session.proceed()
         #expect(session.session.mqtt.backlog(of: name).messages == 0)
     }
@@ -344,8 +374,10 @@ struct SessionProgramsTests {
     @Test func `a consumer that is removed needs neither its filter nor its messages`() throws {
         var (session, name) = try consuming()
         _ = session.receives(message("1", 1))
-        #expect(session.take(.endConsumer(name)) == ["send UNSUBSCRIBE"])
-        #expect(session.session.durableConsumers[name] == nil)
+        #expect(try session.session.removeConsumer(name) == program)
+        #expect(session.proceed() == ["send UNSUBSCRIBE"])
+        let error = #expect(throws: RPCError.self) { try session.session.removeConsumer(name) }
+        #expect(error?.data?.code == "unknown-consumer")
         #expect(session.session.mqtt.backlog(of: name).messages == 0)
     }
 
@@ -388,6 +420,46 @@ struct SessionProgramsTests {
         #expect(session.ask { $0.ready(name, program) } == 0)
         #expect(session.session.durableConsumers.attaching == [])
         return (session, name)
+    }
+
+    // MARK: The credential
+
+    @Test(arguments: [
+        ("", nil, true, "a token has 1 to 65535 bytes"),
+        ("t", 0, true, "the token has already expired"),
+        (
+            "t", nil, false,
+            "the token would be sent unencrypted: session main needs mqtts:// or wss://, or insecure = true"
+        ),
+    ])
+    func `a token that cannot be used is refused`(token: String, end: Int64?, isSafe: Bool, message: String) throws {
+        var session = try SessionUnderTest { $0.mayCarryPassword = isSafe }
+        let error = #expect(throws: RPCError.self) {
+            try session.session.give(token, expires: end.map { Timestamp(rawValue: $0) })
+        }
+        #expect(error?.message == message)
+        #expect(session.session.credentials.given == nil)
+    }
+
+    @Test func `a token that a program gives is taken to the server at once`() throws {
+        var session = try SessionUnderTest().connected()
+        try session.session.give("t", expires: Timestamp(rawValue: 1000))
+        #expect(session.proceed() == ["abort", "dial a.example", "reconnecting"])
+        #expect(session.session.credentialEnd == Timestamp(rawValue: 1000))
+    }
+
+    // MARK: The room
+
+    @Test func `who is in the room is known while the session is connected and has been told`() throws {
+        func error(_ session: SessionUnderTest) -> String? {
+            #expect(throws: RPCError.self) { try session.session.participants() }?.data?.code
+        }
+        #expect(error(try SessionUnderTest()) == "wrong-state", "it is in no room")
+        var session = try SessionUnderTest(room: "r")
+        #expect(error(session) == "not-connected")
+        session = session.connected()
+        _ = try session.grants(.notAuthorized)
+        #expect(error(session) == "wrong-state", "the server does not tell it")
     }
 
     // MARK: The end

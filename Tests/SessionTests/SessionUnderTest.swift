@@ -14,8 +14,9 @@ struct SessionUnderTest {
     private(set) var now = Instant(nanoseconds: 0)
     /// By how many milliseconds the host's clock was set forward.
     var clockOffset: Int64 = 0
-    /// The connection that was dialed last.
+    /// The connection that was dialed last, and what for.
     private(set) var dialed = DialID(rawValue: 0)
+    private(set) var goal = DialTarget.Goal.open
     /// Whether the server answers each PINGREQ at once; they are not listed then.
     var answersPings = false
     /// The connections that were dialed, and that the session has not let go of.
@@ -242,7 +243,7 @@ struct SessionUnderTest {
     private mutating func text(_ action: Session.Action) -> [String] {
         switch action {
         case .dial(let id, let target):
-            dialed = id
+            (dialed, goal) = (id, target.goal)
             if let knock = target.knock { held.remove(knock) }
             held.insert(id)
             decoder = PacketDecoder(sender: .client, adoptsVersion: true)
@@ -330,7 +331,7 @@ struct SessionUnderTest {
         switch answer {
         case .subscription(let code): code.map { "granted \($0.rawValue)" } ?? "no answer"
         case .outcome(let outcome): outcome.rawValue
-        case .turn: "its turn"
+        case .turn, .keyTurn: "its turn"
         case .room(let error): error.map(\.message) ?? "in the room"
         }
     }
@@ -342,6 +343,7 @@ struct SessionUnderTest {
         case .delivered(let sequence, _): "delivered \(sequence)"
         case .rejected(let message): "rejected \(message.sequence)"
         case .messageDropped(let message): "dropped \(message.sequence)"
+        case .newMessageDropped(let topic): "dropped a new message on \(topic)"
         case .repeated(let count): "repeated \(count)"
         case .messageRefused(let message): "refused \(message.topic)"
         case .serverLowersQoS: "the server lowers QoS"

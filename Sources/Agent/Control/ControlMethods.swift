@@ -1,5 +1,6 @@
 import Configuration
 import ControlAPI
+import Session
 import SessionCore
 
 // What each method does: check the role, decode the parameters, ask the session, answer.
@@ -177,7 +178,7 @@ extension ControlConnection {
             return OutgoingLine.answer(id, result: try await driver.switchRoom(to: parameters.room))
         case RoomParticipantsMethod.name:
             let driver = try await registry.driver(take(RoomParticipantsMethod.self, parameters).session)
-            return OutgoingLine.answer(id, result: try await driver.participants())
+            return OutgoingLine.answer(id, result: try await driver.session.participants())
         case CheckRunMethod.name:
             return OutgoingLine.answer(id, result: try await check(take(CheckRunMethod.self, parameters)))
         default:

@@ -33,8 +33,10 @@ struct Programs {
     var switching = PendingCalls<Result<Void, RPCError>>()
     /// Calls that wait for the outcome of a command.
     var commanding = PendingCalls<SessionOutcome>()
-    /// Calls that wait for their turn.
+    /// Calls that wait for their turn to decide about the messages of the outbox.
     var queueing = PendingCalls<Void>()
+    /// Calls that wait for their turn with a key; `nil` if the driver is over before.
+    var keying = PendingCalls<KeysUnderWay.Turn?>()
     /// Calls that wait until the session is no longer disconnecting.
     var leaving = PendingCalls<Void>()
     /// Whether a check that logs in is under way.

@@ -50,6 +50,8 @@ extension SessionDriver {
             programs.commanding.answer(calls, outcome)
         case .answer(let calls, .turn):
             programs.queueing.answer(calls, ())
+        case .answer(let calls, .keyTurn(let turn)):
+            programs.keying.answer(calls, turn)
         case .answer(let calls, .room(let error)):
             programs.switching.answer(calls, error.map { .failure($0) } ?? .success(()))
         case .isDown:
@@ -69,9 +71,6 @@ extension SessionDriver {
 
     // MARK: Connections
 
-    /// How long a knock waits for its answer: until TCP would send its second SYN.
-    private static let knockTimeout: Duration = .seconds(1)
-
     private func dial(_ dialed: DialTarget, _ id: DialID) {
         // The knock's connection may be gone by now: fetching the credential took time, and the server may have closed
         // it.
@@ -82,10 +81,9 @@ extension SessionDriver {
             return run(.connection(id, .dialing))
         }
         var options = Connection.Options(configuration, for: dialed.address, proxyPassword: dialed.proxyPassword)
-        if case .knock(let isBehindProxy) = dialed.goal {
+        if case .knock(let isBehindProxy, let limit) = dialed.goal {
             options.stop = isBehindProxy ? .server : .firstHop
-            if !isBehindProxy { options.dialTimeout = min(options.dialTimeout, Self.knockTimeout) }
-            options.handshakeTimeout = configuration.timeouts.dial
+            (options.dialTimeout, options.handshakeTimeout) = (limit, configuration.timeouts.dial)
         }
         options = surroundings.bound(options, by: configuration.network, of: name)
         connections[id] = surroundings.dial(dialed.address, options, tlsContexts, events(of: id))

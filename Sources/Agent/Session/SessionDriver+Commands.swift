@@ -98,6 +98,7 @@ extension SessionDriver {
         let publishers = programs.publishers
         programs.publishers = [:]
         programs.queueing.answerAll(())
+        programs.keying.answerAll(nil)
         surroundings.paths.forget(name)
         tell()
         programs.subscribing.answerAll(nil)

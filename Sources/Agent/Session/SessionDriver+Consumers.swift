@@ -74,13 +74,8 @@ extension SessionDriver {
     /// Removes a consumer for good, with all messages that wait for it.
     func endConsumer(_ consumer: ConsumerName) async throws(RPCError) {
         try checkRunning()
-        guard session.durableConsumers[consumer] != nil else {
-            throw .unknownConsumer(
-                consumer.description, of: name.description,
-                among: session.durableConsumers.consumers.keys.map(\.description))
-        }
-        takenOver(session.durableConsumers[consumer]?.attachment?.subscription, consumer)
-        run(.endConsumer(consumer))
+        takenOver(try ask { session throws(RPCError) in try session.removeConsumer(consumer) }, consumer)
+        run()
         try await everythingDurable("the end of the consumer")
     }
 
@@ -91,10 +86,8 @@ extension SessionDriver {
         _ id: InboxSequence, upTo: Bool, by subscription: SubscriptionID
     ) async throws(RPCError) -> MessageAckMethod.Result {
         try checkRunning()
-        guard session.durableConsumers.name(of: subscription) != nil else { throw .unknownSubscription(subscription) }
-        guard let taken = ask({ $0.acknowledge(id, upTo: upTo, by: subscription) }) else {
-            throw .invalidParameters(
-                "\(id) was not given to subscription \(subscription.rawValue)", hint: "acknowledge the id of a message")
+        let taken = try ask { session throws(RPCError) in
+            try session.acknowledge(id, upTo: upTo, by: subscription)
         }
         if !taken.messages.isEmpty {
             run()
@@ -109,17 +102,9 @@ extension SessionDriver {
     func loadConsumers() {
         guard !isStopping else { return }
         let hasRoom = { (subscription: SubscriptionID) in self.programs.subscribers[subscription]?.hasRoom() ?? false }
-        // One program at a time: what it is given is counted before the next one is asked.
-        var given: SubscriptionID?
-        repeat {
-            given = nil
-            let isFirst = { (subscription: SubscriptionID) in
-                guard given == nil, hasRoom(subscription) else { return false }
-                given = subscription
-                return true
-            }
-            for message in ask({ $0.giveAhead(hasRoom: isFirst) }) { deliver(message) }
-        } while given != nil
+        while let messages = ask({ $0.giveAhead(hasRoom: hasRoom) }) {
+            for message in messages { deliver(message) }
+        }
         if let load = ask({ $0.beginLoad(hasRoom: hasRoom) }) { Task { await readInbox(load) } }
         if ask({ $0.hasWork }) { run() }
     }

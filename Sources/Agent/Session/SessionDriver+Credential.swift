@@ -10,23 +10,10 @@ import Transport
 extension SessionDriver {
     // MARK: From a program
 
-    /// Takes a credential from a program, to use instead of the one that the session's file names, and takes it to the
-    /// server at once.
     func renewToken(_ token: String, expires: Timestamp?) throws(RPCError) -> SessionState {
         try checkRunning()
-        guard !token.isEmpty, token.utf8.count <= 65_535 else {
-            throw .invalidParameters("a token has 1 to 65535 bytes")
-        }
-        guard configuration.mayCarryPassword else {
-            throw .badConfiguration(
-                "the token would be sent unencrypted: session \(name) needs mqtts:// or wss://, or insecure = true")
-        }
-        let end = expires.map { CredentialEnd.byWallClock($0) }
-        guard end.map({ $0.instant(wallClock: wallClock, bootClock: now) > now }) ?? true else {
-            throw .invalidParameters("the token has already expired")
-        }
-        let credential = SessionCredential(secret: Array(token.utf8), end: end, mark: nil)
-        run(.credentialGiven(credential))
+        try ask { session throws(RPCError) in try session.give(token, expires: expires) }
+        run()
         return session.state
     }
 

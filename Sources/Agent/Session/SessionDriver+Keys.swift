@@ -13,13 +13,7 @@ extension SessionDriver {
     ) async -> Result<MessagePublishMethod.Result, RPCError> {
         do throws(RPCError) {
             try checkRunning()
-            var taken = ask { $0.takeTurn(with: key) }
-            while taken == nil {
-                await queueing { .awaitKey(key, $0) }
-                try checkRunning()
-                taken = ask { $0.takeTurn(with: key) }
-            }
-            guard let turn = taken else { preconditionFailure("the turn was waited for") }
+            guard let turn = await turn(with: key) else { throw .sessionIsRestarting }
             // The turn of a new message ends when the message is on disk.
             var isNew = false
             defer { if !isNew { run(.endKey(key, turn)) } }
@@ -37,10 +31,11 @@ extension SessionDriver {
         }
     }
 
-    /// Gives the session an input that makes a call wait for its turn, and returns when the turn has come.
-    func queueing(_ input: (CallID) -> Session.Input) async {
+    /// Returns when no other message with the key is on its way to the disk; `nil` when this driver is over.
+    private func turn(with key: PublishKey) async -> KeysUnderWay.Turn? {
         await withCheckedContinuation { continuation in
-            run(input(programs.queueing.add { continuation.resume() }))
+            let call = programs.keying.add { continuation.resume(returning: $0) }
+            if let turn = ask({ $0.takeTurn(with: key, for: call) }) { programs.keying.answer([call], turn) }
         }
     }
 

@@ -51,27 +51,18 @@ extension SessionDriver {
         _ parameters: MessagePublishMethod.Parameters, _ key: PublishKey?,
         told: @escaping @Sendable (PublishStep) -> Void
     ) {
-        var parameters = parameters
         do throws(RPCError) {
             if let failure = surroundings.commits.assumeIsolated({ $0.failure }) {
                 throw .notCommitted("the message", because: failure.description)
             }
             try checkRunning()
-            try ask { session throws(RPCError) in
-                parameters.topic = try session.resolve(parameters.topic)
-                parameters.properties = try session.resolve(parameters.properties)
+            let time = acceptanceTime()
+            let sequence = try ask { session throws(RPCError) in
+                try session.publish(parameters, key: key, at: time)
             }
-        } catch {
-            return told(.ended(.failure(error)))
-        }
-        let message = OutboundMessage(parameters, at: acceptanceTime())
-        if !session.mqtt.hasRoom(for: message.size) { run(.timePassed) }
-        do throws(MQTTClientMachine.PublishError) {
-            let sequence = try accept(message, key: key)
             programs.publishers[sequence] = Publisher(wait: parameters.wait, told: told)
         } catch {
-            if error == .dropped { droppedNew(parameters.topic) }
-            return told(.ended(.failure(RPCError(error, session: name, topic: parameters.topic))))
+            told(.ended(.failure(error)))
         }
     }
 

@@ -14,13 +14,8 @@ extension SessionDriver {
             .ended(.failure(.messageDropped(dropped.reason.sentence))))
     }
 
-    /// Reports a new message that the configuration drops because the outbox is full.
-    func droppedNew(_ topic: String) {
-        report(.outboxFull, nil, topic)
-        schedule()
-    }
-
-    private func report(_ reason: MQTTClientMachine.DropReason, _ id: Int64?, _ topic: String) {
+    /// - Parameter id: `nil` for a message that was not accepted.
+    func report(_ reason: MQTTClientMachine.DropReason, _ id: Int64?, _ topic: String) {
         let sentence = (id.map { "message \($0)" } ?? "a message") + " was dropped: \(reason.sentence)"
         log.dropped(sentence, at: now)
         var event = self.event(.messageDropped)
@@ -75,7 +70,7 @@ extension SessionDriver {
 
     func queueRetry(_ wanted: MessageQueueParameters) async throws(RPCError) -> MessageQueueRetryMethod.Result {
         try checkRunning()
-        await queueing { .awaitQueue($0) }
+        await queueTurn()
         defer { run(.endQueue) }
         let (messages, missing, more) = try await selected(wanted.selection)
         var result = MessageQueueRetryMethod.Result(retried: [], skipped: missing, more: more)
@@ -113,7 +108,7 @@ extension SessionDriver {
 
     func queueDrop(_ wanted: MessageQueueParameters) async throws(RPCError) -> MessageQueueDropMethod.Result {
         try checkRunning()
-        await queueing { .awaitQueue($0) }
+        await queueTurn()
         defer { run(.endQueue) }
         let (messages, missing, more) = try await selected(wanted.selection)
         var result = MessageQueueDropMethod.Result(dropped: [], skipped: missing, more: more)
@@ -128,6 +123,13 @@ extension SessionDriver {
         if case .all = wanted.selection, result.dropped.isEmpty { result.more = false }
         try await everythingDurable("the decision")
         return result
+    }
+
+    /// Returns when no other call decides about the messages of the outbox.
+    private func queueTurn() async {
+        await withCheckedContinuation { continuation in
+            run(.awaitQueue(programs.queueing.add { continuation.resume() }))
+        }
     }
 
     /// Returns the messages in their present state, and the ids that do not exist. Both are still current when the

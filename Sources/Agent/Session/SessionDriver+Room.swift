@@ -4,7 +4,7 @@ import MQTT
 import Session
 import SessionCore
 
-// The session's room: what programs ask about it, and what they are told.
+// The session's room: what programs are told about it, and how they switch to another one.
 
 extension SessionDriver {
     /// The configured device, or the one that is derived from the machine.
@@ -31,32 +31,6 @@ extension SessionDriver {
             report(event)
         }
     }
-
-    /// Returns who is in the room.
-    func participants() throws(RPCError) -> RoomParticipantsMethod.Result {
-        guard let membership = session.rooms.membership else {
-            throw .wrongState(
-                name.description, is: "in no room",
-                hint: "set room in the session's file, or: holdfastctl switch-room \(name) ROOM")
-        }
-        let state = session.state
-        guard state == .connected || state == .reconnecting else { throw .notConnected(name.description) }
-        guard membership.participants.hasList else {
-            throw .wrongState(
-                name.description, is: "not told who is in its room",
-                hint: "it is told shortly after connecting, unless the server refuses "
-                    + "\(membership.room.presenceFilter)")
-        }
-        return RoomParticipantsMethod.Result(
-            room: membership.room.name,
-            participants: membership.participants.list.map {
-                RoomParticipant(
-                    user: $0.identity.user, device: $0.identity.device, state: .online, since: $0.since,
-                    quality: $0.quality)
-            })
-    }
-
-    // MARK: Switching
 
     /// Joins another room, then leaves the old one. If the server refuses, the session stays where it is.
     func switchRoom(to room: String) async throws(RPCError) -> SessionSwitchRoomMethod.Result {

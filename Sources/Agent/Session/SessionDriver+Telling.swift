@@ -64,8 +64,7 @@ extension SessionDriver {
 
     func tellLater() {
         guard !untold.isEmpty else { return }
-        let isHurrying = ask { $0.link?.isDialed == true && $0.state != .connected }
-        guard untold.tellLater(isHurrying: isHurrying, at: now) else { return }
+        guard untold.tellLater(isHurrying: ask { $0.isHurrying }, at: now) else { return }
         eventLoop.execute { self.assumeIsolated { $0.tell() } }
     }
 
@@ -137,6 +136,7 @@ extension SessionDriver {
         case .delivered(let sequence, let code): delivered(sequence, code)
         case .rejected(let message): rejected(message)
         case .messageDropped(let message): dropped(message)
+        case .newMessageDropped(let topic): report(.outboxFull, nil, topic)
         case .repeated(let count): repeated(count)
         case .messageRefused(let message): refused(message)
         case .serverLowersQoS: log.serverLowersQoS()

@@ -123,13 +123,6 @@ actor SessionDriver {
         }
     }
 
-    /// Accepts a message. Its consequences are handled later: see ``acceptanceTime()``.
-    func accept(
-        _ message: OutboundMessage, key: PublishKey?
-    ) throws(MQTTClientMachine.PublishError) -> MessageSequence {
-        try session.accept(message, key: key, at: acceptanceTime())
-    }
-
     /// Returns the acceptance time of a message that arrives now. All messages of one turn of the loop have the same
     /// one. Their consequences are handled together, at the end of the turn or before anything else is done.
     func acceptanceTime() -> Timestamp {
@@ -187,6 +180,7 @@ extension SessionSettings {
         room = (configuration.roomPrefix, configuration.room)
         autoconnects = configuration.autoconnect
         hasPassword = configuration.password != nil
+        mayCarryPassword = configuration.mayCarryPassword
         provesPassword = configuration.mqtt.authentication == .scramSHA256
         if configuration.proxy.address != nil {
             proxy = .some(

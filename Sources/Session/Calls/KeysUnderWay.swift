@@ -1,7 +1,7 @@
 package import MQTT
 
-/// The keys of messages that are not on disk yet. Another call with the same key waits until the message is on disk, or
-/// is known never to be.
+/// The keys of messages that are not on disk yet. Calls with the same key take turns: the turn of a new message ends
+/// when the message is on disk, or is known never to be.
 package struct KeysUnderWay: Sendable {
     /// Identifies one use of a key.
     package struct Turn: Hashable, Sendable {
@@ -14,29 +14,31 @@ package struct KeysUnderWay: Sendable {
 
     package init() {}
 
-    /// - Returns: `nil` if another call has the key.
-    package mutating func take(_ key: PublishKey) -> Turn? {
-        guard turns[key] == nil else { return nil }
-        lastTurn += 1
-        let turn = Turn(number: lastTurn)
-        turns[key] = (turn, [])
-        return turn
+    /// - Returns: `nil` if another call has the key. Then ``end(_:_:)`` or ``answered(_:)`` returns the call later.
+    package mutating func begin(_ key: PublishKey, _ call: CallID) -> Turn? {
+        guard turns[key] == nil else {
+            turns[key]?.waiting.append(call)
+            return nil
+        }
+        return begin(key, waiting: [])
     }
 
-    /// - Returns: whether the key is free already, so that the call need not wait. Otherwise ``release(_:_:)`` or
-    ///   ``answered(_:)`` returns the call later.
-    package mutating func wait(for key: PublishKey, _ call: CallID) -> Bool {
-        if turns[key] == nil { return true }
-        turns[key]?.waiting.append(call)
-        return false
+    private mutating func begin(_ key: PublishKey, waiting: [CallID]) -> Turn {
+        lastTurn += 1
+        let turn = Turn(number: lastTurn)
+        turns[key] = (turn, waiting)
+        return turn
     }
 
     /// Ends a turn, unless it has ended before.
     ///
-    /// - Returns: the calls that were waiting for it.
-    package mutating func release(_ key: PublishKey, _ turn: Turn) -> [CallID] {
-        guard turns[key]?.turn == turn else { return [] }
-        return turns.removeValue(forKey: key)?.waiting ?? []
+    /// - Returns: the call that has waited longest, whose turn it is now.
+    package mutating func end(_ key: PublishKey, _ turn: Turn) -> (call: CallID, turn: Turn)? {
+        guard turns[key]?.turn == turn, var waiting = turns.removeValue(forKey: key)?.waiting, !waiting.isEmpty else {
+            return nil
+        }
+        let next = waiting.removeFirst()
+        return (next, begin(key, waiting: waiting))
     }
 
     /// Ties the key to the message, until the store has answered.
@@ -46,9 +48,9 @@ package struct KeysUnderWay: Sendable {
 
     /// The message is on disk, or never will be.
     ///
-    /// - Returns: the calls that were waiting for it.
-    package mutating func answered(_ sequence: MessageSequence) -> [CallID] {
-        guard !keys.isEmpty, let (key, turn) = keys.removeValue(forKey: sequence) else { return [] }
-        return release(key, turn)
+    /// - Returns: the call whose turn it is now.
+    package mutating func answered(_ sequence: MessageSequence) -> (call: CallID, turn: Turn)? {
+        guard !keys.isEmpty, let (key, turn) = keys.removeValue(forKey: sequence) else { return nil }
+        return end(key, turn)
     }
 }

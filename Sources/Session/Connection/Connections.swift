@@ -51,7 +51,7 @@ package struct DialTarget: Hashable, Sendable {
         /// Everything that comes before CONNECT.
         case open
         /// An answer from the first hop, or from the server behind a proxy.
-        case knock(isBehindProxy: Bool)
+        case knock(isBehindProxy: Bool, within: Duration)
     }
 
     package let address: Endpoint

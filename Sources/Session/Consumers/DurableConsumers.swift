@@ -266,20 +266,17 @@ package struct DurableConsumers: Hashable, Sendable {
         collectedThrough = max(collectedThrough, last)
     }
 
-    /// Returns the held messages to give to programs now, as far as there is room.
+    /// Returns the held messages to give to the first program that has room for some; `nil` if none has.
     ///
     /// - Parameter hasRoom: whether a program has read enough to be given more.
     package mutating func giveAhead(
         session: SessionName, at now: Timestamp, maximumAge: Int64?, hasRoom: (SubscriptionID) -> Bool
-    ) -> [(name: ConsumerName, loaded: Loaded)] {
-        var all: [(name: ConsumerName, loaded: Loaded)] = []
-        for name in consumers.keys.sorted() {
-            guard let attachment = consumers[name]?.attachment, let first = attachment.ahead.first,
-                attachment.hasRoom(for: first), hasRoom(attachment.subscription)
-            else { continue }
-            all.append((name, giveAhead(to: name, session, now, maximumAge)))
+    ) -> (name: ConsumerName, loaded: Loaded)? {
+        let next = consumers.keys.sorted().first { name in
+            guard let attachment = consumers[name]?.attachment, let first = attachment.ahead.first else { return false }
+            return attachment.hasRoom(for: first) && hasRoom(attachment.subscription)
         }
-        return all
+        return next.map { ($0, giveAhead(to: $0, session, now, maximumAge)) }
     }
 
     private mutating func giveAhead(

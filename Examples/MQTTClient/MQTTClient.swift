@@ -65,7 +65,7 @@ final class Expectation {
             missing.remove(payload)
         case .refused(let reason): print("refused: \(reason.code)")
         case .disconnectedByServer(let reason): print("disconnected: \(reason.code)")
-        case .protocolViolation(_, let sentence), .stateMismatch(let sentence): print(sentence)
+        case .protocolViolation(_, let sentence, _), .stateMismatch(let sentence): print(sentence)
         default: break
         }
         // Everything has arrived, and everything has been acknowledged.

@@ -117,9 +117,9 @@ extension Session {
             protocolEnded(ending(server, in: .disconnect).considering(server.finding))
         case .unanswered(let sentence, let finding):
             protocolEnded(SessionMachine.Ending(Reason(.unanswered, sentence)).considering(finding))
-        case .protocolViolation(_, let sentence):
+        case .protocolViolation(_, let sentence, let finding):
             // The reason code is our own, not the server's.
-            protocolEnded(.init(Reason(.protocolError, sentence)))
+            protocolEnded(SessionMachine.Ending(Reason(.protocolError, sentence)).considering(finding))
         case .foreignProtocol(let other):
             protocolEnded(.init(Reason(other, at: link?.peer?.name)))
         case .stateMismatch(let sentence):

@@ -118,7 +118,7 @@ struct CutWorld {
             switch action {
             case .event(.delivered(let sequence, _)): delivered[sequence, default: 0] += 1
             case .event(.received(let message)): inbox.append(String(buffer: message.payload))
-            case .event(.protocolViolation(_, let sentence)): violations.append(sentence)
+            case .event(.protocolViolation(_, let sentence, _)): violations.append(sentence)
             case .event: break
             case .commit(let changes, let number):
                 store.commit(changes)

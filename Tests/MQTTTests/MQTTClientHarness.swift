@@ -177,7 +177,7 @@ struct MQTTClientHarness {
         case .disconnectedByServer(let reason):
             "disconnected by server \(hex(reason.code))"
                 + (reason.remedies.isEmpty ? "" : ": " + reason.remedies.map(\.description).joined(separator: ", "))
-        case .protocolViolation(let code, _): "violation \(hex(code))"
+        case .protocolViolation(let code, _, _): "violation \(hex(code))"
         case .stateMismatch: "state mismatch"
         case .discarded: "discarded"
         case .challenged(let challenge): "challenged \(challenge.iterations)"

@@ -144,7 +144,7 @@ struct MQTTClientWorld {
             // Nothing that both sides know of is unfinished, whatever comes to the connection now.
             if machine.counts.inFlight != 0 { problems.append("settled with \(machine.counts.inFlight) in flight") }
             if chance(50) { wantsClose = true }
-        case .protocolViolation(let code, let message): problems.append("violation \(code): \(message)")
+        case .protocolViolation(let code, let message, _): problems.append("violation \(code): \(message)")
         case .dropped(let message):
             if configuration.maximumAge == nil { problems.append("\(message) was dropped") }
             // What was told and not yet durable is told again after a crash, and may have another end then.

@@ -9,10 +9,12 @@ import Testing
     enum End: CaseIterable, Sendable {
         case byClosing
         case disconnect83, disconnect87, disconnect9B
+        /// It sends what is not MQTT, and this side ends the connection.
+        case garbage, secondConnack
 
         var code: ReasonCode? {
             switch self {
-            case .byClosing: nil
+            case .byClosing, .garbage, .secondConnack: nil
             case .disconnect83: .implementationSpecificError
             case .disconnect87: .notAuthorized
             case .disconnect9B: .qosNotSupported
@@ -77,6 +79,12 @@ import Testing
             if let code = end.code, client.machine.version == .five {
                 take(client.server(.disconnect(Disconnect(reasonCode: code))))
                 client.handle(.connectionClosed)
+            } else if end == .garbage {
+                take(client.handle(.received(ByteBuffer(string: "HTTP/1.1 400 Bad Request\r\n\r\n"))))
+                client.handle(.connectionClosed)
+            } else if end == .secondConnack {
+                take(client.server(.connack(Connack())))
+                client.handle(.connectionClosed)
             } else {
                 take(client.handle(.connectionEnded(.byServer)))
             }
@@ -87,7 +95,7 @@ import Testing
     @Test(arguments: End.allCases, [QoS.atLeastOnce, .exactlyOnce])
     func `a message that ends connections is found and set aside, and all others arrive`(_ end: End, _ qos: QoS) throws
     {
-        for version in end == .byClosing ? [ProtocolVersion.five, .threeOneOne] : [.five] {
+        for version in end.code == nil ? [ProtocolVersion.five, .threeOneOne] : [.five] {
             var server = Server(MQTTClientHarness { $0.version = version })
             server.end = end
             for name in ["a", "b", "bad", "c", "d"] { try server.client.publish(name, qos: qos) }
@@ -436,6 +444,64 @@ import Testing
         #expect(rounds == 4)
         #expect(setAside() == ["bad"])
         #expect(client.machine.counts.quarantined == 0)
+    }
+
+    @Test func `a filter that is answered with a malformed SUBACK is found even while messages are in flight`() throws {
+        var client = MQTTClientHarness()
+        try client.subscribe("bad")
+        var rounds = 0
+        while rounds < 10, client.connect(resumed: rounds > 0).contains(where: { $0.hasPrefix("SUBSCRIBE") }) {
+            rounds += 1
+            try client.publish("\(rounds)")
+            let id = try #require(client.subscribes.last?.packetID)
+            client.server(.suback(Suback(packetID: id, reasonCodes: [.success, .success])))
+            client.handle(.connectionClosed)
+        }
+        #expect(rounds == 4)
+        #expect(client.machine.counts.quarantined == 0)
+        #expect(!client.machine.isIsolating)
+    }
+
+    @Test func `a PUBLISH from the server that is malformed blames no message`() throws {
+        var client = MQTTClientHarness()
+        try client.publish("a")
+        for round in 1...8 {
+            client.connect(resumed: round > 1)
+            client.server(.pingresp)
+            // QoS 3.
+            let words = client.handle(.received(ByteBuffer(bytes: [0x36, 5, 0, 1, 0x74, 0, 1])))
+            #expect(words.contains("close"))
+            client.handle(.connectionClosed)
+        }
+        #expect(client.machine.counts.inFlight == 1 && !client.machine.isIsolating)
+    }
+
+    @Test func `a filter that ended connections is not asked for at once by each new subscription`() throws {
+        var client = MQTTClientHarness()
+        try client.subscribe("bad")
+        for round in 0..<4 {
+            client.connect(resumed: round > 0)
+            client.handle(.connectionEnded(.byServer))
+        }
+        client.connect(resumed: true)
+        #expect(try client.subscribe("bad") == ["subscribed bad 80"])
+        client.now = client.now.advanced(by: 600_000)
+        #expect(try client.subscribe("bad").contains { $0.hasPrefix("SUBSCRIBE") })
+        client.handle(.connectionEnded(.byServer))
+        #expect(!client.connect(resumed: true).contains { $0.hasPrefix("SUBSCRIBE") }, "one end is enough by now")
+    }
+
+    @Test func `PUBREC again and again is no answer to PUBREL`() throws {
+        var client = MQTTClientHarness()
+        client.connect()
+        try client.publish("a", qos: .exactlyOnce)
+        client.server(.pubrec(answer(1)))
+        let due = try #require(client.machine.nextDeadline)
+        for _ in 1...3 {
+            client.now = client.now.advanced(by: 10_000)
+            #expect(client.server(.pubrec(answer(1))) == ["PUBREL 1"])
+        }
+        #expect(client.machine.nextDeadline == due)
     }
 
     @Test func `QoS 2 messages that are sent again in a new session are reported`() throws {

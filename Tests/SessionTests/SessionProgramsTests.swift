@@ -459,6 +459,7 @@ struct SessionProgramsTests {
         #expect(error(session) == "not-connected")
         session = session.connected()
         _ = try session.grants(.notAuthorized)
+        _ = try session.takes()
         #expect(error(session) == "wrong-state", "the server does not tell it")
     }
 

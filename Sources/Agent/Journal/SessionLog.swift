@@ -191,9 +191,12 @@ struct SessionLog {
             let names = consumers.map(\.description).joined(separator: ", ")
             let who = consumers.isEmpty ? "" : ", and nothing new arrives for the durable consumer \(names)"
             let next =
-                subscription.retryAt == nil
-                ? "it is requested again when a program subscribes"
-                : "it is requested again every 10 min and at every reconnect"
+                switch (subscription.since, subscription.retryAt) {
+                case (let since?, let retry?) where retry.rawValue - since.rawValue > 600_000:
+                    "the server ended connections for it, so it is requested again only every hour"
+                case (_, nil): "it is requested again when a program subscribes"
+                default: "it is requested again every 10 min and at every reconnect"
+                }
             logger.warning(
                 "\(session): the server refuses the subscription to \(filter)\(who): \(subscription.message ?? ""); \(next)",
                 metadata: identity.merging(["MESSAGE_ID": "\(MessageID.subscriptionRefused)"]) { $1 })

@@ -24,6 +24,9 @@ struct AnswerWatch: Sendable {
         dropAnswered()
     }
 
+    /// Whether a packet with this identifier waits for its answer.
+    func awaits(_ id: PacketID) -> Bool { numbers[id] != nil }
+
     mutating func answered(_ id: PacketID) {
         guard numbers.removeValue(forKey: id) != nil else { return }
         dropAnswered()
@@ -153,7 +156,8 @@ extension MQTTClientMachine {
     mutating func judgeUnanswered(_ step: inout Step) -> EndFinding? {
         guard !patience.hasBlamed || outbox.outstandingCount == 0 else { return nil }
         // While messages still have time, the connection ends because of a request.
-        let suspects: Suspects = exchangesDue.map { $0 <= step.now } ?? false ? .everything : .requests
+        let isLate = exchangesDue.map { $0 <= step.now } ?? false
+        let suspects: Suspects = isLate ? .everything : [.announcements, .filters]
         let finding = judgeEnd(nil, "the server does not answer this message", of: suspects, &step)
         if case .setAside? = finding {
             patience.hasBlamed = true

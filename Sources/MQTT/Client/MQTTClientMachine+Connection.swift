@@ -184,8 +184,14 @@ extension MQTTClientMachine {
         }
     }
 
-    mutating func violate(_ code: ReasonCode, _ message: String, _ step: inout Step) {
-        step.emit(.protocolViolation(code, message))
+    /// Ends the connection because the server broke the protocol.
+    ///
+    /// - Parameter suspects: what the server may have done this for. A server that did it on three connections will do
+    ///   it again, and what follows would never arrive.
+    mutating func violate(_ code: ReasonCode, _ message: String, for suspects: Suspects = [], _ step: inout Step) {
+        let finding = judgeEnd(
+            nil, "the server breaks the protocol whenever it is sent this message", of: suspects, &step)
+        step.emit(.protocolViolation(code, message, finding))
         disconnect(code, &step)
     }
 
@@ -242,7 +248,7 @@ extension MQTTClientMachine {
         } catch {
             switch connection {
             case .closed, .closing: return
-            case .connecting, .connected: violate(error.reasonCode, error.message, &step)
+            case .connecting, .connected: violate(error.reasonCode, error.message, for: Suspects(at: error), &step)
             }
         }
     }
@@ -327,7 +333,7 @@ extension MQTTClientMachine {
         guard largest < 5 else { return true }
         let code = ReasonCode.implementationSpecificError
         let sentence = "the server accepts no packet of more than \(largest) bytes (MQTT 5, 3.2.2.3.6)"
-        step.emit(.protocolViolation(code, sentence))
+        step.emit(.protocolViolation(code, sentence, nil))
         if largest < 3 { end(&step) } else { disconnect(code, &step) }
         return false
     }
@@ -404,10 +410,11 @@ extension MQTTClientMachine {
         case .unsuback(let unsuback): received(unsuback, &step)
         case .pingresp: pingAnswered(&step)
         case .disconnect(let disconnect): disconnected(disconnect, &step)
-        case .connack: violate(.protocolError, "the server sent a second CONNACK", &step)
+        case .connack: violate(.protocolError, "the server sent a second CONNACK", for: .everything, &step)
         case .auth(let auth): received(auth, isConnected: true, &step)
         case .connect, .subscribe, .unsubscribe, .pingreq:
-            violate(.protocolError, "the server sent \(packet.kind), which only a client may send", &step)
+            violate(
+                .protocolError, "the server sent \(packet.kind), which only a client may send", for: .everything, &step)
         }
     }
 

@@ -393,8 +393,9 @@ extension MQTTClientMachine {
                 _ = answeredAbandoned(id)
                 return
             }
-            patience.exchanges.answered(id)
-            if outbox.abandoned[id] != nil { identifiers.unreleased.insert(id) }
+            if outbox.abandoned[id] != nil, identifiers.unreleased.insert(id).inserted {
+                patience.exchanges.answered(id)
+            }
             return enqueue(
                 .pubrel(id, identifiers.unreleased.contains(id) ? .success : .packetIdentifierNotFound), step)
         }

@@ -17,6 +17,12 @@ extension MQTTClientMachine {
         if filter.isShared { subscription.noLocal = false }
         step(at: now, into: &actions) { machine, step in
             machine.subscriptions.want(subscription, for: filter)
+            if let code = machine.subscriptions.refusalInForce(for: filter, at: step.now) {
+                // Without a connection, the next one says so.
+                if machine.isConnected { step.emit(.subscribed(filter, code)) }
+                return
+            }
+            if machine.subscriptions.isSetAside(filter) { machine.subscriptions.isolates = true }
             if case .refused? = machine.subscriptions.answers[filter] { machine.subscriptions.answers[filter] = nil }
             machine.subscriptions.confirmed.remove(filter)
             // Without a connection, a live subscriber makes no difference to what is asked for on the next one.
@@ -186,7 +192,9 @@ extension MQTTClientMachine {
             case .subscribe(let asked, let wanted, let new)? = subscriptions.requests[id]
         else { return }
         guard suback.reasonCodes.count == wanted.count else {
-            return violate(.protocolError, "SUBACK answers a different number of filters than were requested", &step)
+            return violate(
+                .protocolError, "SUBACK answers a different number of filters than were requested", for: .filters, &step
+            )
         }
         finishRequest(id)
         guard !isIdentifierTaken(id, suback.reasonCodes, &step) else { return }
@@ -219,7 +227,9 @@ extension MQTTClientMachine {
         let codes =
             version == .five ? unsuback.reasonCodes : [ReasonCode](repeating: .success, count: filters.count)
         guard codes.count == filters.count else {
-            return violate(.protocolError, "UNSUBACK answers a different number of filters than were requested", &step)
+            return violate(
+                .protocolError, "UNSUBACK answers a different number of filters than were requested", for: .filters,
+                &step)
         }
         finishRequest(id)
         guard !isIdentifierTaken(id, codes, &step) else { return }

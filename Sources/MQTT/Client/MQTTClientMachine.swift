@@ -273,9 +273,9 @@ extension MQTTClientMachine {
                 step.write(.puback(Acknowledgement(packetID: id)))
             case .pubrec(let id): step.write(.pubrec(Acknowledgement(packetID: id)))
             case .pubrel(let id, let code):
-                if outbox.inFlight[id]?.isReleased == true || outbox.abandoned[id] != nil {
-                    patience.exchanges.sent(id, at: step.now)
-                }
+                let isOurs = outbox.inFlight[id]?.isReleased == true || outbox.abandoned[id] != nil
+                // PUBREC again is no answer to a PUBREL.
+                if isOurs, !patience.exchanges.awaits(id) { patience.exchanges.sent(id, at: step.now) }
                 step.write(.pubrel(Acknowledgement(packetID: id, reasonCode: code)))
             case .pubcomp(let id, let code):
                 inbox.outstanding.remove(id)

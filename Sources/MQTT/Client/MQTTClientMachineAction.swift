@@ -169,8 +169,8 @@ extension MQTTClientMachine {
         /// DISCONNECT from the server; `close` accompanies it. Never in MQTT 3.1.1.
         case disconnectedByServer(ServerReason)
         /// The server broke the protocol; DISCONNECT with this code is sent if that is allowed, and `close` accompanies
-        /// it. In MQTT 3.1.1 there is no such DISCONNECT.
-        case protocolViolation(ReasonCode, String)
+        /// it. In MQTT 3.1.1 there is no such DISCONNECT. What it means for what was sent comes with it.
+        case protocolViolation(ReasonCode, String, EndFinding?)
         /// The server speaks another protocol; `close` accompanies it.
         case foreignProtocol(ForeignProtocol)
         /// The two sides disagree about the session, and a new one must be begun; DISCONNECT and `close` accompany it.

@@ -17,7 +17,8 @@ public struct SubscriptionRefusal: Hashable, Sendable {
     public var reasonString: String?
     /// Since when the server refuses it with this code.
     public var since: Timestamp
-    /// When it is asked for again, unless a reconnect or a new subscription to it comes first.
+    /// When it is asked for again, unless a reconnect or a new subscription to it comes first. If it ended connections,
+    /// a reconnect does not count, nor does a subscription within ten minutes.
     public var asksAgainAt: Timestamp
     /// Whether the server ended connections while it was asked for this. A reconnect then does not ask for it, or
     /// every connection would end.
@@ -89,6 +90,15 @@ extension Subscriptions {
     /// Whether the server ended connections for it.
     func isSetAside(_ filter: TopicFilter) -> Bool {
         if case .refused(let refusal)? = answers[filter] { refusal.endedConnections } else { false }
+    }
+
+    /// The server's refusal of a filter, if a new subscription does not ask for it again: the server ended connections
+    /// for it not long ago, and a program that subscribes again and again would end one connection after the other.
+    func refusalInForce(for filter: TopicFilter, at now: Timestamp) -> ReasonCode? {
+        guard case .refused(let refusal)? = answers[filter], refusal.endedConnections,
+            now.rawValue < refusal.asksAgainAt.rawValue - refusal.patience + SubscriptionRefusal.patience
+        else { return nil }
+        return refusal.code
     }
 
     /// Takes the filters that were refused and are due to be asked for again, in a stable order.

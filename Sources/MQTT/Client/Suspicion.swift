@@ -84,10 +84,25 @@ extension MQTTClientMachine {
     public var findingIfEnded: EndFinding? { reasonIfEnded == nil ? judgement(of: .everything)?.finding : nil }
 
     /// What the end of a connection may be about.
-    enum Suspects {
-        case everything
-        /// Subscriptions and announcements.
-        case requests
+    struct Suspects: OptionSet {
+        let rawValue: Int
+
+        static let messages = Suspects(rawValue: 1)
+        static let announcements = Suspects(rawValue: 2)
+        static let filters = Suspects(rawValue: 4)
+        static let everything: Suspects = [.messages, .announcements, .filters]
+
+        init(rawValue: Int) { self.rawValue = rawValue }
+
+        /// What the server may have answered with this.
+        init(at error: MalformedPacket) {
+            switch error.kind {
+            case .suback, .unsuback: self = .filters
+            // These are no answers.
+            case .publish, .pubrel: self = []
+            default: self = .everything
+            }
+        }
     }
 
     private enum Culprit {
@@ -109,16 +124,19 @@ extension MQTTClientMachine {
     private func judgement(of suspects: Suspects) -> Judgement? {
         guard case .connected = connection else { return nil }
         let onWire = outbox.inFlight.filter { $0.value.progress == .onWire }
-        let messages = suspects == .everything ? onWire : [:]
-        let announced = announcements.outstanding
+        let messages = suspects.contains(.messages) ? onWire : [:]
+        let announced = suspects.contains(.announcements) ? announcements.outstanding : [:]
         let last = messages.values.map(\.sequence).max()
         guard let suspect = oldest(messages, announced) else {
             // What was dropped is not sent again.
-            return outbox.abandoned.isEmpty ? judgeRequests() : Judgement(finding: .suspected(ends: 1))
+            if suspects.contains(.messages), !outbox.abandoned.isEmpty {
+                return Judgement(finding: .suspected(ends: 1))
+            }
+            return suspects.contains(.filters) ? judgeRequests() : nil
         }
         var judgement = Judgement(
             finding: .suspected(ends: suspicion.count(with: suspect)), suspect: suspect, last: last)
-        if isAlone(onWire.count + announced.count), let culprit = culprit(messages, announced) {
+        if isAlone(onWire.count + announcements.outstanding.count), let culprit = culprit(messages, announced) {
             judgement.culprit = culprit.0
             judgement.finding = .setAside(culprit.1)
         } else if suspicion.count(with: suspect) >= Suspicion.patience {
@@ -188,7 +206,7 @@ extension MQTTClientMachine {
         guard code != nil || reasonIfEnded == nil, let judgement = judgement(of: suspects) else { return nil }
         if let suspect = judgement.suspect {
             suspicion.ended(with: suspect)
-        } else if outbox.abandoned.isEmpty {
+        } else if outbox.abandoned.isEmpty || !suspects.contains(.messages) {
             subscriptions.endsUnanswered += 1
         }
         if judgement.finding == .isolated {

@@ -6,10 +6,13 @@ public struct MalformedPacket: Error, Hashable, Sendable {
     public let reasonCode: ReasonCode
     /// One sentence without the final full stop, naming packet, field and section of the standard.
     public let message: String
+    /// Which packet it is; `nil` if there is no such packet.
+    public let kind: Packet.Kind?
 
-    public init(reasonCode: ReasonCode, message: String) {
+    public init(reasonCode: ReasonCode, message: String, kind: Packet.Kind? = nil) {
         self.reasonCode = reasonCode
         self.message = message
+        self.kind = kind
     }
 }
 

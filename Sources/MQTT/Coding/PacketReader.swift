@@ -40,7 +40,8 @@ struct PacketReader {
     func error(_ field: Field, _ problem: String, _ code: ReasonCode = .malformedPacket) -> MalformedPacket {
         MalformedPacket(
             reasonCode: code,
-            message: "\(kind): \(field.name) \(problem) (MQTT \(version), \(field.section(in: version)))")
+            message: "\(kind): \(field.name) \(problem) (MQTT \(version), \(field.section(in: version)))",
+            kind: kind)
     }
 
     mutating func byte(_ field: Field) throws(MalformedPacket) -> UInt8 {

@@ -17,7 +17,7 @@ extension Session {
         }
         withAnswers { session, answers in
             let signsOfLife = session.mqtt.signsOfLife
-            session.mqtt.messageWeight = session.consumers.messageWeight
+            session.mqtt.configuration.messageWeight = session.consumers.messageWeight
             session.mqtt.handle(input, at: session.wallClock, into: &answers)
             if let link = session.link, session.mqtt.signsOfLife != signsOfLife {
                 let now = session.now

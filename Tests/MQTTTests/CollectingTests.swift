@@ -11,8 +11,8 @@ import Testing
     init() throws {
         name = try #require(ConsumerName("billing"))
         harness = MQTTClientHarness {
-            $0.inboxMaxMessages = 2
-            $0.inboxWhenFull = .withhold
+            $0.inbox.messages = 2
+            $0.inbox.whenFull = .withhold
         }
         harness.handle(.consumer(name, .put(filter: "in", .exactlyOnce, matching: try TopicFilter("in"))))
         harness.connect()
@@ -109,7 +109,7 @@ import Testing
     }
 
     @Test mutating func `a large commit is split, so that other sessions need not wait`() {
-        harness.machine.configuration.inboxMaxMessages = 100
+        harness.machine.configuration.inbox.messages = 100
         harness.server(inbound("a", qos: .atLeastOnce, 1))
         let large = String(repeating: "x", count: 1 << 20)
         for number: UInt16 in 2...4 { harness.server(inbound(large, qos: .atLeastOnce, number)) }
@@ -137,7 +137,7 @@ import Testing
             return harness.changes.compactMap { if case .collect(_, let names, _) = $0 { names } else { nil } }
         }
         let narrow = try TopicFilter("in")
-        harness.machine.configuration.inboxMaxMessages = 100
+        harness.machine.configuration.inbox.messages = 100
         #expect(collected([narrow.subscriptionID]) == [[name]])
         #expect(collected([wide.subscriptionID]) == [[other]])
         #expect(collected([narrow.subscriptionID, wide.subscriptionID]) == [[name, other]])
@@ -167,7 +167,7 @@ import Testing
 
     @Test mutating func `a live subscription does not put retained messages into the inbox again`() throws {
         harness.holdsCommits = false
-        harness.machine.configuration.inboxMaxMessages = 100
+        harness.machine.configuration.inbox.messages = 100
         let own = try subscribe(isLive: false)
         #expect(collectsRetained(own))
         let live = try subscribe(isLive: true)
@@ -191,7 +191,7 @@ import Testing
 
     @Test mutating func `a retained message is collected while the consumer has not had it for certain`() throws {
         harness.holdsCommits = false
-        harness.machine.configuration.inboxMaxMessages = 100
+        harness.machine.configuration.inbox.messages = 100
         let own = try subscribe(isLive: false, answer: nil)
         #expect(try subscribe(isLive: true) == own, "the consumer's own is unanswered")
         #expect(try subscribe(isLive: true, answer: .notAuthorized) != own)
@@ -224,7 +224,7 @@ import Testing
     }
 
     @Test mutating func `messages that arrive during a commit go together with the next one`() {
-        harness.machine.configuration.inboxMaxMessages = 100
+        harness.machine.configuration.inbox.messages = 100
         harness.server(inbound("a", qos: .atLeastOnce, 1))
         #expect(harness.server(inbound("b", qos: .atLeastOnce, 2)) == ["received b"])
         #expect(harness.server(inbound("c", qos: .exactlyOnce, 3)) == [])
@@ -279,8 +279,8 @@ import Testing
     }
 
     @Test mutating func `reading pauses while a commit runs and enough waits for the next`() {
-        harness.machine.configuration.inboxMaxMessages = 100
-        harness.machine.configuration.maximumWaitingBytes = 5
+        harness.machine.configuration.inbox.messages = 100
+        harness.machine.configuration.inbox.waitingBytes = 5
         harness.server(inbound("aaa", qos: .atLeastOnce, 1))
         harness.server(inbound("bbb", qos: .atLeastOnce, 2))
         #expect(harness.machine.wantsToRead, "the limit is not exceeded yet")
@@ -293,7 +293,7 @@ import Testing
 
     /// A full inbox may stay full for days, and the connection must be read meanwhile.
     @Test mutating func `a message without room to wait is left for another connection`() {
-        harness.machine.configuration.maximumWaitingBytes = 5
+        harness.machine.configuration.inbox.waitingBytes = 5
         harness.server(inbound("a", qos: .atLeastOnce, 1), inbound("b", qos: .atLeastOnce, 2))
         harness.commitAll()
         #expect(harness.server(inbound("ccc", qos: .atLeastOnce, 3)) == ["received ccc", "inbox full"])
@@ -370,7 +370,7 @@ import Testing
     }
 
     @Test mutating func `one message of any size has room in an empty inbox`() {
-        harness.machine.configuration.inboxMaxBytes = 1
+        harness.machine.configuration.inbox.bytes = 1
         #expect(harness.server(inbound("aaaaaaaaaa", qos: .atLeastOnce, 1)).contains("commit"))
     }
 

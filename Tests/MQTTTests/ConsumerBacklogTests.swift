@@ -5,7 +5,7 @@ import Testing
 
 /// The messages that wait for one durable consumer, counted in runs.
 @Suite struct ConsumerBacklogTests {
-    private static let limits = InboxLimits(messages: 640, bytes: 6400)
+    private static let limits = MQTTClientMachine.InboxLimits(messages: 640, bytes: 6400)
 
     private static func backlog(_ count: Int64, size: Int) -> ConsumerBacklog {
         var backlog = ConsumerBacklog()

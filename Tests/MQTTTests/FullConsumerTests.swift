@@ -13,7 +13,7 @@ import Vocabulary
     init() throws {
         abandoned = try #require(ConsumerName("abandoned"))
         served = try #require(ConsumerName("served"))
-        harness = MQTTClientHarness { $0.inboxMaxMessages = 3 }
+        harness = MQTTClientHarness { $0.inbox.messages = 3 }
         for name in [abandoned, served] {
             harness.handle(.consumer(name, .put(filter: "in", .exactlyOnce, matching: try TopicFilter("in"))))
         }
@@ -86,7 +86,7 @@ import Vocabulary
                         .init(through: .init(rawValue: 9), messages: 1, bytes: 10),
                     ], missed: 7)
             ], nextInboxSequence: .init(rawValue: 10))
-        var harness = MQTTClientHarness(durable: durable) { $0.inboxMaxMessages = 3 }
+        var harness = MQTTClientHarness(durable: durable) { $0.inbox.messages = 3 }
         harness.handle(.consumer(abandoned, .matching(try TopicFilter("in"))))
         harness.connect(resumed: true)
         #expect(harness.server(inbound("x", qos: .atLeastOnce, 1)).contains("abandoned missed 2 to 4"))
@@ -99,7 +99,8 @@ import Vocabulary
         var random = SplitMix64(seed: seed)
         var backlog = ConsumerBacklog()
         var model: [(InboxSequence, Int)] = []
-        let limits = InboxLimits(messages: 1 + Int(random.next() % 300), bytes: 1 + Int(random.next() % 4000))
+        let limits = MQTTClientMachine.InboxLimits(
+            messages: 1 + Int(random.next() % 300), bytes: 1 + Int(random.next() % 4000))
         var sequence = InboxSequence.zero
         for _ in 0..<2000 {
             if random.next() % 3 > 0 {

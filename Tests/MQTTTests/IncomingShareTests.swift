@@ -63,7 +63,7 @@ import Testing
     @Test func `a message for many consumers takes a larger part of the share`() {
         var client = MQTTClientHarness { $0.packetsPerInput = 10 }
         client.connect()
-        client.machine.messageWeight = 5
+        client.machine.configuration.messageWeight = 5
         let messages = (0..<5).map { Packet.publish(Publish(topic: "\($0)", payload: ByteBuffer())) }
         let pings = [Packet](repeating: .pingresp, count: 8)
         #expect(client.handle(.received(bytes(messages + pings))).count == 2)

@@ -304,10 +304,10 @@ import Testing
     }
 
     @Test func `a full outbox refuses messages, by count and by bytes`() throws {
-        var few = MQTTClientHarness { $0.outboxMaxMessages = 1 }
+        var few = MQTTClientHarness { $0.outbox.messages = 1 }
         try few.publish("a")
         #expect(throws: MQTTClientMachine.PublishError.outboxFull) { try few.publish("b") }
-        var small = MQTTClientHarness { $0.outboxMaxBytes = 3 }
+        var small = MQTTClientHarness { $0.outbox.bytes = 3 }
         try small.publish("a")
         #expect(throws: MQTTClientMachine.PublishError.outboxFull) { try small.publish("b") }
     }

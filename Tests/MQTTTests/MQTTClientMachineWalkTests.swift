@@ -8,10 +8,10 @@ extension MQTTClientWorld {
     mutating func check() {
         let counts = machine.counts
         if counts.queued < 0 || counts.inFlight < 0 || counts.bytes < 0 { problems.append("counts \(counts)") }
-        if configuration.maximumAge != nil,
-            counts.total > configuration.outboxMaxMessages + configuration.readAheadMessages
+        if configuration.outbox.maximumAge != nil,
+            counts.total > configuration.outbox.messages + configuration.readAheadMessages
         {
-            problems.append("\(counts.total) messages in an outbox for \(configuration.outboxMaxMessages)")
+            problems.append("\(counts.total) messages in an outbox for \(configuration.outbox.messages)")
         }
         if counts.inFlight > max(configuration.maximumInFlight, 8) { problems.append("window \(counts.inFlight)") }
     }

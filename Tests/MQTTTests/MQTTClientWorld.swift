@@ -76,15 +76,15 @@ struct MQTTClientWorld {
         configuration.filtersPerPacket = Int.random(in: 1...3, using: &random)
         configuration.maximumSubscribeRequests = Int.random(in: 1...3, using: &random)
         if let whenFull {
-            configuration.whenFull = whenFull
-            configuration.outboxMaxMessages = Int.random(in: 3...20, using: &random)
-            configuration.outboxMaxBytes = Int.random(in: 20...100, using: &random)
-            configuration.maximumAge = Int64.random(in: 50...2000, using: &random)
+            configuration.outbox.whenFull = whenFull
+            configuration.outbox.messages = Int.random(in: 3...20, using: &random)
+            configuration.outbox.bytes = Int.random(in: 20...100, using: &random)
+            configuration.outbox.maximumAge = Int64.random(in: 50...2000, using: &random)
         }
-        configuration.inboxMaxMessages = Int.random(in: 1...12, using: &random)
-        configuration.inboxMaxBytes = Int.random(in: 1...200, using: &random)
+        configuration.inbox.messages = Int.random(in: 1...12, using: &random)
+        configuration.inbox.bytes = Int.random(in: 1...200, using: &random)
         // A dropped message never arrives, and here every message must arrive.
-        configuration.inboxWhenFull = .withhold
+        configuration.inbox.whenFull = .withhold
         self.configuration = configuration
         machine = MQTTClientMachine(configuration: configuration)
         if version == .five { server.refusals = ["refused": .notAuthorized] }
@@ -146,7 +146,7 @@ struct MQTTClientWorld {
             if chance(50) { wantsClose = true }
         case .protocolViolation(let code, let message, _): problems.append("violation \(code): \(message)")
         case .dropped(let message):
-            if configuration.maximumAge == nil { problems.append("\(message) was dropped") }
+            if configuration.outbox.maximumAge == nil { problems.append("\(message) was dropped") }
             // What was told and not yet durable is told again after a crash, and may have another end then.
             let isNews = dropped.insert(message.sequence).inserted
             if !wasKilled, !isNews { problems.append("\(message) was dropped twice") }
@@ -169,9 +169,9 @@ struct MQTTClientWorld {
             let sequence = try machine.publish(message, at: now, into: &actions)
             published[sequence] = message
             carryOut(actions)
-        } catch .outboxFull where configuration.whenFull != .dropNew && configuration.maximumAge != nil {
+        } catch .outboxFull where configuration.outbox.whenFull != .dropNew && configuration.outbox.maximumAge != nil {
             // As it must be.
-        } catch .dropped where configuration.whenFull == .dropNew {
+        } catch .dropped where configuration.outbox.whenFull == .dropNew {
         } catch {
             problems.append("publish: \(error)")
         }
@@ -325,11 +325,11 @@ struct MQTTClientWorld {
         case 94..<97: open(mayForce: true)
         case 97: if chance(60) { cut() }
         case 98: if chance(20) { kill() }
-        case 99 where configuration.maximumAge != nil: decide()
+        case 99 where configuration.outbox.maximumAge != nil: decide()
         case 99 where chance(50): handle(chance(50) ? .settle : .stopSettling)
         default: handle(.ping)
         }
-        if configuration.maximumAge != nil {
+        if configuration.outbox.maximumAge != nil {
             now = Timestamp(rawValue: now.rawValue + Int64.random(in: 0...5, using: &random))
         }
         if wantsClose || serverCloses { cut() }

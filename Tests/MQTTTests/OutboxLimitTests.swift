@@ -11,9 +11,9 @@ import Testing
         _ behaviour: Behaviour, messages: Int = 3, bytes: Int = 1000, durable: DurableSession = DurableSession()
     ) -> MQTTClientHarness {
         MQTTClientHarness(durable: durable) {
-            $0.whenFull = behaviour
-            $0.outboxMaxMessages = messages
-            $0.outboxMaxBytes = bytes
+            $0.outbox.whenFull = behaviour
+            $0.outbox.messages = messages
+            $0.outbox.bytes = bytes
         }
     }
 
@@ -115,8 +115,8 @@ import Testing
 
     @Test func `a disk that hangs does not let the queue grow without limit`() throws {
         var client = MQTTClientHarness {
-            $0.whenFull = .dropOldest
-            $0.outboxMaxMessages = 2
+            $0.outbox.whenFull = .dropOldest
+            $0.outbox.messages = 2
             $0.readAheadMessages = 3
         }
         client.holdsCommits = true
@@ -140,7 +140,7 @@ import Testing
     }
 
     @Test func `a message that is too old is not sent, unless it was sent before`() throws {
-        var client = MQTTClientHarness { $0.maximumAge = 60_000 }
+        var client = MQTTClientHarness { $0.outbox.maximumAge = 60_000 }
         client.connect()
         try client.publish("sent")
         client.handle(.connectionClosed)
@@ -158,7 +158,7 @@ import Testing
     }
 
     @Test func `a message that was sent before the server lost the session does not expire`() throws {
-        var client = MQTTClientHarness { $0.maximumAge = 60_000 }
+        var client = MQTTClientHarness { $0.outbox.maximumAge = 60_000 }
         client.connect()
         try client.publish("sent", expiresIn: 60_000)
         client.handle(.connectionClosed)
@@ -178,7 +178,7 @@ import Testing
     }
 
     @Test func `the head of the queue expires without a connection`() throws {
-        var client = MQTTClientHarness { $0.maximumAge = 60_000 }
+        var client = MQTTClientHarness { $0.outbox.maximumAge = 60_000 }
         try client.publish("a")
         try client.publish("b", expiresIn: 5000)
         try client.publish("c", expiresIn: 5000)
@@ -195,7 +195,7 @@ import Testing
         message.acceptedAt = Timestamp(rawValue: 1_000_000)
         let durable = DurableSession(
             nextSequence: MessageSequence(rawValue: 2), queuedCount: 1, queuedBytes: message.size)
-        var client = MQTTClientHarness(durable: durable) { $0.maximumAge = 60_000 }
+        var client = MQTTClientHarness(durable: durable) { $0.outbox.maximumAge = 60_000 }
         client.now = Timestamp(rawValue: 1_060_000)
         #expect(client.handle(.timePassed) == ["load after 0"])
         #expect(
@@ -205,7 +205,7 @@ import Testing
 
     @Test(arguments: [Int64(40 * 365 * 86_400_000), -3_600_000])
     func `a clock that is set does not change the age of messages`(step: Int64) throws {
-        var client = MQTTClientHarness { $0.maximumAge = 60_000 }
+        var client = MQTTClientHarness { $0.outbox.maximumAge = 60_000 }
         try client.publish("old")
         try client.publish("expires", expiresIn: 60_000)
         let before = client.now

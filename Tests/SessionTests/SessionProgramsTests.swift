@@ -222,7 +222,8 @@ struct SessionProgramsTests {
 
     @Test func `messages that are too old make room for a new one`() throws {
         var session = try SessionUnderTest()
-        (session.session.mqtt.configuration.outboxMaxMessages, session.session.mqtt.configuration.maximumAge) = (1, 10)
+        session.session.mqtt.configuration.outbox.messages = 1
+        session.session.mqtt.configuration.outbox.maximumAge = 10
         let first = try accept(&session)
         _ = session.proceed()
         #expect(throws: MQTTClientMachine.PublishError.outboxFull) { try accept(&session) }
@@ -234,8 +235,8 @@ struct SessionProgramsTests {
 
     @Test func `a new message that the configuration drops is reported`() throws {
         var session = try SessionUnderTest()
-        session.session.mqtt.configuration.outboxMaxMessages = 0
-        session.session.mqtt.configuration.whenFull = .dropNew
+        session.session.mqtt.configuration.outbox.messages = 0
+        session.session.mqtt.configuration.outbox.whenFull = .dropNew
         #expect(throws: MQTTClientMachine.PublishError.dropped) { try accept(&session) }
         _ = session.proceed()
         #expect(session.told == ["dropped a new message on t"])
@@ -391,7 +392,7 @@ struct SessionProgramsTests {
 
     @Test func `a program is told once how much its consumer has missed`() throws {
         var (session, name) = try consuming {
-            ($0.inboxMaxMessages, $0.inboxWhenFull) = (1, .dropOldest)
+            ($0.inbox.messages, $0.inbox.whenFull) = (1, .dropOldest)
         }
         _ = session.receives(message("1", 1))
         _ = session.receives(message("2", 2))

@@ -177,7 +177,7 @@ struct SessionProtocolTests {
 
     @Test func `a full inbox is reported, and its room`() throws {
         var (session, _) = try consuming()
-        (session.session.mqtt.configuration.inboxMaxMessages, session.session.mqtt.configuration.inboxWhenFull) =
+        (session.session.mqtt.configuration.inbox.messages, session.session.mqtt.configuration.inbox.whenFull) =
             (1, .withhold)
         #expect(session.receives(message(1)) == ["send PUBACK"])
         #expect(session.receives(message(2)) == [])

@@ -78,15 +78,15 @@ extension MQTTClientMachine.Configuration {
             ?? .max
         receiveMaximum = UInt16(clamping: session.mqtt.receiveMaximum)
         maximumPacketSize = UInt32(clamping: session.mqtt.maximumPacketSize)
-        outboxMaxMessages = session.outbox.maxMessages
-        outboxMaxBytes = session.outbox.maxBytes
-        whenFull = session.outbox.whenFull
-        maximumAge = session.outbox.maxAge.map { $0.nanoseconds / 1_000_000 }
-        inboxMaxMessages = session.inbox.maxMessages
-        inboxMaxBytes = session.inbox.maxBytes
-        inboxWhenFull = session.inbox.whenFull
-        acknowledgeTimeout = session.timeouts.acknowledge.nanoseconds / 1_000_000
-        requestTimeout = session.timeouts.restore.nanoseconds / 1_000_000
+        outbox.messages = session.outbox.maxMessages
+        outbox.bytes = session.outbox.maxBytes
+        outbox.whenFull = session.outbox.whenFull
+        outbox.maximumAge = session.outbox.maxAge.map { $0.wholeMilliseconds }
+        inbox.messages = session.inbox.maxMessages
+        inbox.bytes = session.inbox.maxBytes
+        inbox.whenFull = session.inbox.whenFull
+        acknowledgeTimeout = session.timeouts.acknowledge.wholeMilliseconds
+        requestTimeout = session.timeouts.restore.wholeMilliseconds
         packetsPerInput = 256
     }
 }

@@ -114,7 +114,7 @@ extension MQTTClientMachine {
     /// the overdue answer: the server reads in order.
     mutating func checkAnswers(_ step: inout Step) {
         guard isConnected else { return }
-        guard wantsToRead, outbox.backlogBytes == 0 else {
+        guard wantsToRead, outbox.backlog.bytes == 0 else {
             // The delay is ours, not the server's.
             patience.notBefore = step.now
             patience.probe = nil

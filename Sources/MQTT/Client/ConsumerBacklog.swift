@@ -24,11 +24,11 @@ struct ConsumerBacklog: Hashable, Sendable {
     }
 
     /// Whether another message fits. If nothing waits, a message of any size does.
-    func hasRoom(for size: Int, _ limits: InboxLimits) -> Bool {
+    func hasRoom(for size: Int, _ limits: MQTTClientMachine.InboxLimits) -> Bool {
         messages == 0 || (messages < limits.messages && bytes + size <= limits.bytes)
     }
 
-    mutating func add(_ sequence: InboxSequence, _ size: Int, _ limits: InboxLimits) {
+    mutating func add(_ sequence: InboxSequence, _ size: Int, _ limits: MQTTClientMachine.InboxLimits) {
         messages += 1
         bytes += size
         if first < runs.count, let last = runs.last, last.messages < limits.messages / Self.runsToLimit,
@@ -81,10 +81,4 @@ struct ConsumerBacklog: Hashable, Sendable {
             first = 0
         }
     }
-}
-
-/// How much may wait for one durable consumer.
-struct InboxLimits: Hashable, Sendable {
-    var messages: Int
-    var bytes: Int
 }

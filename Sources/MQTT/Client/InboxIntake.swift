@@ -178,11 +178,11 @@ struct InboxIntake: Sendable {
     // MARK: Counting
 
     /// Whether each of the consumers has room for a message of this size.
-    func hasRoom(for size: Int, of consumers: [ConsumerName], _ limits: InboxLimits) -> Bool {
+    func hasRoom(for size: Int, of consumers: [ConsumerName], _ limits: MQTTClientMachine.InboxLimits) -> Bool {
         consumers.allSatisfy { collectors[$0]?.backlog.hasRoom(for: size, limits) ?? true }
     }
 
-    mutating func add(_ entry: Entry, _ limits: InboxLimits) {
+    mutating func add(_ entry: Entry, _ limits: MQTTClientMachine.InboxLimits) {
         for name in entry.consumers { collectors[name]?.backlog.add(entry.sequence, entry.size, limits) }
     }
 
@@ -195,7 +195,7 @@ struct InboxIntake: Sendable {
     }
 
     /// Whether a quarter of what each consumer may have is free.
-    func isRoomy(_ limits: InboxLimits) -> Bool {
+    func isRoomy(_ limits: MQTTClientMachine.InboxLimits) -> Bool {
         collectors.values.allSatisfy {
             $0.backlog.messages <= limits.messages * 3 / 4 && $0.backlog.bytes <= limits.bytes / 4 * 3
         }
@@ -206,7 +206,8 @@ struct InboxIntake: Sendable {
     /// - Parameter first: the first message of the commit being made; its own messages are not dropped.
     /// - Returns: what is dropped, and whether there is room now; if not, the commit has to end here.
     mutating func makeRoom(
-        for size: Int, of consumers: [ConsumerName], _ limits: InboxLimits, before first: InboxSequence
+        for size: Int, of consumers: [ConsumerName], _ limits: MQTTClientMachine.InboxLimits,
+        before first: InboxSequence
     ) -> (dropped: [(name: ConsumerName, run: InboxRun)], isEnough: Bool) {
         var dropped: [(name: ConsumerName, run: InboxRun)] = []
         for name in consumers {

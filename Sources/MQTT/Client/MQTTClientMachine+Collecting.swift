@@ -38,7 +38,7 @@ extension MQTTClientMachine {
     /// full inbox is not a reason to stop: it may stay full for long, and the server must be heard.
     public var wantsToRead: Bool {
         !link.isBehind && commits.work.count < Self.maximumWork
-            && (intake.batch == nil || intake.waitingBytes <= configuration.maximumWaitingBytes)
+            && (intake.batch == nil || intake.waitingBytes <= configuration.inbox.waitingBytes)
     }
 
     /// How many packets may wait for commits before the driver stops reading.
@@ -95,7 +95,7 @@ extension MQTTClientMachine {
         guard !consumers.isEmpty else { return }
         let isBlocked =
             intake.isPaused || (intake.isIdle && !hasRoom(for: publish.contentSize, of: consumers))
-            || intake.isOverfull(with: publish, above: configuration.maximumWaitingBytes)
+            || intake.isOverfull(with: publish, above: configuration.inbox.waitingBytes)
         if isBlocked || !intake.wait(publish, for: consumers) { step.emit(.inboxDropped(publish.topic)) }
     }
 
@@ -110,14 +110,10 @@ extension MQTTClientMachine {
         return names.count > 1 ? names.sorted() : names
     }
 
-    private var inboxLimits: InboxLimits {
-        InboxLimits(messages: configuration.inboxMaxMessages, bytes: configuration.inboxMaxBytes)
-    }
-
     /// Whether the message may come into the inbox, if necessary after the oldest messages are dropped.
     private func hasRoom(for size: Int, of consumers: [ConsumerName]) -> Bool {
-        configuration.inboxWhenFull == .dropOldest
-            || intake.hasRoom(for: size, of: consumers, inboxLimits)
+        configuration.inbox.whenFull == .dropOldest
+            || intake.hasRoom(for: size, of: consumers, configuration.inbox)
     }
 
     /// Gives as much of what waits to the next commit as there is room for.
@@ -158,7 +154,7 @@ extension MQTTClientMachine {
         for entry: InboxIntake.Entry, before first: InboxSequence, _ step: inout Step
     ) -> Bool {
         let (dropped, isEnough) = intake.makeRoom(
-            for: entry.size, of: entry.consumers, inboxLimits, before: first)
+            for: entry.size, of: entry.consumers, configuration.inbox, before: first)
         for (name, run) in dropped {
             step.changes.append(.dropCollected(name, through: run.through, count: run.messages))
             step.emit(.consumerMissed(name, through: run.through, count: run.messages))
@@ -178,7 +174,7 @@ extension MQTTClientMachine {
         let sequence = intake.nextSequence
         intake.nextSequence = sequence.next
         entry.sequence = sequence
-        intake.add(entry, inboxLimits)
+        intake.add(entry, configuration.inbox)
         let collected = CollectedMessage(sequence: sequence, message: message, receivedAt: step.now)
         step.changes.append(.collect(collected, for: entry.consumers, exchange))
         return InboxMessage(message: collected, consumers: entry.consumers)
@@ -231,7 +227,7 @@ extension MQTTClientMachine {
         if isBlocked, !intake.isFull {
             intake.isFull = true
             step.emit(.inboxFull(true))
-        } else if intake.isFull, !isBlocked, intake.isRoomy(inboxLimits) {
+        } else if intake.isFull, !isBlocked, intake.isRoomy(configuration.inbox) {
             intake.isFull = false
             step.emit(.inboxFull(false))
         }

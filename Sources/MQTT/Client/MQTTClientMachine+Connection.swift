@@ -120,7 +120,7 @@ extension MQTTClientMachine {
         connection = .connecting(connecting)
         claim.isCertain = false
         var connect = Connect(clientID: clientID, cleanStart: connecting.cleanStart)
-        connect.keepAlive = announcedKeepAlive
+        connect.keepAlive = lessons.capped(configuration.keepAlive)
         connect.username = connecting.credentials.username
         connect.password = connecting.credentials.password
         // A connection that only discards a session must not cause a will.
@@ -146,7 +146,7 @@ extension MQTTClientMachine {
     }
 
     mutating func connectionClosed() {
-        quotaConnectionClosed()
+        quota.connectionClosed(isInDoubt: isInDoubt)
         link = Link()
         isolation.proof = .needed
         patience.connectionClosed()
@@ -238,7 +238,7 @@ extension MQTTClientMachine {
                 case .connecting, .connected: break
                 }
                 guard let packet = try link.decoder.next() else { return }
-                if case .publish = packet { count += max(1, messageWeight) } else { count += 1 }
+                if case .publish = packet { count += max(1, configuration.messageWeight) } else { count += 1 }
                 switch connection {
                 case .closed, .closing: return
                 case .connecting(let connecting): answered(packet, connecting, &step)
@@ -305,14 +305,14 @@ extension MQTTClientMachine {
             claim.durableClientID = clientID
             step.changes.append(.setClientID(clientID))
         }
-        keepAlive = capped(connack.properties.serverKeepAlive ?? configuration.keepAlive)
+        keepAlive = lessons.capped(connack.properties.serverKeepAlive ?? configuration.keepAlive)
         let grant = Connected(
             resumed: connack.sessionPresent, sessionLost: connecting.claimsSession && !connack.sessionPresent,
             isCertain: connecting.wasSessionCertain, clientID: clientID, keepAlive: keepAlive,
             sessionExpiry: connack.properties.sessionExpiryInterval ?? configuration.sessionExpiry, limits: limits)
         connection = .connected(ServerSession(grant: grant))
         link.isFreshlyResumed = connack.sessionPresent
-        quotaConnected()
+        quota.connected()
         link.aliases = TopicAliases(maximum: lessons.usesAliases ? limits.topicAliasMaximum : 0)
         step.emit(.connected(grant))
         if connack.sessionPresent {
@@ -390,7 +390,7 @@ extension MQTTClientMachine {
         identifiers.suspects = []
         identifiers.unreleased = []
         identifiers.clashes = 0
-        quotaSessionLost()
+        quota.sessionLost()
         if inbox.sessionLost() { step.changes.append(.removeAllInbound) }
         if subscriptions.sessionLost() { step.changes.append(.forgetAllSubscriptions) }
     }

@@ -37,9 +37,9 @@ extension MQTTClientMachine {
         case .inFlight, .released: return .isGone
         case .quarantined: outbox.counts.quarantined -= 1
         case .queued:
-            if stored.sequence > outbox.loadedThrough {
-                outbox.makeLoadStale()
-            } else if !outbox.removeFromReadAhead(stored.sequence), !outbox.removeRefused(stored.sequence) {
+            if stored.sequence > outbox.readAhead.loadedThrough {
+                outbox.readAhead.makeLoadStale()
+            } else if !outbox.readAhead.remove(stored.sequence), !outbox.removeRefused(stored.sequence) {
                 return stored.qos == .atMostOnce ? .isWithTransport : .isGone
             }
             outbox.leaveQueue(size: stored.size)

@@ -20,7 +20,7 @@ extension MQTTClientMachine {
     mutating func take(_ publish: Publish, _ id: PacketID, _ step: inout Step) {
         // A waiting message keeps its identifier until it is acknowledged, so this is the same message again.
         guard !intake.isWaiting(id) else { return }
-        guard !intake.leaveOut(publish, id, above: configuration.maximumWaitingBytes) else { return }
+        guard !intake.leaveOut(publish, id, above: configuration.inbox.waitingBytes) else { return }
         if publish.qos == .atLeastOnce { deliver(publish, &step) }
         let consumers = consumers(of: publish)
         if intake.isIdle, consumers.isEmpty {

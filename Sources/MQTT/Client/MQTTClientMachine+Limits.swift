@@ -19,8 +19,8 @@ extension MQTTClientMachine {
     private func excess(adding size: Int? = nil) -> (messages: Int, bytes: Int) {
         let counts = outbox.counts
         return (
-            max(0, counts.total + (size == nil ? 0 : 1) - configuration.outboxMaxMessages),
-            max(0, counts.bytes + (size ?? 0) - configuration.outboxMaxBytes)
+            max(0, counts.total + (size == nil ? 0 : 1) - configuration.outbox.messages),
+            max(0, counts.bytes + (size ?? 0) - configuration.outbox.bytes)
         )
     }
 
@@ -28,8 +28,8 @@ extension MQTTClientMachine {
     private var settledExcess: (messages: Int, bytes: Int) {
         let new = commits.acceptances.filter { !$0.isRetry }
         return (
-            max(0, outbox.counts.total - new.count - configuration.outboxMaxMessages),
-            max(0, outbox.counts.bytes - new.reduce(0) { $0 + $1.size } - configuration.outboxMaxBytes)
+            max(0, outbox.counts.total - new.count - configuration.outbox.messages),
+            max(0, outbox.counts.bytes - new.reduce(0) { $0 + $1.size } - configuration.outbox.bytes)
         )
     }
 
@@ -37,7 +37,7 @@ extension MQTTClientMachine {
     func admit(_ message: OutboundMessage) throws(PublishError) {
         let excess = excess(adding: message.size)
         guard excess != (0, 0) else { return }
-        switch configuration.whenFull {
+        switch configuration.outbox.whenFull {
         case .refuse: throw .outboxFull
         case .dropNew: throw .dropped
         case .dropOldest:
@@ -54,7 +54,7 @@ extension MQTTClientMachine {
     /// Brings the outbox back to its limits. A message that is not durable stays until it is: its publisher has not
     /// been answered yet.
     mutating func dropOldest(_ step: inout Step) {
-        guard configuration.whenFull == .dropOldest, excess() != (0, 0) else { return }
+        guard configuration.outbox.whenFull == .dropOldest, excess() != (0, 0) else { return }
         while settledExcess != (0, 0), let first = outbox.first { dropFirst(first, because: .outboxFull, &step) }
     }
 
@@ -71,7 +71,7 @@ extension MQTTClientMachine {
     /// The same for one that was certainly not sent before.
     private func fate(of message: OutboundMessage, at now: Timestamp) -> DropReason? {
         if let expiresAt = message.expiresAt, expiresAt <= now { return .expired }
-        if let age = configuration.maximumAge, message.acceptedAt.advanced(by: age) <= now { return .tooOld }
+        if let age = configuration.outbox.maximumAge, message.acceptedAt.advanced(by: age) <= now { return .tooOld }
         return nil
     }
 
@@ -96,7 +96,7 @@ extension MQTTClientMachine {
 
     /// Drops the first message of the queue.
     mutating func dropFirst(_ queued: Outbox.Queued, because reason: DropReason, _ step: inout Step) {
-        outbox.removeFirst()
+        outbox.readAhead.removeFirst()
         outbox.leaveQueue(size: queued.message.size)
         drop(queued.sequence, queued.message.topic, size: queued.message.size, because: reason, &step)
     }
@@ -116,7 +116,8 @@ extension MQTTClientMachine {
 
     /// Whether the head of the queue is needed. Without a connection, that is only to drop messages from it.
     func isHeadWanted(_ step: Step) -> Bool {
-        outbox.isHeadMissing && (step.looksAtTimes || (configuration.whenFull == .dropOldest && excess() != (0, 0)))
+        outbox.isHeadMissing
+            && (step.looksAtTimes || (configuration.outbox.whenFull == .dropOldest && excess() != (0, 0)))
     }
 
     mutating func nextLoad(_ step: Step) -> Action? {

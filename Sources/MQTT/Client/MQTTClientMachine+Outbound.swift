@@ -233,7 +233,7 @@ extension MQTTClientMachine {
     /// Whether this QoS 1 or 2 message may go out now, if nothing has to go before it.
     private mutating func hasRoom(_ sequence: MessageSequence) -> Bool {
         guard case .connected(let session) = connection else { return false }
-        guard outbox.backlogBytes < max(1, configuration.maximumUnflushedBytes) else { return false }
+        guard outbox.backlog.bytes < max(1, configuration.maximumUnflushedBytes) else { return false }
         guard outbox.windowCount + announcements.outstanding.count < window(session.limits) else { return false }
         if isolation.includesAnnouncements, isAnnouncing { return false }
         return !isIsolated(sequence)
@@ -245,7 +245,7 @@ extension MQTTClientMachine {
     mutating func pump(_ step: inout Step) {
         // A message that the server may have no room for keeps its place.
         guard case .connected(let session) = connection, !outbox.hasRefused else { return }
-        while outbox.backlogBytes < max(1, configuration.maximumUnflushedBytes) {
+        while outbox.backlog.bytes < max(1, configuration.maximumUnflushedBytes) {
             let queued = outbox.first
             if let id = outbox.resend.first, let entry = outbox.inFlight[id] {
                 // A message in flight since before a start may come after one of the queue that is still to be read.
@@ -279,7 +279,7 @@ extension MQTTClientMachine {
             return passUnacknowledged(queued, session, &step)
         }
         guard hasRoom(queued.sequence), let id = identifiers.allocator.allocate() else { return false }
-        outbox.removeFirst()
+        outbox.readAhead.removeFirst()
         outbox.leaveQueue(size: message.size)
         outbox.counts.inFlight += 1
         step.changes.append(.assign(queued.sequence, id))
@@ -294,16 +294,16 @@ extension MQTTClientMachine {
         if let reason = fate(of: queued, at: step.now) {
             dropFirst(queued, because: reason, &step)
         } else if let refusal = refusal(of: queued.message, session.limits) {
-            outbox.removeFirst()
+            outbox.readAhead.removeFirst()
             outbox.leaveQueue(size: queued.message.size)
             reject(queued.sequence, queued.message.topic, refusal.code, refusal.sentence, &step)
         } else {
             guard queued.message.qos == .atMostOnce,
-                outbox.unflushedCount < max(1, configuration.maximumUnflushedQoS0),
+                outbox.backlog.unflushedCount < max(1, configuration.maximumUnflushedQoS0),
                 !isIsolated(queued.sequence) || (outbox.outstandingCount == 0 && !isolation.isUnproven)
             else { return false }
-            outbox.removeFirst()
-            outbox.letThroughUnacknowledged(queued)
+            outbox.readAhead.removeFirst()
+            outbox.backlog.letThrough(queued)
             enqueue(.publishUnacknowledged, step)
         }
         return true
@@ -312,7 +312,7 @@ extension MQTTClientMachine {
     private mutating func letThrough(_ queued: Outbox.Queued, _ id: PacketID, _ commit: CommitNumber) {
         let size = queued.message.size
         outbox.inFlight[id, default: Outbox.InFlight(queued)].progress = .letThrough
-        outbox.letThrough(bytes: size)
+        outbox.backlog.letThrough(bytes: size)
         commits.work.append(PendingWork(commit: commit, work: .publish(queued.sequence, id)))
     }
 
@@ -336,7 +336,7 @@ extension MQTTClientMachine {
     }
 
     mutating func sendUnacknowledged(_ step: inout Step) {
-        guard let message = outbox.nextToWrite() else { return }
+        guard let message = outbox.backlog.nextToWrite() else { return }
         link.reading.sendUnanswerable()
         write(message, nil, duplicate: false, &step)
     }
@@ -360,7 +360,7 @@ extension MQTTClientMachine {
     // MARK: Answers
 
     mutating func flushed(_ number: FlushNumber, _ step: inout Step) {
-        for done in outbox.flushed(number) {
+        for done in outbox.backlog.flushed(number) {
             outbox.leaveQueue(size: done.size)
             outbox.counts.bytes -= done.size
             remove(done.sequence, .delivered(.success), &step)
@@ -405,7 +405,7 @@ extension MQTTClientMachine {
                 return answeredWrongly(id, "the server answered a QoS 1 PUBLISH with PUBREC", &step)
             }
             if answer.reasonCode.isError { return refused(answer, &step) }
-            if entry.progress == .letThrough { outbox.takeBack(bytes: entry.size) }
+            if entry.progress == .letThrough { outbox.backlog.takeBack(bytes: entry.size) }
             if entry.progress == .idle { outbox.resend.removeAll { $0 == id } }
             outbox.inFlight[id]?.message = nil
             outbox.inFlight[id]?.progress = .onWire

@@ -33,6 +33,40 @@ struct Quota: Sendable {
     var hasBegunAnew = false
     /// Whether anything was taken on this connection.
     var hasTaken = false
+
+    /// Whether the next measure is due if the server takes nothing on this connection, as it has until now.
+    var endsPatience: Bool { !hasTaken && fruitlessConnections + 1 >= Self.patience }
+
+    /// Whether there is nothing left to try, so that a refusal counts at once.
+    var refusalsCount: Bool { endsPatience && hasBegunAnew }
+
+    /// The server took a message, or finished an exchange.
+    mutating func taken() {
+        hasTaken = true
+        hasBegunAnew = false
+        fruitlessConnections = 0
+    }
+
+    /// The server has accepted a connection. A window that was too large before the last connection need not be too
+    /// large now.
+    mutating func connected() {
+        windowCap = nextWindowCap ?? .max
+        nextWindowCap = nil
+    }
+
+    /// - Parameter isInDoubt: whether there was a refusal in doubt.
+    mutating func connectionClosed(isInDoubt: Bool) {
+        if isInDoubt, !hasTaken { fruitlessConnections += 1 }
+        announcements = []
+        hasTaken = false
+    }
+
+    /// The server's session is a new one.
+    mutating func sessionLost() {
+        if fruitlessConnections >= Self.patience { hasBegunAnew = true }
+        fruitlessConnections = 0
+        windowCap = .max
+    }
 }
 
 /// Why a PINGREQ was sent.
@@ -73,17 +107,12 @@ extension MQTTClientMachine {
     public var reasonIfEnded: ServerReason? {
         guard isInDoubt, let window = quota.nextWindowCap else { return nil }
         var reason = ServerReason(code: .quotaExceeded)
-        reason.remedies = [endsPatience && !quota.hasBegunAnew ? .cleanStart : .window(window)]
+        reason.remedies = [quota.endsPatience && !quota.hasBegunAnew ? .cleanStart : .window(window)]
         return reason
     }
 
-    private var isInDoubt: Bool { outbox.hasRefused || !quota.announcements.isEmpty }
-
-    /// Whether the next measure is due if the server takes nothing on this connection, as it has until now.
-    private var endsPatience: Bool { !quota.hasTaken && quota.fruitlessConnections + 1 >= Quota.patience }
-
-    /// Whether there is nothing left to try, so that a refusal counts at once.
-    private var refusalsCount: Bool { endsPatience && quota.hasBegunAnew }
+    /// Whether a refusal is in doubt.
+    var isInDoubt: Bool { outbox.hasRefused || !quota.announcements.isEmpty }
 
     /// Puts a refusal in doubt, unless it counts at once. Returns whether it is in doubt.
     mutating func doubt(_ id: PacketID, _ answer: Acknowledgement, _ step: inout Step) -> Bool {
@@ -107,7 +136,7 @@ extension MQTTClientMachine {
         guard Consequence.measures(for: answer.reasonCode, in: .acknowledgement).contains(.unlessEnded) else {
             return false
         }
-        guard !refusalsCount else {
+        guard !quota.refusalsCount else {
             // The next message gets a new chance.
             quota.fruitlessConnections = 0
             return false
@@ -157,29 +186,6 @@ extension MQTTClientMachine {
     /// Notes that the server took a message, or finished an exchange.
     mutating func messageTaken() {
         patience.hasBlamed = false
-        quota.hasTaken = true
-        quota.hasBegunAnew = false
-        quota.fruitlessConnections = 0
-    }
-
-    /// Applies the window for a connection that the server has accepted.
-    mutating func quotaConnected() {
-        // A window that was too large before the last connection need not be too large now.
-        quota.windowCap = quota.nextWindowCap ?? .max
-        quota.nextWindowCap = nil
-    }
-
-    /// Notes the end of the connection. Must be called before the outbox is told.
-    mutating func quotaConnectionClosed() {
-        if isInDoubt, !quota.hasTaken { quota.fruitlessConnections += 1 }
-        quota.announcements = []
-        quota.hasTaken = false
-    }
-
-    /// Notes that the server's session is a new one.
-    mutating func quotaSessionLost() {
-        if quota.fruitlessConnections >= Quota.patience { quota.hasBegunAnew = true }
-        quota.fruitlessConnections = 0
-        quota.windowCap = .max
+        quota.taken()
     }
 }

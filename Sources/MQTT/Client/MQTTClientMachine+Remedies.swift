@@ -12,8 +12,27 @@ extension MQTTClientMachine {
         /// they cannot say so beforehand: there is no Maximum QoS.
         var lowersQoS = false
         /// How often the server has ended a connection with 0x8D; from the second time on the keep-alive is capped.
-        var keepAliveTimeouts = 0
-        var keepAliveCap: UInt16?
+        private var keepAliveTimeouts = 0
+        private var keepAliveCap: UInt16?
+
+        /// In seconds.
+        private static let shortestKeepAlive: UInt16 = 5
+
+        /// The server's keep-alive or ours, capped at what was found to be short enough.
+        func capped(_ keepAlive: UInt16) -> UInt16 {
+            guard let keepAliveCap else { return keepAlive }
+            return keepAlive == 0 ? keepAliveCap : min(keepAlive, keepAliveCap)
+        }
+
+        /// Caps the keep-alive from the second time on. Once may be chance: a host that was suspended, or a lost ping.
+        mutating func shortenKeepAlive(from keepAlive: UInt16) -> UInt16? {
+            keepAliveTimeouts += 1
+            guard keepAliveTimeouts > 1 else { return nil }
+            let present = keepAlive == 0 ? 60 : keepAlive
+            let shorter = max(min(present, Self.shortestKeepAlive), present / 2)
+            keepAliveCap = shorter
+            return shorter
+        }
     }
 
     /// Does what the reason code asks for, and returns what has changed.
@@ -31,7 +50,7 @@ extension MQTTClientMachine {
             lessons.usesAliases = false
             remedies.append(.noAliases)
         }
-        if measures.contains(.shortenKeepAlive), let seconds = shortenKeepAlive() {
+        if measures.contains(.shortenKeepAlive), let seconds = lessons.shortenKeepAlive(from: keepAlive) {
             remedies.append(.keepAlive(seconds))
         }
         if measures.contains(.quarantine) {
@@ -124,29 +143,6 @@ extension MQTTClientMachine {
         }
         if subscriptions.remembered.remove(filter) != nil { step.changes.append(.forgetSubscription(filter)) }
     }
-
-    // MARK: Keep Alive
-
-    /// Seconds that CONNECT announces.
-    var announcedKeepAlive: UInt16 { capped(configuration.keepAlive) }
-
-    /// The server's value or ours, capped at what was found to be short enough.
-    func capped(_ keepAlive: UInt16) -> UInt16 {
-        guard let keepAliveCap = lessons.keepAliveCap else { return keepAlive }
-        return keepAlive == 0 ? keepAliveCap : min(keepAlive, keepAliveCap)
-    }
-
-    /// Caps the keep-alive from the second time on. Once may be chance: a host that was suspended, or a lost ping.
-    private mutating func shortenKeepAlive() -> UInt16? {
-        lessons.keepAliveTimeouts += 1
-        guard lessons.keepAliveTimeouts > 1 else { return nil }
-        let present = keepAlive == 0 ? 60 : keepAlive
-        let shorter = max(min(present, Self.shortestKeepAlive), present / 2)
-        lessons.keepAliveCap = shorter
-        return shorter
-    }
-
-    private static var shortestKeepAlive: UInt16 { 5 }
 
     // MARK: Packet identifiers
 

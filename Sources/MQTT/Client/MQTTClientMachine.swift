@@ -27,8 +27,6 @@ public struct MQTTClientMachine: Sendable {
     public internal(set) var version: ProtocolVersion
     /// Seconds, 0 is off: the keep-alive of the present connection, or of the last one.
     public internal(set) var keepAlive: UInt16 = 0
-    /// How many packets a PUBLISH counts for in an input's share: a message with many receivers costs more.
-    public var messageWeight = 1
     /// Grows with each input that shows that the server is alive: a whole packet, or a further 16 KiB of a large one.
     /// Single bytes do not count: a server that never finishes its packet never answers.
     public internal(set) var signsOfLife: UInt64 = 0
@@ -80,7 +78,7 @@ public struct MQTTClientMachine: Sendable {
             case .committed(let number): machine.committed(number, &step)
             case .committedWithoutInserts(let number): machine.committedWithoutInserts(number, &step)
             case .loaded(let messages):
-                machine.outbox.loaded(messages)
+                machine.outbox.readAhead.loaded(messages)
                 step.looksAtTimes = true
             case .timePassed:
                 step.looksAtTimes = true
@@ -104,7 +102,7 @@ public struct MQTTClientMachine: Sendable {
     public var counts: Counts { outbox.counts }
 
     /// Bytes of messages that were given to the driver, or are just about to be, and are not flushed.
-    public var unflushedMessageBytes: Int { outbox.backlogBytes }
+    public var unflushedMessageBytes: Int { outbox.backlog.bytes }
 
     /// Whether a CONNACK with success was received and the connection was not ended since.
     public var isConnected: Bool {
@@ -235,7 +233,7 @@ extension MQTTClientMachine {
             var flush: FlushNumber?
             if step.hasMessages {
                 commits.lastFlush = FlushNumber(rawValue: commits.lastFlush.rawValue + 1)
-                outbox.assign(commits.lastFlush, bytes: step.messageBytes)
+                outbox.backlog.assign(commits.lastFlush, bytes: step.messageBytes)
                 flush = commits.lastFlush
             }
             step.actions.append(.send(step.output, flush: flush))

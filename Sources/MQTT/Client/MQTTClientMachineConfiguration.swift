@@ -17,6 +17,28 @@ extension MQTTClientMachine {
         case withhold
     }
 
+    /// What the outbox may hold, quarantined messages included.
+    public struct OutboxLimits: Hashable, Sendable {
+        public var messages = 100_000
+        /// See ``OutboundMessage/size``.
+        public var bytes = 256 << 20
+        /// What happens at these limits.
+        public var whenFull = OverflowBehaviour.refuse
+        /// Milliseconds after which a message that was not sent is dropped; `nil`: never.
+        public var maximumAge: Int64?
+    }
+
+    /// How much may wait for each durable consumer.
+    public struct InboxLimits: Hashable, Sendable {
+        public var messages = 100_000
+        /// See ``OutboundMessage/size``.
+        public var bytes = 256 << 20
+        /// What happens at these limits.
+        public var whenFull = InboxOverflow.dropOldest
+        /// Bytes of messages that may wait to come into the inbox, for all consumers; a single message may be larger.
+        public var waitingBytes = 8 << 20
+    }
+
     /// What a session's configuration decides about the protocol.
     public struct Configuration: Sendable {
         /// The version of the next connection. It may differ from one connection to the next within one session.
@@ -46,22 +68,8 @@ extension MQTTClientMachine {
         public var readAheadMessages = 1024
         /// Bytes, see ``OutboundMessage/size``; the first message counts whatever its size.
         public var readAheadBytes = 4 << 20
-        /// Messages, and bytes of messages, that the outbox holds, quarantined ones included.
-        public var outboxMaxMessages = 100_000
-        /// Bytes, see ``OutboundMessage/size``.
-        public var outboxMaxBytes = 256 << 20
-        /// What happens at that limit.
-        public var whenFull: OverflowBehaviour = .refuse
-        /// Milliseconds after which a message that was not sent is dropped; `nil`: never.
-        public var maximumAge: Int64?
-        /// Messages, and bytes of messages, that may wait for each durable consumer.
-        public var inboxMaxMessages = 100_000
-        /// Bytes, see ``OutboundMessage/size``.
-        public var inboxMaxBytes = 256 << 20
-        /// What happens at that limit.
-        public var inboxWhenFull: InboxOverflow = .dropOldest
-        /// Bytes of messages that may wait for the inbox; a single message may be larger.
-        public var maximumWaitingBytes = 8 << 20
+        public var outbox = OutboxLimits()
+        public var inbox = InboxLimits()
         /// Milliseconds that the server may take to answer a PUBLISH or PUBREL on a living connection.
         public var acknowledgeTimeout: Int64 = 60_000
         /// The same for SUBSCRIBE and UNSUBSCRIBE.
@@ -73,6 +81,8 @@ extension MQTTClientMachine {
         /// Packets that are processed with one input, 1 or more. If there were more, `isBehind` is set, and others on
         /// the same thread can have their turn before `readOn`.
         public var packetsPerInput = Int.max
+        /// How many packets a PUBLISH counts for in that share: a message with many receivers costs more.
+        public var messageWeight = 1
 
         public init(version: ProtocolVersion = .five, clientID: String) {
             self.version = version

@@ -8,7 +8,7 @@ import NIOCore
 ///                                              loadedThrough = 90 ┘        lastSequence = 5,000 ┘
 ///
 /// Inserts become durable in order of sequence, so one number says which are. QoS 0 messages stay `queued` in the store
-/// until they are flushed; until then they are in `unflushed`.
+/// until they are flushed; until then they are in `backlog`.
 struct Outbox: Sendable {
     /// A message that has a packet identifier.
     struct InFlight: Sendable {
@@ -75,19 +75,6 @@ struct Outbox: Sendable {
         var sentence: String?
     }
 
-    /// A QoS 0 message on its way through the transport.
-    struct Unflushed: Sendable {
-        var sequence: MessageSequence
-        var message: OutboundMessage
-        var flush: FlushNumber?
-    }
-
-    /// Bytes of messages that went out with one flush.
-    struct Flush: Sendable {
-        var number: FlushNumber
-        var bytes: Int
-    }
-
     var counts: MQTTClientMachine.Counts {
         didSet {
             precondition(
@@ -102,8 +89,6 @@ struct Outbox: Sendable {
     private(set) var lastSequence: MessageSequence
     /// The inserts of all messages up to this one are decided: durable, or refused.
     var durableThrough: MessageSequence
-    /// Every queued message up to this one is in memory.
-    private(set) var loadedThrough = MessageSequence.zero
 
     var inFlight: [PacketID: InFlight] = [:]
     /// Messages that were dropped after they had been sent on this connection, and that the server has not answered; by their
@@ -111,23 +96,11 @@ struct Outbox: Sendable {
     var abandoned: [PacketID: QoS] = [:]
     /// What is in flight and not yet sent again on this connection, in order of sequence.
     var resend = CircularBuffer<PacketID>(initialCapacity: 1)
-    private(set) var readAhead = CircularBuffer<Queued>(initialCapacity: 1)
-    private(set) var readAheadBytes = 0
-    private var unflushed = CircularBuffer<Unflushed>(initialCapacity: 1)
-    private var unflushedBytes = 0
-    /// How many of `unflushed`, from its start, were written.
-    private var writtenCount = 0
+    var readAhead: ReadAhead
+    var backlog = TransportBacklog()
     /// What the server refused because it may have no room at the moment: queued in the store, and not in the
     /// read-ahead.
     private var refused: [Refused] = []
-    private var flushes = CircularBuffer<Flush>(initialCapacity: 1)
-    /// Bytes of messages that are let through to the connection and not flushed yet.
-    private(set) var backlogBytes = 0
-
-    /// Set while a load is outstanding: what was durable when it was issued.
-    private var loadingThrough: MessageSequence?
-    /// Whether the outstanding load will bring messages that are out of date.
-    private var loadIsStale = false
     /// How often the queue was started over because the server had lost the session.
     private(set) var lossCount = 0
     /// Messages of the queue that were sent in a session that the server has lost since, and which it may have passed on:
@@ -137,7 +110,7 @@ struct Outbox: Sendable {
     init(_ durable: DurableSession) {
         lastSequence = MessageSequence(rawValue: durable.nextSequence.rawValue - 1)
         durableThrough = lastSequence
-        if durable.queuedCount == 0 { loadedThrough = lastSequence }
+        readAhead = ReadAhead(loadedThrough: durable.queuedCount == 0 ? lastSequence : .zero)
         queuedBytes = durable.queuedBytes
         counts = MQTTClientMachine.Counts(
             queued: durable.queuedCount, inFlight: 0, quarantined: durable.quarantinedCount,
@@ -169,23 +142,19 @@ struct Outbox: Sendable {
     /// How many messages take room in the server's window, which also counts those that were dropped here.
     var windowCount: Int { outstandingCount + abandoned.count }
 
-    /// QoS 0 messages let through and not flushed.
-    var unflushedCount: Int { unflushed.count }
-
     /// Messages of the queue that are not on their way, and their bytes.
     var waiting: (messages: Int, bytes: Int) {
         (
-            counts.queued - unflushed.count - refused.count,
-            queuedBytes - unflushedBytes - refused.reduce(0) { $0 + $1.queued.message.size }
+            counts.queued - backlog.unflushedCount - refused.count,
+            queuedBytes - backlog.unflushedBytes - refused.reduce(0) { $0 + $1.queued.message.size }
         )
     }
 
     /// When the first of the messages that are queued or in flight was accepted, as far as they are in memory.
     var oldestAcceptance: Timestamp? {
         var first = inFlight.values.min { $0.sequence < $1.sequence }.map { ($0.sequence, $0.acceptedAt) }
-        let heads = [unflushed.first.map { Queued(sequence: $0.sequence, message: $0.message) }, readAhead.first]
-        for queued in heads + refused.map(\.queued) {
-            guard let queued, queued.sequence < first?.0 ?? MessageSequence(rawValue: .max) else { continue }
+        let heads = [backlog.first, readAhead.messages.first].compactMap(\.self) + refused.map(\.queued)
+        for queued in heads where queued.sequence < first?.0 ?? MessageSequence(rawValue: .max) {
             first = (queued.sequence, queued.message.acceptedAt)
         }
         return first?.1
@@ -206,19 +175,20 @@ struct Outbox: Sendable {
     }
 
     /// Whether every message of the queue is in memory.
-    var isWholeInMemory: Bool { loadedThrough == lastSequence }
+    var isWholeInMemory: Bool { readAhead.loadedThrough == lastSequence }
 
     /// Whether every message of the queue before this one is in memory.
-    func isLoaded(through sequence: MessageSequence) -> Bool { loadedThrough >= sequence || waiting.messages == 0 }
+    func isLoaded(through sequence: MessageSequence) -> Bool {
+        readAhead.loadedThrough >= sequence || waiting.messages == 0
+    }
 
     /// Whether nothing has to go before a new message.
-    var isQueueEmpty: Bool { isWholeInMemory && readAhead.isEmpty && resend.isEmpty && refused.isEmpty }
+    var isQueueEmpty: Bool { isWholeInMemory && readAhead.messages.isEmpty && resend.isEmpty && refused.isEmpty }
 
     mutating func nextSequence() -> MessageSequence {
         let wasWhole = isWholeInMemory
         lastSequence = lastSequence.next
-        // `enqueue` takes this back if there is no room for the message.
-        if wasWhole { loadedThrough = lastSequence }
+        if wasWhole { readAhead.advance(to: lastSequence) }
         return lastSequence
     }
 
@@ -226,12 +196,7 @@ struct Outbox: Sendable {
     mutating func enqueue(_ message: OutboundMessage, _ sequence: MessageSequence, messages: Int, bytes: Int) {
         enterQueue(size: message.size)
         counts.bytes += message.size
-        guard loadedThrough == sequence else { return }
-        if readAhead.isEmpty || (readAhead.count < messages && readAheadBytes + message.size <= bytes) {
-            append(Queued(sequence: sequence, message: message))
-        } else {
-            loadedThrough = MessageSequence(rawValue: sequence.rawValue - 1)
-        }
+        readAhead.enqueue(Queued(sequence: sequence, message: message), maxMessages: messages, maxBytes: bytes)
     }
 
     /// Removes from memory a message that the store refused. Returns the identifier that it had.
@@ -243,23 +208,15 @@ struct Outbox: Sendable {
             return packetID
         }
         leaveQueue(size: size)
-        _ = removeFromReadAhead(sequence)
+        _ = readAhead.remove(sequence)
         return nil
     }
 
     /// Takes a message out of the window.
     mutating func remove(_ packetID: PacketID) {
         guard let entry = inFlight.removeValue(forKey: packetID) else { return }
-        if entry.progress == .letThrough { backlogBytes -= entry.size }
+        if entry.progress == .letThrough { backlog.takeBack(bytes: entry.size) }
         if let index = resend.firstIndex(of: packetID) { resend.remove(at: index) }
-    }
-
-    /// Removes a message of the queue from memory, if it is there.
-    mutating func removeFromReadAhead(_ sequence: MessageSequence) -> Bool {
-        guard let index = readAhead.lastIndex(where: { $0.sequence == sequence }) else { return false }
-        readAheadBytes -= readAhead[index].message.size
-        readAhead.remove(at: index)
-        return true
     }
 
     /// The identifier of a message that is in flight.
@@ -278,107 +235,17 @@ struct Outbox: Sendable {
 
     /// The first message of the queue, once it is durable.
     var first: Queued? {
-        guard let first = readAhead.first, first.sequence <= durableThrough else { return nil }
+        guard let first = readAhead.messages.first, first.sequence <= durableThrough else { return nil }
         return first
     }
 
-    mutating func removeFirst() {
-        readAheadBytes -= readAhead.removeFirst().message.size
-    }
-
-    private mutating func append(_ queued: Queued) {
-        readAheadBytes += queued.message.size
-        readAhead.append(queued)
-    }
-
-    private mutating func prepend(_ queued: Queued) {
-        readAheadBytes += queued.message.size
-        readAhead.prepend(queued)
-    }
-
-    // MARK: Loading
-
     /// Whether nothing of the queue is in memory, and the store has some of it.
-    var isHeadMissing: Bool { readAhead.isEmpty && loadedThrough < durableThrough && waiting.messages > 0 }
+    var isHeadMissing: Bool {
+        readAhead.messages.isEmpty && readAhead.loadedThrough < durableThrough && waiting.messages > 0
+    }
 
-    /// What to load now, if anything: when the read-ahead is half empty and the store has more.
     mutating func nextLoad(messages: Int, bytes: Int) -> MQTTClientMachine.Action? {
-        guard loadingThrough == nil, loadedThrough < durableThrough else { return nil }
-        guard readAhead.count <= messages / 2, readAheadBytes <= bytes / 2 else { return nil }
-        loadingThrough = durableThrough
-        return .load(
-            after: loadedThrough, messages: max(1, messages - readAhead.count), bytes: max(1, bytes - readAheadBytes))
-    }
-
-    mutating func loaded(_ messages: [StoredMessage]) {
-        guard let through = loadingThrough else { return }
-        loadingThrough = nil
-        guard !loadIsStale else {
-            loadIsStale = false
-            return
-        }
-        for stored in messages where stored.sequence > loadedThrough {
-            append(Queued(sequence: stored.sequence, message: stored.message))
-            loadedThrough = stored.sequence
-        }
-        // Nothing there: whatever was durable when the load was issued is done or was refused.
-        if messages.isEmpty { loadedThrough = max(loadedThrough, through) }
-    }
-
-    /// Discards what an outstanding load brings, because a message that it may bring was removed from the store, or
-    /// changed.
-    mutating func makeLoadStale() {
-        if loadingThrough != nil { loadIsStale = true }
-    }
-
-    // MARK: The way through the transport
-
-    mutating func letThrough(bytes: Int) {
-        backlogBytes += bytes
-    }
-
-    /// Takes something that was let through off the backlog, because it is not sent after all.
-    mutating func takeBack(bytes: Int) {
-        backlogBytes -= bytes
-    }
-
-    mutating func letThroughUnacknowledged(_ queued: Queued) {
-        unflushed.append(Unflushed(sequence: queued.sequence, message: queued.message))
-        backlogBytes += queued.message.size
-        unflushedBytes += queued.message.size
-    }
-
-    /// The next QoS 0 message to be written.
-    mutating func nextToWrite() -> OutboundMessage? {
-        guard writtenCount < unflushed.count else { return nil }
-        defer { writtenCount += 1 }
-        return unflushed[offset: writtenCount].message
-    }
-
-    /// Gives this number to everything written since the last flush number.
-    mutating func assign(_ number: FlushNumber, bytes: Int) {
-        flushes.append(Flush(number: number, bytes: bytes))
-        var offset = writtenCount - 1
-        while offset >= 0, unflushed[offset: offset].flush == nil {
-            unflushed[offset: offset].flush = number
-            offset -= 1
-        }
-    }
-
-    /// Returns the QoS 0 messages that are flushed, with their sizes.
-    mutating func flushed(_ number: FlushNumber) -> [(sequence: MessageSequence, size: Int)] {
-        while let flush = flushes.first, flush.number <= number {
-            backlogBytes -= flush.bytes
-            flushes.removeFirst()
-        }
-        var done: [(sequence: MessageSequence, size: Int)] = []
-        while let first = unflushed.first, let flush = first.flush, flush <= number {
-            done.append((first.sequence, first.message.size))
-            unflushedBytes -= first.message.size
-            unflushed.removeFirst()
-            writtenCount -= 1
-        }
-        return done
+        readAhead.nextLoad(through: durableThrough, maxMessages: messages, maxBytes: bytes)
     }
 
     /// Shifts the times of what was accepted within the range, because the wall clock was set.
@@ -395,10 +262,9 @@ struct Outbox: Sendable {
                 inFlight[id]?.message = message
             }
         }
-        for index in readAhead.indices { shift(&readAhead[index].message) }
-        for index in unflushed.indices { shift(&unflushed[index].message) }
+        readAhead.update(shift)
+        backlog.update(shift)
         for index in refused.indices { shift(&refused[index].queued.message) }
-        makeLoadStale()
     }
 
     // MARK: Refusals in doubt
@@ -422,15 +288,8 @@ struct Outbox: Sendable {
 
     /// Puts what was not flushed, or is in doubt, at the head of the queue again, because the connection is gone.
     mutating func connectionClosed() {
-        var returned = takeRefused().map(\.queued)
-        while let last = unflushed.popLast() {
-            returned.append(Queued(sequence: last.sequence, message: last.message))
-        }
-        for queued in returned.sorted(by: { $0.sequence > $1.sequence }) { prepend(queued) }
-        writtenCount = 0
-        unflushedBytes = 0
-        flushes.removeAll()
-        backlogBytes = 0
+        let returned = takeRefused().map(\.queued) + backlog.connectionClosed()
+        for queued in returned.sorted(by: { $0.sequence > $1.sequence }) { readAhead.prepend(queued) }
         resend.removeAll()
         for id in inFlight.keys {
             inFlight[id]?.progress = .idle
@@ -447,9 +306,6 @@ struct Outbox: Sendable {
         }
         inFlight.removeAll()
         resend.removeAll()
-        readAhead.removeAll()
-        readAheadBytes = 0
-        loadedThrough = counts.queued == 0 ? lastSequence : .zero
-        makeLoadStale()
+        readAhead.startOver(after: counts.queued == 0 ? lastSequence : .zero)
     }
 }

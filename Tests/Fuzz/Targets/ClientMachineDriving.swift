@@ -52,11 +52,11 @@ private struct ClientMachineDrive {
         configuration.maximumPacketSize = 1024
         configuration.readAheadMessages = 1 + source.below(4)
         configuration.readAheadBytes = 1 + source.below(100)
-        configuration.outboxMaxMessages = 20
-        configuration.inboxMaxMessages = 1 + source.below(10)
-        configuration.inboxWhenFull = configuration.inboxMaxMessages % 2 == 0 ? .withhold : .dropOldest
-        configuration.whenFull = [.refuse, .dropOldest, .dropNew][source.below(3)]
-        configuration.maximumAge = source.below(2) == 0 ? nil : 500
+        configuration.outbox.messages = 20
+        configuration.inbox.messages = 1 + source.below(10)
+        configuration.inbox.whenFull = configuration.inbox.messages % 2 == 0 ? .withhold : .dropOldest
+        configuration.outbox.whenFull = [.refuse, .dropOldest, .dropNew][source.below(3)]
+        configuration.outbox.maximumAge = source.below(2) == 0 ? nil : 500
         self.source = source
         self.configuration = configuration
         machine = MQTTClientMachine(configuration: configuration)

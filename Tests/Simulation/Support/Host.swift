@@ -233,7 +233,7 @@ actor Host {
     /// Limits the memory for messages that wait for the inbox.
     func limitWaiting(to bytes: Int) {
         guard let driver = driver() else { return }
-        driver.assumeIsolated { $0.ask { $0.mqtt.configuration.maximumWaitingBytes = bytes } }
+        driver.assumeIsolated { $0.ask { $0.mqtt.configuration.inbox.waitingBytes = bytes } }
     }
 
     // MARK: What a program does

@@ -1,0 +1,100 @@
+import NIOCore
+
+/// The head of the outbox's queue, in memory; the rest of the queue is in the store only.
+struct ReadAhead: Sendable {
+    private(set) var messages = CircularBuffer<Outbox.Queued>(initialCapacity: 1)
+    private(set) var bytes = 0
+    /// Every queued message up to this one is in memory.
+    private(set) var loadedThrough: MessageSequence
+    /// Set while a load is outstanding: what was durable when it was issued.
+    private var loadingThrough: MessageSequence?
+    /// Whether the outstanding load will bring messages that are out of date.
+    private var loadIsStale = false
+
+    init(loadedThrough: MessageSequence) {
+        self.loadedThrough = loadedThrough
+    }
+
+    // MARK: Messages
+
+    /// Takes the last message of the queue, if everything before it is in memory and there is room for it.
+    mutating func enqueue(_ queued: Outbox.Queued, maxMessages: Int, maxBytes: Int) {
+        guard loadedThrough == queued.sequence else { return }
+        if messages.isEmpty || (messages.count < maxMessages && bytes + queued.message.size <= maxBytes) {
+            append(queued)
+        } else {
+            loadedThrough = MessageSequence(rawValue: queued.sequence.rawValue - 1)
+        }
+    }
+
+    private mutating func append(_ queued: Outbox.Queued) {
+        bytes += queued.message.size
+        messages.append(queued)
+        loadedThrough = queued.sequence
+    }
+
+    /// Puts a message back that had left the queue.
+    mutating func prepend(_ queued: Outbox.Queued) {
+        bytes += queued.message.size
+        messages.prepend(queued)
+    }
+
+    mutating func removeFirst() { bytes -= messages.removeFirst().message.size }
+
+    /// Returns whether the message was in memory.
+    mutating func remove(_ sequence: MessageSequence) -> Bool {
+        guard let index = messages.lastIndex(where: { $0.sequence == sequence }) else { return false }
+        bytes -= messages[index].message.size
+        messages.remove(at: index)
+        return true
+    }
+
+    mutating func update(_ change: (inout OutboundMessage) -> Void) {
+        for index in messages.indices { change(&messages[index].message) }
+        makeLoadStale()
+    }
+
+    /// Everything up to this message is in memory; `enqueue` takes this back if there is no room for it.
+    mutating func advance(to sequence: MessageSequence) { loadedThrough = sequence }
+
+    /// Starts over, to read the queue after this message.
+    mutating func startOver(after sequence: MessageSequence) {
+        messages.removeAll()
+        bytes = 0
+        loadedThrough = sequence
+        makeLoadStale()
+    }
+
+    // MARK: Loading
+
+    /// What to load now, if anything: when half of the room is free and the store has more.
+    mutating func nextLoad(
+        through durable: MessageSequence, maxMessages: Int, maxBytes: Int
+    ) -> MQTTClientMachine.Action? {
+        guard loadingThrough == nil, loadedThrough < durable else { return nil }
+        guard messages.count <= maxMessages / 2, bytes <= maxBytes / 2 else { return nil }
+        loadingThrough = durable
+        return .load(
+            after: loadedThrough, messages: max(1, maxMessages - messages.count), bytes: max(1, maxBytes - bytes))
+    }
+
+    mutating func loaded(_ stored: [StoredMessage]) {
+        guard let through = loadingThrough else { return }
+        loadingThrough = nil
+        guard !loadIsStale else {
+            loadIsStale = false
+            return
+        }
+        for stored in stored where stored.sequence > loadedThrough {
+            append(Outbox.Queued(sequence: stored.sequence, message: stored.message))
+        }
+        // Nothing there: whatever was durable when the load was issued is done or was refused.
+        if stored.isEmpty { loadedThrough = max(loadedThrough, through) }
+    }
+
+    /// Discards what an outstanding load brings, because a message that it may bring was removed from the store, or
+    /// changed.
+    mutating func makeLoadStale() {
+        if loadingThrough != nil { loadIsStale = true }
+    }
+}

@@ -5,7 +5,7 @@ enum CallKind: Int, CaseIterable, Sendable {
     /// The message is accepted, and the caller waits for its delivery.
     case delivery
     /// Answered at once from what is in memory.
-    case look
+    case query
     /// Answered with data read from the disk; the answer may be long.
     case read
     /// All other calls. They may take long.
@@ -16,7 +16,7 @@ enum CallKind: Int, CaseIterable, Sendable {
         switch self {
         case .message: 1024
         case .delivery: 1024
-        case .look: 8
+        case .query: 8
         case .read: 2
         case .command: 16
         }

@@ -75,11 +75,11 @@ extension ClientCall {
             // Both ask the store, so their number at once must be limited.
             return (.read, 64 << 10)
         case RPCDiscoverMethod.name?:
-            return (.look, RPCDiscoverMethod.encodedDocument.count)
+            return (.query, RPCDiscoverMethod.encodedDocument.count)
         case nil, RPCHelloMethod.name?, SessionListMethod.name?, SessionStatusMethod.name?,
             SessionWatchMethod.name?, SessionUnwatchMethod.name?, RoomParticipantsMethod.name?,
             NetworkStatusMethod.name?:
-            return (.look, 16 << 10)
+            return (.query, 16 << 10)
         default:
             return (.command, 4 << 10)
         }

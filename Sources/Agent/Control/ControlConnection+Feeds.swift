@@ -189,7 +189,7 @@ extension ControlConnection {
 // MARK: Both
 extension ControlConnection {
     /// Checks that the peer may have one more watch or subscription, and is still connected.
-    private func reserveFeed(_ kind: ControlScheduler.FeedKind) throws(RPCError) {
+    private func reserveFeed(_ kind: Admission.Kind) throws(RPCError) {
         guard !isClosed else { throw .shuttingDown }
         guard !feeds.isFull else {
             throw .tooManyRequests("you have \(ControlFeeds.maximum) watches and subscriptions on this connection")
@@ -202,7 +202,7 @@ extension ControlConnection {
         }
     }
 
-    private func freeFeed(_ kind: ControlScheduler.FeedKind) {
+    private func freeFeed(_ kind: Admission.Kind) {
         let id = id
         schedule { scheduler, _ in scheduler.removeFeed(kind, of: id) }
     }

@@ -15,7 +15,7 @@ enum ControlFeedID: Hashable {
         }
     }
 
-    var kind: ControlScheduler.FeedKind {
+    var kind: Admission.Kind {
         switch self {
         case .watch: .watch
         case .subscription: .subscription

@@ -8,6 +8,7 @@ import SessionCore
 /// - Lines are taken in turns (``FairTurns``), a few in each. Calls are weighed by what they hold in memory, which is
 ///   about what they cost in time, so the connection that has asked for least is next. When the first call of a
 ///   connection may not begin, those behind it wait as well, and the connection is not read.
+/// - Each user's connections, watches and subscriptions are limited, so that some are left for the others (``Admission``).
 /// - Turns are given in passes. Between two passes the event loop polls for what has arrived (``LoopPoll``).
 /// - No call begins for a peer that does not read its answers. Only a few calls of each kind run at once.
 /// - What a connection holds in memory (unfinished lines, calls, answers) is bounded for all connections together
@@ -20,16 +21,7 @@ import SessionCore
 /// It does no I/O and reads no clock.
 struct ControlScheduler {
     struct Limits {
-        /// How many connections there may be at once.
-        var connections = 512
-        /// How many of them one user other than root may have: at most as many as are still free, so fewer when many
-        /// are open.
-        var connectionsPerUser = 128
-        /// How many connections are reserved for root.
-        var connectionsForRoot = 16
-        /// How many watches and subscriptions one user may have.
-        var watchesPerUser = 256
-        var subscriptionsPerUser = 512
+        var admission = Admission.Limits()
         /// How many bytes every connection may hold, and how many all of them may hold beyond that.
         var allowance = 64 << 10
         var pool = 48 << 20
@@ -61,14 +53,6 @@ struct ControlScheduler {
         var progress = 1 << 20
     }
 
-    /// Why a connection or a feed is refused.
-    enum Refusal: Hashable {
-        case tooManyConnections(Int)
-        case tooManyOfUser(Int)
-    }
-
-    enum FeedKind: Hashable { case watch, subscription }
-
     /// What a connection waits for.
     private enum Wait: Hashable {
         /// One of its own calls has to end, or its peer has to read.
@@ -95,7 +79,8 @@ struct ControlScheduler {
         /// Since when it has held more than it should without progress, and how many bytes have moved since.
         var stalledSince: Instant?
         var readSince = 0
-        var feeds: [FeedKind: Int] = [:]
+        /// Its watches and subscriptions.
+        var feeds: [Admission.Kind: Int] = [:]
 
         /// Whether the connection's own calls and answers allow a call of the kind to begin.
         func mayBegin(_ kind: CallKind, _ limits: Limits) -> Bool {
@@ -106,8 +91,7 @@ struct ControlScheduler {
 
     let limits: Limits
     private var connections: [ConnectionID: Connection] = [:]
-    private var connectionsByUser: [UInt32: Int] = [:]
-    private var feedsByUser: [UInt32: [FeedKind: Int]] = [:]
+    private(set) var admission: Admission
     private var turns = FairTurns<ConnectionID, UInt32>()
     private var readTurns = FairTurns<ConnectionID, UInt32>()
     /// Whose turn it is, and the weight of the calls that have begun in it.
@@ -126,34 +110,24 @@ struct ControlScheduler {
 
     init(limits: Limits = Limits()) {
         self.limits = limits
+        admission = Admission(limits: limits.admission)
         memory = MemoryShares(allowance: limits.allowance, pool: limits.pool)
     }
 
     // MARK: Connections
 
-    var connectionCount: Int { connections.count }
-
     /// - Returns: why the connection is refused; `nil` if it is served.
-    mutating func connect(_ id: ConnectionID, of user: UInt32) -> Refusal? {
-        let own = connectionsByUser[user] ?? 0
-        if user == 0 {
-            guard connections.count < limits.connections else { return .tooManyConnections(connections.count) }
-        } else {
-            let left = limits.connections - limits.connectionsForRoot - connections.count
-            guard left > 0 else { return .tooManyConnections(connections.count) }
-            guard own < min(limits.connectionsPerUser, left) else { return .tooManyOfUser(own) }
-        }
+    mutating func connect(_ id: ConnectionID, of user: UInt32) -> Admission.Refusal? {
+        if let refusal = admission.add(.connection, of: user) { return refusal }
         connections[id] = Connection(user: user)
-        connectionsByUser[user] = own + 1
         memory.open(id, of: user)
         return nil
     }
 
     mutating func disconnect(_ id: ConnectionID) {
         guard let connection = connections.removeValue(forKey: id) else { return }
-        let left = (connectionsByUser[connection.user] ?? 1) - 1
-        connectionsByUser[connection.user] = left == 0 ? nil : left
-        for (kind, count) in connection.feeds { changeFeeds(kind, of: connection.user, by: -count) }
+        for (kind, count) in connection.feeds { admission.remove(kind, count: count, of: connection.user) }
+        admission.remove(.connection, of: connection.user)
         turns.remove(id)
         readTurns.remove(id)
         waiters.removeAll { $0 == id }
@@ -165,26 +139,17 @@ struct ControlScheduler {
 
     // MARK: Watches and subscriptions
 
-    mutating func addFeed(_ kind: FeedKind, of id: ConnectionID) -> Refusal? {
+    mutating func addFeed(_ kind: Admission.Kind, of id: ConnectionID) -> Admission.Refusal? {
         guard let user = connections[id]?.user else { return nil }
-        let count = feedsByUser[user]?[kind] ?? 0
-        guard count < (kind == .watch ? limits.watchesPerUser : limits.subscriptionsPerUser) else {
-            return .tooManyOfUser(count)
-        }
+        if let refusal = admission.add(kind, of: user) { return refusal }
         connections[id]?.feeds[kind, default: 0] += 1
-        changeFeeds(kind, of: user, by: 1)
         return nil
     }
 
-    mutating func removeFeed(_ kind: FeedKind, of id: ConnectionID) {
-        guard let connection = connections[id], (connection.feeds[kind] ?? 0) > 0 else { return }
-        connections[id]?.feeds[kind, default: 0] -= 1
-        changeFeeds(kind, of: connection.user, by: -1)
-    }
-
-    private mutating func changeFeeds(_ kind: FeedKind, of user: UInt32, by count: Int) {
-        feedsByUser[user, default: [:]][kind, default: 0] += count
-        if feedsByUser[user]?.values.allSatisfy({ $0 == 0 }) == true { feedsByUser[user] = nil }
+    mutating func removeFeed(_ kind: Admission.Kind, of id: ConnectionID) {
+        guard let connection = connections[id], let count = connection.feeds[kind], count > 0 else { return }
+        connections[id]?.feeds[kind] = count - 1
+        admission.remove(kind, of: connection.user)
     }
 
     // MARK: Reading
@@ -297,7 +262,7 @@ struct ControlScheduler {
         case .read:
             connections.values[place].reads.append(answer)
             readTurns.add(id, of: connections.values[place].user)
-        case .delivery, .look, .command:
+        case .delivery, .query, .command:
             break
         }
         return true

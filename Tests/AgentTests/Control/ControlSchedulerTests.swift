@@ -70,16 +70,16 @@ struct ControlSchedulerTests {
     @Test func `answers that wait for their batch count as memory, but delay no call`() {
         var socket = Socket([1])
         let id = ConnectionID(rawValue: 0)
-        #expect(socket.begin(.look, 0) == true)
+        #expect(socket.begin(.query, 0) == true)
         socket.scheduler.collected(100 * Self.kib, of: id)
         #expect(socket.scheduler.memory.borrowed > 0)
-        #expect(socket.begin(.look, 0) == true)
+        #expect(socket.begin(.query, 0) == true)
         socket.scheduler.released(100 * Self.kib, of: id)
-        for _ in 0..<2 { socket.end(.look, 0) }
+        for _ in 0..<2 { socket.end(.query, 0) }
         #expect(socket.scheduler.memory.held(by: id) == 0)
     }
 
-    @Test(arguments: [CallKind.message, .look, .read, .command])
+    @Test(arguments: [CallKind.message, .query, .read, .command])
     func `a few calls of a kind run at once`(kind: CallKind) {
         var socket = Socket([1])
         for _ in 0..<kind.limit { #expect(socket.begin(kind, 0) == true) }
@@ -283,7 +283,7 @@ struct ControlSchedulerTests {
     @Test func `connections of a user are limited, and some are left for others and for root`() {
         var scheduler = ControlScheduler()
         var number = 0
-        func connect(_ user: UInt32) -> ControlScheduler.Refusal? {
+        func connect(_ user: UInt32) -> Admission.Refusal? {
             number += 1
             return scheduler.connect(.init(rawValue: number), of: user)
         }
@@ -293,12 +293,12 @@ struct ControlSchedulerTests {
             #expect(connect(user) == nil, "there is one left for user \(user)")
             while connect(user) == nil {}
         }
-        #expect(scheduler.connectionCount <= 496)
+        #expect(scheduler.admission.connections <= 496)
         for _ in 0..<16 { #expect(connect(0) == nil) }
     }
 
     @Test func `watches of a user are limited, and freed when they end`() {
-        var socket = Socket([1, 1, 2]) { $0.watchesPerUser = 3 }
+        var socket = Socket([1, 1, 2]) { $0.admission.watchesPerUser = 3 }
         let ids = (0..<3).map { ConnectionID(rawValue: $0) }
         for _ in 0..<2 { #expect(socket.scheduler.addFeed(.watch, of: ids[0]) == nil) }
         #expect(socket.scheduler.addFeed(.watch, of: ids[1]) == nil)
@@ -324,7 +324,7 @@ struct ControlSchedulerTests {
     }
 
     private static let kindsOfHogs = [
-        Hogs(name: "lists of sessions", kind: .look, bytes: 60, answer: 16 << 10, time: 300),
+        Hogs(name: "lists of sessions", kind: .query, bytes: 60, answer: 16 << 10, time: 300),
         Hogs(name: "publishes", kind: .message, bytes: 200, answer: 256, time: 40),
         Hogs(name: "commands", kind: .command, bytes: 100, answer: 4 << 10, time: 200),
         Hogs(name: "large messages", kind: .message, bytes: 30 << 10, answer: 256, time: 300),
@@ -390,7 +390,7 @@ struct ControlSchedulerTests {
                 _ = socket.buffered(
                     Int.random(in: 0...(3 * Self.mib), using: &random), hasLine: Bool.random(using: &random), id)
             case 1:
-                let kind = [CallKind.message, .look, .read, .command].randomElement(using: &random) ?? .look
+                let kind = [CallKind.message, .query, .read, .command].randomElement(using: &random) ?? .query
                 let (bytes, answer) = (Int.random(in: 0...Self.mib, using: &random), 5 * Self.mib)
                 if socket.begin(kind, bytes: bytes, answer: answer, id) {
                     if kind == .read {

@@ -295,7 +295,7 @@ struct HostileProgramTests {
 
     @Test func `a connection over the user's share is refused with an error`() async throws {
         try await DaemonUnderTest.run(autoconnect: false) { daemon in
-            let limit = ControlScheduler.Limits().connections
+            let limit = Admission.Limits().connections
             var peers: [ControlPeer] = []
             for _ in 0..<limit {
                 let peer = try await daemon.peer()

@@ -56,7 +56,7 @@ struct DeliveryWatch: Hashable, Sendable {
         deadline = now.advanced(by: .seconds(1))
     }
 
-    mutating func measured(_ measurement: TransportMeasurement, at now: Instant) -> Verdict {
+    mutating func measured(_ measurement: TCPMeasurement, at now: Instant) -> Verdict {
         guard let since else { return .living }
         guard measurement.unacknowledged > 0 else {
             heard()
@@ -98,7 +98,7 @@ extension SessionMachine {
 
     /// Judges by the kernel's measurement whether what was sent gets through.
     mutating func judgeDelivery(
-        _ generation: Generation, _ measurement: TransportMeasurement, at now: Instant, into actions: inout [Action]
+        _ generation: Generation, _ measurement: TCPMeasurement, at now: Instant, into actions: inout [Action]
     ) {
         guard case .connected(var connected) = state, connected.attempt.generation == generation else { return }
         // Without a path nothing can be acknowledged, and the hold decides.

@@ -1,38 +1,3 @@
-/// What the kernel measured on the connection's own segments (`TCP_INFO`, tcp(7)).
-public struct TransportMeasurement: Hashable, Sendable {
-    /// The kernel's smoothed round-trip time.
-    public var roundTrip: Duration
-    /// Its mean deviation.
-    public var variation: Duration
-    /// Segments retransmitted since the connection was opened.
-    public var retransmissions: Int
-    /// Segments in flight that the server's kernel has not acknowledged.
-    public var unacknowledged: Int
-    /// How often the first of them has been retransmitted without an acknowledgement.
-    public var retries: Int
-    /// How long ago the server's kernel last acknowledged anything; `nil` if unknown.
-    public var sinceAcknowledgement: Duration?
-
-    /// - Parameters:
-    ///   - roundTrip: the kernel's smoothed round-trip time.
-    ///   - variation: its mean deviation.
-    ///   - retransmissions: segments retransmitted since the connection was opened.
-    ///   - unacknowledged: segments in flight.
-    ///   - retries: how often the first of them has been retransmitted.
-    ///   - sinceAcknowledgement: how long ago anything was last acknowledged.
-    public init(
-        roundTrip: Duration, variation: Duration, retransmissions: Int, unacknowledged: Int = 0, retries: Int = 0,
-        sinceAcknowledgement: Duration? = nil
-    ) {
-        self.roundTrip = roundTrip
-        self.variation = variation
-        self.retransmissions = retransmissions
-        self.unacknowledged = unacknowledged
-        self.retries = retries
-        self.sinceAcknowledgement = sinceAcknowledgement
-    }
-}
-
 /// Grades a connection, with hysteresis: down at once, up only after several better measurements in a row, so that the
 /// grade does not flicker at a boundary.
 ///

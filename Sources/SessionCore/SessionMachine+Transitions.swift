@@ -250,7 +250,7 @@ extension SessionMachine {
         state = .connected(connected)
     }
 
-    private mutating func measured(_ generation: Generation, _ measurement: TransportMeasurement) {
+    private mutating func measured(_ generation: Generation, _ measurement: TCPMeasurement) {
         guard case .connected(var connected) = state, connected.attempt.generation == generation else { return }
         connected.transport = measurement
         // While nothing comes back, old measurements mean nothing.

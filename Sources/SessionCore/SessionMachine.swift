@@ -204,7 +204,7 @@ extension SessionMachine {
         var heartbeat: Heartbeat
         var quality = QualityEstimator()
         /// The kernel's last measurement of the connection.
-        var transport: TransportMeasurement?
+        var transport: TCPMeasurement?
         /// Set while the path is lost: the connection is kept until then.
         var heldUntil: Instant?
         /// The index of the interface to which the connection is bound.
@@ -280,7 +280,7 @@ extension SessionMachine {
         case heartbeatAnswered(Generation)
         /// The kernel's measurement of the connection. Given when the session is connected, with every answer to a
         /// heartbeat, and right before `timeReached`.
-        case measured(Generation, TransportMeasurement)
+        case measured(Generation, TCPMeasurement)
         /// The attempt has to fetch its credential before it does anything else.
         case credentialAwaited(Generation)
         /// The attempt has its credential, and knows when that expires if its source says so. Given again when the end

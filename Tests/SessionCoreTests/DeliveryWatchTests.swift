@@ -5,8 +5,8 @@ import Testing
 /// What the kernel says of a connection: times in milliseconds.
 private func kernel(
     rtt: Int = 20, variation: Int = 5, unacknowledged: Int = 1, retries: Int = 3, sinceAcknowledgement: Int? = nil
-) -> TransportMeasurement {
-    TransportMeasurement(
+) -> TCPMeasurement {
+    TCPMeasurement(
         roundTrip: .milliseconds(rtt), variation: .milliseconds(variation), retransmissions: retries,
         unacknowledged: unacknowledged, retries: retries,
         sinceAcknowledgement: sinceAcknowledgement.map { .milliseconds($0) })
@@ -15,7 +15,7 @@ private func kernel(
 @Suite struct `What was sent` {
     struct Look: CustomTestStringConvertible {
         var waited: Int
-        var seen: TransportMeasurement
+        var seen: TCPMeasurement
         var verdict: DeliveryWatch.Verdict
         /// Milliseconds from this check to the next one.
         var next: Int?
@@ -82,7 +82,7 @@ private func kernel(
 @Suite struct `A connection with traffic` {
     /// Serves deadlines as the driver does, which measures before each of them.
     private func pass(
-        _ session: inout SessionUnderTest, _ duration: Duration, _ seen: TransportMeasurement
+        _ session: inout SessionUnderTest, _ duration: Duration, _ seen: TCPMeasurement
     ) -> [SessionUnderTest.Order] {
         let end = session.now.advanced(by: duration)
         var all: [SessionUnderTest.Order] = []

@@ -190,7 +190,7 @@ import Testing
         session.take(
             .measured(
                 session.generation,
-                TransportMeasurement(roundTrip: .milliseconds(40), variation: .zero, retransmissions: 0)))
+                TCPMeasurement(roundTrip: .milliseconds(40), variation: .zero, retransmissions: 0)))
         session.path(.movedSourceKept)
         #expect(session.prepared() == [.settle(1)])
     }

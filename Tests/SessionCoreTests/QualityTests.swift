@@ -5,8 +5,8 @@ import Testing
 @Suite struct QualityTests {
     private static func measurement(
         _ roundTrip: Int, _ variation: Int = 1, retransmissions: Int = 0
-    ) -> TransportMeasurement {
-        TransportMeasurement(
+    ) -> TCPMeasurement {
+        TCPMeasurement(
             roundTrip: .milliseconds(roundTrip), variation: .milliseconds(variation), retransmissions: retransmissions)
     }
 

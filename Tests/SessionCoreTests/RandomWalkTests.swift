@@ -153,8 +153,8 @@ private struct RandomWalk {
             ]))
     }
 
-    private mutating func measurement() -> TransportMeasurement {
-        TransportMeasurement(
+    private mutating func measurement() -> TCPMeasurement {
+        TCPMeasurement(
             roundTrip: .milliseconds(Int.random(in: 1...4000, using: &random)),
             variation: .milliseconds(Int.random(in: 0...1000, using: &random)), retransmissions: 0,
             unacknowledged: Int.random(in: 0...2, using: &random), retries: Int.random(in: 0...2, using: &random),

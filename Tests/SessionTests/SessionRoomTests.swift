@@ -72,7 +72,7 @@ struct SessionRoomTests {
         var session = try inRoom()
         #expect(try session.takes() == ["connected"])
         let generation = try #require(session.session.link?.generation)
-        let poor = TransportMeasurement(roundTrip: .seconds(3), variation: .zero, retransmissions: 0)
+        let poor = TCPMeasurement(roundTrip: .seconds(3), variation: .zero, retransmissions: 0)
         #expect(session.take(.measured(generation, poor)) == ["send PUBLISH \(Self.topic)"])
         #expect(session.toldOf("quality") == ["quality poor"])
     }

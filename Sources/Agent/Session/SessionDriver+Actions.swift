@@ -123,15 +123,7 @@ extension SessionDriver {
 
     /// Gives the session the kernel's view of the connection.
     private func measure(_ generation: Generation, _ id: DialID) {
-        guard let measured = connections[id]?.measure() else { return }
-        answer(
-            .machine(
-                .measured(
-                    generation,
-                    TransportMeasurement(
-                        roundTrip: measured.roundTrip, variation: measured.variation,
-                        retransmissions: measured.retransmissions, unacknowledged: measured.unacknowledged,
-                        retries: measured.retries, sinceAcknowledgement: measured.sinceAcknowledgement))))
+        if let measured = connections[id]?.measure() { answer(.machine(.measured(generation, measured))) }
     }
 
     /// Adds the configuration under which a verdict was reached: whether it has changed is asked at the next start.

@@ -73,28 +73,6 @@ extension Session {
         calls.keys.begin(key, call)
     }
 
-    /// Takes a message out of the quarantine and accepts it as a new one.
-    package mutating func retry(_ stored: StoredMessage) throws(MQTTClientMachine.PublishError) -> MessageSequence {
-        var answers: [MQTTClientMachine.Action] = []
-        let sequence = try mqtt.retry(stored, at: wallClock, into: &answers)
-        answered(answers)
-        return sequence
-    }
-
-    /// Drops a message, and returns what happened to it.
-    package mutating func discard(_ stored: StoredMessageSummary) -> MQTTClientMachine.Discarded {
-        var answers: [MQTTClientMachine.Action] = []
-        let discarded = mqtt.discard(stored, at: wallClock, into: &answers)
-        answered(answers)
-        return discarded
-    }
-
-    /// Carries out the protocol machine's actions at once, because commits must keep its order.
-    private mutating func answered(_ actions: [MQTTClientMachine.Action]) {
-        for action in actions { perform(action) }
-        checkFlushed()
-    }
-
     // MARK: Topics
 
     /// Returns the topic or filter as the server has it.

@@ -167,7 +167,7 @@ struct SessionProgramsTests {
         _ = session.proceed()
         let stored = StoredMessage(
             sequence: second, message: OutboundMessage(topic: "t", payload: ByteBuffer(string: "x")))
-        _ = session.session.discard(StoredMessageSummary(stored))
+        _ = session.session.drop(StoredMessageSummary(stored))
         _ = session.proceed()
         #expect(session.toldOf("dropped") == ["dropped \(second)"])
         #expect(session.session.counts.dropped == 1)
@@ -183,9 +183,50 @@ struct SessionProgramsTests {
         let stored = StoredMessage(
             sequence: sequence, message: OutboundMessage(topic: "t", payload: ByteBuffer(string: "x")),
             state: .quarantined(.notAuthorized, ""))
-        let again = try session.session.retry(stored)
+        guard case .done(let again) = session.session.retry(stored) else {
+            Issue.record("the message is skipped")
+            return
+        }
         #expect(session.proceed() == ["send PUBLISH t"])
         #expect(session.toldOf("accepted") == ["accepted \(again)"])
+    }
+
+    @Test func `a call decides about the messages that there are, and a retry about the quarantined ones`() throws {
+        let found = [1, 2].map {
+            StoredMessageSummary(
+                StoredMessage(
+                    sequence: MessageSequence(rawValue: $0),
+                    message: OutboundMessage(topic: "t", payload: ByteBuffer(string: "x")),
+                    state: $0 == 1 ? .queued : .quarantined(.notAuthorized, "")))
+        }
+        let drop = Session.MessageChoice(.ids([3, 1, 2, 3]), found: found, isRetry: false)
+        #expect(drop.messages == found && !drop.more)
+        #expect(drop.skipped.map(\.code) == ["unknown-message"])
+        let retry = Session.MessageChoice(.ids([1, 2]), found: found, isRetry: true)
+        #expect(retry.messages == [found[1]])
+        #expect(retry.skipped.map(\.code) == ["not-quarantined"])
+        let all = [StoredMessageSummary](repeating: found[0], count: Session.MessageChoice.maximum + 1)
+        let many = Session.MessageChoice(.all(.queued), found: all, isRetry: false)
+        #expect(many.messages.count == 1000 && many.more)
+    }
+
+    @Test func `a message that has expired, or is gone, is skipped`() throws {
+        var session = try SessionUnderTest()
+        var message = OutboundMessage(topic: "t", payload: ByteBuffer(string: "x"))
+        message.expiresAt = Timestamp(rawValue: 0)
+        var stored = StoredMessage(
+            sequence: MessageSequence(rawValue: 1), message: message, state: .quarantined(.notAuthorized, ""))
+        guard case .skipped(let expired) = session.session.retry(stored) else {
+            Issue.record("the message is accepted again")
+            return
+        }
+        #expect(expired.code == "expired")
+        stored.state = .inFlight(try #require(PacketID(rawValue: 1)))
+        guard case .skipped(let gone) = session.session.drop(StoredMessageSummary(stored)) else {
+            Issue.record("the message is dropped")
+            return
+        }
+        #expect(gone.code == "unknown-message")
     }
 
     @Test func `a message for which the disk has no room is reported, and frees its key`() throws {

@@ -65,20 +65,13 @@ extension SessionDriver {
 
     // MARK: Decisions
 
-    /// How many messages one call may decide about.
-    private static let decisions = 1000
-
     func queueRetry(_ wanted: MessageQueueParameters) async throws(RPCError) -> MessageQueueRetryMethod.Result {
         try checkRunning()
         await queueTurn()
         defer { run(.endQueue) }
-        let (messages, missing, more) = try await selected(wanted.selection)
-        var result = MessageQueueRetryMethod.Result(retried: [], skipped: missing, more: more)
-        for summary in messages {
-            guard case .quarantined = summary.state else {
-                result.skipped.append(.notQuarantined(summary))
-                continue
-            }
+        let choice = try await chosen(wanted.selection, isRetry: true)
+        var result = MessageQueueRetryMethod.Result(retried: [], skipped: choice.skipped, more: choice.more)
+        for summary in choice.messages {
             // Read with their contents, one at a time. Nothing else takes messages out of the quarantine during this
             // call's turn.
             let found = try await read { store throws(StoreError) in
@@ -86,18 +79,11 @@ extension SessionDriver {
             }
             guard let stored = found else { continue }
             try checkRunning()
-            do throws(MQTTClientMachine.PublishError) {
-                let sequence = try ask { session throws(MQTTClientMachine.PublishError) in try session.retry(stored) }
-                result.retried.append(.init(id: summary.sequence.rawValue, newID: sequence.rawValue))
+            switch ask({ $0.retry(stored) }) {
+            case .done(let sequence):
+                result.retried.append(.init(id: stored.sequence.rawValue, newID: sequence.rawValue))
                 run()
-            } catch .expired {
-                result.skipped.append(.expired(summary))
-            } catch {
-                let reason = RPCError(error, session: name, topic: summary.topic)
-                result.skipped.append(
-                    .init(
-                        id: summary.sequence.rawValue, code: reason.data?.code ?? "message-rejected",
-                        message: reason.message, hint: reason.data?.hint))
+            case .skipped(let message): result.skipped.append(message)
             }
         }
         // The next call would find the skipped messages again.
@@ -110,13 +96,12 @@ extension SessionDriver {
         try checkRunning()
         await queueTurn()
         defer { run(.endQueue) }
-        let (messages, missing, more) = try await selected(wanted.selection)
-        var result = MessageQueueDropMethod.Result(dropped: [], skipped: missing, more: more)
-        for summary in messages {
-            switch ask({ $0.discard(summary) }) {
-            case .dropped, .delivered: result.dropped.append(summary.sequence.rawValue)
-            case .isWithTransport: result.skipped.append(.inFlight(summary.sequence))
-            case .isGone: result.skipped.append(.unknown(summary.sequence.rawValue))
+        let choice = try await chosen(wanted.selection)
+        var result = MessageQueueDropMethod.Result(dropped: [], skipped: choice.skipped, more: choice.more)
+        for summary in choice.messages {
+            switch ask({ $0.drop(summary) }) {
+            case .done(let sequence): result.dropped.append(sequence.rawValue)
+            case .skipped(let message): result.skipped.append(message)
             }
         }
         run(.timePassed)
@@ -132,38 +117,28 @@ extension SessionDriver {
         }
     }
 
-    /// Returns the messages in their present state, and the ids that do not exist. Both are still current when the
-    /// caller gets them.
-    private func selected(
-        _ selection: MessageSelection
-    ) async throws(RPCError) -> (messages: [StoredMessageSummary], missing: [SkippedMessage], more: Bool) {
+    /// Returns the messages that a call decides about, as they are when the caller gets them.
+    private func chosen(
+        _ selection: MessageSelection, isRetry: Bool = false
+    ) async throws(RPCError) -> Session.MessageChoice {
         while true {
             try checkRunning()
             let version = session.mqtt.queueVersion
             // Do not decide anything that cannot be made durable, since a restart would undo it.
             try await everythingDurable("the decision")
-            var missing: [SkippedMessage] = []
-            var messages: [StoredMessageSummary]
-            switch selection {
-            case .ids(let ids):
+            let found = try await read { store throws(StoreError) in
+                switch selection {
                 // The same id twice counts once.
-                let wanted = Set(ids).sorted()
-                messages = try await read { store throws(StoreError) in
-                    try await store.summaries(self.name, of: wanted.map { .init(rawValue: $0) })
-                }
-                let found = Set(messages.map(\.sequence.rawValue))
-                missing = wanted.filter { !found.contains($0) }.map { .unknown($0) }
-            case .all(let state):
-                messages = try await read { store throws(StoreError) in
+                case .ids(let ids):
+                    try await store.summaries(self.name, of: Set(ids).sorted().map { .init(rawValue: $0) })
+                case .all(let state):
                     try await store.summaries(
-                        self.name, .init(state), after: .zero, limit: Self.decisions + 1)
+                        self.name, .init(state), after: .zero, limit: Session.MessageChoice.maximum + 1)
                 }
             }
             try checkRunning()
-            let more = messages.count > Self.decisions
-            if more { messages.removeLast(messages.count - Self.decisions) }
             checkClock()
-            if version == session.mqtt.queueVersion { return (messages, missing, more) }
+            if version == session.mqtt.queueVersion { return .init(selection, found: found, isRetry: isRetry) }
         }
     }
 }
@@ -215,33 +190,5 @@ extension ListedMessage {
             reasonCode = Int(code.rawValue)
             message = sentence
         }
-    }
-}
-
-extension SkippedMessage {
-    fileprivate static func unknown(_ id: Int64) -> SkippedMessage {
-        .init(
-            id: id, code: "unknown-message", message: "there is no message \(id) in the outbox",
-            hint: "it was delivered or dropped, or a retry gave it another id")
-    }
-
-    fileprivate static func inFlight(_ sequence: MessageSequence) -> SkippedMessage {
-        .init(
-            id: sequence.rawValue, code: "in-flight",
-            message: "message \(sequence), of QoS 0, is being sent at this moment",
-            hint: "try again when the connection is lost, or ignore it: it is sent once")
-    }
-
-    fileprivate static func expired(_ summary: StoredMessageSummary) -> SkippedMessage {
-        .init(
-            id: summary.sequence.rawValue, code: "expired",
-            message: "message \(summary.sequence) has expired, so it is no longer sent",
-            hint: "drop it")
-    }
-
-    fileprivate static func notQuarantined(_ summary: StoredMessageSummary) -> SkippedMessage {
-        .init(
-            id: summary.sequence.rawValue, code: "not-quarantined",
-            message: "message \(summary.sequence) is not quarantined, so it needs no retry")
     }
 }

@@ -56,25 +56,30 @@ extension DurableStore {
             case .queued, .quarantined: throw damage("a message is in flight and quarantined")
             }
         }
-        try database.query("SELECT packet_id FROM inbound WHERE session = ?", .integer(id)) {
-            row throws(StoreError) in
-            session.inboundIDs.insert(try self.packetID(row.integer(0)))
+        session.inboundIDs = try packetIDs("SELECT packet_id FROM inbound WHERE session = ?", of: id)
+        session.retiredIDs = try packetIDs("SELECT packet_id FROM retired WHERE session = ?", of: id)
+        session.suspectIDs = try packetIDs("SELECT packet_id FROM suspect WHERE session = ?", of: id)
+        session.rememberedSubscriptions = try subscriptions(of: id)
+        try readConsumers(of: id, into: &session)
+        try countQueue(of: id, into: &session)
+        return session
+    }
+
+    private func packetIDs(_ sql: StaticString, of session: Int64) throws(StoreError) -> Set<PacketID> {
+        var ids: Set<PacketID> = []
+        try opened().query(sql, .integer(session)) { row throws(StoreError) in
+            ids.insert(try self.packetID(row.integer(0)))
             return true
         }
-        try database.query("SELECT packet_id FROM retired WHERE session = ?", .integer(id)) {
-            row throws(StoreError) in
-            session.retiredIDs.insert(try self.packetID(row.integer(0)))
-            return true
-        }
-        try database.query("SELECT packet_id FROM suspect WHERE session = ?", .integer(id)) {
-            row throws(StoreError) in
-            session.suspectIDs.insert(try self.packetID(row.integer(0)))
-            return true
-        }
-        try database.query("SELECT filter FROM subscription WHERE session = ?", .integer(id)) {
+        return ids
+    }
+
+    private func subscriptions(of session: Int64) throws(StoreError) -> Set<TopicFilter> {
+        var filters: Set<TopicFilter> = []
+        try opened().query("SELECT filter FROM subscription WHERE session = ?", .integer(session)) {
             row throws(StoreError) in
             do throws(InvalidTopic) {
-                session.rememberedSubscriptions.insert(try TopicFilter(row.text(0)))
+                filters.insert(try TopicFilter(row.text(0)))
             } catch {
                 switch error {
                 // Earlier versions accepted these. They are not sent to the server again, because it may end the
@@ -85,9 +90,7 @@ extension DurableStore {
             }
             return true
         }
-        try readConsumers(of: id, into: &session)
-        try countQueue(of: id, into: &session)
-        return session
+        return filters
     }
 
     /// Counts the queued messages: all messages, less those that are in flight or quarantined. A million can be queued,

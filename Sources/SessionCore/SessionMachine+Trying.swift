@@ -68,13 +68,21 @@ extension SessionMachine {
         let outage = Outage(
             since: now, endpoint: connected.attempt.endpoint, lastHeard: connected.heartbeat.lastHeard,
             isAskedFor: isAskedFor)
-        var trying = newTrying(outage: outage, because: reason, at: now)
+        let trying = newTrying(outage: outage, because: reason, at: now)
         actions.append(.report(.reconnectStarted(mode)))
         if continueWithSuccessor(trying, after: connected, ending, at: now, into: &actions) { return }
         if ending.pace == .otherWay {
             attemptAgain(trying, connected.attempt, because: reason, at: now, into: &actions)
-            return
+        } else {
+            reconnect(trying, after: connected, ending, at: now, into: &actions)
         }
+    }
+
+    private mutating func reconnect(
+        _ trying: Trying, after connected: Connected, _ ending: Ending, at now: Instant, into actions: inout [Action]
+    ) {
+        var trying = trying
+        let reason = ending.reason
         switch reason.code {
         case .returning:
             trying.returnsFrom = connected.attempt.endpoint

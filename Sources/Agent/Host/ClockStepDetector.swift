@@ -29,7 +29,7 @@ struct ClockStepDetector {
     }
 
     mutating func check(now: Instant, wallClock: Int64) -> Step? {
-        let expected = self.wallClock + self.now.duration(to: now).nanoseconds / 1_000_000
+        let expected = self.wallClock + self.now.duration(to: now).wholeMilliseconds
         self.now = now
         self.wallClock = wallClock
         let step = wallClock - expected

@@ -17,12 +17,12 @@ extension SessionDriver {
             guard !programs.isChecking else { throw .tooManyRequests("session \(name) is already being checked") }
             programs.isChecking = true
         } else {
-            guard programs.looksUnderWay < 4 else {
+            guard programs.checksWithoutLogin < 4 else {
                 throw .tooManyRequests("four checks of session \(name) are already running")
             }
-            programs.looksUnderWay += 1
+            programs.checksWithoutLogin += 1
         }
-        defer { if wanted.role == .control { programs.isChecking = false } else { programs.looksUnderWay -= 1 } }
+        defer { if wanted.role == .control { programs.isChecking = false } else { programs.checksWithoutLogin -= 1 } }
         let trial = EndpointTrial(
             session: name, configuration: configuration, clientID: session.clientID,
             token: session.credentials.given?.secret, remedies: remedies, surroundings: surroundings,

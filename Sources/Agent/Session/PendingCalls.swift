@@ -42,7 +42,7 @@ struct Programs {
     /// Whether a check that logs in is under way.
     var isChecking = false
     /// How many checks are under way that only probe the way to a server, without logging in.
-    var looksUnderWay = 0
+    var checksWithoutLogin = 0
 }
 
 /// The program's side of a subscription.

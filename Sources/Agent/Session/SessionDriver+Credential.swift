@@ -34,8 +34,7 @@ extension SessionDriver {
             }
         } catch {
             surroundings.logger.warning(
-                "\(name): \(path) cannot be watched for changes: \(error)",
-                metadata: ["HOLDFAST_SESSION": "\(name)"])
+                "\(name): \(path) cannot be watched for changes: \(error)", metadata: metadata)
         }
     }
 

@@ -49,8 +49,7 @@ extension SessionDriver {
         else {
             throw .notConnected(name.description, hint: "a fault is simulated while the session is connected")
         }
-        surroundings.logger.notice(
-            "\(name): simulating \(parameters.fault.rawValue)", metadata: ["HOLDFAST_SESSION": "\(name)"])
+        surroundings.logger.notice("\(name): simulating \(parameters.fault.rawValue)", metadata: metadata)
         switch parameters.fault {
         case .drop:
             connections[connection]?.close(.abort)

@@ -175,5 +175,6 @@ extension SessionDriver {
         }
     }
 
-    private var metadata: Logger.Metadata { ["HOLDFAST_SESSION": "\(name)"] }
+    /// Tells which session a line of the journal is about.
+    var metadata: Logger.Metadata { ["HOLDFAST_SESSION": "\(name)"] }
 }

@@ -196,6 +196,6 @@ extension SessionSettings {
         isBound = configuration.network.isBinding
         retryInterval = CommitQueue.retryInterval
         self.bootID = bootID
-        maximumInboxAge = configuration.inbox.maxAge.map { $0.nanoseconds / 1_000_000 }
+        maximumInboxAge = configuration.inbox.maxAge.map { $0.wholeMilliseconds }
     }
 }

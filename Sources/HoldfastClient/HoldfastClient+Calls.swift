@@ -89,7 +89,8 @@ extension HoldfastClient {
         return line
     }
 
-    static func decode<Value: Decodable>(_ type: Value.Type, from value: JSONValue) throws(ClientError) -> Value {
+    package static func decode<Value: Decodable>(_ type: Value.Type, from value: JSONValue) throws(ClientError) -> Value
+    {
         do {
             return try ParameterDecoder.decodeLeniently(type, from: value)
         } catch {

@@ -51,25 +51,7 @@ public struct NetworkInterface: Hashable, Sendable {
     /// Whether it has a carrier and is operational.
     public var hasCarrier: Bool
     /// With prefix, for example `192.0.2.7/24`; IPv4 first.
-    public var addresses: [String]
-
-    /// - Parameters:
-    ///   - name: the kernel's name.
-    ///   - index: the kernel's number for it, from 1.
-    ///   - type: the kind of network behind it.
-    ///   - isUp: whether it is set up.
-    ///   - hasCarrier: whether it has a carrier and is operational.
-    ///   - addresses: with prefix.
-    public init(
-        name: String, index: Int32, type: NetworkType, isUp: Bool, hasCarrier: Bool, addresses: [String] = []
-    ) {
-        self.name = name
-        self.index = index
-        self.type = type
-        self.isUp = isUp
-        self.hasCarrier = hasCarrier
-        self.addresses = addresses
-    }
+    public var addresses: [String] = []
 }
 
 /// A route that matches every address of a family.
@@ -85,12 +67,6 @@ public struct DefaultRoute: Hashable, Sendable {
     /// The routing table (254 is `main`).
     public var table: UInt32
 
-    /// - Parameters:
-    ///   - family: which addresses it matches.
-    ///   - interface: the outgoing interface's name.
-    ///   - gateway: the next hop in text form.
-    ///   - metric: the kernel's priority.
-    ///   - table: the routing table.
     public init(family: IPAddress.Family, interface: String, gateway: String?, metric: UInt32, table: UInt32) {
         self.family = family
         self.interface = interface

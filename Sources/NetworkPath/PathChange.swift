@@ -17,13 +17,6 @@ public struct PathChange: Hashable, Sendable {
     /// When the kernel's message that led to this was read.
     public var receivedAt: Instant
 
-    /// - Parameters:
-    ///   - target: whose path changed.
-    ///   - pathClass: what the change means.
-    ///   - from: the path before, or the one whose source address has left; `nil` if there was none.
-    ///   - to: the path now; `nil` if there is none.
-    ///   - excluded: the kernel's own path, if that is one that the session must not use.
-    ///   - receivedAt: when the kernel's message that led to this was read.
     public init(
         target: Target, pathClass: PathClass, from: Path?, to: Path?, excluded: Path? = nil, receivedAt: Instant
     ) {

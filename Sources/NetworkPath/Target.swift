@@ -5,9 +5,6 @@ public struct Target: Hashable, Sendable {
     /// The endpoint's place in the session's list, from 0.
     public var endpoint: Int
 
-    /// - Parameters:
-    ///   - session: the session's name.
-    ///   - endpoint: the endpoint's place in the session's list, from 0.
     public init(session: String, endpoint: Int) {
         self.session = session
         self.endpoint = endpoint

@@ -68,10 +68,6 @@ public struct NetworkLink: Hashable, Sendable {
     /// The kind of network behind it.
     public var type: NetworkType
 
-    /// - Parameters:
-    ///   - name: the kernel's name.
-    ///   - index: the kernel's number for it, from 1.
-    ///   - type: the kind of network behind it.
     public init(name: String, index: Int32, type: NetworkType) {
         self.name = name
         self.index = index

@@ -1,3 +1,5 @@
+import Vocabulary
+
 /// The name of a session: what its configuration file is called, and what people and programs call it.
 ///
 /// One to 63 of the characters `a`–`z`, `0`–`9` and `-`, the first of them not `-`; or, for an instance of a template,
@@ -24,12 +26,7 @@ public struct SessionName: Hashable, Sendable {
 
     private static func isSimple(_ bytes: Substring.UTF8View) -> Bool {
         guard (1...63).contains(bytes.count), bytes.first != UInt8(ascii: "-") else { return false }
-        return bytes.allSatisfy { byte in
-            switch byte {
-            case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "-"): true
-            default: false
-            }
-        }
+        return bytes.allSatisfy(\.isLetterDigitHyphen)
     }
 }
 

@@ -8,9 +8,6 @@ extension Connection {
         /// The addresses that are reached through it. Not empty.
         public var addresses: [SocketAddress]
 
-        /// - Parameters:
-        ///   - interface: the name of the interface, at most 15 bytes.
-        ///   - addresses: those that are reached through it; not empty.
         public init(interface: String, addresses: [SocketAddress]) {
             self.interface = interface
             self.addresses = addresses

@@ -152,7 +152,7 @@ extension Endpoint {
             guard (1...63).contains(label.utf8.count), label.first != "-", label.last != "-" else {
                 throw .badHost(host)
             }
-            guard label.utf8.allSatisfy(Self.isLetterDigitHyphen) else { throw .badHost(host) }
+            guard label.utf8.allSatisfy(\.isLetterDigitHyphen) else { throw .badHost(host) }
         }
         // A name whose last label is a number would be read as an IPv4 address by some resolvers (RFC 3696, 2).
         guard let last = labels.last, !last.utf8.allSatisfy({ (0x30...0x39).contains($0) }) else {
@@ -172,9 +172,12 @@ extension Endpoint {
         guard path.isEmpty || path == "/" else { throw .path }
         return ""
     }
+}
 
-    private static func isLetterDigitHyphen(_ byte: UInt8) -> Bool {
-        switch byte {
+extension UInt8 {
+    /// Whether it is the code of a lower-case letter, a digit or a hyphen.
+    package var isLetterDigitHyphen: Bool {
+        switch self {
         case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "-"): true
         default: false
         }

@@ -15,13 +15,6 @@ struct FairTurns<Member: Hashable, User: Hashable> {
     private var userOf: [Member: User] = [:]
 
     var isEmpty: Bool { users.waiting == 0 }
-    /// How many members have something to do.
-    var waiting: Int { members.values.reduce(0) { $0 + $1.waiting } }
-
-    /// Whether the member has something to do and waits for its turn.
-    func contains(_ member: Member) -> Bool {
-        userOf[member].flatMap { members[$0]?.isWaiting(member) } ?? false
-    }
 
     /// Adds a member that has something to do. Does nothing if it is waiting already.
     mutating func add(_ member: Member, of user: User) {
@@ -76,8 +69,6 @@ private struct LeastUsed<Key: Hashable> {
     private(set) var waiting = 0
 
     var isEmpty: Bool { accounts.isEmpty }
-
-    func isWaiting(_ key: Key) -> Bool { accounts[key]?.place != nil }
 
     mutating func add(_ key: Key) {
         var account = accounts[key] ?? Account(used: level + Self.arrival)

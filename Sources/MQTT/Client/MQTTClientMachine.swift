@@ -16,7 +16,8 @@ import NIOCore
 /// Files: this one is the funnel; `+Connection` opens and ends connections; `+Discarding` begins a new session in MQTT
 /// 3.1.1; `+Remedies` says how to react to the server's reason for ending a connection, `Suspicion` to an end without a
 /// reason, `AnswerWatch` to an answer that does not come, and `+Quota` to what the server refuses for lack of room;
-/// `+Outbound` and `+Inbound` are the two directions of messages; `+Limits` is what the outbox does not keep;
+/// `+Outbound` and `+Inbound` are the two directions of messages, and `Outbox`, `ReadAhead` and `TransportBacklog` hold
+/// what is on its way out; `+Limits` is what the outbox does not keep;
 /// `+Subscriptions` restores what is wanted; `+Collecting` is what durable consumers get; `+Settling` prepares a
 /// connection for being left.
 public struct MQTTClientMachine: Sendable {

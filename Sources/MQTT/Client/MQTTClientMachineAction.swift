@@ -352,13 +352,6 @@ extension MQTTClientMachine {
         public var code: ReasonCode
         /// What the server said besides the code.
         public var words: String?
-
-        public init(sequence: MessageSequence, topic: String?, code: ReasonCode, words: String?) {
-            self.sequence = sequence
-            self.topic = topic
-            self.code = code
-            self.words = words
-        }
     }
 
     /// A message that was removed, and is not sent, or not sent again.
@@ -369,12 +362,6 @@ extension MQTTClientMachine {
         public var topic: String
         /// Why.
         public var reason: DropReason
-
-        public init(sequence: MessageSequence, topic: String, reason: DropReason) {
-            self.sequence = sequence
-            self.topic = topic
-            self.reason = reason
-        }
     }
 
     /// Why a message is dropped.
@@ -392,20 +379,13 @@ extension MQTTClientMachine {
     /// How many messages there are, and in which state, including those that are not committed yet.
     public struct Counts: Hashable, Sendable {
         /// Waiting for the connection, or for room in the window.
-        public var queued: Int
+        public var queued = 0
         /// In flight or released.
-        public var inFlight: Int
+        public var inFlight = 0
         /// Refused; kept for a person to decide.
-        public var quarantined: Int
+        public var quarantined = 0
         /// The sum of `size` over all of them.
-        public var bytes: Int
-
-        public init(queued: Int = 0, inFlight: Int = 0, quarantined: Int = 0, bytes: Int = 0) {
-            self.queued = queued
-            self.inFlight = inFlight
-            self.quarantined = quarantined
-            self.bytes = bytes
-        }
+        public var bytes = 0
 
         /// All of them.
         public var total: Int { queued + inFlight + quarantined }

@@ -127,11 +127,7 @@ struct StatusCommand: AsyncParsableCommand {
 
 /// Decodes a result; the error says what is wrong with it.
 func decode<Value: Decodable>(_ type: Value.Type, _ value: JSONValue) throws(ClientError) -> Value {
-    do {
-        return try ParameterDecoder.decodeLeniently(type, from: value)
-    } catch {
-        throw .invalidAnswer(error.message)
-    }
+    try HoldfastClient.decode(type, from: value)
 }
 
 /// `status --follow` without drawing in place: asks for a session's status after each event that changes its state.

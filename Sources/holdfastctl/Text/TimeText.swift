@@ -29,9 +29,7 @@ struct TimeText {
         return "at \(date(Timestamp(rawValue: now.rawValue + Int64(seconds * 1000))))"
     }
 
-    private func date(_ time: Timestamp) -> String {
-        time.date(offset: offset) + " " + time.time(offset: offset).prefix(8)
-    }
+    private func date(_ time: Timestamp) -> String { time.dateAndTime(offset: offset) }
 
     /// For example `23 ms`, `12 s`, `3 min 20 s`, `25 min`, `3 h`, `2 d 4 h`. Negative spans are `0 s`.
     static func duration(_ seconds: Double) -> String {
@@ -71,4 +69,9 @@ struct TimeText {
         }
         return number(value) + " TiB"
     }
+}
+
+extension Timestamp {
+    /// "2026-11-20 09:12:44", by a clock that is ahead of UTC by this many seconds.
+    func dateAndTime(offset: Int64) -> String { date(offset: offset) + " " + time(offset: offset).prefix(8) }
 }

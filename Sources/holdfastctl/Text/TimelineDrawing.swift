@@ -118,10 +118,7 @@ struct TimelineDrawing {
         return Double(left) + part * Double(right - left)
     }
 
-    private func date(_ time: Int64) -> String {
-        let time = Timestamp(rawValue: time)
-        return time.date(offset: offset) + " " + time.time(offset: offset).prefix(8)
-    }
+    private func date(_ time: Int64) -> String { Timestamp(rawValue: time).dateAndTime(offset: offset) }
 
     /// Returns a number with at most two digits after the point.
     private static func number(_ value: Double) -> String {

@@ -138,10 +138,7 @@ struct TimelineText {
         style == .plain ? line : Terminal.fitted(line, to: width)
     }
 
-    private func date(_ time: Int64) -> String {
-        let time = Timestamp(rawValue: time)
-        return time.date(offset: offset) + " " + time.time(offset: offset).prefix(8)
-    }
+    private func date(_ time: Int64) -> String { Timestamp(rawValue: time).dateAndTime(offset: offset) }
 
     /// Returns a time, without its date if that is the date of the timeline's end.
     private func moment(_ time: Int64) -> String {

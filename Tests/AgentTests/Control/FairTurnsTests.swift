@@ -101,9 +101,7 @@ struct FairTurnsTests {
         turns.add(1, of: "a")
         turns.add(2, of: "a")
         turns.add(2, of: "a")
-        #expect(turns.waiting == 2)
         turns.remove(1)
-        #expect(turns.contains(2) && !turns.contains(1))
         #expect(turns.next() == 2)
         #expect(turns.isEmpty && turns.next() == nil)
         turns.remove(2)
@@ -139,7 +137,7 @@ struct FairTurnsTests {
                 // and goes.
                 #expect(waiting.values.allSatisfy { $0 <= 12 * 8192 })
             }
-            #expect(turns.waiting == waiting.count)
+            #expect(turns.isEmpty == waiting.isEmpty)
         }
     }
 }

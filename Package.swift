@@ -68,6 +68,8 @@ let package = Package(
 
         // A hook of Swift's runtime that Swift has no name for.
         .target(name: "CConcurrency"),
+        // A VFS for SQLite, which is a structure of C functions.
+        .target(name: "CJoinedWrites", dependencies: ["CSQLite"]),
 
         // Pure: no I/O, no clocks.
         module("Vocabulary"),
@@ -82,7 +84,7 @@ let package = Package(
         // Shells around one facility of the system each.
         module("NetworkPath", ["Vocabulary", "SessionCore", "CNetlink", nioCore, nioPosix]),
         module("Systemd", ["CSystemd"]),
-        module("DurableStore", ["Vocabulary", "SessionCore", "MQTT", "Session", "CSQLite", nioCore]),
+        module("DurableStore", ["Vocabulary", "SessionCore", "MQTT", "Session", "CSQLite", "CJoinedWrites", nioCore]),
         module("Transport", ["Vocabulary", nioCore, nioPosix, nioTLS, nioHTTP1, nioWebSocket, nioSSL]),
 
         // Everything put together.

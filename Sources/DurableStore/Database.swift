@@ -1,3 +1,4 @@
+internal import CJoinedWrites
 internal import CSQLite
 internal import Glibc
 internal import NIOCore
@@ -31,7 +32,8 @@ final class Database {
     init(path: String) throws(StoreError) {
         var opened: OpaquePointer?
         let flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE
-        let result = sqlite3_open_v2(path, &opened, flags, nil)
+        _ = Self.joinsWrites
+        let result = sqlite3_open_v2(path, &opened, flags, HOLDFAST_JOINED_WRITES)
         guard let opened else { throw .failed(path: path, cause: "out of memory") }
         guard result == SQLITE_OK else {
             let error = Self.error(opened, result, path)
@@ -42,7 +44,12 @@ final class Database {
         handle = opened
         // While the store is opened, nothing else waits for this thread.
         waitForLocks(5000)
+        // Joined writes need it, and pages that are written before the commit may have to be written again.
+        try execute("PRAGMA cache_spill = OFF")
     }
+
+    /// Whether SQLite knows the VFS of that name. It is told once in the process.
+    private static let joinsWrites = holdfast_join_writes() == SQLITE_OK
 
     /// Sets how long a call waits while another program locks the file, before it fails with ``StoreError/busy``.
     func waitForLocks(_ milliseconds: Int32) { sqlite3_busy_timeout(handle, milliseconds) }

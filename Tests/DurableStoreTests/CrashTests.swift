@@ -6,21 +6,25 @@ import Testing
 @testable import DurableStore
 
 @Suite struct `After kill -9` {
-    @Test func `every committed change is there`() async throws {
+    @Test(arguments: [100, 150_000])
+    func `every committed change is there`(bytes: Int) async throws {
         let directory = try TemporaryDirectory()
         let main = try session()
         let store = try openStore(directory)
-        for number: Int64 in 1...50 { try await store.commit(main, .insert(message(number))) }
+        for number: Int64 in 1...50 { try await store.commit(main, .insert(message(number, bytes: bytes))) }
         let survivor = try openStore(try directory.copyAsItIs())
-        #expect(try await survivor.queue(main) == (1...50).map { message($0) })
+        #expect(try await survivor.queue(main) == (1...50).map { message($0, bytes: bytes) })
     }
 
     /// The process notes what it would have acknowledged, and is killed in the middle of a commit.
-    @Test(arguments: 1...5)
-    func `a process killed in the middle of a stream has lost nothing that it acknowledged`(round: Int) async throws {
+    @Test(arguments: 1...5, [3000, 200_000])
+    func `a process killed in the middle of a stream has lost nothing that it acknowledged`(
+        round: Int, bytes: Int
+    ) async throws {
         let directory = try TemporaryDirectory()
         let path = directory.path
-        await #expect(processExitsWith: .signal(SIGKILL)) { [path = path as String, round = round as Int] in
+        await #expect(processExitsWith: .signal(SIGKILL)) {
+            [path = path as String, round = round as Int, bytes = bytes as Int] in
             let store = try openStore(path)
             let main = try session()
             let notes = open("\(path)/acknowledged", O_RDWR | O_CREAT | O_APPEND, 0o600)
@@ -31,7 +35,7 @@ import Testing
             }
             for number: Int64 in 1... {
                 try await store.commit([
-                    (main, [.insert(message(2 * number - 1, bytes: 3000)), .insert(message(2 * number))])
+                    (main, [.insert(message(2 * number - 1, bytes: bytes)), .insert(message(2 * number))])
                 ])
                 var acknowledged = number
                 write(notes, &acknowledged, 8)

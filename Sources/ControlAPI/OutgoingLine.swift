@@ -84,7 +84,15 @@ public enum OutgoingLine {
 
     /// Whether the bytes can be written between quotes in JSON as they are.
     private static func isPlain(_ bytes: some Sequence<UInt8>) -> Bool {
-        bytes.allSatisfy { (0x20..<0x7F).contains($0) && $0 != UInt8(ascii: "\"") && $0 != UInt8(ascii: "\\") }
+        bytes.withContiguousStorageIfAvailable { isPlain(UnsafeRawBufferPointer($0)) } ?? bytes.allSatisfy(isPlain)
+    }
+
+    private static func isPlain(_ bytes: UnsafeRawBufferPointer) -> Bool {
+        bytes[bytes.skippingPlainBytes(from: 0)...].allSatisfy(isPlain)
+    }
+
+    private static func isPlain(_ byte: UInt8) -> Bool {
+        (0x20..<0x80).contains(byte) && byte != UInt8(ascii: "\"") && byte != UInt8(ascii: "\\")
     }
 
     private static func append(_ text: String, to line: inout [UInt8]) {

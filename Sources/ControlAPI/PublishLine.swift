@@ -182,7 +182,7 @@ private struct PublishScanner {
         let start = position
         var (isASCII, hasEscapes) = (true, false)
         while true {
-            skipPlainText()
+            position = UnsafeRawBufferPointer(bytes).skippingPlainBytes(from: position)
             guard position < bytes.count else { return nil }
             let byte = bytes[position]
             if byte == UInt8(ascii: "\"") {
@@ -198,23 +198,6 @@ private struct PublishScanner {
                 isASCII = false
             }
             position += 1
-        }
-    }
-
-    /// Skips characters that stand for themselves in a string of ASCII, eight bytes at a time, because payloads are
-    /// long.
-    private mutating func skipPlainText() {
-        let (each, highBits): (UInt64, UInt64) = (0x0101_0101_0101_0101, 0x8080_8080_8080_8080)
-        let raw = UnsafeRawBufferPointer(bytes)
-        while bytes.count - position >= 8 {
-            let word = raw.loadUnaligned(fromByteOffset: position, as: UInt64.self)
-            let (quote, backslash) = (word ^ (each &* 0x22), word ^ (each &* 0x5C))
-            // Each subtraction sets the high bit of the lowest byte that is a control character, or that matches the
-            // quote or the backslash.
-            let control = (word &- each &* 0x20) & ~word
-            let quoteOrBackslash = (quote &- each) & ~quote | (backslash &- each) & ~backslash
-            guard (word | control | quoteOrBackslash) & highBits == 0 else { return }
-            position += 8
         }
     }
 

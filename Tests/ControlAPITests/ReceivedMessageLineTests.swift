@@ -11,6 +11,22 @@ struct ReceivedMessageLineTests {
         [UInt8](repeating: 0x22, count: 100_000),
     ]
 
+    /// Payloads are looked at eight bytes at a time.
+    @Test(arguments: 0..<20)
+    func `a byte that is not plain is found at any place`(place: Int) {
+        for byte: UInt8 in [0x00, 0x1F, 0x20, 0x21, 0x22, 0x23, 0x5B, 0x5C, 0x5D, 0x7E, 0x7F, 0x80, 0xC3, 0xFF] {
+            for neighbour: UInt8 in [0x20, 0x21, 0x61, 0x7F] {
+                var payload = [UInt8](repeating: neighbour, count: 20)
+                payload[place] = byte
+                let message = ReceivedMessage(
+                    subscription: SubscriptionID(rawValue: "s-1"), session: "main", id: 1, topic: "a",
+                    payload: MessagePayload(bytes: payload), qos: .atLeastOnce, retain: false, duplicate: false,
+                    properties: nil)
+                #expect(OutgoingLine.notification(message) == Self.encoded(message))
+            }
+        }
+    }
+
     @Test(arguments: payloads, ["a/b", "ä/\"quoted\"/\\", "tab\t", ""])
     func `a message is the line that the encoder writes`(payload: [UInt8], topic: String) {
         let variants: [(id: Int64, properties: MessageProperties?)] = [

@@ -44,7 +44,7 @@ struct ControlScheduler {
         var heaviest = 64 << 10
         /// How many bytes of messages may wait for their commit at once. A connection that has none waiting may always
         /// have one.
-        var uncommitted = 4 << 20
+        var uncommitted = 2 << 20
         /// How many reads of the disk run at once.
         var reads = 2
         /// How long a connection that holds memory others wait for may stand still.

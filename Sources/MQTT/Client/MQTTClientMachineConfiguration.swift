@@ -61,7 +61,7 @@ extension MQTTClientMachine {
         public var maximumInFlight = 1024
         /// Bytes of messages that may be given to the transport and not yet flushed before sending pauses. A single
         /// message of any size is always sent.
-        public var maximumUnflushedBytes = 1 << 20
+        public var maximumUnflushedBytes = 2 << 20
         /// QoS 0 messages that may be given to the transport and not yet flushed before sending pauses; 1 or more.
         public var maximumUnflushedQoS0 = 256
         /// Messages, and bytes of messages, that are held in memory ahead of the window. The rest is in the store only.

@@ -4,9 +4,11 @@
  *     wire receive PORT COUNT SIZE QOS FILTER                a raw MQTT 5 subscriber
  *     wire socket PATH SESSION COUNT SIZE QOS WINDOW CONNECTIONS
  *                                                            publishes at the control socket, and pipelines
- *     wire consume PATH SESSION COUNT                        a durable consumer that acknowledges every 100 messages
+ *     wire consume PATH SESSION COUNT                        a durable consumer that acknowledges every 100 messages, or
+ *                                                            64 KiB: large ones are not given unless it does
  *     wire latency PATH SESSION COUNT RATE                   one message after the other, RATE a second
  *     wire flush FILE COUNT                                  appends of 4 KiB, each with fdatasync
+ *     wire append FILE COUNT SIZE                            appends of SIZE, with an fdatasync after every 2 MiB
  *     wire hold PORT COUNT INTERVAL                          so many raw MQTT 5 connections, each with a PINGREQ every
  *                                                            INTERVAL seconds; those that end are made again
  *
@@ -408,17 +410,19 @@ static void consume(int argc, char **argv)
 {
     if (argc != 5) exit(2);
     int fd = connect_socket(argv[2]), count = atoi(argv[4]), got = 0;
-    char line[512], subscription[64] = "", *in = room(1 << 20);
-    size_t held = 0;
+    char line[512], subscription[64] = "", *in = room(2 << 20);
+    size_t held = 0, unanswered = 0;
     double first = 0;
     dprintf(fd, "{\"jsonrpc\":\"2.0\",\"id\":0,\"method\":\"message.subscribe\",\"params\":{\"session\":\"%s\","
         "\"filter\":\"bench/#\",\"consumer\":\"bench\"}}\n", argv[3]);
     while (got < count) {
-        held += get(fd, in + held, (1 << 20) - held);
-        char *at = in, *end = in + held, *next;
-        while ((next = memchr(at, '\n', end - at))) {
+        /* Without a newline in what was held, only what is new has to be searched. */
+        size_t searched = held;
+        held += get(fd, in + held, (2 << 20) - held);
+        char *at = in, *end = in + held, *next = memchr(in + searched, '\n', held - searched);
+        for (; next; next = memchr(at, '\n', end - at)) {
             *next = 0;
-            char *id = strstr(at, "\"id\":"), *name = strstr(at, "\"subscription\":\"");
+            char *id = strstr(at, "\"id\":"), *name = *subscription ? NULL : strstr(at, "\"subscription\":\"");
             if (strstr(at, "\"error\"")) {
                 fprintf(stderr, "wire: %s\n", at);
                 exit(1);
@@ -429,7 +433,9 @@ static void consume(int argc, char **argv)
                 fflush(stdout);
             } else if (strstr(at, "\"message.received\"")) {
                 if (++got == 1) first = now();
-                if (got % 100 == 0 || got == count) {
+                unanswered += next - at;
+                if (got % 100 == 0 || got == count || unanswered >= 64 << 10) {
+                    unanswered = 0;
                     int length = snprintf(
                         line, sizeof line,
                         "{\"jsonrpc\":\"2.0\",\"id\":%d,\"method\":\"message.ack\",\"params\":{\"subscription\":\"%s\","
@@ -484,6 +490,27 @@ static void flush_file(int argc, char **argv)
     say_percentiles(times, count);
 }
 
+static void append_file(int argc, char **argv)
+{
+    if (argc != 5) exit(2);
+    int fd = open(argv[2], O_CREAT | O_WRONLY | O_APPEND | O_CLOEXEC, 0600), count = atoi(argv[3]);
+    size_t size = atoi(argv[4]), unflushed = 0;
+    char *bytes = room(size);
+    if (fd < 0) fail(argv[2]);
+    memset(bytes, 'x', size);
+    double first = now();
+    for (int i = 1; i <= count; i++) {
+        put(fd, bytes, size);
+        unflushed += size;
+        if (unflushed < 2 << 20 && i < count) continue;
+        if (fdatasync(fd) < 0) fail("fdatasync");
+        unflushed = 0;
+    }
+    double last = now();
+    unlink(argv[2]);
+    say(first, last);
+}
+
 int main(int argc, char **argv)
 {
     const char *what = argc > 1 ? argv[1] : "";
@@ -493,6 +520,7 @@ int main(int argc, char **argv)
     else if (!strcmp(what, "consume")) consume(argc, argv);
     else if (!strcmp(what, "latency")) latency(argc, argv);
     else if (!strcmp(what, "flush")) flush_file(argc, argv);
+    else if (!strcmp(what, "append")) append_file(argc, argv);
     else if (!strcmp(what, "hold")) hold(argc, argv);
     else return 2;
     return 0;

@@ -154,6 +154,17 @@ import Testing
         #expect(client.subscribes.count == 1)
     }
 
+    @Test func `the session is restored when the last filter is refused without asking`() throws {
+        var client = MQTTClientHarness { $0.maximumSubscribeRequests = 1 }
+        try client.subscribe("a")
+        try client.subscribe("b/#")
+        let words = client.connect(Connack.Properties(wildcardSubscriptionAvailable: false))
+        #expect(words.last == "SUBSCRIBE a")
+        let id = try #require(client.subscribes.last?.packetID)
+        let answered = client.server(.suback(Suback(packetID: id, reasonCodes: [.grantedQoS1])))
+        #expect(answered == ["subscribed a 01", "subscribed b/# A2", "restored"])
+    }
+
     @Test func `a filter that ended a connection is requested again after an hour, or by a program`()
         throws
     {
@@ -182,6 +193,41 @@ import Testing
         client.now = client.now.advanced(by: 1)
         try client.subscribe("a")
         #expect(client.subscribes.count == 3)
+        #expect(try self.refusal(client) != nil, "it stays refused until the server answers")
+        client.handle(.connectionClosed)
+        client.connect(resumed: true)
+        #expect(client.subscribes.count == 4, "it is requested again even if the answer was lost")
+        #expect(try answer(&client, .grantedQoS1) == news)
+    }
+
+    @Test func `the same refusal is reported once, however often programs ask`() throws {
+        var client = MQTTClientHarness()
+        try client.subscribe("a")
+        client.connect()
+        #expect(try answer(&client, .notAuthorized) == news)
+        let since = try #require(try refusal(client)).since
+        client.now = client.now.advanced(by: 5000)
+        try client.subscribe("a")
+        #expect(client.subscribes.count == 2)
+        #expect(try refusal(client)?.since == since)
+        #expect(try answer(&client, .notAuthorized) == [])
+        #expect(try refusal(client)?.since == since)
+        #expect(try refusal(client)?.asksAgainAt == client.now.advanced(by: 10 * Self.minute))
+        try client.subscribe("a")
+        #expect(try answer(&client, .quotaExceeded) == news, "the reason is another one")
+        #expect(try refusal(client)?.since == client.now)
+        try client.subscribe("a")
+        #expect(try answer(&client, .grantedQoS1) == news)
+    }
+
+    @Test func `of two requests for a filter at once, only the answer to the second counts`() throws {
+        var client = MQTTClientHarness()
+        client.connect()
+        try client.subscribe("a")
+        try client.subscribe("a")
+        let ids = client.subscribes.map(\.packetID)
+        #expect(client.server(.suback(Suback(packetID: ids[0], reasonCodes: [.notAuthorized]))) == [])
         #expect(try state(client) == .pending)
+        #expect(try answer(&client, .notAuthorized) == news)
     }
 }

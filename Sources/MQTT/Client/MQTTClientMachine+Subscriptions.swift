@@ -23,7 +23,7 @@ extension MQTTClientMachine {
                 return
             }
             if machine.subscriptions.isSetAside(filter) { machine.subscriptions.isolates = true }
-            if case .refused? = machine.subscriptions.answers[filter] { machine.subscriptions.answers[filter] = nil }
+            machine.subscriptions.takeFromAside(filter)
             machine.subscriptions.confirmed.remove(filter)
             // Without a connection, a live subscriber makes no difference to what is asked for on the next one.
             if machine.isConnected || !isLive { machine.subscriptions.noteRepeat(of: filter, isLive: isLive) }

@@ -101,6 +101,14 @@ extension Subscriptions {
         return refusal.code
     }
 
+    /// A program asks for the filter, so the server is asked as well. The refusal holds until it answers, so
+    /// that the same answer is no news.
+    mutating func takeFromAside(_ filter: TopicFilter) {
+        guard case .refused(var refusal)? = answers[filter] else { return }
+        refusal.endedConnections = false
+        answers[filter] = .refused(refusal)
+    }
+
     /// Takes the filters that were refused and are due to be asked for again, in a stable order.
     mutating func takeDue(at now: Timestamp) -> [TopicFilter] {
         var due: [TopicFilter] = []

@@ -21,6 +21,38 @@ struct SessionProtocolTests {
         return sequence
     }
 
+    // MARK: Expiry
+
+    /// Offline costs nothing: a message does not wake a session that waits for the network.
+    @Test func `a message that expires without a network is reported at the next safety attempt`() throws {
+        var session = try SessionUnderTest()
+        for endpoint in [0, 1] { _ = session.take(.pathChanged(EndpointIndex(endpoint), to: nil, .lost)) }
+        _ = session.take(.connect(Reason(.userConnect)))
+        let sequence = try accept(&session, expiresAt: Timestamp(rawValue: 10_000))
+        _ = session.proceed()
+        #expect(session.session.nextDeadline == session.now.advanced(by: .seconds(300)))
+        _ = session.wait(299)
+        #expect(session.toldOf("dropped") == [])
+        #expect(session.session.mqtt.counts.queued == 1)
+        _ = session.wait(1)
+        #expect(session.toldOf("dropped") == ["dropped \(sequence)"])
+        #expect(session.session.mqtt.counts.queued == 0)
+    }
+
+    @Test func `a message that expires in a disconnected session is reported when that connects, and is not sent`()
+        throws
+    {
+        var session = try SessionUnderTest()
+        let sequence = try accept(&session, expiresAt: Timestamp(rawValue: 10_000))
+        _ = session.proceed()
+        #expect(session.session.nextDeadline == nil)
+        _ = session.wait(10)
+        _ = session.take(.connect(Reason(.userConnect)))
+        _ = session.opens()
+        #expect(session.receives(.connack(Connack())) == ["connected"])
+        #expect(session.toldOf("dropped") == ["dropped \(sequence)"])
+    }
+
     // MARK: CONNECT
 
     @Test(arguments: [true, false])
@@ -125,6 +157,39 @@ struct SessionProtocolTests {
         #expect(session.take(.received(ByteBuffer(string: "HTTP/1.1 400 Bad Request\r\n"))) == ["close"])
         let reason = session.session.machine.reason
         #expect(reason.code == .wrongProtocol && reason.message.contains("at 192.0.2.9:8883"))
+    }
+
+    @Test func `a close while messages are unanswered says so`() throws {
+        var session = try SessionUnderTest().connected()
+        try accept(&session)
+        #expect(session.proceed() == ["send PUBLISH t"])
+        _ = session.take(.closed(Reason(.reset)))
+        #expect(session.session.machine.reason.message.hasSuffix(", while messages were unanswered"))
+    }
+
+    @Test func `in MQTT 3.1.1 a mismatched session is discarded on one connection and begun on the next`() throws {
+        var session = try SessionUnderTest(version: .threeOneOne)
+        _ = session.take(.connect(Reason(.userConnect)))
+        _ = session.opens()
+        var dialed = try session.waitsForDial(after: session.receives(.connack(Connack(sessionPresent: true))))
+        #expect(dialed == "dial a.example")
+        _ = session.opens()
+        #expect(session.lastConnect?.cleanStart == true)
+        dialed = try session.waitsForDial(after: session.receives(.connack(Connack())))
+        #expect(dialed == "dial a.example")
+        #expect(session.session.machine.reason.message.contains("the server's session is discarded"))
+        _ = session.opens()
+        #expect(session.lastConnect?.cleanStart == false)
+        #expect(session.receives(.connack(Connack())) == ["connected"])
+    }
+
+    @Test func `an input that comes before all others is handled at its own time`() throws {
+        var session = try SessionUnderTest()
+        let sequence = try accept(&session, expiresAt: Timestamp(rawValue: 10_000))
+        _ = session.proceed()
+        session.session.handleFirst(.timePassed, at: .init(now: session.now, wallClock: Timestamp(rawValue: 10_000)))
+        _ = session.proceed()
+        #expect(session.toldOf("dropped") == ["dropped \(sequence)"])
     }
 
     @Test func `what the server said counts, and not the close that follows`() throws {

@@ -57,6 +57,31 @@ import Testing
         #expect(client.server(.pingresp).first?.hasPrefix("unanswered") == true)
     }
 
+    @Test func `nothing is awaited on a connection because of what was sent on an earlier one`() throws {
+        var client = MQTTClientHarness()
+        client.connect()
+        try client.subscribe("a")
+        #expect(client.machine.nextDeadline == client.now.advanced(by: 30_000))
+        client.handle(.connectionClosed)
+        client.handle(.unsubscribe(try TopicFilter("a")))
+        client.connect()
+        #expect(client.machine.nextDeadline == nil)
+    }
+
+    @Test(arguments: [Int64(86_400_000), -86_400_000])
+    func `a clock that is set makes the answer to a PINGREQ no earlier and no later`(step: Int64) throws {
+        var client = MQTTClientHarness()
+        client.connect()
+        try client.publish("a")
+        client.handle(.flushed(try #require(client.lastFlush)))
+        client.now = client.now.advanced(by: 60_000)
+        #expect(client.handle(.timePassed) == ["PINGREQ"])
+        let range = Timestamp(rawValue: .min)...client.now
+        client.now = client.now.advanced(by: step)
+        client.handle(.clockStepped(by: step, acceptedWithin: range))
+        #expect(client.machine.nextDeadline == client.now.advanced(by: 60_000))
+    }
+
     @Test func `a clock that is set does not change the age of a packet`() {
         var watch = Self.watch()
         watch.shiftTimes(by: 1000)

@@ -148,6 +148,37 @@ import Testing
         #expect(server.ends == 6, "three ends, and one for each bad message")
     }
 
+    @Test func `each connection on which a suspect goes out alone has to prove that it works`() throws {
+        var client = MQTTClientHarness()
+        for name in ["bad", "worse", "a"] { try client.publish(name) }
+        for round in 0..<3 {
+            client.connect(resumed: round > 0)
+            client.handle(.connectionEnded(.byServer))
+        }
+        for name in ["bad", "worse"] {
+            let words = client.connect(resumed: true)
+            #expect(words.contains("PINGREQ"))
+            #expect(!words.contains { $0.hasPrefix("PUBLISH") })
+            #expect(client.server(.pingresp).first?.hasPrefix("PUBLISH \(name)") == true)
+            client.handle(.connectionEnded(.byServer))
+        }
+        #expect(client.machine.counts.quarantined == 2)
+    }
+
+    @Test func `after a search, a server that names its reason need not prove that it works`() throws {
+        var server = Server(MQTTClientHarness())
+        for name in ["bad", "a"] { try server.client.publish(name) }
+        while server.connection(resumed: server.ends > 0) { try #require(server.ends < 30) }
+        #expect(server.client.machine.counts.total == server.client.machine.counts.quarantined)
+        var client = server.client
+        for name in ["x", "y"] { try client.publish(name) }
+        client.server(.disconnect(Disconnect(reasonCode: .packetTooLarge)))
+        client.handle(.connectionClosed)
+        let words = client.connect(resumed: true)
+        #expect(words.filter { $0.hasPrefix("PUBLISH") }.count == 1, "one by one")
+        #expect(!words.contains("PINGREQ"))
+    }
+
     @Test func `a message that is finally answered is no longer suspected`() throws {
         var client = MQTTClientHarness()
         client.connect()
@@ -242,6 +273,22 @@ import Testing
         #expect(client.announce(announcement).last?.hasPrefix("PUBLISH here") == true)
     }
 
+    @Test func `while announcements go out alone, none goes out beside a message`() throws {
+        var client = MQTTClientHarness()
+        let announcement = Announcement(topic: "presence", payload: ByteBuffer(string: "here"))
+        for round in 0..<3 {
+            client.connect(resumed: round > 0)
+            _ = client.announce(announcement)
+            client.handle(.connectionEnded(.byServer))
+        }
+        #expect(client.connect(resumed: true).contains("PINGREQ"))
+        client.server(.pingresp)
+        #expect(try client.publish("a").last?.hasPrefix("PUBLISH a") == true)
+        let sent = try #require(client.publishes.last?.packetID)
+        #expect(client.announce(announcement) == [])
+        #expect(client.server(.puback(Acknowledgement(packetID: sent))).last?.hasPrefix("PUBLISH here") == true)
+    }
+
     @Test func `an announcement that the server answers in between is not suspected`() throws {
         var client = MQTTClientHarness()
         for round in 1...6 {
@@ -299,6 +346,20 @@ import Testing
         #expect(subscriptions.answers.keys.filter(subscriptions.isSetAside).map(\.string) == ["bad"])
     }
 
+    @Test func `once the only filter is found, others are requested at once and are not suspected sooner`() throws {
+        var client = MQTTClientHarness()
+        try client.subscribe("bad")
+        for round in 0..<4 {
+            client.connect(resumed: round > 0)
+            client.handle(.connectionEnded(.byServer))
+        }
+        #expect(client.connect(resumed: true).contains("restored"))
+        try client.subscribe("a")
+        try client.subscribe("b")
+        #expect(client.subscribes.suffix(2).flatMap(\.subscriptions).map(\.filter) == ["a", "b"])
+        #expect(client.machine.findingIfEnded == .suspected(ends: 1))
+    }
+
     // MARK: Silence
 
     @Test func `a PUBLISH unanswered for the limit causes a PINGREQ, and then the end of the connection`() throws {
@@ -337,8 +398,60 @@ import Testing
         client.flush()
         client.now = client.now.advanced(by: 60_000)
         client.handle(.timePassed)
+        let due = client.now.advanced(by: 60_000)
+        #expect(client.machine.nextDeadline == due)
+        client.now = due.advanced(by: -1)
+        #expect(client.handle(.timePassed) == [])
+        client.now = due
+        #expect(
+            client.handle(.timePassed) == [
+                "unanswered: the server answers neither a message nor a PINGREQ", "DISCONNECT 00", "close",
+            ])
+    }
+
+    @Test func `a message that has not left the host by its time limit has as much time again`() throws {
+        var client = MQTTClientHarness { $0.acknowledgeTimeout = 60_000 }
+        client.connect()
+        try client.publish("a")
         client.now = client.now.advanced(by: 60_000)
-        #expect(client.handle(.timePassed).contains("close"))
+        #expect(client.handle(.timePassed) == [], "the link is slow, not the server")
+        client.flush()
+        let due = client.now.advanced(by: 60_000)
+        #expect(client.machine.nextDeadline == due)
+        client.now = due.advanced(by: -1)
+        #expect(client.handle(.timePassed) == [])
+        client.now = due
+        #expect(client.handle(.timePassed) == ["PINGREQ"])
+    }
+
+    @Test func `a link that has become slow is given time before the server is asked again`() throws {
+        var client = MQTTClientHarness { $0.acknowledgeTimeout = 60_000 }
+        client.connect()
+        try client.publish("a")
+        client.flush()
+        client.now = client.now.advanced(by: 60_000)
+        #expect(client.handle(.timePassed) == ["PINGREQ"])
+        try client.publish("b")
+        client.now = client.now.advanced(by: 60_000)
+        #expect(client.handle(.timePassed) == [])
+        #expect(client.machine.nextDeadline == client.now.advanced(by: 60_000), "nothing is due at once")
+        client.flush()
+        client.now = client.now.advanced(by: 60_000)
+        #expect(client.handle(.timePassed) == ["PINGREQ"])
+    }
+
+    @Test func `a SUBSCRIBE that stays unanswered ends the connection`() throws {
+        var client = MQTTClientHarness { $0.requestTimeout = 30_000 }
+        client.connect()
+        try client.subscribe("f")
+        client.now = client.now.advanced(by: 29_999)
+        #expect(client.handle(.timePassed) == [])
+        client.now = client.now.advanced(by: 1)
+        #expect(client.handle(.timePassed) == ["PINGREQ"])
+        #expect(
+            client.server(.pingresp).first
+                == "unanswered: the server leaves a subscription unanswered, although it answers a PINGREQ sent after it"
+        )
     }
 
     @Test func `PUBREL and SUBSCRIBE have time limits too`() throws {

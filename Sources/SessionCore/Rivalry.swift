@@ -46,7 +46,6 @@ public struct Rivalry: Hashable, Sendable {
     mutating func startedOver() {
         suddenCloses = 0
         recentCloses = []
-        isLastClose = false
     }
 
     /// Forgets the past, because something that was sent ended a connection, and may have ended those before it, too.

@@ -183,7 +183,6 @@ extension SessionMachine {
         counters.connects += 1
         if mode == .quick { counters.resumes += 1 }
         escalation = .none
-        pacing.notBefore = nil
         state = .connected(
             Connected(
                 attempt: attempt, resumed: mode == .quick, since: now,

@@ -55,7 +55,7 @@ struct Judge {
                     name: target, program: workshop.tests,
                     arguments: ["--testing-library", "swift-testing", "--filter", "^\(target)\\."]))
         }
-        ofDaemons += try await tests(Workshop.scenarios)
+        if workshop.hasScenarios { ofDaemons += try await tests(Workshop.scenarios) }
         for module in Set(sites.map(\.module)) { stages[module] = try await tests("\(module)Tests") + ofDaemons }
     }
 

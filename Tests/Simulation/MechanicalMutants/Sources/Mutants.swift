@@ -21,6 +21,9 @@ struct Mutants: AsyncParsableCommand {
     @Option(help: "How many steps each simulation has.")
     var steps = 200
 
+    @Flag(help: "Only the tests of each module judge: without simulations and scenarios, little of the rest is built.")
+    var testsOnly = false
+
     @Option(help: "Only those whose file, function, kind and text contain this.")
     var only: String?
 
@@ -38,7 +41,9 @@ struct Mutants: AsyncParsableCommand {
 
     func run() async throws {
         let root = URL(filePath: root).standardizedFileURL
-        let workshop = Workshop(root: root, scratch: root.appending(path: scratch).standardizedFileURL)
+        let simulations = testsOnly ? 0 : simulations
+        let workshop = Workshop(
+            root: root, scratch: root.appending(path: scratch).standardizedFileURL, hasScenarios: !testsOnly)
         let sites = built ? try workshop.built() : try workshop.build(simulates: simulations > 0)
         let byKind = Site.Kind.allCases.map { kind in "\(sites.count { $0.key.kind == kind }) \(kind)" }
         say("\(sites.count) mistakes are built in: " + byKind.joined(separator: ", "))

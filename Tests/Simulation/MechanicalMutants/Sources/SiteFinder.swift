@@ -167,7 +167,7 @@ final class SiteFinder: SyntaxVisitor {
     }
 
     override func visit(_ node: IntegerLiteralExprSyntax) -> SyntaxVisitorContinueKind {
-        guard let value = Self.value(node.literal.text) else { return .skipChildren }
+        guard let value = Self.value(node.literal.text), !Self.isCapacity(node) else { return .skipChildren }
         // A step of one becomes none, which is worse than one of two.
         let isStep =
             value == 1
@@ -179,6 +179,11 @@ final class SiteFinder: SyntaxVisitor {
             .number, ExprSyntax(node), becomes: "\(other)",
             Site.Edit(range: Self.range(node), opening: "mutantNumber(#, ", closing: ", \(other))"))
         return .skipChildren
+    }
+
+    /// Whether it is how much a collection has room for at first, which nobody can see.
+    private static func isCapacity(_ node: IntegerLiteralExprSyntax) -> Bool {
+        node.parent?.as(LabeledExprSyntax.self)?.label?.text == "initialCapacity"
     }
 
     override func visit(_ node: FunctionCallExprSyntax) -> SyntaxVisitorContinueKind {

@@ -12,6 +12,8 @@ struct Workshop {
 
     let root: URL
     let scratch: URL
+    /// Whether the tests of whole daemons are built.
+    let hasScenarios: Bool
     private var note: URL { scratch.appending(path: "not-compiled") }
     private var copy: URL { scratch.appending(path: "copy") }
     private var products: URL { scratch.appending(path: "build") }
@@ -100,7 +102,8 @@ struct Workshop {
         for module in Self.modules {
             try write(Switches.source, copy.appending(path: "Sources/\(module)/Switches.swift"))
         }
-        let tests = (Self.modules.map { "\($0)Tests" } + [Self.scenarios]).map { "\"\($0)\"" }.joined(separator: ", ")
+        let targets = Self.modules.map { "\($0)Tests" } + (hasScenarios ? [Self.scenarios] : [])
+        let tests = targets.map { "\"\($0)\"" }.joined(separator: ", ")
         let package = try String(contentsOf: root.appending(path: "Package.swift"), encoding: .utf8)
             .replacing(".treatAllWarnings(as: .error)", with: ".treatAllWarnings(as: .warning)")
         try write(

@@ -30,6 +30,14 @@ import Testing
         #expect(harness.machine.inboxCounts.messages == 1)
     }
 
+    @Test mutating func `an identifier whose message was acknowledged may come again with another one`() {
+        for payload in ["a", "b"] {
+            #expect(harness.server(inbound(payload, qos: .atLeastOnce, 1)) == ["received \(payload)", "commit"])
+            #expect(harness.commitAll().last == "PUBACK 1")
+        }
+        #expect(harness.machine.inboxCounts.messages == 2)
+    }
+
     @Test mutating func `a QoS 2 message is committed once, with its identifier`() {
         #expect(harness.server(inbound("a", qos: .exactlyOnce, 1)) == ["commit"])
         guard case .collect(let message, [name], id(1))? = harness.changes.first else {

@@ -40,6 +40,17 @@ import Testing
         #expect(backlog.dropOldest() == nil)
     }
 
+    @Test func `runs of which nothing waits any more are passed over`() {
+        var backlog = Self.backlog(4, size: 100)
+        for number: Int64 in [2, 2, 3] { backlog.remove(InboxSequence(rawValue: number), 100) }
+        #expect(backlog.messages == 2, "a message is removed once")
+        #expect(backlog.bytes == 200)
+        #expect(backlog.dropOldest()?.through == InboxSequence(rawValue: 1))
+        #expect(backlog.oldestRunEnd == InboxSequence(rawValue: 4))
+        #expect(backlog.dropOldest() == InboxRun(through: InboxSequence(rawValue: 4), messages: 1, bytes: 100))
+        #expect(backlog.oldestRunEnd == nil)
+    }
+
     @Test func `the size of a message is that of everything its publisher set`() {
         var properties = Publish.Properties()
         properties.contentType = "text"

@@ -38,6 +38,10 @@ import Testing
         #expect(!client.connect(resumed: false).contains("PUBREL 1"))
         #expect(!client.machine.identifiers.allocator.isUsed(id(1)))
         #expect(client.changes.contains(.freeRetiredIdentifiers))
+        client.changes = []
+        client.handle(.connectionClosed)
+        client.connect(resumed: false)
+        #expect(!client.changes.contains(.freeRetiredIdentifiers), "there are none left")
     }
 
     /// [MQTT-3.1.3-2]

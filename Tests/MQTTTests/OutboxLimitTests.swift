@@ -219,6 +219,33 @@ import Testing
         #expect(client.handle(.timePassed) == ["too old 1", "expired 2"])
     }
 
+    @Test func `a message in flight is sent again without waiting for what is read from the store behind it`() throws {
+        var client = MQTTClientHarness { $0.readAheadMessages = 1 }
+        client.connect(Connack.Properties(receiveMaximum: 1))
+        for payload in ["a", "b", "c"] { try client.publish(payload) }
+        #expect(client.server(.puback(answer(1))).contains("load after 2"))
+        client.handle(.connectionClosed)
+        #expect(client.connect(resumed: true, .init(receiveMaximum: 1)).contains("PUBLISH b id 2 DUP"))
+    }
+
+    /// What was given to the transport, or refused for lack of room, may be queued again.
+    @Test(arguments: [QoS.atMostOnce, .atLeastOnce])
+    func `a clock that is set does not change the age of a message on its way`(qos: QoS) throws {
+        var client = MQTTClientHarness()
+        client.connect()
+        try client.publish("a", qos: qos, expiresIn: 60_000)
+        if qos == .atLeastOnce { client.server(.puback(answer(1, .quotaExceeded))) }
+        let step: Int64 = 86_400_000
+        let range = Timestamp(rawValue: 0)...client.now
+        client.now = client.now.advanced(by: step)
+        client.handle(.clockStepped(by: step, acceptedWithin: range))
+        client.handle(.connectionClosed)
+        client.now = client.now.advanced(by: 59_999)
+        #expect(client.handle(.timePassed) == [])
+        client.now = client.now.advanced(by: 1)
+        #expect(client.handle(.timePassed) == ["expired 1"])
+    }
+
     @Test func `a clock that is set moves the times of keys even without messages`() throws {
         var client = MQTTClientHarness(durable: DurableSession(hasKeys: true))
         let range = Timestamp(rawValue: 0)...client.now

@@ -27,6 +27,25 @@ struct QuotaTests {
         #expect(client.connect(resumed: true) == ["connected resumed", "restored", "PUBLISH b id 2 DUP"])
     }
 
+    @Test(arguments: [QoS.atLeastOnce, .exactlyOnce])
+    func `a server that has taken a message on a connection is not one that takes nothing`(qos: QoS) throws {
+        var client = MQTTClientHarness()
+        for round in 0..<6 {
+            client.connect(resumed: round > 0, Self.window)
+            try client.publish("a", qos: qos)
+            let first = try #require(client.publishes.last?.packetID)
+            let taken = Acknowledgement(packetID: first)
+            client.server(qos == .atLeastOnce ? .puback(taken) : .pubrec(taken))
+            try client.publish("b", qos: qos)
+            let second = try #require(client.publishes.last?.packetID)
+            let refused = Acknowledgement(packetID: second, reasonCode: .quotaExceeded)
+            client.server(qos == .atLeastOnce ? .puback(refused) : .pubrec(refused))
+            #expect(client.machine.reasonIfEnded?.remedies.contains(.cleanStart) == false)
+            client.server(.pingresp)
+            client.handle(.connectionClosed)
+        }
+    }
+
     @Test func `a server that refuses and never proves that the connection goes on is given up`() throws {
         var client = MQTTClientHarness()
         client.connect(Self.window)

@@ -54,6 +54,16 @@ struct SHA256Tests {
         #expect(Base64.decode(base64) == Array(text.utf8))
     }
 
+    /// RFC 4013, 2.3.
+    @Test(
+        arguments: [
+            ([], false), ([0x61], true), ([0x1F], false), ([0x20], true), ([0x7E], true), ([0x7F], false),
+            ([0x80], true), ([0x61, 0x00], false),
+        ] as [([UInt8], Bool)])
+    func `a user name and a password have no control characters`(text: [UInt8], isUsable: Bool) {
+        #expect(SCRAMClient.isUsable(text) == isUsable)
+    }
+
     @Test(arguments: ["Z", "Zg", "Zg=", "Zh==", "Z===", "====", "Zg==Zg==", "Zm9 ", "Zm9v=", "Zg==\n"])
     func `text that is not Base64 is not decoded`(text: String) {
         #expect(Base64.decode(text) == nil)
@@ -137,6 +147,7 @@ struct SCRAMTests {
 
     @Test(arguments: [
         "v=7rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=", "v=6rri", "v=", "", "x",
+        ",v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=",
     ])
     func `a server without a valid proof is not trusted`(serverFinal: String) throws {
         var client = Self.client()

@@ -141,4 +141,19 @@ import Testing
         let later = Self.start.advanced(by: .seconds(60))
         #expect(haste.next(at: later) == later)
     }
+
+    @Test func `after a slow ending all clients wait for the floor, and spread over the table's delay if they may`() {
+        var exact = Backoff(seed: 1)
+        #expect(
+            (0..<12).map { _ in exact.nextDelay(after: .slow, policy: .exact) }
+                == Array(repeating: .seconds(5), count: 12))
+        var policy = ReconnectPolicy()
+        policy.delays = [.seconds(60)]
+        let delays = (UInt64(1)...100).map { seed in
+            var backoff = Backoff(seed: seed)
+            return backoff.nextDelay(after: .slow, policy: policy)
+        }
+        #expect(delays.allSatisfy { (.seconds(5)...(.seconds(60))).contains($0) })
+        #expect(delays.contains { $0 < .seconds(20) } && delays.contains { $0 > .seconds(45) })
+    }
 }

@@ -74,6 +74,14 @@ import Testing
         #expect(session.end(.stateMismatch) == [.open(4, at: 1, discarding: true)])
     }
 
+    @Test func `a mismatched state is discarded where it is, even if an earlier endpoint has a path again`() {
+        var session = Self.session([nil, .wifi])
+        #expect(session.live?.endpoint == EndpointIndex(1))
+        #expect(session.path(.gained, at: 0).isEmpty)
+        let orders = session.end(.stateMismatch)
+        #expect((orders.isEmpty ? session.wake() : orders) == [.open(2, at: 1, discarding: true)])
+    }
+
     @Test func `an unreadable credential does not count as a failure of the endpoint`() {
         var session = Self.session()
         session.end(.credentialUnreadable)

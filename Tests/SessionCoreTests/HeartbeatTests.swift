@@ -78,7 +78,7 @@ import Testing
     }
 
     /// [MQTT-3.1.2-21] [MQTT-3.2.2-21]
-    @Test(arguments: [Duration.seconds(3), .seconds(60)])
+    @Test(arguments: [Duration.seconds(1), .seconds(3), .seconds(60)])
     func `the server's keep-alive overrides ours`(keepAlive: Duration) {
         var session = Self.connected(serverKeepAlive: keepAlive)
         #expect(session.due == keepAlive)
@@ -87,9 +87,21 @@ import Testing
         #expect(session.pass(.milliseconds(1)) == [.abandon(1)])
     }
 
+    @Test(arguments: [
+        (Duration.seconds(15), Duration.seconds(10)), (.seconds(2), .seconds(6)), (.seconds(7), .seconds(6)),
+    ])
+    func `sent data may stay unacknowledged for half of the heartbeat's time, but longer than a hold`(
+        interval: Duration, userTimeout: Duration
+    ) {
+        var policy = HeartbeatPolicy()
+        policy.interval = interval
+        #expect(policy.userTimeout == userTimeout)
+    }
+
     @Test func `a server that turns keep-alive off gets heartbeats at our interval`() {
         let session = Self.connected(serverKeepAlive: .zero)
         #expect(session.due == .seconds(15))
+        #expect(Self.connected(serverKeepAlive: .milliseconds(1)).due == .seconds(1), "no server asks for less")
     }
 
     @Test func `a probe sends a heartbeat at once, with a short deadline, and the status says so`() {

@@ -99,7 +99,14 @@ import Testing
         session.end(.heartbeatTimeout)
         session.wake()
         note()
-        #expect(follows == [false, false, true, true, false, false])
+        session.establish()
+        session.end(.serverError)
+        session.wake()
+        note()
+        session.end(.serverClosed)
+        session.wake()
+        note()
+        #expect(follows == [false, false, true, true, false, false, false, false])
     }
 
     @Test(arguments: KickStrategy.allCases)

@@ -76,6 +76,19 @@ import Testing
         #expect(session.reason == .answered)
     }
 
+    @Test func `the connection of a knock is used by one attempt only`() {
+        var session = Self.waiting(.unreachable)
+        session.pass(.seconds(30))
+        session.knocked(.answered)
+        #expect(session.live?.continuesKnock == true)
+        session.end(.tlsFailed)
+        while session.live == nil { session.pass(.seconds(1)) }
+        #expect(session.live?.continuesKnock == false)
+        session.end(.unreachable)
+        while session.live == nil { session.pass(.seconds(1)) }
+        #expect(session.live?.continuesKnock == false)
+    }
+
     @Test(arguments: UInt64(1)...50)
     func `a server that is back after refusals is approached after a random delay`(seed: UInt64) {
         var policy = Self.policy
@@ -201,6 +214,15 @@ import Testing
         #expect(session.reason == .retryTimeout)
         #expect(session.status.reason.message.contains("3 attempts, as give-up-attempts says"))
         #expect(session.status.reason.message.hasSuffix(Reason.Code.refused.sentence))
+    }
+
+    @Test func `a session that may make one attempt says so`() {
+        var policy = Self.policy
+        policy.giveUpAttempts = 1
+        var session = SessionUnderTest(policy: policy)
+        session.connect()
+        session.end(.unreachable)
+        #expect(session.status.reason.message.contains("within 1 attempt, as give-up-attempts says"))
     }
 
     @Test func `a search that finds what the server closes for does not count as failed attempts`() {

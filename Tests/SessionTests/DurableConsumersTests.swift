@@ -43,6 +43,36 @@ import Testing
         #expect(consumers.acknowledge(.init(rawValue: behind - 1), upTo: false, by: id)?.messages.isEmpty == true)
     }
 
+    /// Four of them fill the window.
+    private func large(_ ids: ClosedRange<Int64>) -> [CollectedMessage] {
+        collected(ids, for: [], size: DurableConsumers.windowBytes / 4 - 1).map(\.message)
+    }
+
+    @Test func `a program is given as many bytes as its window has room for`() throws {
+        let name = try #require(ConsumerName("c"))
+        let id = SubscriptionID(rawValue: "s1")
+        var (consumers, load) = try attached(name)
+        let quarter = DurableConsumers.windowBytes / 4
+        #expect(load.bytes == 4 * quarter)
+        #expect(try given(large(1...4), load, &consumers) == [1, 2, 3, 4])
+        #expect(consumers.beginLoad() == nil, "the window is full")
+        func reads() throws -> Int {
+            let begun = consumers.beginLoad()
+            let load = try #require(begun)
+            // Another message arrives during the read, so that there is something to read again.
+            let next = load.through.rawValue + 1
+            consumers.collected(collected(next...next, for: []))
+            #expect(try given([], load, &consumers) == [])
+            return load.bytes
+        }
+        #expect(consumers.acknowledge(.init(rawValue: 2), upTo: false, by: id)?.messages.count == 1)
+        #expect(try reads() == quarter)
+        #expect(consumers.acknowledge(.init(rawValue: 3), upTo: true, by: id)?.messages.count == 2)
+        #expect(try reads() == 3 * quarter)
+        consumers.dropped(through: .init(rawValue: 4), of: name)
+        #expect(try reads() == 4 * quarter)
+    }
+
     // MARK: What need not be read
 
     private func collected(_ ids: ClosedRange<Int64>, for names: [ConsumerName], size: Int = 0) -> [InboxMessage] {
@@ -249,5 +279,24 @@ import Testing
         #expect(consumers.attach(SubscriptionID(rawValue: "c"), to: names[0]) == SubscriptionID(rawValue: "a"))
         consumers.remove(names[1])
         #expect(consumers.names(for: try TopicFilter("t")) == [])
+    }
+
+    @Test func `consumers take turns, and begin again with the first`() throws {
+        var consumers = DurableConsumers(DurableSession(nextInboxSequence: .init(rawValue: 9)))
+        #expect(consumers.beginLoad() == nil)
+        for text in ["a", "b"] {
+            let name = try #require(ConsumerName(text))
+            consumers.put(name, "t", try TopicFilter("t"), .atLeastOnce)
+            _ = consumers.attach(SubscriptionID(rawValue: text), to: name)
+            consumers.ready(name, SubscriptionID(rawValue: text))
+        }
+        var turns: [String] = []
+        for number: Int64 in 1...4 {
+            let begun = consumers.beginLoad()
+            let load = try #require(begun)
+            turns.append(load.name.description)
+            _ = try given(messages(number...number), load, &consumers)
+        }
+        #expect(turns == ["a", "b", "a", "b"])
     }
 }

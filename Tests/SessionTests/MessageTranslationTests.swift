@@ -19,4 +19,12 @@ import Testing
         let properties = Publish.Properties(payloadFormat: .utf8, messageExpiryInterval: 1, subscriptionIDs: [7])
         #expect(MessageProperties(properties) == nil)
     }
+
+    @Test(arguments: [(1.5, 11_500), (0.001, 10_001), (60, 70_000)] as [(Double, Int64)])
+    func `a message expires so many seconds after it was accepted`(seconds: Double, expiresAt: Int64) {
+        let parameters = MessagePublishMethod.Parameters(
+            session: "main", topic: "t", payload: MessagePayload(bytes: []), expiry: seconds)
+        let message = OutboundMessage(parameters, at: Timestamp(rawValue: 10_000))
+        #expect(message.expiresAt == Timestamp(rawValue: expiresAt))
+    }
 }

@@ -127,6 +127,55 @@ import Testing
         #expect(membership.presenceAnswered(isRefused: false, at: Self.at(3)) == false)
     }
 
+    private static func message(
+        _ identity: Participant.Identity, _ state: PresenceMessage.State = .online, on mark: ConnectionMark? = nil
+    ) -> MQTTClientMachine.InboundMessage {
+        let message = PresenceMessage(
+            identity: identity, state: state, since: Timestamp(rawValue: 5), session: "main", connection: mark)
+        return MQTTClientMachine.InboundMessage(
+            topic: RoomTopicsTests.room.presenceTopic(of: identity), payload: ByteBuffer(bytes: message.bytes),
+            qos: .atLeastOnce, retain: false, duplicate: false, properties: .init())
+    }
+
+    @Test func `the others come and go, and nothing is corrected because of them`() {
+        var (membership, _) = Self.contradicted()
+        #expect(membership.received(Self.message(ParticipantsTests.ann)) == .changes([.joined(ParticipantsTests.ann)]))
+        #expect(
+            membership.received(Self.message(ParticipantsTests.ann, .offline))
+                == .changes([.left(ParticipantsTests.ann, .lost)]))
+        var other = Self.message(ParticipantsTests.ann)
+        other.topic = "holdfast/rooms/plant/north/temperature"
+        #expect(membership.received(other) == nil)
+    }
+
+    @Test func `a twin's presence is not corrected, nor anything before ours is answered`() {
+        var (membership, offline) = Self.contradicted()
+        #expect(membership.received(Self.message(ParticipantsTests.me)) == .changes([]), "it is online")
+        for step in [RoomMembership.Step.mustAnnounce, .announcing] {
+            membership.step = step
+            #expect(membership.received(offline) == .changes([]), "ours comes after it")
+        }
+        membership.step = .done
+        #expect(membership.received(offline) == .mustCorrect)
+    }
+
+    @Test func `a connection of the same user is noted when it is seen, and another user's is not`() {
+        var (membership, _) = Self.contradicted()
+        membership.presence.willConnect(as: ConnectionMark(clientID: "c", time: Timestamp(rawValue: 1), random: 1))
+        let devices = [Participant.Identity(user: "me", device: "there"), ParticipantsTests.ann]
+        for (number, identity) in devices.enumerated() {
+            let mark = ConnectionMark(clientID: "c", time: Timestamp(rawValue: 2), random: UInt64(number))
+            let message = Self.message(identity, on: mark)
+            guard let content = PresenceMessage(message.payload.readableBytesView, of: identity) else {
+                Issue.record("the message is a presence")
+                continue
+            }
+            #expect(membership.presence.isRivalUnseen(content))
+            _ = membership.received(message)
+            #expect(membership.presence.isRivalUnseen(content) == (identity.user != "me"))
+        }
+    }
+
     @Test func `our own message marks the end of the retained ones`() {
         var membership = RoomMembership(RoomTopicsTests.room, presence: Self.presence())
         membership.participants.beginSnapshot()

@@ -22,6 +22,17 @@ struct RedirectionsTests {
             reference, from: present, of: EndpointIndex(0), isRemembered: remember, isStable: isStable)
     }
 
+    @Test func `an attempt knows whether it follows a redirection that came just before it`() throws {
+        var redirections = try Self.redirections()
+        #expect(!redirections.hasFollowed)
+        _ = Self.follow(&redirections, "b.example")
+        #expect(!redirections.hasFollowed)
+        _ = redirections.begin(EndpointIndex(0))
+        #expect(redirections.hasFollowed)
+        _ = redirections.begin(EndpointIndex(0))
+        #expect(!redirections.hasFollowed)
+    }
+
     @Test(
         arguments: [
             ("b.example", "mqtts://b.example:8883"), ("b.example:9000", "mqtts://b.example:9000"),

@@ -102,6 +102,8 @@ import Testing
             return
         }
         #expect(joining.topic == Self.hallTopic)
+        let content = PresenceMessage(joining.payload.readableBytesView, of: .init(user: "me", device: "here"))
+        #expect(content?.connection == Self.mark(0), "it is on the same connection")
         #expect(rooms.subscribed(filter, .success) == [], "once")
         let left = Announcement(topic: Self.topic)
         #expect(

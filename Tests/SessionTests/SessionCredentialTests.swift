@@ -66,6 +66,16 @@ struct SessionCredentialTests {
         #expect(session.session.credentialEnd == Timestamp(rawValue: 200_000))
     }
 
+    @Test func `a session that is disconnected keeps no login of its connection`() throws {
+        var session = try connected(for: 100)
+        #expect(session.session.connections.lastOpened?.login.password == me)
+        _ = session.take(.disconnect(Reason(.userDisconnect)))
+        _ = session.take(.closed(Reason(.userDisconnect)))
+        #expect(session.session.state == .disconnected)
+        #expect(session.session.link == nil)
+        #expect(session.session.connections.lastOpened == nil)
+    }
+
     @Test func `an answer about a credential of an earlier connection is ignored`() throws {
         var session = try connected(for: 100)
         _ = session.wait(80)
@@ -170,6 +180,9 @@ struct SessionCredentialTests {
         #expect(session.session.credentialEnd == Timestamp(rawValue: 180_000))
         #expect(!session.wait(79).contains("fetch another"))
         #expect(session.wait(1).contains("fetch another"), "it is renewed in turn")
+        // The server has this one already.
+        #expect(session.take(.fetched(try #require(session.fetched), credential(other, for: 100, session))) == [])
+        #expect(session.session.credentialEnd == Timestamp(rawValue: 260_000))
     }
 
     @Test func `a server that does not answer the proof in time gets the new password on a new connection`() throws {

@@ -16,6 +16,29 @@ struct SessionLinkTests {
         return path
     }()
 
+    @Test func `the status says how far an attempt is`() throws {
+        var session = try SessionUnderTest(room: "plant")
+        _ = session.take(.connect(Reason(.userConnect)))
+        var phases = [session.session.machine.status.phase]
+        for event in [DialEvent.dialing, .securing, .opened(SessionUnderTest.peer)] {
+            _ = session.take(event)
+            phases.append(session.session.machine.status.phase)
+        }
+        _ = session.receives(.connack(Connack()))
+        phases.append(session.session.machine.status.phase)
+        #expect(phases == [.resolving, .dialing, .securing, .authenticating, .restoring])
+    }
+
+    @Test func `what was sent and what was heard make a heartbeat unnecessary`() throws {
+        var session = try SessionUnderTest().connected()
+        _ = session.wait(10)
+        _ = session.receives(.publish(Publish(topic: "a", payload: ByteBuffer(), qos: .atMostOnce)))
+        _ = session.wait(4)
+        #expect(try fill(&session, 100) == ["send SUBSCRIBE"])
+        #expect(session.wait(10) == [], "15 s after the last message from the server it is asked")
+        #expect(session.wait(1) == ["send PINGREQ"])
+    }
+
     // MARK: Reading
 
     /// What the server has not taken yet may be this much, while the session goes on reading.
@@ -120,6 +143,37 @@ struct SessionLinkTests {
         _ = session.take(.connect(Reason(.userConnect)))
         _ = session.take(.pathFound(Self.first, nil, excluded: SessionUnderTest.path))
         #expect((session.session.machine.reason.code == .networkNotAllowed) == isBound)
+    }
+
+    // MARK: Knocks
+
+    @Test func `an attempt continues on the connection of a knock, whose own events no longer count`() throws {
+        var session = try SessionUnderTest()
+        var texts = session.take(.connect(Reason(.userConnect)))
+        for _ in 0..<600 where !texts.contains(where: { $0.hasPrefix("knock") }) {
+            let isDialed = texts.contains { $0.hasPrefix("dial") }
+            texts = isDialed ? session.take(.closed(Reason(.unreachable))) : session.wait(1)
+        }
+        try #require(texts.contains { $0.hasPrefix("knock") })
+        let knock = session.dialed
+        #expect(session.session.connections.role(of: knock) != nil)
+        let dialed = try session.waitsForDial(after: session.take(.reached))
+        #expect(dialed.hasSuffix("with the knock"))
+        #expect(session.session.connections.role(of: knock) == nil)
+        #expect(session.take(.connection(knock, .closed(Reason(.reset)))) == [])
+    }
+
+    @Test(arguments: [true, false])
+    func `a knock from a connection asks the server behind the proxy`(isConnected: Bool) throws {
+        var session = try SessionUnderTest { $0.proxy = .some(needsLogin: false, hasPassword: false) }
+        if isConnected { session = session.connected() }
+        let goals = session.ask { session in
+            session.knock(at: Self.first)
+            var actions: [Session.Action] = []
+            session.exchangeActions(&actions)
+            return actions.compactMap { if case .dial(_, let target) = $0 { target.goal } else { nil } }
+        }
+        #expect(goals == [.knock(isBehindProxy: isConnected)])
     }
 
     // MARK: Successors

@@ -121,6 +121,44 @@ struct SessionRoomTests {
         #expect(session.session.machine.rivalry.canLook)
     }
 
+    @Test func `live consumers follow the session to the room in which it starts again`() throws {
+        var session = try SessionUnderTest(room: "plant") { $0.bootID = "boot" }
+        let live = LiveConsumer(id: program, filter: try TopicFilter("p/plant/l"), qos: .atLeastOnce, relative: "~/l")
+        _ = session.take(.consume(live, call))
+        let chosen = ChosenRoom(room: "hall", configured: "plant", bootID: "boot")
+        session.ask { $0.enterRoom(chosen, subscribedTo: []) }
+        #expect(session.session.room == hall)
+        #expect(session.session.consumers.filters == [try TopicFilter("p/hall/l")])
+    }
+
+    @Test func `what a look finds in the room is known from then on`() throws {
+        var session = try inRoom()
+        _ = try session.takes()
+        #expect(session.session.state == .connected)
+        let texts = session.take(.closed(Reason(.serverClosed)))
+        _ = try session.waitsForDial(after: texts)
+        #expect(session.session.looking != nil)
+        #expect(session.opens() == ["send CONNECT"])
+        #expect(session.receives(.connack(Connack())) == ["send SUBSCRIBE"])
+        let mark = ConnectionMark(clientID: "another", time: Timestamp(rawValue: 1), random: 1)
+        let other = PresenceMessage(
+            identity: .init(user: "me", device: "there"), state: .online, since: nil, session: "main", connection: mark)
+        #expect(try session.grants(.grantedQoS0) == ["send PINGREQ"])
+        _ = session.receives(
+            .publish(
+                Publish(
+                    topic: "p/plant/presence/me/there", payload: ByteBuffer(bytes: other.bytes), qos: .atMostOnce,
+                    retain: true)),
+            .pingresp)
+        var rival = other
+        rival.connection = ConnectionMark(clientID: "c", time: Timestamp(rawValue: 1), random: 1)
+        let presence = try #require(session.session.rooms.membership?.presence)
+        #expect(presence.isRivalUnseen(rival))
+        var own = presence
+        own.willConnect(as: ConnectionMark(clientID: "another", time: Timestamp(rawValue: 2), random: 2))
+        #expect(!own.isRivalUnseen(other), "it was there before")
+    }
+
     @Test func `a session that was in no room can look for other devices once it is in one`() throws {
         var session = try SessionUnderTest().connected()
         #expect(!session.session.machine.rivalry.canLook)
@@ -128,6 +166,7 @@ struct SessionRoomTests {
         _ = try session.grants(.grantedQoS1)
         _ = try session.takes()
         #expect(session.toldOf("left") == ["left no room"])
+        #expect(session.remembered.contains(.setChosenRoom(ChosenRoom(room: "hall", configured: "", bootID: ""))))
         #expect(session.session.room == hall && session.session.machine.rivalry.canLook)
     }
 
@@ -159,6 +198,19 @@ struct SessionRoomTests {
         #expect(session.session.state == .connecting)
         #expect(try session.takes() == ["connected"])
         #expect(session.toldOf("publication") == ["publication a published"])
+    }
+
+    @Test func `a topic that only looks like that of a publication is refused`() throws {
+        var session = try SessionUnderTest()
+        func put(_ topic: String) throws -> Publication {
+            try session.ask {
+                try $0.publication(.init(session: "main", topic: topic, payload: MessagePayload(bytes: [1])))
+            }
+        }
+        let publication = try put("caf\u{E9}")
+        _ = session.take(.stored([.putPublication(publication)], isComplete: true))
+        #expect(throws: Never.self) { try put("caf\u{E9}") }
+        #expect(throws: RPCError.self) { try put("cafe\u{301}") }
     }
 
     @Test(arguments: [true, false])

@@ -210,6 +210,22 @@ struct SessionStepsTests {
         #expect(session.wait(4) == [])
     }
 
+    @Test(arguments: [(Int64(29), false), (30, true)])
+    func `a redirect after a stable connection begins a new chain`(seconds: Int64, isFollowed: Bool) throws {
+        var session = try SessionUnderTest(redirects: ["c.example", "d.example"])
+        session.answersPings = true
+        _ = session.take(.connect(Reason(.userConnect)))
+        for next in ["c.example", "d.example", "c.example"] {
+            _ = session.opens()
+            #expect(session.receives(redirection(.useAnotherServer, next)) == ["close", "dial \(next)"])
+        }
+        _ = session.opens()
+        _ = session.receives(.connack(Connack()))
+        _ = session.wait(seconds)
+        let end = Disconnect(reasonCode: .useAnotherServer, properties: .init(serverReference: "d.example"))
+        #expect(session.receives(.disconnect(end)).contains("dial d.example") == isFollowed)
+    }
+
     @Test(arguments: [(false, false), (true, false), (false, true)])
     func `a token that a program gave does not follow a redirect to where it would go unencrypted`(
         hasToken: Bool, hadToken: Bool

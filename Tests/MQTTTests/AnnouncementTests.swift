@@ -1,6 +1,7 @@
-import MQTT
 import NIOCore
 import Testing
+
+@testable import MQTT
 
 /// What the session publishes itself: outside the outbox, within the window.
 @Suite struct AnnouncementTests {

@@ -1,7 +1,8 @@
-import MQTT
 import NIOCore
 import Support
 import Testing
+
+@testable import MQTT
 
 /// Every exchange of every QoS in both directions, cut at every byte and after every packet, at a server that keeps its
 /// session and at one that loses it, with a client that lives on and with one that is killed.

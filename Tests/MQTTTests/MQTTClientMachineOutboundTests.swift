@@ -1,7 +1,8 @@
-import MQTT
 import NIOCore
 import Support
 import Testing
+
+@testable import MQTT
 
 /// Rules 3, 4, 5, 7, 8, 9, 14, 17, 22 of Documentation/MQTT-rules.md, and how messages are accepted.
 @Suite struct MQTTClientMachineOutboundTests {

@@ -1,7 +1,8 @@
-import MQTT
 import NIOCore
 import Support
 import Testing
+
+@testable import MQTT
 
 /// What happens at the limits of the outbox: messages, bytes and age.
 @Suite struct OutboxLimitTests {

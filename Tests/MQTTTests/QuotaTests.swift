@@ -1,6 +1,7 @@
-import MQTT
 import NIOCore
 import Testing
+
+@testable import MQTT
 
 /// A server that refuses messages with 0x97, and goes on or does not.
 struct QuotaTests {

@@ -167,13 +167,18 @@ struct SessionLinkTests {
     func `a knock from a connection asks the server behind the proxy`(isConnected: Bool) throws {
         var session = try SessionUnderTest { $0.proxy = .some(needsLogin: false, hasPassword: false) }
         if isConnected { session = session.connected() }
-        let goals = session.ask { session in
+        let knocks: [Bool] = session.ask { session in
             session.knock(at: Self.first)
             var actions: [Session.Action] = []
             session.exchangeActions(&actions)
-            return actions.compactMap { if case .dial(_, let target) = $0 { target.goal } else { nil } }
+            return actions.compactMap { action in
+                guard case .dial(_, let target) = action, case .knock(let isBehindProxy, _) = target.goal else {
+                    return nil
+                }
+                return isBehindProxy
+            }
         }
-        #expect(goals == [.knock(isBehindProxy: isConnected)])
+        #expect(knocks == [isConnected])
     }
 
     // MARK: Successors

@@ -143,7 +143,7 @@ struct SessionRoomTests {
         let mark = ConnectionMark(clientID: "another", time: Timestamp(rawValue: 1), random: 1)
         let other = PresenceMessage(
             identity: .init(user: "me", device: "there"), state: .online, since: nil, session: "main", connection: mark)
-        #expect(try session.grants(.grantedQoS0) == ["send PINGREQ"])
+        #expect(try session.grants(.success) == ["send PINGREQ"])
         _ = session.receives(
             .publish(
                 Publish(
@@ -203,9 +203,8 @@ struct SessionRoomTests {
     @Test func `a topic that only looks like that of a publication is refused`() throws {
         var session = try SessionUnderTest()
         func put(_ topic: String) throws -> Publication {
-            try session.ask {
-                try $0.publication(.init(session: "main", topic: topic, payload: MessagePayload(bytes: [1])))
-            }
+            try session.session.publication(
+                .init(session: "main", topic: topic, payload: MessagePayload(bytes: [1])))
         }
         let publication = try put("caf\u{E9}")
         _ = session.take(.stored([.putPublication(publication)], isComplete: true))

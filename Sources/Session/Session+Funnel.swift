@@ -122,6 +122,10 @@ extension Session {
             funnel.work.prepend(.moved(endpoint, to: path))
             if let link, let connection = link.connection { act(.measure(link.generation, connection)) }
         case .machine(let input):
+            if case .measured(link?.generation, let measurement) = input {
+                mqtt.measured(
+                    acknowledged: measurement.acknowledgedBytes, pending: measurement.pendingBytes, at: wallClock)
+            }
             handle(input)
         case .mqtt(let input):
             handle(input)
@@ -171,7 +175,8 @@ extension Session {
         case .stop(let reason, let forGood):
             stop(because: reason, forGood: forGood)
         case .timeReached:
-            if machine.needsMeasurement(at: now) { funnel.work.append(.measure) }
+            let isAnswerDue = mqtt.nextDeadline.map { $0 <= wallClock } ?? false
+            if isAnswerDue || machine.needsMeasurement(at: now) { funnel.work.append(.measure) }
             checkCredentialEnd()
             funnel.work.append(.due)
         }
@@ -237,6 +242,8 @@ extension Session {
             take(.mqtt(.disconnect(rooms.isLeaving ? .disconnectWithWill : .normalDisconnection)))
         case .sendHeartbeat:
             take(.mqtt(.ping))
+            // How much is ahead of it.
+            funnel.work.append(.measure)
         case .renewCredential(let generation):
             if settings.hasPassword { act(.fetch(.renewal(generation))) }
         case .knock(let endpoint):

@@ -211,10 +211,11 @@ extension Session {
             rooms.connected(
                 to: link.address.description, resumed: connected.resumed, isWillDelayed: mqtt.version == .five, at: now,
                 time: wallClock))
+        // In a room, the keep-alive that the session asked for may be shorter than the heartbeat's interval.
+        let keepAlive = [connected.keepAlive, mqtt.configuration.keepAlive].filter { $0 > 0 }.min()
         tellMachine(
             .established(
-                link.generation, resumed: connected.resumed,
-                serverKeepAlive: connected.keepAlive == 0 ? nil : .seconds(Int64(connected.keepAlive))))
+                link.generation, resumed: connected.resumed, serverKeepAlive: keepAlive.map { .seconds(Int64($0)) }))
     }
 
     // MARK: Ends

@@ -17,12 +17,18 @@ struct DeliveryWatch: Hashable, Sendable {
     /// The shortest silence that cannot be explained by a queue filling up on the way.
     static let deadAfter: Duration = .seconds(4)
 
+    /// The longest silence, even if round trips take longer.
+    let longest: Duration
     /// When the oldest unacknowledged data was sent, as far as is known.
     private var since: Instant?
     /// Whether the last look found that nothing comes back.
     private(set) var isSilent = false
     /// When to ask the kernel; `nil` while nothing is expected.
     private(set) var deadline: Instant?
+
+    init(longest: Duration) {
+        self.longest = longest
+    }
 
     /// How long an acknowledgement takes at most, as far as is known; never less than a second.
     static func patience(roundTrip: Duration?, variation: Duration?) -> Duration {
@@ -33,6 +39,8 @@ struct DeliveryWatch: Hashable, Sendable {
     func isWaiting(longerThan limit: Duration, at now: Instant) -> Bool {
         since.map { $0.duration(to: now) > limit } ?? false
     }
+
+    func isDue(at now: Instant) -> Bool { deadline.map { now >= $0 } ?? false }
 
     mutating func sent(at now: Instant, patience: Duration) {
         guard since == nil else { return }
@@ -64,8 +72,9 @@ struct DeliveryWatch: Hashable, Sendable {
         }
         let waited = since.duration(to: now)
         let silence = min(waited, measurement.sinceAcknowledgement ?? waited)
-        let patience = Self.patience(roundTrip: measurement.roundTrip, variation: measurement.variation)
-        let limit = max(Self.deadAfter, patience)
+        let usual = Self.patience(roundTrip: measurement.roundTrip, variation: measurement.variation)
+        let limit = max(Self.deadAfter, min(usual, longest))
+        let patience = min(usual, limit)
         // The kernel's clocks are coarser than ours; if this is too early by that much, there is one more look.
         func lookAgain(after wait: Duration) { deadline = now.advanced(by: max(wait, .milliseconds(100))) }
         switch silence {
@@ -86,8 +95,18 @@ struct DeliveryWatch: Hashable, Sendable {
 extension SessionMachine {
     /// Whether what was sent has been unacknowledged for so long that the kernel has to be asked.
     package func needsMeasurement(at now: Instant) -> Bool {
-        guard case .connected(let connected) = state, let deadline = connected.delivery.deadline else { return false }
-        return now >= deadline
+        switch state {
+        case .connected(let connected):
+            return connected.delivery.isDue(at: now) || connected.heartbeat.needsMeasurement(at: now)
+        case .trying(let trying):
+            guard case .attempting(_, .restoring, let deadline, let established?) = trying.activity else {
+                return false
+            }
+            return now >= deadline || established.delivery.isDue(at: now)
+                || established.heartbeat.needsMeasurement(at: now)
+        case .disconnected, .disconnecting, .failed:
+            return false
+        }
     }
 
     /// Whether a path that moves now has to find out from the kernel whether what was sent gets through.
@@ -100,7 +119,10 @@ extension SessionMachine {
     mutating func judgeDelivery(
         _ generation: Generation, _ measurement: TCPMeasurement, at now: Instant, into actions: inout [Action]
     ) {
-        guard case .connected(var connected) = state, connected.attempt.generation == generation else { return }
+        guard case .connected(var connected) = state, connected.attempt.generation == generation else {
+            return judgeWhileRestoring(generation, measurement, at: now, into: &actions)
+        }
+        connected.heartbeat.measured(measurement, at: now)
         // Without a path nothing can be acknowledged, and the hold decides.
         guard connected.heldUntil == nil else {
             connected.delivery.restarted(at: now)
@@ -116,6 +138,36 @@ extension SessionMachine {
         case .dead:
             abandon(connected, because: Reason(.unacknowledged), at: now, into: &actions)
         }
+    }
+
+    private mutating func judgeWhileRestoring(
+        _ generation: Generation, _ measurement: TCPMeasurement, at now: Instant, into actions: inout [Action]
+    ) {
+        guard case .trying(var trying) = state,
+            case .attempting(let attempt, let phase, var deadline, var established?) = trying.activity,
+            attempt.generation == generation
+        else { return }
+        established.heartbeat.measured(measurement, at: now)
+        let verdict = established.delivery.measured(measurement, at: now)
+        if now >= deadline, let progress = established.progress(measurement, at: now) {
+            deadline = progress.advanced(by: heartbeatPolicy.timeout)
+        }
+        trying.activity = .attempting(attempt, phase: phase, deadline: deadline, established: established)
+        state = .trying(trying)
+        if verdict == .dead { abandonRestoring(because: Reason(.unacknowledged), at: now, into: &actions) }
+    }
+}
+
+extension SessionMachine.Established {
+    /// What is needed to restore the session may wait behind messages that are sent again.
+    ///
+    /// - Returns: when the last progress was made, if the time to restore is over and something is still under way.
+    fileprivate mutating func progress(_ measurement: TCPMeasurement, at now: Instant) -> Instant? {
+        if ahead != nil { return ahead?.measured(measurement, at: now) }
+        var ahead = BytesAhead(at: now)
+        _ = ahead.measured(measurement, at: now)
+        self.ahead = ahead
+        return ahead.isUnderWay ? now : nil
     }
 }
 

@@ -3,6 +3,9 @@
 /// Silence counts in both directions: a server that is only written to must be asked, and a server that is only read
 /// from must hear something within the keep-alive (MQTT 5, 3.1.2.10). A client that only writes therefore still sends
 /// pings.
+///
+/// An answer cannot come before the question has arrived. A question behind a large message on a slow link has the full
+/// time from the last acknowledgement of what is ahead of it: as long as there are any, it is late and not unanswered.
 struct Heartbeat: Hashable, Sendable {
     /// What is due at a point in time.
     enum Due: Hashable, Sendable {
@@ -14,11 +17,25 @@ struct Heartbeat: Hashable, Sendable {
     }
 
     private struct Question: Hashable, Sendable {
-        var asked: Instant
+        let asked: Instant
+        /// How long the answer may take.
+        let timeout: Duration
+        var ahead: BytesAhead
         /// When the answer is later than answers used to be; `nil` once that was reported.
         var overdueAt: Instant?
         var deadline: Instant
-        var isProbe: Bool
+        let isProbe: Bool
+
+        init(asked now: Instant, within timeout: Duration, usually: Duration, isProbe: Bool) {
+            (asked, self.timeout, ahead, self.isProbe) = (now, timeout, BytesAhead(at: now), isProbe)
+            overdueAt = now.advanced(by: usually)
+            deadline = now.advanced(by: timeout)
+        }
+
+        mutating func count(from start: Instant, usually: Duration) {
+            overdueAt = start.advanced(by: usually)
+            deadline = start.advanced(by: timeout)
+        }
     }
 
     private let policy: HeartbeatPolicy
@@ -30,12 +47,13 @@ struct Heartbeat: Hashable, Sendable {
     private var sampleStart: Instant?
     private(set) var roundTrip = RoundTripTime()
 
-    /// - Parameter serverInterval: the server's own keep-alive, which overrides ours (MQTT 5, 3.2.2.3.14); zero turns the
-    ///   server's check off (3.1.2.10), and leaves ours.
+    /// - Parameter serverInterval: the longest interval in which the server wants to hear something (MQTT 5,
+    ///   3.2.2.3.14). A client may ask more often at any time (3.1.2.10), so a longer one than ours changes nothing: it
+    ///   would only make us notice later that the server is gone. `nil` or zero: the server does not mind.
     init(policy: HeartbeatPolicy, serverInterval: Duration?, at now: Instant) {
         self.policy = policy
         if let serverInterval, serverInterval > .zero {
-            interval = max(serverInterval, .seconds(1))
+            interval = min(policy.interval, max(serverInterval, .seconds(1)))
         } else {
             interval = policy.interval
         }
@@ -70,6 +88,17 @@ struct Heartbeat: Hashable, Sendable {
         lastSent = now
     }
 
+    /// Whether the connection has to be looked at before it is judged.
+    func needsMeasurement(at now: Instant) -> Bool { question != nil && now >= deadline }
+
+    /// Notes how far the question has come.
+    mutating func measured(_ measurement: TCPMeasurement, at now: Instant) {
+        guard let progress = question?.ahead.measured(measurement, at: now), let asked = question?.asked else { return }
+        question?.count(from: max(asked, progress), usually: roundTrip.usually)
+        // Much of the time was spent in our own queue.
+        sampleStart = nil
+    }
+
     mutating func answered(at now: Instant) {
         if let sampleStart { roundTrip.add(sampleStart.duration(to: now)) }
         sampleStart = nil
@@ -96,9 +125,7 @@ struct Heartbeat: Hashable, Sendable {
     }
 
     private mutating func ask(within timeout: Duration, isProbe: Bool, at now: Instant) {
-        question = Question(
-            asked: now, overdueAt: now.advanced(by: roundTrip.usually), deadline: now.advanced(by: timeout),
-            isProbe: isProbe)
+        question = Question(asked: now, within: timeout, usually: roundTrip.usually, isProbe: isProbe)
         sampleStart = sampleStart ?? now
         lastSent = now
     }

@@ -65,10 +65,10 @@ public struct HeartbeatPolicy: Hashable, Sendable {
 
     public init() {}
 
-    /// How long sent data may stay unacknowledged: half the longest time in which the heartbeat notices a dead
-    /// connection, so that one with data in flight is noticed earlier. It is longer than the hold, so that a held
-    /// connection survives.
-    public var userTimeout: Duration { max(PathClass.hold + .seconds(1), (interval + timeout) / 2) }
+    /// How long sent data may stay unacknowledged, however long round trips take: half the longest time in which the
+    /// heartbeat notices a dead connection, so that one with data in flight is noticed earlier. It is longer than the
+    /// hold, so that a held connection survives.
+    public var deliveryTimeout: Duration { max(PathClass.hold + .seconds(1), (interval + timeout) / 2) }
 }
 
 /// When a session is down although nothing is wrong.

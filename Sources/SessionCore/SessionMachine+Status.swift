@@ -112,7 +112,7 @@ extension SessionMachine {
             ].compactMap { $0 }.min()
         case .trying(let trying):
             return [
-                trying.activityDeadline, trying.heartbeatDeadline, lostDeadline(of: trying), giveUpDeadline(of: trying),
+                trying.activityDeadline, trying.livenessDeadline, lostDeadline(of: trying), giveUpDeadline(of: trying),
                 knockDeadline(of: trying), idleDeadline,
             ].compactMap { $0 }.min()
         }
@@ -138,9 +138,9 @@ extension SessionMachine.Trying {
     }
 
     /// `nil` before a server has accepted the attempt.
-    var heartbeatDeadline: Instant? {
+    var livenessDeadline: Instant? {
         guard case .attempting(_, _, _, let established?) = activity else { return nil }
-        return established.heartbeat.deadline
+        return min(established.heartbeat.deadline, established.delivery.deadline ?? established.heartbeat.deadline)
     }
 }
 

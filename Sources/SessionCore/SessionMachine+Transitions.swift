@@ -171,7 +171,8 @@ extension SessionMachine {
             attempt, phase: .restoring, deadline: now.advanced(by: timeouts.restore),
             established: Established(
                 serverKeepAlive: serverKeepAlive,
-                heartbeat: Heartbeat(policy: heartbeatPolicy, serverInterval: serverKeepAlive, at: now)))
+                heartbeat: Heartbeat(policy: heartbeatPolicy, serverInterval: serverKeepAlive, at: now),
+                delivery: DeliveryWatch(longest: heartbeatPolicy.deliveryTimeout)))
         state = .trying(trying)
     }
 
@@ -188,7 +189,7 @@ extension SessionMachine {
                 attempt: attempt, resumed: mode == .quick, since: now,
                 heartbeat: Heartbeat(
                     policy: heartbeatPolicy, serverInterval: established.serverKeepAlive, at: now),
-                boundTo: endpoints.binding(of: attempt.endpoint),
+                boundTo: endpoints.binding(of: attempt.endpoint), delivery: established.delivery,
                 returning: attempt.endpoint == Endpoints.first
                     ? nil : .waiting(until: now.advanced(by: endpoints.returns.next())),
                 path: endpoints[attempt.endpoint]))
@@ -243,7 +244,7 @@ extension SessionMachine {
 
     private mutating func heartbeatAnswered(_ generation: Generation, at now: Instant) {
         guard case .connected(var connected) = state, connected.attempt.generation == generation else {
-            return whileRestoring(generation) { $0.answered(at: now) }
+            return whileRestoring(generation) { $0.heartbeat.answered(at: now) }
         }
         connected.heartbeat.answered(at: now)
         state = .connected(connected)
@@ -376,16 +377,23 @@ extension SessionMachine {
         guard case .trying(let trying) = state,
             case .attempting(let attempt, _, _, var established?) = trying.activity
         else { return }
+        // As for a connected session.
+        if established.delivery.isDue(at: now) { established.delivery.heard() }
         let due = established.heartbeat.due(at: now)
-        whileRestoring(attempt.generation) { $0 = established.heartbeat }
+        whileRestoring(attempt.generation) { $0 = established }
         switch due {
         case .nothing, .overdue: return
         case .ask: actions.append(.sendHeartbeat(attempt.generation))
-        case .dead(let code):
-            actions.append(.abandon(attempt.generation))
-            if goBack(trying, because: Reason(code), at: now, into: &actions) { return }
-            failed(attempt, of: trying, Ending(Reason(code)), at: now)
+        case .dead(let code): abandonRestoring(because: Reason(code), at: now, into: &actions)
         }
+    }
+
+    /// Gives up an attempt that the server has accepted, because nothing comes from it any more.
+    mutating func abandonRestoring(because reason: Reason, at now: Instant, into actions: inout [Action]) {
+        guard case .trying(let trying) = state, case .attempting(let attempt, _, _, _) = trying.activity else { return }
+        actions.append(.abandon(attempt.generation))
+        if goBack(trying, because: reason, at: now, into: &actions) { return }
+        failed(attempt, of: trying, Ending(reason), at: now)
     }
 
     /// Returns the reason for giving up, with the limit and the last failure.

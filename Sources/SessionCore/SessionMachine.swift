@@ -195,6 +195,9 @@ extension SessionMachine {
         /// The heartbeat while restoring, which may take longer than the keep-alive: a server that leaves one
         /// subscription unanswered is still alive, and would end the connection if it heard nothing.
         var heartbeat: Heartbeat
+        var delivery: DeliveryWatch
+        /// What was under way when the time to restore was over; `nil` before.
+        var ahead: BytesAhead?
     }
 
     struct Connected: Hashable, Sendable {
@@ -209,7 +212,7 @@ extension SessionMachine {
         var heldUntil: Instant?
         /// The index of the interface to which the connection is bound.
         var boundTo: Int32?
-        var delivery = DeliveryWatch()
+        var delivery: DeliveryWatch
         /// `nil` while the first endpoint is in use.
         var returning: Returning?
         /// The path that the connection was made on; `nil` if the kernel had none.
@@ -429,7 +432,10 @@ extension SessionMachine {
     /// Notes that bytes arrived on the connection: it is alive.
     public mutating func heard(_ generation: Generation, at now: Instant) {
         guard case .connected(var connected) = state, connected.attempt.generation == generation else {
-            return whileRestoring(generation) { $0.heard(at: now) }
+            return whileRestoring(generation) {
+                $0.heartbeat.heard(at: now)
+                $0.delivery.heard()
+            }
         }
         connected.heartbeat.heard(at: now)
         connected.delivery.heard()
@@ -439,20 +445,23 @@ extension SessionMachine {
     /// Notes that bytes were sent on the connection: the server knows that we are alive.
     public mutating func sent(_ generation: Generation, at now: Instant) {
         guard case .connected(var connected) = state, connected.attempt.generation == generation else {
-            return whileRestoring(generation) { $0.sent(at: now) }
+            return whileRestoring(generation) {
+                $0.heartbeat.sent(at: now)
+                $0.delivery.sent(at: now, patience: DeliveryWatch.patience(roundTrip: nil, variation: nil))
+            }
         }
         connected.heartbeat.sent(at: now)
         connected.delivery.sent(at: now, patience: connected.patience)
         state = .connected(connected)
     }
 
-    /// Changes the heartbeat of an attempt that the server has accepted.
-    mutating func whileRestoring(_ generation: Generation, _ change: (inout Heartbeat) -> Void) {
+    /// Changes what is known about an attempt that the server has accepted.
+    mutating func whileRestoring(_ generation: Generation, _ change: (inout Established) -> Void) {
         guard case .trying(var trying) = state,
             case .attempting(let attempt, let phase, let deadline, var established?) = trying.activity,
             attempt.generation == generation
         else { return }
-        change(&established.heartbeat)
+        change(&established)
         trying.lastHeard = established.heartbeat.lastHeard
         trying.activity = .attempting(attempt, phase: phase, deadline: deadline, established: established)
         state = .trying(trying)

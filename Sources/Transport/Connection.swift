@@ -139,7 +139,8 @@ public final class Connection {
     public func measure() -> TCPMeasurement? {
         eventLoop.preconditionInEventLoop()
         guard phase == .open else { return nil }
-        return withSocket { TCPMeasurement(descriptor: $0) } ?? nil
+        let buffered = try? wire?.channel.syncOptions?.getOption(.bufferedWritableBytes)
+        return withSocket { TCPMeasurement(descriptor: $0, buffered: buffered ?? 0) } ?? nil
     }
 
     /// Calls `body` with the channel's socket; `nil` if it has none that may be touched.

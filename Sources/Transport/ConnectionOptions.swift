@@ -15,13 +15,9 @@ extension Connection {
         /// The largest WebSocket frame that is accepted from the server, in bytes, at most 2^32 - 1. A frame is kept in
         /// memory until it is complete.
         public var maximumFrameSize: Int
-        /// TCP_USER_TIMEOUT, in whole milliseconds: how long sent bytes may stay unacknowledged, and how long the peer
-        /// may accept nothing more, before the kernel gives the connection up. Zero is the kernel's own default, a
-        /// quarter of an hour.
-        public var userTimeout: Duration
         /// SO_KEEPALIVE: how long nothing may arrive before the kernel sends keep-alive probes; it sends four, a
         /// quarter of that time apart, in whole seconds. They cover what the heartbeat does not see: a connection that
-        /// is not read, or not in use yet. A ``userTimeout`` that is shorter, but not zero, ends the probing.
+        /// is not read, or not in use yet.
         public var keepAlive: Duration
         /// The longest time that ``CloseMode/afterFlush`` takes.
         public var closeTimeout: Duration
@@ -38,7 +34,6 @@ extension Connection {
             tls: TLSOptions = TLSOptions(),
             proxy: ProxyOptions? = nil,
             maximumFrameSize: Int = 16 << 20,
-            userTimeout: Duration = .seconds(10),
             keepAlive: Duration = .seconds(20),
             closeTimeout: Duration = .seconds(2),
             stop: Stop? = nil
@@ -48,7 +43,6 @@ extension Connection {
             self.tls = tls
             self.proxy = proxy
             self.maximumFrameSize = maximumFrameSize
-            self.userTimeout = userTimeout
             self.keepAlive = keepAlive
             self.closeTimeout = closeTimeout
             self.stop = stop

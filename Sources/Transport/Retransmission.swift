@@ -3,13 +3,13 @@ import NIOCore
 import Vocabulary
 
 // How TCP sends again what is not acknowledged. By default it doubles the wait after each try, so that data may still
-// wait for seconds after an outage has ended. The measurements are in the decision page 0017.
+// wait for seconds after an outage has ended. The measurements are in the decision page 0017; it also says why there is no
+// TCP_USER_TIMEOUT.
 
 extension SocketOptionProvider {
-    /// Sets when the kernel sends again, probes an idle connection, and gives up.
+    /// Sets when the kernel sends again, and when it probes an idle connection.
     func set(_ options: Connection.Options) {
         retryEvenly()
-        set(TCP_USER_TIMEOUT, CInt(clamping: options.userTimeout.wholeMilliseconds))
         let idle = options.keepAlive
         set(TCP_KEEPIDLE, Self.seconds(idle))
         set(TCP_KEEPINTVL, Self.seconds(idle / 4))

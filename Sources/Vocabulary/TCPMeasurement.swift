@@ -12,11 +12,15 @@ public struct TCPMeasurement: Hashable, Sendable {
     public var retries: Int
     /// How long ago the peer's kernel last acknowledged anything; `nil` if unknown.
     public var sinceAcknowledgement: Duration?
+    /// Bytes that the peer's kernel has acknowledged since the connection was opened.
+    public var acknowledgedBytes: Int
+    /// Bytes that were given to the connection and are not acknowledged: in our queue, in the kernel's, or on the way.
+    public var pendingBytes: Int
 
     /// Without other values: the measurement of a connection that loses nothing.
     public init(
         roundTrip: Duration, variation: Duration, retransmissions: Int = 0, unacknowledged: Int = 0, retries: Int = 0,
-        sinceAcknowledgement: Duration? = nil
+        sinceAcknowledgement: Duration? = nil, acknowledgedBytes: Int = 0, pendingBytes: Int = 0
     ) {
         self.roundTrip = roundTrip
         self.variation = variation
@@ -24,5 +28,7 @@ public struct TCPMeasurement: Hashable, Sendable {
         self.unacknowledged = unacknowledged
         self.retries = retries
         self.sinceAcknowledgement = sinceAcknowledgement
+        self.acknowledgedBytes = acknowledgedBytes
+        self.pendingBytes = pendingBytes
     }
 }

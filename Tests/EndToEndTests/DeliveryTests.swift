@@ -82,6 +82,26 @@ extension EndToEnd {
         }
     }
 
+    /// The heartbeat's question waits behind the message, longer than its answer may take.
+    @Test func `a message that takes many heartbeats on a slow uplink is delivered on one connection`() async throws {
+        try await withLab { lab, daemon in
+            let server = try await LabServer(lab)
+            try await server.start()
+            try daemon.session(heartbeat: "2s")
+            try await daemon.start()
+            let events = try await daemon.events()
+            try await events.until(.connected)
+            try await lab.router.run([
+                "tc", "qdisc", "add", "dev", "far", "root", "tbf", "rate", "128kbit", "burst", "1600", "latency", "60s",
+            ])
+            let start = ContinuousClock.now
+            try await daemon.publish(String(repeating: "x", count: 400_000), to: "slow", wait: .delivered)
+            #expect(start.duration(to: .now) > .seconds(20), "it took that long")
+            #expect(try await daemon.status().counters.connects == 1)
+            #expect(await !events.all.contains { $0.state == .reconnecting })
+        }
+    }
+
     @Test func `a stopped server is left to the heartbeat`() async throws {
         try await withLab { lab, daemon in
             let server = try await LabServer(lab)

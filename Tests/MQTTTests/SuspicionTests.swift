@@ -454,6 +454,35 @@ import Testing
         )
     }
 
+    @Test func `a connection whose PINGREQ is still on its way is not given up`() throws {
+        var client = MQTTClientHarness()
+        client.connect()
+        try client.publish("a")
+        client.flush()
+        func pass(acknowledged: Int, pending: Int) -> [String] {
+            client.now = client.now.advanced(by: 60_000)
+            client.machine.measured(acknowledged: acknowledged, pending: pending, at: client.now)
+            return client.handle(.timePassed)
+        }
+        #expect(pass(acknowledged: 0, pending: 9_000_000) == ["PINGREQ"])
+        #expect(pass(acknowledged: 3_000_000, pending: 6_000_000) == [])
+        // More was sent behind it.
+        #expect(pass(acknowledged: 6_000_000, pending: 9_000_000) == [])
+        #expect(pass(acknowledged: 9_000_000, pending: 6_000_000).contains("close"))
+    }
+
+    @Test func `a PINGREQ that has arrived is not waited for longer`() throws {
+        var client = MQTTClientHarness()
+        client.connect()
+        try client.publish("a")
+        client.flush()
+        client.now = client.now.advanced(by: 60_000)
+        #expect(client.handle(.timePassed) == ["PINGREQ"])
+        client.now = client.now.advanced(by: 60_000)
+        client.machine.measured(acknowledged: 100, pending: 0, at: client.now)
+        #expect(client.handle(.timePassed).contains("close"))
+    }
+
     @Test func `PUBREL and SUBSCRIBE have time limits too`() throws {
         var client = MQTTClientHarness { $0.requestTimeout = 30_000 }
         client.connect()

@@ -25,6 +25,39 @@ struct SilenceScenarios {
         }
     }
 
+    @Test func `a message that takes half a minute on a slow uplink is delivered on one connection`() async throws {
+        try await Scenario.run { scenario in
+            let a = try await scenario.host("A")
+            try await a.until(.connected)
+            a.here { $0.forget() }
+            // 20 kB in a second, and in this model twice as much behind each further packet.
+            scenario.withUplink(a) { ($0.isMeasured, $0.latency, $0.piece) = (true, .milliseconds(50), 1000) }
+            try await a.publish("large", String(repeating: "x", count: 1_200_000))
+            await scenario.sleep(.seconds(35))
+            #expect(try await a.status().outbox.inFlight == 1)
+            await scenario.sleep(.seconds(25))
+            #expect(try await a.status().outbox.inFlight == 0)
+            #expect(await a.told(.stateChanged).isEmpty)
+        }
+    }
+
+    @Test func `a server that takes bytes and answers nothing is noticed in time, even behind a large message`()
+        async throws
+    {
+        try await Scenario.run { scenario in
+            let a = try await scenario.host("A")
+            try await a.until(.connected)
+            scenario.withUplink(a) { ($0.isMeasured, $0.latency, $0.piece) = (true, .milliseconds(50), 1000) }
+            scenario.drip(a)
+            try await a.publish("large", String(repeating: "x", count: 600_000))
+            let start = scenario.now
+            let lost = try await a.until(.reconnecting, within: .seconds(120))
+            #expect(lost.reason?.code == "heartbeat-timeout")
+            // It has arrived after 22.5 s.
+            #expect((.seconds(27)...(.seconds(29))).contains(start.duration(to: scenario.now)))
+        }
+    }
+
     @Test func `the status says when a dripping server was last heard`() async throws {
         try await Scenario.run { scenario in
             let a = try await scenario.host("A")

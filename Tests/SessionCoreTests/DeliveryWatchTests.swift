@@ -41,15 +41,18 @@ private func kernel(
             waited: 4000, seen: kernel(retries: 0), verdict: .silent, next: 1000,
             why: "the kernel has not even tried again: it is its own congestion"),
         Look(
-            waited: 4000, seen: kernel(rtt: 3000, variation: 200), verdict: .living, next: 20_800,
-            why: "a link that is known to take 3 s gets several of its round trips"),
+            waited: 4000, seen: kernel(rtt: 3000, variation: 200), verdict: .living, next: 6000,
+            why: "a link that is known to take 3 s gets several of its round trips, up to a limit"),
+        Look(
+            waited: 10_000, seen: kernel(rtt: 3000, variation: 200), verdict: .dead, next: 1000,
+            why: "no link is waited for longer than the limit"),
         Look(
             waited: 3100, seen: kernel(sinceAcknowledgement: 3100), verdict: .silent, next: 900,
             why: "a queue that has just grown to 3 s is no end"),
     ])
     func `is judged by what the kernel reports`(look: Look) {
         let start = Instant(nanoseconds: 0)
-        var watch = DeliveryWatch()
+        var watch = DeliveryWatch(longest: .seconds(10))
         watch.sent(at: start, patience: .seconds(1))
         let now = start.advanced(by: .milliseconds(look.waited))
         #expect(watch.measured(look.seen, at: now) == look.verdict)
@@ -68,7 +71,7 @@ private func kernel(
     }
 
     @Test func `is not judged any more after an answer`() {
-        var watch = DeliveryWatch()
+        var watch = DeliveryWatch(longest: .seconds(10))
         #expect(watch.deadline == nil)
         watch.sent(at: Instant(nanoseconds: 0), patience: .seconds(1))
         watch.sent(at: Instant(nanoseconds: 500_000_000), patience: .seconds(1))

@@ -78,11 +78,11 @@ import Testing
     }
 
     /// [MQTT-3.1.2-21] [MQTT-3.2.2-21]
-    @Test(arguments: [Duration.seconds(1), .seconds(3), .seconds(60)])
-    func `the server's keep-alive overrides ours`(keepAlive: Duration) {
-        var session = Self.connected(serverKeepAlive: keepAlive)
-        #expect(session.due == keepAlive)
-        #expect(session.pass(keepAlive) == [.heartbeat(1)])
+    @Test(arguments: [(1, 1), (3, 3), (60, 15), (65_535, 15)])
+    func `the server's keep-alive counts if it is shorter than ours`(keepAlive: Int, interval: Int) {
+        var session = Self.connected(serverKeepAlive: .seconds(keepAlive))
+        #expect(session.due == .seconds(interval))
+        #expect(session.pass(.seconds(interval)) == [.heartbeat(1)])
         #expect(session.pass(.milliseconds(4999)).isEmpty)
         #expect(session.pass(.milliseconds(1)) == [.abandon(1)])
     }

@@ -158,7 +158,9 @@ private struct RandomWalk {
             roundTrip: .milliseconds(Int.random(in: 1...4000, using: &random)),
             variation: .milliseconds(Int.random(in: 0...1000, using: &random)), retransmissions: 0,
             unacknowledged: Int.random(in: 0...2, using: &random), retries: Int.random(in: 0...2, using: &random),
-            sinceAcknowledgement: .seconds(Int.random(in: 0...20, using: &random)))
+            sinceAcknowledgement: .seconds(Int.random(in: 0...20, using: &random)),
+            acknowledgedBytes: Int.random(in: 0...9000, using: &random),
+            pendingBytes: Int.random(in: 0...9000, using: &random))
     }
 
     private mutating func useOrSleep() {

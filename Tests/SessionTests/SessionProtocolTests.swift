@@ -126,13 +126,26 @@ struct SessionProtocolTests {
         #expect(session.toldOf("measure") == ["measure"])
     }
 
-    @Test func `a server's keep-alive counts instead of the session's`() throws {
+    @Test(arguments: [(nil, 15), (0, 15), (9, 9), (600, 15), (65_535, 15)] as [(UInt16?, Int64)])
+    func `a server's keep-alive counts if it is shorter than ours`(keepAlive: UInt16?, interval: Int64) throws {
         var session = try SessionUnderTest()
         _ = session.take(.connect(Reason(.userConnect)))
         _ = session.opens()
-        _ = session.receives(.connack(Connack(properties: .init(serverKeepAlive: 600))))
-        #expect(session.wait(599) == [])
+        _ = session.receives(.connack(Connack(properties: .init(serverKeepAlive: keepAlive))))
+        #expect(session.wait(interval - 1) == [])
         #expect(session.wait(1) == ["send PINGREQ"])
+        #expect(session.toldOf("measure") == ["measure"], "how much is ahead of it")
+    }
+
+    /// The others must hear of the session within the presence timeout.
+    @Test func `in a room, a session asks as often as its presence needs`() throws {
+        var session = try SessionUnderTest(room: "r") { $0.keepAlive.inRoom = 5 }
+        _ = session.take(.connect(Reason(.userConnect)))
+        _ = session.opens()
+        _ = session.receives(.connack(Connack(properties: .init(serverKeepAlive: 600))))
+        var waited = 0
+        while !session.wait(1).contains("send PINGREQ"), waited < 20 { waited += 1 }
+        #expect(waited == 4)
     }
 
     @Test func `any packet of the server is a sign of life, and what is sent is none`() throws {

@@ -53,6 +53,8 @@ struct Patience: Sendable {
     var exchanges = AnswerWatch()
     /// SUBSCRIBE and UNSUBSCRIBE.
     var requests = AnswerWatch()
+    /// How far what was sent has come.
+    var arrival = Arrival()
     /// When a PINGREQ was sent after something had become overdue, and what had been sent by then.
     var probe: (sentAt: Timestamp, exchanges: UInt64, requests: UInt64)?
     /// Before this time, the server could not be heard, or not everything had been sent to it.
@@ -65,18 +67,55 @@ struct Patience: Sendable {
         exchanges.connectionClosed()
         requests.connectionClosed()
         probe = nil
+        arrival = Arrival()
         notBefore = Timestamp(rawValue: .min)
     }
 
     mutating func shiftTimes(by milliseconds: Int64) {
         exchanges.shiftTimes(by: milliseconds)
         requests.shiftTimes(by: milliseconds)
+        arrival.shiftTimes(by: milliseconds)
         if let sentAt = probe?.sentAt { probe?.sentAt = sentAt.advanced(by: milliseconds) }
         if notBefore.rawValue != .min { notBefore = notBefore.advanced(by: milliseconds) }
     }
 }
 
+/// How much of what was sent has reached the server's host, as far as the transport can say.
+struct Arrival: Sendable {
+    /// How many bytes have arrived when all that was sent before the time has.
+    private var mark: (end: Int, sentBefore: Timestamp)?
+    /// Everything sent before this time has arrived; `nil` before the first measurement.
+    private var through: Timestamp?
+
+    /// Whether what was sent at this time is known not to have arrived, or may not have.
+    func isOnItsWay(_ sentAt: Timestamp) -> Bool { through.map { $0 < sentAt } ?? false }
+
+    mutating func measured(acknowledged: Int, pending: Int, at now: Timestamp) {
+        if pending == 0 {
+            through = now
+        } else if let mark, acknowledged >= mark.end {
+            through = mark.sentBefore
+        } else if mark != nil {
+            return
+        }
+        through = through ?? Timestamp(rawValue: .min)
+        mark = (acknowledged + pending, now)
+    }
+
+    mutating func shiftTimes(by milliseconds: Int64) {
+        if let mark { self.mark = (mark.end, mark.sentBefore.advanced(by: milliseconds)) }
+        if let through, through.rawValue != .min { self.through = through.advanced(by: milliseconds) }
+    }
+}
+
 extension MQTTClientMachine {
+    /// Notes how many bytes the server's host has acknowledged on this connection, and how many it has not. Call it
+    /// before `timePassed`, where the transport can tell.
+    public mutating func measured(acknowledged: Int, pending: Int, at now: Timestamp) {
+        guard isConnected else { return }
+        patience.arrival.measured(acknowledged: acknowledged, pending: pending, at: now)
+    }
+
     /// When `timePassed` is due because an answer should have come; `nil` if there is nothing to wait for.
     public var nextDeadline: Timestamp? {
         guard isConnected else { return nil }
@@ -85,14 +124,16 @@ extension MQTTClientMachine {
 
     /// When the answer to a PINGREQ is overdue on which what is sent next depends. Nothing else would notice that it
     /// does not come, since other packets may.
-    private var proofDue: Timestamp? {
-        link.pings.first { $0.purpose.isAwaited }.map {
-            max($0.sentAt, patience.notBefore).advanced(by: configuration.acknowledgeTimeout)
-        }
+    private var proofDue: Timestamp? { proofAskedAt.map(pingDue) }
+
+    private var proofAskedAt: Timestamp? { link.pings.first { $0.purpose.isAwaited }?.sentAt }
+
+    private func pingDue(_ sentAt: Timestamp) -> Timestamp {
+        max(sentAt, patience.notBefore).advanced(by: configuration.acknowledgeTimeout)
     }
 
     private var answerDue: Timestamp? {
-        if let probe = patience.probe { return probe.sentAt.advanced(by: configuration.acknowledgeTimeout) }
+        if let probe = patience.probe { return pingDue(probe.sentAt) }
         return [exchangesDue, requestsDue].compactMap(\.self).min()
     }
 
@@ -120,6 +161,14 @@ extension MQTTClientMachine {
             patience.probe = nil
             return
         }
+        // While a PINGREQ waits behind a large message on a slow link, nobody can have answered it. A connection on which
+        // nothing arrives any more is given up by the driver.
+        if let sentAt = [proofAskedAt, patience.probe?.sentAt].compactMap(\.self).min(),
+            pingDue(sentAt) <= step.now, patience.arrival.isOnItsWay(sentAt)
+        {
+            patience.notBefore = step.now
+            return
+        }
         if let due = proofDue, due <= step.now { return giveUp("the server does not answer a PINGREQ", &step) }
         guard let what = overdue(at: step.now) else {
             // The answers came in the meantime, though not the one to the PINGREQ.
@@ -127,7 +176,7 @@ extension MQTTClientMachine {
             return
         }
         if let probe = patience.probe {
-            guard probe.sentAt.advanced(by: configuration.acknowledgeTimeout) <= step.now else { return }
+            guard pingDue(probe.sentAt) <= step.now else { return }
             giveUp("the server answers neither \(what) nor a PINGREQ", &step)
         } else {
             patience.probe = (step.now, patience.exchanges.lastNumber, patience.requests.lastNumber)

@@ -21,12 +21,12 @@ struct SilenceTests {
     }
 
     @Test(arguments: [(15, 5, 10), (5, 15, 10), (30, 10, 20), (1, 1, 6)])
-    func `the kernel's timeout is shorter than the heartbeat's, and longer than a flap`(
+    func `the longest wait for an acknowledgement is shorter than the heartbeat's, and longer than a flap`(
         interval: Int, timeout: Int, seconds: Int
     ) {
         var heartbeat = HeartbeatPolicy()
         (heartbeat.interval, heartbeat.timeout) = (.seconds(interval), .seconds(timeout))
-        #expect(heartbeat.userTimeout == .seconds(seconds))
+        #expect(heartbeat.deliveryTimeout == .seconds(seconds))
     }
 
     // MARK: What is said last

@@ -53,6 +53,7 @@ extension Scenario {
                 arriveLater(on: id, direction)
             }
         }
+        if direction == .toServer { wire.acknowledgedBytes += item.size }
         wires[id] = wire
         switch direction {
         case .toServer: arriveAtServer(item, on: id, wire)
@@ -301,6 +302,8 @@ extension Scenario {
             measurement.retries = 1
             measurement.sinceAcknowledgement = heardAt.duration(to: now)
         }
+        measurement.acknowledgedBytes = wire.acknowledgedBytes
+        measurement.pendingBytes = wire.toServer.reduce(0) { $0 + $1.size }
         return measurement
     }
 

@@ -31,6 +31,8 @@ actor Scenario {
         enum Item {
             case bytes(ByteBuffer)
             case close
+
+            var size: Int { if case .bytes(let bytes) = self { bytes.readableBytes } else { 0 } }
         }
 
         let host: String
@@ -44,6 +46,8 @@ actor Scenario {
         var toHost: [Item] = []
         /// Whether the first item on its way to the host is the rest of one that has arrived in part.
         var isCut = false
+        /// How many bytes have arrived at the server's host.
+        var acknowledgedBytes = 0
         /// When anything last arrived at the host.
         var heardAt: Instant?
         /// The arrivals that the network swallowed: TCP sends again when it works.

@@ -189,6 +189,36 @@ import Testing
         #expect(client.server(.puback(answer(2))) == ["delivered 2 00", "PUBLISH new id 4"])
     }
 
+    @Test func `messages in flight have a limit in bytes, and a larger one goes out alone`() throws {
+        var client = MQTTClientHarness { $0.maximumInFlightBytes = 10 }
+        client.connect()
+        // Each has one more byte: its topic.
+        #expect(try client.publish("1234").contains("PUBLISH 1234 id 1"))
+        #expect(try client.publish("567", qos: .exactlyOnce).contains("PUBLISH 567 id 2"))
+        #expect(try client.publish("8") == ["accepted 3"])
+        #expect(client.server(.pubrec(answer(2))) == ["PUBREL 2"], "the store has it until PUBCOMP")
+        #expect(client.server(.pubcomp(answer(2))) == ["delivered 2 00", "PUBLISH 8 id 3"])
+        #expect(try client.publish("larger than all of the limit") == ["accepted 4"])
+        #expect(try client.publish("x") == ["accepted 5"])
+        #expect(client.server(.puback(answer(1))) == ["delivered 1 00"])
+        #expect(client.server(.puback(answer(3))) == ["delivered 3 00", "PUBLISH larger than all of the limit id 4"])
+        #expect(client.server(.puback(answer(4))) == ["delivered 4 00", "PUBLISH x id 5"])
+    }
+
+    @Test func `what is in flight since before a start counts, and is sent again whatever the limit is`() throws {
+        var client = MQTTClientHarness(
+            durable: MQTTClientHarness.established(
+                [.inFlight(id(1)), .inFlight(id(2)), .inFlight(id(3))], qos: .atLeastOnce)
+        ) { $0.maximumInFlightBytes = 5 }
+        try client.publish("4")
+        #expect(
+            client.connect(resumed: true) == [
+                "connected resumed", "restored", "PUBLISH 1 id 1 DUP", "PUBLISH 2 id 2 DUP", "PUBLISH 3 id 3 DUP",
+            ])
+        #expect(client.server(.puback(answer(1))) == ["delivered 1 00"])
+        #expect(client.server(.puback(answer(2))) == ["delivered 2 00", "PUBLISH 4 id 4"])
+    }
+
     /// [MQTT-3.3.4-8] [MQTT-4.9.0-3]
     @Test func `rule 9: a full window delays only PUBLISH`() throws {
         var client = MQTTClientHarness()

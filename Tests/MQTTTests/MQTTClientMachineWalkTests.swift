@@ -1,7 +1,8 @@
-import MQTT
 import NIOCore
 import Support
 import Testing
+
+@testable import MQTT
 
 extension MQTTClientWorld {
     /// What must hold at every moment.
@@ -14,6 +15,14 @@ extension MQTTClientWorld {
             problems.append("\(counts.total) messages in an outbox for \(configuration.outbox.messages)")
         }
         if counts.inFlight > max(configuration.maximumInFlight, 8) { problems.append("window \(counts.inFlight)") }
+        let sizes = machine.outbox.inFlight.values.map(\.size)
+        if machine.outbox.inFlightBytes != sizes.reduce(0, +) {
+            problems.append("\(machine.outbox.inFlightBytes) bytes in flight, of messages of \(sizes)")
+        }
+        // One of any size may go out alone; another, again alone, before those that are sent again.
+        if sizes.reduce(0, +) > configuration.maximumInFlightBytes + 2 * (sizes.max() ?? 0) {
+            problems.append("messages of \(sizes) bytes in flight")
+        }
     }
 
     /// What must hold when everything has healed and is drained.

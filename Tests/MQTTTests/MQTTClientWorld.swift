@@ -72,6 +72,7 @@ struct MQTTClientWorld {
         configuration.readAheadMessages = Int.random(in: 1...6, using: &random)
         configuration.readAheadBytes = Int.random(in: 1...200, using: &random)
         configuration.maximumUnflushedBytes = Int.random(in: 1...100, using: &random)
+        configuration.maximumInFlightBytes = Int.random(in: 1...60, using: &random)
         configuration.maximumUnflushedQoS0 = Int.random(in: 1...3, using: &random)
         configuration.filtersPerPacket = Int.random(in: 1...3, using: &random)
         configuration.maximumSubscribeRequests = Int.random(in: 1...3, using: &random)

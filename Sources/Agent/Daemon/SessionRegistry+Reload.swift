@@ -31,6 +31,7 @@ extension SessionRegistry {
         try checkReload()
         let result = preview(loaded)
         let wereUp = await stop(changedBy: loaded)
+        shareMemory(among: loaded.sessions.count)
         for name in entries.keys.sorted() where loaded[name] == nil {
             entries[name] = nil
             rejected[name] = nil

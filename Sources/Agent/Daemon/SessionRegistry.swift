@@ -73,6 +73,7 @@ actor SessionRegistry {
         in surroundings: SessionDriver.Surroundings
     ) async throws(StoreError) {
         self.surroundings = surroundings
+        shareMemory(among: sessions.count)
         historyQueue = HistoryQueue(store: surroundings.store, logger: logger, eventLoop: eventLoop)
         for name in sessions.keys.sorted() { try await recordEndBefore(name, surroundings.store) }
         for (name, result) in sessions.sorted(by: { $0.key < $1.key }) {
@@ -89,6 +90,14 @@ actor SessionRegistry {
             }
         }
         statusMayHaveChanged()
+    }
+
+    /// Gives each session, also those that are started from now on, its share.
+    func shareMemory(among sessions: Int) {
+        let share = OutboxMemory(sessions: sessions)
+        guard surroundings?.outboxMemory != share else { return }
+        surroundings?.outboxMemory = share
+        for case .running(let driver) in entries.values { driver.assumeIsolated { $0.limit(to: share) } }
     }
 
     /// Parts of a session's durable state that a new configuration makes obsolete.

@@ -69,7 +69,7 @@ extension SessionDriver {
 }
 
 extension MQTTClientMachine.Configuration {
-    init(_ session: SessionConfiguration) {
+    init(_ session: SessionConfiguration, _ memory: OutboxMemory) {
         self.init(version: session.mqtt.version.only ?? .five, clientID: session.clientID)
         keepAlive = PresenceTiming.keepAlive(session.heartbeat.interval)
         // Rounded up: zero would end the session with each connection.
@@ -88,6 +88,7 @@ extension MQTTClientMachine.Configuration {
         acknowledgeTimeout = session.timeouts.acknowledge.wholeMilliseconds
         requestTimeout = session.timeouts.restore.wholeMilliseconds
         packetsPerInput = 256
+        limit(to: memory)
     }
 }
 

@@ -72,7 +72,8 @@ actor SessionDriver {
         session = Session(
             settings: SessionSettings(name, configuration, bootID: surroundings.bootID), machine: machine,
             mqtt: MQTTClientMachine(
-                configuration: MQTTClientMachine.Configuration(configuration), restoring: stored.mqtt),
+                configuration: MQTTClientMachine.Configuration(configuration, surroundings.outboxMemory),
+                restoring: stored.mqtt),
             servers: Servers(
                 redirections: Redirections(
                     configuration.endpoints, allowed: configuration.mqtt.redirects,
@@ -92,6 +93,9 @@ actor SessionDriver {
             clientID: stored.mqtt.assignedClientID ?? configuration.clientID, verdict: stored.verdict, at: moment)
         clockSteps = ClockStepDetector(now: moment.now, wallClock: moment.wallClock.rawValue)
     }
+
+    /// Applies to what is sent from now on.
+    func limit(to memory: OutboxMemory) { session.limit(to: memory) }
 
     // MARK: The funnel
 

@@ -67,11 +67,12 @@ extension MQTTClientMachine {
     }
 
     private mutating func accept(_ message: OutboundMessage, _ key: PublishKey?) -> MessageSequence {
+        let size = message.size
         let goesAtOnce =
             message.qos != .atMostOnce && outbox.isQueueEmpty && link.settling == nil
+            && outbox.hasRoom(for: size, bytes: configuration.maximumInFlightBytes)
             && hasRoom(outbox.lastSequence.next)
         let sequence = outbox.nextSequence()
-        let size = message.size
         // Everything accepted before the next step is one commit.
         let commit = CommitNumber(rawValue: commits.issued.rawValue + 1)
         var stored = StoredMessage(sequence: sequence, message: message)
@@ -79,7 +80,7 @@ extension MQTTClientMachine {
         if goesAtOnce, let id = identifiers.allocator.allocate() {
             packetID = id
             stored.state = .inFlight(id)
-            outbox.counts.inFlight += 1
+            outbox.enterFlight(size: size)
             outbox.counts.bytes += size
         } else {
             enqueue(message, sequence)
@@ -278,10 +279,12 @@ extension MQTTClientMachine {
         {
             return passUnacknowledged(queued, session, &step)
         }
-        guard hasRoom(queued.sequence), let id = identifiers.allocator.allocate() else { return false }
+        guard outbox.hasRoom(for: message.size, bytes: configuration.maximumInFlightBytes),
+            hasRoom(queued.sequence), let id = identifiers.allocator.allocate()
+        else { return false }
         outbox.readAhead.removeFirst()
         outbox.leaveQueue(size: message.size)
-        outbox.counts.inFlight += 1
+        outbox.enterFlight(size: message.size)
         step.changes.append(.assign(queued.sequence, id))
         letThrough(queued, id, nextCommit(step))
         return true

@@ -91,6 +91,8 @@ struct Outbox: Sendable {
     var durableThrough: MessageSequence
 
     var inFlight: [PacketID: InFlight] = [:]
+    /// Bytes of the messages in flight, released ones included: the store still has those, and loads them at a start.
+    private(set) var inFlightBytes = 0
     /// Messages that were dropped after they had been sent on this connection, and that the server has not answered; by their
     /// identifiers, with their QoS.
     var abandoned: [PacketID: QoS] = [:]
@@ -126,7 +128,7 @@ struct Outbox: Sendable {
             case .queued, .quarantined:
                 preconditionFailure("the durable session's inFlight holds only what is in flight or released")
             }
-            counts.inFlight += 1
+            enterFlight(size: size)
             counts.bytes += size
         }
     }
@@ -174,6 +176,15 @@ struct Outbox: Sendable {
         queuedBytes -= size
     }
 
+    /// Counts a message as in flight.
+    mutating func enterFlight(size: Int) {
+        counts.inFlight += 1
+        inFlightBytes += size
+    }
+
+    /// Whether another message of this size may be in flight. One of any size may be, if no other waits for its answer.
+    func hasRoom(for size: Int, bytes limit: Int) -> Bool { outstandingCount == 0 || inFlightBytes + size <= limit }
+
     /// Whether every message of the queue is in memory.
     var isWholeInMemory: Bool { readAhead.loadedThrough == lastSequence }
 
@@ -215,6 +226,7 @@ struct Outbox: Sendable {
     /// Takes a message out of the window.
     mutating func remove(_ packetID: PacketID) {
         guard let entry = inFlight.removeValue(forKey: packetID) else { return }
+        inFlightBytes -= entry.size
         if entry.progress == .letThrough { backlog.takeBack(bytes: entry.size) }
         if let index = resend.firstIndex(of: packetID) { resend.remove(at: index) }
     }
@@ -305,6 +317,7 @@ struct Outbox: Sendable {
             sentBefore.insert(entry.sequence)
         }
         inFlight.removeAll()
+        inFlightBytes = 0
         resend.removeAll()
         readAhead.startOver(after: counts.queued == 0 ? lastSequence : .zero)
     }

@@ -1,5 +1,6 @@
 import Configuration
 import MQTT
+import Session
 import Testing
 import Transport
 import Vocabulary
@@ -26,6 +27,6 @@ struct ConnectionOptionsTests {
     func `a server is asked to keep the session for no less than the file says`(expiry: Duration?, seconds: UInt32) {
         var session = SessionConfiguration()
         session.mqtt.sessionExpiry = expiry
-        #expect(MQTTClientMachine.Configuration(session).sessionExpiry == seconds)
+        #expect(MQTTClientMachine.Configuration(session, OutboxMemory(sessions: 1)).sessionExpiry == seconds)
     }
 }

@@ -52,6 +52,7 @@ private struct ClientMachineDrive {
         configuration.maximumPacketSize = 1024
         configuration.readAheadMessages = 1 + source.below(4)
         configuration.readAheadBytes = 1 + source.below(100)
+        configuration.maximumInFlightBytes = configuration.readAheadBytes
         configuration.outbox.messages = 20
         configuration.inbox.messages = 1 + source.below(10)
         configuration.inbox.whenFull = configuration.inbox.messages % 2 == 0 ? .withhold : .dropOldest

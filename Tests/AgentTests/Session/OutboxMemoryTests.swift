@@ -1,0 +1,37 @@
+import MQTT
+import Session
+import Support
+import Testing
+
+@testable import Agent
+
+@Suite struct OutboxMemoryTests {
+    @Test(arguments: [1, 16, 17, 1000, 65_535])
+    func `all sessions together have a limit`(sessions: Int) {
+        let share = OutboxMemory(sessions: sessions)
+        #expect((share.inFlight + share.readAhead + share.unflushed) * sessions <= 384 << 20)
+    }
+
+    @Test func `a few sessions have as much as they can use`() {
+        #expect(OutboxMemory(sessions: 0) == OutboxMemory(sessions: 16))
+        #expect(OutboxMemory(sessions: 16).inFlight == 16 << 20)
+    }
+
+    @Test func `a reload that adds sessions makes the shares smaller`() async throws {
+        try await DaemonUnderTest.run(autoconnect: false) { daemon in
+            let peer = try await daemon.watcher("disconnected")
+            let driver = try await daemon.registry.driver("main")
+            #expect(await driver.session.mqtt.configuration.maximumInFlightBytes == 16 << 20)
+            for number in 1..<64 {
+                try daemon.directory.write(
+                    "sessions.d/s\(number).toml",
+                    "endpoints = [\"mqtt://127.0.0.1:1\"]\nuser = \"u\(number)\"\nautoconnect = false\n")
+            }
+            try await peer.call("daemon.reload")
+            for name in ["main", "s1"] {
+                let driver = try await daemon.registry.driver(name)
+                #expect(await driver.session.mqtt.configuration.maximumInFlightBytes == 4 << 20)
+            }
+        }
+    }
+}

@@ -17,12 +17,78 @@ import Testing
         var client = MQTTClientHarness(durable: durable([1, 2, 3]))
         let words = client.connect(resumed: true)
         #expect(words.filter { $0.hasPrefix("PUBREL") } == ["PUBREL 1", "PUBREL 2", "PUBREL 3"])
-        #expect(try client.publish("x", qos: .exactlyOnce).contains("PUBLISH x id 4"))
+        #expect(try client.publish("x").contains("PUBLISH x id 4"))
         client.changes = []
         #expect(client.server(.pubcomp(answer(1, .packetIdentifierNotFound)), .pubcomp(answer(2))).isEmpty)
         #expect(client.changes == [.clearSuspect(id(1)), .clearSuspect(id(2))])
-        #expect(!client.machine.identifiers.allocator.isUsed(id(1)))
-        #expect(client.machine.identifiers.allocator.isUsed(id(3)))
+        #expect(try client.publish("y", qos: .exactlyOnce).contains("PUBLISH y id 1"))
+        #expect(try client.publish("z", qos: .exactlyOnce).contains("PUBLISH z id 2"))
+        #expect(try client.publish("3", qos: .exactlyOnce).contains("PUBREL 5"))
+        #expect(client.server(.pubcomp(answer(3))) == ["PUBLISH 3 id 3"])
+    }
+
+    // MARK: The stored state may be older than that
+
+    @Test func `in a restored session, a QoS 2 message gets an identifier that the server has released`() throws {
+        var client = MQTTClientHarness(durable: durable([]))
+        client.connect(resumed: true)
+        let words = try client.publish("x", qos: .exactlyOnce)
+        #expect(words == ["accepted 1"] + (1...32).map { "PUBREL \($0)" })
+        #expect(try client.publish("y") == ["accepted 2"], "it keeps its place")
+        #expect(client.server(.pubcomp(answer(2))) == ["PUBLISH x id 2", "PUBLISH y id 33"])
+        #expect(client.server(.pubcomp(answer(1, .packetIdentifierNotFound))).isEmpty)
+        #expect(try client.publish("z", qos: .exactlyOnce) == ["accepted 3", "PUBLISH z id 1"])
+    }
+
+    @Test func `a released identifier is used again, so that few are released`() throws {
+        var client = MQTTClientHarness(durable: durable([]))
+        client.connect(resumed: true)
+        try client.publish("0", qos: .exactlyOnce)
+        for value: UInt16 in 1...32 { client.server(.pubcomp(answer(value))) }
+        for _ in 1...100 {
+            let last = try #require(client.publishes.last?.packetID)
+            client.server(.pubrec(Acknowledgement(packetID: last)))
+            client.server(.pubcomp(Acknowledgement(packetID: last)))
+            try client.publish("x", qos: .exactlyOnce)
+        }
+        #expect(client.publishes.map { $0.packetID?.rawValue } == (0...100).map { UInt16($0 % 32 + 1) })
+        // As many again, when all are in flight.
+        let before = client.sent.count
+        for _ in 1...32 { try client.publish("x", qos: .exactlyOnce) }
+        #expect(client.sent.dropFirst(before).count { if case .pubrel = $0 { true } else { false } } == 32)
+        #expect(client.machine.counts.inFlight == 32)
+    }
+
+    @Test func `a server that ends three connections for this is not asked any more`() throws {
+        var client = MQTTClientHarness(durable: durable([]))
+        try client.publish("x", qos: .exactlyOnce)
+        for _ in 1...3 {
+            #expect(client.connect(resumed: true).contains { $0.hasPrefix("PUBREL") })
+            client.handle(.connectionEnded(.byServer))
+        }
+        #expect(client.connect(resumed: true).contains { $0.hasPrefix("PUBLISH x") })
+    }
+
+    @Test func `a server that does not answer this loses the connection, and is not asked forever`() throws {
+        var client = MQTTClientHarness(durable: durable([]))
+        try client.publish("x", qos: .exactlyOnce)
+        for _ in 1...3 {
+            client.connect(resumed: true)
+            client.now = client.now.advanced(by: 60_000)
+            #expect(client.handle(.timePassed) == ["PINGREQ"])
+            #expect(client.server(.pingresp).contains("close"))
+            client.handle(.connectionClosed)
+        }
+        #expect(client.connect(resumed: true).contains { $0.hasPrefix("PUBLISH x") })
+    }
+
+    @Test func `in a new session at the server no identifier needs to be released`() throws {
+        var client = MQTTClientHarness(durable: durable([]))
+        client.connect(resumed: false)
+        #expect(try client.publish("x", qos: .exactlyOnce).contains("PUBLISH x id 1"))
+        client.handle(.connectionClosed)
+        client.connect(resumed: true)
+        #expect(try client.publish("y", qos: .exactlyOnce).contains("PUBLISH y id 2"))
     }
 
     @Test func `a server that ends the connection after such a PUBREL is not asked again`() {

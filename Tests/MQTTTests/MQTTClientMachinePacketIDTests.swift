@@ -65,6 +65,7 @@ import Testing
         var restarted = MQTTClientHarness(durable: DurableSession(established: true, retiredIDs: [id(1)]))
         restarted.connect(resumed: true)
         try restarted.publish("x", qos: .exactlyOnce)
+        restarted.server(.pubcomp(answer(2)))
         #expect(restarted.publishes.map(\.packetID) == [id(2)])
         restarted.handle(.connectionClosed)
         restarted.connect()

@@ -160,6 +160,7 @@ extension MQTTClientMachine {
         inbox.connectionClosed()
         intake.connectionClosed()
         for id in subscriptions.connectionClosed() + announcements.connectionClosed() { identifiers.allocator.free(id) }
+        identifiers.connectionClosed()
     }
 
     /// Ends the connection: nothing is sent from here on.
@@ -384,12 +385,8 @@ extension MQTTClientMachine {
         let repeated = outbox.inFlight.values.count { $0.wasAttempted && $0.message?.qos == .exactlyOnce }
         if repeated > 0 { step.emit(.repeated(repeated)) }
         if !outbox.inFlight.isEmpty { outbox.sessionLost() }
-        identifiers.allocator.freeAll()
         if identifiers.hasRetired || !identifiers.suspects.isEmpty { step.changes.append(.freeRetiredIdentifiers) }
-        identifiers.hasRetired = false
-        identifiers.suspects = []
-        identifiers.unreleased = []
-        identifiers.clashes = 0
+        identifiers.sessionLost()
         quota.sessionLost()
         if inbox.sessionLost() { step.changes.append(.removeAllInbound) }
         if subscriptions.sessionLost() { step.changes.append(.forgetAllSubscriptions) }

@@ -59,7 +59,7 @@ extension MQTTClientMachine {
             // `patience` keeps waiting for the answer.
             outbox.abandoned[id] = isKnownToServer ? .exactlyOnce : .atLeastOnce
         } else {
-            identifiers.allocator.free(id)
+            identifiers.free(id)
         }
         if isKnownToServer { retire(id, &step) }
         guard entry.isReleased else {
@@ -78,13 +78,13 @@ extension MQTTClientMachine {
         identifiers.unreleased.remove(id)
         guard let qos = outbox.abandoned.removeValue(forKey: id) else { return false }
         patience.exchanges.answered(id)
-        if qos == .atLeastOnce { identifiers.allocator.free(id) }
+        if qos == .atLeastOnce { identifiers.free(id) }
         return true
     }
 
     /// Forgets what was dropped after it was sent: the connection is gone, and no answer can come any more.
     mutating func forgetAbandoned() {
-        for (id, qos) in outbox.abandoned where qos == .atLeastOnce { identifiers.allocator.free(id) }
+        for (id, qos) in outbox.abandoned where qos == .atLeastOnce { identifiers.free(id) }
         outbox.abandoned = [:]
     }
 

@@ -77,7 +77,7 @@ extension MQTTClientMachine {
         let commit = CommitNumber(rawValue: commits.issued.rawValue + 1)
         var stored = StoredMessage(sequence: sequence, message: message)
         var packetID: PacketID?
-        if goesAtOnce, let id = identifiers.allocator.allocate() {
+        if goesAtOnce, let id = identifiers.next(for: message.qos) {
             packetID = id
             stored.state = .inFlight(id)
             outbox.enterFlight(size: size)
@@ -280,14 +280,23 @@ extension MQTTClientMachine {
             return passUnacknowledged(queued, session, &step)
         }
         guard outbox.hasRoom(for: message.size, bytes: configuration.maximumInFlightBytes),
-            hasRoom(queued.sequence), let id = identifiers.allocator.allocate()
+            hasRoom(queued.sequence)
         else { return false }
+        guard let id = identifiers.next(for: message.qos) else {
+            clearIdentifiers(session.limits, &step)
+            return false
+        }
         outbox.readAhead.removeFirst()
         outbox.leaveQueue(size: message.size)
         outbox.enterFlight(size: message.size)
         step.changes.append(.assign(queued.sequence, id))
         letThrough(queued, id, nextCommit(step))
         return true
+    }
+
+    /// Has the server release identifiers that messages of QoS 2 can then use.
+    private mutating func clearIdentifiers(_ limits: ServerLimits, _ step: inout Step) {
+        for id in identifiers.clear(atMost: window(limits)) { enqueue(.pubrel(id, .success), step) }
     }
 
     /// Takes the next message of the queue, if it needs no room in the window: it is QoS 0, too old, or refused.
@@ -425,11 +434,8 @@ extension MQTTClientMachine {
 
     mutating func receivedPubcomp(_ answer: Acknowledgement, _ step: inout Step) {
         let id = answer.packetID
-        if identifiers.hasAskedAboutSuspects, identifiers.suspects.remove(id) != nil {
-            identifiers.allocator.free(id)
-            step.changes.append(.clearSuspect(id))
-            return
-        }
+        if identifiers.answered(id) { return patience.exchanges.answered(id) }
+        if identifiers.clearSuspect(id) { return step.changes.append(.clearSuspect(id)) }
         if answeredAbandoned(id) { return }
         guard let entry = outbox.inFlight[id], entry.wasAttempted else { return }
         guard entry.isReleased else {
@@ -464,7 +470,7 @@ extension MQTTClientMachine {
     mutating func finish(_ id: PacketID, _ step: inout Step) {
         outbox.remove(id)
         outbox.counts.inFlight -= 1
-        identifiers.allocator.free(id)
+        identifiers.free(id)
         patience.exchanges.answered(id)
     }
 

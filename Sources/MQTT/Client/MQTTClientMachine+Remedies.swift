@@ -148,8 +148,7 @@ extension MQTTClientMachine {
 
     /// Makes sure that nothing is sent with this identifier in this session any more.
     mutating func retire(_ id: PacketID, _ step: inout Step) {
-        identifiers.allocator.reserve(id)
-        identifiers.hasRetired = true
+        identifiers.retire(id)
         step.changes.append(.retireIdentifier(id))
     }
 

@@ -272,7 +272,8 @@ extension MQTTClientMachine {
                 step.write(.puback(Acknowledgement(packetID: id)))
             case .pubrec(let id): step.write(.pubrec(Acknowledgement(packetID: id)))
             case .pubrel(let id, let code):
-                let isOurs = outbox.inFlight[id]?.isReleased == true || outbox.abandoned[id] != nil
+                let isOurs =
+                    outbox.inFlight[id]?.isReleased == true || outbox.abandoned[id] != nil || identifiers.isAsked(id)
                 // PUBREC again is no answer to a PUBREL.
                 if isOurs, !patience.exchanges.awaits(id) { patience.exchanges.sent(id, at: step.now) }
                 step.write(.pubrel(Acknowledgement(packetID: id, reasonCode: code)))
@@ -310,7 +311,7 @@ extension MQTTClientMachine {
                 continue
             }
             let id = outbox.forget(acceptance.sequence, size: acceptance.size, packetID: acceptance.packetID)
-            if let id { identifiers.allocator.free(id) }
+            if let id { identifiers.free(id) }
             step.emit(.notAccepted(acceptance.sequence))
         }
         committed(number, &step)

@@ -1,0 +1,133 @@
+import NIOCore
+
+/// The packet identifiers of a session, and what the server may still hold under them.
+///
+/// What a machine restores may be older than what the server has: the power failed, or a copy of the state directory was
+/// put back. The server may then hold messages of QoS 2 under any identifier, and would take a new message for one of
+/// them. So in a session that was restored, a message of QoS 2 gets an identifier that was *cleared*: one for which the
+/// server has answered a PUBREL since. These are used again and again, so that only as many are cleared as messages of
+/// QoS 2 are on their way at once.
+///
+///     free ──clear──▶ asked ──PUBCOMP──▶ ready ──next──▶ in flight ──free──▶ ready
+///       ◀──connection closed──┘
+struct Identifiers: Sendable {
+    var allocator = PacketIDAllocator()
+    /// Identifiers under which the server probably holds a message of QoS 2 that is not known here.
+    var suspects: Set<PacketID>
+    /// Identifiers of messages that the server owns, and that were dropped here before they were released.
+    var unreleased: Set<PacketID> = []
+    /// Whether there are identifiers that the server may hold on to although nothing is in flight with them.
+    var hasRetired: Bool
+    /// Whether the server was asked to release the suspects.
+    var hasAskedAboutSuspects = false
+    /// How many identifiers the server called in use that were free here, since the session began.
+    var clashes = 0
+
+    /// Whether messages of QoS 2 need identifiers that were cleared.
+    private var isInDoubt: Bool
+    /// Those that are asked, ready, or in flight after they were ready. To the allocator they are all in use.
+    private var cleared: Set<PacketID> = []
+    /// Those whose PUBREL is not answered.
+    private var asked: Set<PacketID> = []
+    private var ready = CircularBuffer<PacketID>(initialCapacity: 1)
+    /// The last one that was asked. The next ones follow it, because the store flushes the disk for every 512 in a row.
+    private var lastAsked: UInt16?
+    /// How many connections in a row have ended with PUBRELs unanswered.
+    private var unansweredConnections = 0
+
+    /// How many are cleared at once at first.
+    private static let batch = 32
+    /// After how many connections without an answer the server is not asked any more.
+    private static let patience = 3
+
+    /// - Parameter inUse: those of the messages in flight, in the order in which they were given out.
+    init(_ durable: DurableSession, inUse: [PacketID]) {
+        suspects = durable.suspectIDs
+        hasRetired = !durable.retiredIDs.isEmpty
+        isInDoubt = durable.established
+        for id in durable.suspectIDs { allocator.reserve(id) }
+        for id in durable.retiredIDs { allocator.reserve(id) }
+        for id in inUse { allocator.reserve(id) }
+        if let last = inUse.last { allocator.resume(after: last) }
+    }
+
+    /// The identifier for a new message, from now on in use; `nil` if there is none. For a message of QoS 2 there may be
+    /// one after ``clear(atMost:)``.
+    mutating func next(for qos: QoS) -> PacketID? {
+        isInDoubt && qos == .exactlyOnce ? ready.popFirst() : allocator.allocate()
+    }
+
+    mutating func free(_ id: PacketID) {
+        if cleared.contains(id) { ready.append(id) } else { allocator.free(id) }
+    }
+
+    /// Makes sure that the identifier is not used any more.
+    mutating func retire(_ id: PacketID) {
+        if cleared.remove(id) != nil { ready.removeAll { $0 == id } }
+        allocator.reserve(id)
+        hasRetired = true
+    }
+
+    /// Returns the identifiers to be cleared now, as many as were cleared before: the server has to be sent a PUBREL for
+    /// each.
+    mutating func clear(atMost limit: Int) -> [PacketID] {
+        guard isInDoubt, asked.isEmpty else { return [] }
+        var ids: [PacketID] = []
+        for _ in 0..<min(max(Self.batch, cleared.count), limit) {
+            guard let id = allocator.allocate(after: lastAsked ?? allocator.last) else { break }
+            lastAsked = id.rawValue
+            ids.append(id)
+        }
+        cleared.formUnion(ids)
+        asked.formUnion(ids)
+        return ids
+    }
+
+    /// Whether the server was asked to release the identifier only to clear it.
+    func isAsked(_ id: PacketID) -> Bool { asked.contains(id) }
+
+    /// Handles PUBCOMP; returns whether the identifier was asked for.
+    mutating func answered(_ id: PacketID) -> Bool {
+        guard asked.remove(id) != nil else { return false }
+        unansweredConnections = 0
+        ready.append(id)
+        return true
+    }
+
+    /// Handles PUBCOMP for a suspect; returns whether it was one.
+    mutating func clearSuspect(_ id: PacketID) -> Bool {
+        guard hasAskedAboutSuspects, suspects.remove(id) != nil else { return false }
+        if isInDoubt { cleared.insert(id) }
+        free(id)
+        return true
+    }
+
+    /// Some servers end the connection for a PUBREL that they do not expect, or do not answer it. Messages of QoS 2
+    /// cannot wait for those.
+    mutating func connectionClosed() {
+        guard !asked.isEmpty else { return }
+        for id in asked { allocator.free(id) }
+        cleared.subtract(asked)
+        asked = []
+        unansweredConnections += 1
+        if unansweredConnections >= Self.patience { trust() }
+    }
+
+    /// The server's session is a new one: it holds nothing.
+    mutating func sessionLost() {
+        allocator.freeAll()
+        trust()
+        hasRetired = false
+        suspects = []
+        unreleased = []
+        clashes = 0
+    }
+
+    private mutating func trust() {
+        isInDoubt = false
+        for id in ready { allocator.free(id) }
+        cleared = []
+        asked = []
+        ready = []
+    }
+}

@@ -2,6 +2,7 @@ internal import CJoinedWrites
 internal import CSQLite
 internal import Glibc
 internal import NIOCore
+internal import Vocabulary
 
 /// The part of SQLite's C API that the store needs. This is the only file that calls it.
 ///
@@ -230,6 +231,8 @@ final class Database {
             return .full(path: path, cause: cause)
         case SQLITE_CORRUPT, SQLITE_NOTADB:
             return .corrupt(path: path, cause: cause)
+        case SQLITE_CANTOPEN where code == EMFILE || code == ENFILE:
+            return .failed(path: path, cause: systemText(code))
         case SQLITE_READONLY, SQLITE_CANTOPEN, SQLITE_PERM, SQLITE_AUTH:
             if code != 0 { cause += " (\(systemText(code)))" }
             return .unwritable(path: path, cause: cause)

@@ -1,6 +1,7 @@
 internal import CSQLite
 internal import Glibc
 internal import MQTT
+internal import Vocabulary
 
 /// The daemon's directory, locked for as long as this lives: one state directory, one daemon.
 ///
@@ -22,7 +23,7 @@ struct StateDirectory: ~Copyable {
     /// Creates the directory (0700) if it does not exist, and locks it.
     init(path: String, reserve: UInt64) throws(StoreError) {
         if mkdir(path, 0o700) != 0, errno != EEXIST {
-            throw .unwritable(path: path, cause: systemText(errno))
+            throw .unusable(path, errno)
         }
         let lastTouched = Self.modified(Self.lockFile(of: path))
         let directory = try Self.lockDirectory(path)
@@ -110,7 +111,7 @@ struct StateDirectory: ~Copyable {
     func makePrivateFile(_ name: String) throws(StoreError) {
         let file = "\(path)/\(name)"
         let descriptor = open(file, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0o600)
-        guard descriptor >= 0 else { throw .unwritable(path: file, cause: systemText(errno)) }
+        guard descriptor >= 0 else { throw .unusable(file, errno) }
         close(descriptor)
     }
 
@@ -189,7 +190,7 @@ private struct Lock: ~Copyable {
     /// - Returns: `nil` if another process has the lock.
     init?(_ path: String, _ flags: Int32) throws(StoreError) {
         let descriptor = open(path, flags | O_CLOEXEC, 0o600)
-        guard descriptor >= 0 else { throw .unwritable(path: path, cause: systemText(errno)) }
+        guard descriptor >= 0 else { throw .unusable(path, errno) }
         guard flock(descriptor, LOCK_EX | LOCK_NB) != 0 else {
             self.descriptor = descriptor
             return

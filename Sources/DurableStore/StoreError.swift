@@ -1,4 +1,5 @@
 internal import Glibc
+internal import Vocabulary
 
 /// Why the store did not do what it was asked. Nothing was applied in part.
 public enum StoreError: Error, Hashable, Sendable {
@@ -79,7 +80,13 @@ extension StoreError: CustomStringConvertible {
     }
 }
 
-/// What an `errno` means, in the system's words. The text is the calling thread's own since glibc 2.32.
-func systemText(_ code: Int32) -> String {
-    strerror(code).map { String(cString: $0) } ?? "error \(code)"
+extension StoreError {
+    /// A file or directory cannot be made, opened or locked.
+    static func unusable(_ path: String, _ code: Int32) -> StoreError {
+        switch code {
+        // Neither owner nor mode is to blame.
+        case EMFILE, ENFILE: .failed(path: path, cause: systemText(code))
+        default: .unwritable(path: path, cause: systemText(code))
+        }
+    }
 }

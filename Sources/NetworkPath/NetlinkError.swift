@@ -1,4 +1,4 @@
-import Glibc
+import Vocabulary
 
 /// Why the kernel's routing tables cannot be watched or read.
 public enum NetlinkError: Error, Hashable, Sendable {
@@ -23,9 +23,9 @@ public enum NetlinkError: Error, Hashable, Sendable {
 extension NetlinkError: CustomStringConvertible {
     public var description: String {
         switch self {
-        case .system(let call, let number): "\(call) failed: \(String(cString: strerror(number)))"
+        case .system(let call, let number): "\(call) failed: \(systemText(number))"
         case .refused(let number, let text):
-            "the kernel refused a netlink request: \(String(cString: strerror(number)))"
+            "the kernel refused a netlink request: \(systemText(number))"
                 + (text.map { " (\($0))" } ?? "")
         case .interrupted: "the kernel's tables kept changing while they were read"
         case .noAnswer: "the kernel did not answer a netlink request"

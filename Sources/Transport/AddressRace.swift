@@ -13,8 +13,8 @@ final class AddressRace {
     private let eventLoop: any EventLoop
     /// The channels that are connecting. Kept because NIO's race cannot be cancelled.
     private var channels: [any Channel] = []
-    /// Why a channel could not be bound to the interface.
-    private var bindingFailure: TransportFailure?
+    /// Why a channel that was made is not used.
+    private var refusal: TransportFailure?
     private var completion: ((Result<any Channel, TransportFailure>) -> Void)?
 
     /// - Parameter interface: the name of the interface that all sockets are bound to; `nil` lets the kernel choose.
@@ -63,9 +63,13 @@ final class AddressRace {
         // Later, so that they do not delay the SYN: they only matter after it.
         let options = NIOLoopBound(options, eventLoop: eventLoop)
         eventLoop.execute { sockets.set(options.value) }
+        if let refusal = DescriptorReserve.refusal(of: channel) {
+            self.refusal = refusal
+            return eventLoop.makeFailedFuture(refusal)
+        }
         guard let interface else { return eventLoop.makeSucceededVoidFuture() }
         return sockets.bind(to: interface).assumeIsolated().flatMapErrorThrowing { error in
-            self.bindingFailure = TransportFailure(binding: interface, error)
+            self.refusal = TransportFailure(binding: interface, error)
             throw error
         }.nonisolated()
     }
@@ -79,7 +83,7 @@ final class AddressRace {
         }
         completion(
             result.mapError {
-                bindingFailure ?? TransportFailure(dialing: addresses, $0, within: options.dialTimeout)
+                refusal ?? TransportFailure(dialing: addresses, $0, within: options.dialTimeout)
             })
     }
 }

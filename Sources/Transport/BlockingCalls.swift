@@ -1,4 +1,5 @@
 public import NIOCore
+import Vocabulary
 
 /// Calls that a file system or a name service may leave unanswered. Each runs on a thread of its own, so that only those
 /// who need the same thing wait for it.
@@ -114,7 +115,7 @@ public final class BlockingCalls: Sendable {
                 self.eventLoop.execute { self.finished(key, deliver) }
             }
             guard code != 0 else { continue }
-            call.fail(Failure(description: "no thread can be started for it: \(errorText(code))"))
+            call.fail(Failure(description: "no thread can be started for it: \(systemText(code))"))
             finished(key) {}
         }
     }

@@ -2,6 +2,7 @@ import Glibc
 import NIOCore
 import NIOPosix
 import NIOSSL
+import Vocabulary
 
 extension TransportFailure {
     /// Dialing failed; `addresses` are those that were tried.
@@ -25,7 +26,7 @@ extension TransportFailure {
     /// A socket could not be bound to an interface.
     init(binding interface: String, _ error: any Error) {
         let number = (error as? IOError)?.errnoCode
-        let words = number.map(errorText) ?? "\(error)"
+        let words = number.map(systemText) ?? "\(error)"
         switch number {
         case EPERM:
             self.init(
@@ -42,7 +43,7 @@ extension TransportFailure {
             return
         }
         let code: Code = error.errnoCode == ETIMEDOUT ? .dialTimeout : Code(errno: error.errnoCode)
-        self.init(code, "cannot connect to \(address): \(errorText(error.errnoCode))")
+        self.init(code, "cannot connect to \(address): \(systemText(error.errnoCode))")
     }
 
     init(closedInHandshake peer: String) {
@@ -55,7 +56,7 @@ extension TransportFailure {
         switch error {
         case let error as IOError:
             self.init(
-                Code(errno: error.errnoCode), "the connection to \(peer) broke: \(errorText(error.errnoCode))")
+                Code(errno: error.errnoCode), "the connection to \(peer) broke: \(systemText(error.errnoCode))")
         case is BoringSSLError, is NIOSSLError:
             self.init(.tlsFailed, "TLS with \(peer) failed: \(tlsWords(error))")
         default:
@@ -82,7 +83,7 @@ extension TransportFailure {
         if let error = error as? IOError {
             self.init(
                 Code(errno: error.errnoCode),
-                "the connection to \(peer) broke in the TLS handshake: \(errorText(error.errnoCode))")
+                "the connection to \(peer) broke in the TLS handshake: \(systemText(error.errnoCode))")
             return
         }
         let words = tlsWords(error)

@@ -1,5 +1,6 @@
 import Glibc
 import NIOCore
+import Vocabulary
 
 /// Resolves a host name; blocks. The result has at least one address, and the addresses carry the port.
 typealias LookUp = @Sendable (_ host: String, _ port: Int) -> Result<[SocketAddress], TransportFailure>
@@ -17,7 +18,7 @@ typealias LookUp = @Sendable (_ host: String, _ port: Int) -> Result<[SocketAddr
     let code = getaddrinfo(host, nil, &hints, &list)
     let systemError = errno
     guard code == 0 else {
-        let words = code == EAI_SYSTEM ? errorText(systemError) : String(cString: gai_strerror(code))
+        let words = code == EAI_SYSTEM ? systemText(systemError) : String(cString: gai_strerror(code))
         return .failure(TransportFailure(.dnsFailed, "cannot resolve \(host): \(words)"))
     }
     defer { freeaddrinfo(list) }
@@ -46,6 +47,3 @@ private func socketAddress(_ entry: addrinfo, port: Int) -> SocketAddress? {
     address.port = port
     return address
 }
-
-/// The kernel's words for an error number.
-func errorText(_ number: CInt) -> String { String(cString: strerror(number)) }

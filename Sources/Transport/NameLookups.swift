@@ -1,4 +1,5 @@
 public import NIOCore
+import Vocabulary
 
 /// Looks names up, each on its own thread: the system's resolver blocks for as long as no name server answers, and
 /// another name must not wait for that.
@@ -74,7 +75,7 @@ public final class NameLookups: Sendable {
         let code = startThread { promise.succeed(lookUp(name.host, name.port)) }
         guard code != 0 else { return }
         promise.succeed(
-            .failure(TransportFailure(.dnsFailed, "no thread can be started for the resolver: \(errorText(code))")))
+            .failure(TransportFailure(.dnsFailed, "no thread can be started for the resolver: \(systemText(code))")))
     }
 
     private func finished(_ lookup: Lookup, _ result: Result<[SocketAddress], TransportFailure>) {

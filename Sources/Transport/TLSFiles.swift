@@ -1,4 +1,5 @@
 import Glibc
+import Vocabulary
 
 /// The files of ``TLSOptions`` as they were read. What they say is not looked at here: reading takes as long as the file
 /// system does, and parsing as long as the processor.
@@ -35,7 +36,7 @@ extension TLSFiles.Content {
         // Without O_NONBLOCK, a pipe without a writer would block the thread forever.
         let descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)
         guard descriptor >= 0 else {
-            self = .unreadable(errorText(errno))
+            self = .unreadable(systemText(errno))
             return
         }
         defer { close(descriptor) }
@@ -50,7 +51,7 @@ extension TLSFiles.Content {
             let count = Glibc.read(descriptor, &part, part.count)
             if count < 0, errno == EINTR { continue }
             guard count >= 0 else {
-                self = .unreadable(errorText(errno))
+                self = .unreadable(systemText(errno))
                 return
             }
             if count == 0 {

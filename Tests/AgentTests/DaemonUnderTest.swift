@@ -127,6 +127,7 @@ struct DaemonUnderTest: Sendable {
             accountPatience: .seconds(3600))
         let control = ControlServer(daemon: daemon, limits: limits)
         try await control.listen(path: options.socketPath)
+        try await control.prepare()
         let commits = CommitQueue(store: store, eventLoop: loop, patience: diskPatience) { _ in }
         await store.whenReplaced { moved in
             loop.execute { registry.assumeIsolated { $0.storeReplaced(moved) } }

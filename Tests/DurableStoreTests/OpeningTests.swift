@@ -84,6 +84,13 @@ import Testing
         }
     }
 
+    @Test func `without a free descriptor, the limit is to blame and not the directory`() {
+        #expect(
+            StoreError.unusable("/d", EMFILE).description == "/d: Too many open files; raise LimitNOFILE of the service"
+        )
+        #expect(StoreError.unusable("/d", EACCES).code == "store-unwritable")
+    }
+
     static let damages: [Damage] = [
         .init("a wrong header") { bytes in bytes.replaceSubrange(0..<16, with: Array("not a database!!".utf8)) },
         .init("no header at all") { bytes in bytes.replaceSubrange(0..<100, with: repeatElement(0xA5, count: 100)) },

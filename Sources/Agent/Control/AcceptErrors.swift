@@ -1,5 +1,6 @@
 import Logging
 import NIOCore
+import SessionCore
 
 /// Pauses a listening socket for a second when the kernel cannot accept a connection, usually because the process has
 /// reached its limit of open files. New connections wait in the queue meanwhile; trying again at once would keep a
@@ -21,7 +22,7 @@ final class AcceptErrorHandler: ChannelInboundHandler {
     }
 
     func errorCaught(context: ChannelHandlerContext, error: any Error) {
-        guard error is IOError else { return context.fireErrorCaught(error) }
+        guard let error = error as? IOError else { return context.fireErrorCaught(error) }
         tell(error)
         let channel = context.channel
         channel.setOption(.autoRead, value: false).whenFailure { _ in }
@@ -31,14 +32,13 @@ final class AcceptErrorHandler: ChannelInboundHandler {
         }
     }
 
-    private func tell(_ error: any Error) {
+    private func tell(_ error: IOError) {
         let now = NIODeadline.now()
         guard toldAt.map({ now - $0 >= .minutes(10) }) ?? true else { return }
         toldAt = now
         logger.warning(
             """
-            \(socket) cannot take another connection: \(error); it is tried again every second; close connections, or \
-            raise LimitNOFILE of the service
+            \(socket) cannot take another connection, which is tried again every second: \(systemText(error.errnoCode))
             """)
     }
 }

@@ -15,7 +15,7 @@ actor ControlServer {
     private let logger: Logger
     private var stalledPacer = JournalPacer()
     private var listener: (any Channel)?
-    /// The listening socket between `listen` and `serve`.
+    /// The listening socket between `listen` and `prepare`.
     private var descriptor: CInt?
     private var ownPath: String?
     private var connections: [ConnectionID: ControlConnection] = [:]
@@ -47,12 +47,13 @@ actor ControlServer {
     /// The path of the socket that is served; `nil` before it is.
     var path: String? { listener?.localAddress?.pathname }
 
-    /// Serves the clients that have connected since `listen`, and those that will connect.
-    func serve() async throws {
+    /// Takes the descriptors that serving needs, before the sessions take the rest. Clients still wait.
+    func prepare() async throws {
         guard let descriptor else { preconditionFailure("the socket is made before it is served") }
         self.descriptor = nil
         poll = try await LoopPoll.open(on: eventLoop) { [weak self] in self?.assumeIsolated { $0.polled() } }
         listener = try await ServerBootstrap(group: eventLoop)
+            .serverChannelOption(.autoRead, value: false)
             .serverChannelInitializer { [logger] channel in
                 channel.eventLoop.makeCompletedFuture {
                     try channel.pipeline.syncOperations.addHandler(
@@ -68,6 +69,12 @@ actor ControlServer {
             }
             .withBoundSocket(descriptor)
             .get()
+    }
+
+    /// Serves the clients that have connected since `listen`, and those that will connect.
+    func serve() async throws {
+        guard let listener else { preconditionFailure("what serving needs is taken before the socket is served") }
+        try await listener.setOption(.autoRead, value: true).get()
     }
 
     private func accept(_ channel: any Channel) -> EventLoopFuture<Void> {

@@ -1,5 +1,6 @@
 import Configuration
 import Glibc
+import SessionCore
 
 /// Creates the control socket: binds it, sets its owner and mode, and only then listens, so that nobody can connect in
 /// between without permission.
@@ -84,6 +85,6 @@ enum ControlSocket {
     }
 
     private static func failure(_ call: String, _ path: String) -> Failure {
-        Failure(description: "\(path): \(call): \(String(cString: strerror(errno)))")
+        Failure(description: "\(path): \(call): \(systemText(errno))")
     }
 }

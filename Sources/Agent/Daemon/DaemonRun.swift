@@ -7,6 +7,7 @@ import NIOCore
 import NIOPosix
 import NetworkPath
 import ServiceLifecycle
+import SessionCore
 import Systemd
 import UnixSignals
 
@@ -141,6 +142,11 @@ private struct DaemonStart {
         } catch {
             throw StartFailure(status: .ioError, sentence: "the control socket cannot be created: \(error)")
         }
+        do {
+            try await server.prepare()
+        } catch {
+            throw StartFailure(status: .ioError, sentence: "the control socket cannot be served: \(Self.words(error))")
+        }
         // Before any session looks up a name: a later change must be noticed.
         let resolverWatch = ResolverWatch(eventLoop: loop) { watcher.assumeIsolated { $0.resolverChanged() } }
         if await !resolverWatch.start() {
@@ -151,7 +157,7 @@ private struct DaemonStart {
         do {
             try await server.serve()
         } catch {
-            throw StartFailure(status: .ioError, sentence: "the control socket cannot be served: \(error)")
+            throw StartFailure(status: .ioError, sentence: "the control socket cannot be served: \(Self.words(error))")
         }
         await daemon.publishMetrics()
         let sleepWatch = SleepWatch(registry: registry, logger: logger, eventLoop: loop)
@@ -159,6 +165,11 @@ private struct DaemonStart {
         await reportReady(server)
         return Running(
             daemon: daemon, server: server, store: store, sleepWatch: sleepWatch, resolverWatch: resolverWatch)
+    }
+
+    /// NIO's own text of an error has no advice.
+    private static func words(_ error: any Error) -> String {
+        (error as? IOError).map { systemText($0.errnoCode) } ?? "\(error)"
     }
 
     private func openStore() throws(StartFailure) -> DurableStore {

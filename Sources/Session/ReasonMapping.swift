@@ -12,7 +12,10 @@ extension Reason {
     /// What the server said in CONNACK or DISCONNECT.
     package init(_ server: MQTTClientMachine.ServerReason) {
         let code = Reason.Code(server.code)
-        var message = "the server said: \(server.code)"
+        // The code of a normal end is called success, which would be read as that of a session.
+        var message =
+            server.code == .success
+            ? "the server closed the connection normally (0x00)" : "the server said: \(server.code)"
         if let text = server.reasonString { message += ", “\(text)”" }
         if let reference = server.serverReference { message += ", use \(reference)" }
         if !server.remedies.isEmpty { message += "; " + server.remedies.map(\.description).joined(separator: ", ") }

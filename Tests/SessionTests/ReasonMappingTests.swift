@@ -66,6 +66,12 @@ struct ReasonMappingTests {
         #expect(reason.message == "the server said: server moved (0x9D), “gone”, use b.example:8883")
     }
 
+    @Test func `a normal end by the server is not called a success`() {
+        let reason = Reason(.init(code: .normalDisconnection, reasonString: "good night"))
+        #expect(reason.code == .serverClosed)
+        #expect(reason.message == "the server closed the connection normally (0x00), “good night”")
+    }
+
     // MARK: What was unanswered when the connection ended
 
     private static func ending(_ code: ReasonCode = .protocolError) -> SessionMachine.Ending {

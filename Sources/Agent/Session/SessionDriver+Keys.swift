@@ -88,8 +88,8 @@ extension SessionDriver {
         }
         switch known.state {
         case .waiting: return nil
-        case .quarantined(let code, let sentence):
-            return .failure(.messageRejected(sentence, reasonCode: Int(code.rawValue)))
+        case .quarantined(let code, let words):
+            return .failure(.messageRejected(Self.rejection(code, words), reasonCode: Int(code.rawValue)))
         case .done(.delivered(let code)):
             return .success(.init(id: id, accepted: true, delivered: true, reasonCode: Int(code.rawValue)))
         case .done(.dropped(let reason)):

@@ -90,7 +90,7 @@ extension SessionDriver {
     }
 
     func rejected(_ message: MQTTClientMachine.RejectedMessage) {
-        let sentence = message.code.description + (message.words.map { ", “\($0)”" } ?? "")
+        let sentence = Self.rejection(message.code, message.words)
         log.quarantined(message.sequence, sentence, at: now)
         var event = self.event(.messageRejected)
         event.id = message.sequence.rawValue
@@ -99,6 +99,14 @@ extension SessionDriver {
         report(event)
         programs.publishers.removeValue(forKey: message.sequence)?.told(
             .ended(.failure(.messageRejected(sentence, reasonCode: Int(message.code.rawValue)))))
+    }
+
+    /// What the server said about a message.
+    ///
+    /// - Parameter words: without them the store has the name of the code.
+    static func rejection(_ code: ReasonCode, _ words: String?) -> String {
+        guard let words, words != code.name else { return code.description }
+        return "\(code), “\(words)”"
     }
 
     /// Reports QoS 2 messages that the server may have received twice.

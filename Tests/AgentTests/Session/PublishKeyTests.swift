@@ -54,11 +54,15 @@ struct PublishKeyTests {
         try await DaemonUnderTest.run { daemon in
             let peer = try await daemon.watcher()
             await daemon.server.set { $0.refusedTopics = ["t": .notAuthorized] }
+            var messages: [JSONValue?] = []
             for _ in 1...2 {
-                await #expect(throws: ControlPeer.CallFailure(code: "message-rejected")) {
-                    try await peer.call("message.publish", Self.publish("a", wait: "delivered"))
-                }
+                let call = try await peer.request("message.publish", Self.publish("a", wait: "delivered"))
+                let error = try await peer.answer(call)["error"]
+                #expect(error?["data"]?["code"] == "message-rejected")
+                messages.append(error?["message"])
             }
+            #expect(messages.first == "the server rejected the message: not authorized (0x87)")
+            #expect(messages.first == messages.last)
             let status = try await peer.call("session.status", #"{"session":"main"}"#)
             #expect(status["outbox"]?["quarantined"] == 1, "it is the same message")
         }

@@ -91,11 +91,11 @@ import Testing
         (Duration.seconds(15), Duration.seconds(10)), (.seconds(2), .seconds(6)), (.seconds(7), .seconds(6)),
     ])
     func `sent data may stay unacknowledged for half of the heartbeat's time, but longer than a hold`(
-        interval: Duration, userTimeout: Duration
+        interval: Duration, deliveryTimeout: Duration
     ) {
         var policy = HeartbeatPolicy()
         policy.interval = interval
-        #expect(policy.userTimeout == userTimeout)
+        #expect(policy.deliveryTimeout == deliveryTimeout)
     }
 
     @Test func `a server that turns keep-alive off gets heartbeats at our interval`() {

@@ -29,16 +29,6 @@ struct SessionLinkTests {
         #expect(phases == [.resolving, .dialing, .securing, .authenticating, .restoring])
     }
 
-    @Test func `what was sent and what was heard make a heartbeat unnecessary`() throws {
-        var session = try SessionUnderTest().connected()
-        _ = session.wait(10)
-        _ = session.receives(.publish(Publish(topic: "a", payload: ByteBuffer(), qos: .atMostOnce)))
-        _ = session.wait(4)
-        #expect(try fill(&session, 100) == ["send SUBSCRIBE"])
-        #expect(session.wait(10) == [], "15 s after the last message from the server it is asked")
-        #expect(session.wait(1) == ["send PINGREQ"])
-    }
-
     // MARK: Reading
 
     /// What the server has not taken yet may be this much, while the session goes on reading.

@@ -138,7 +138,7 @@ struct SessionRoomTests {
         let texts = session.take(.closed(Reason(.serverClosed)))
         _ = try session.waitsForDial(after: texts)
         #expect(session.session.looking != nil)
-        #expect(session.opens() == ["send CONNECT"])
+        #expect(session.opens() == ["send CONNECT c-look"])
         #expect(session.receives(.connack(Connack())) == ["send SUBSCRIBE"])
         let mark = ConnectionMark(clientID: "another", time: Timestamp(rawValue: 1), random: 1)
         let other = PresenceMessage(

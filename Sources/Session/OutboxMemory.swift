@@ -15,7 +15,7 @@ package struct OutboxMemory: Hashable, Sendable {
         let sessions = max(1, sessions)
         inFlight = min(16 << 20, (256 << 20) / sessions)
         readAhead = min(4 << 20, (64 << 20) / sessions)
-        unflushed = min(1 << 20, (64 << 20) / sessions)
+        unflushed = min(2 << 20, (128 << 20) / sessions)
     }
 }
 

@@ -9,7 +9,7 @@ import Testing
     @Test(arguments: [1, 16, 17, 1000, 65_535])
     func `all sessions together have a limit`(sessions: Int) {
         let share = OutboxMemory(sessions: sessions)
-        #expect((share.inFlight + share.readAhead + share.unflushed) * sessions <= 384 << 20)
+        #expect((share.inFlight + share.readAhead + share.unflushed) * sessions <= 448 << 20)
     }
 
     @Test func `a few sessions have as much as they can use`() {

@@ -210,7 +210,7 @@ struct SessionStepsTests {
         #expect(session.wait(4) == [])
     }
 
-    @Test(arguments: [(Int64(29), false), (31, true)])
+    @Test(arguments: [(Int64(59), false), (60, true)])
     func `a redirect after a stable connection begins a new chain`(seconds: Int64, isFollowed: Bool) throws {
         var session = try SessionUnderTest(redirects: ["c.example", "d.example"])
         session.answersPings = true

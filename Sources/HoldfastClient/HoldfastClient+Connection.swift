@@ -71,6 +71,7 @@ extension HoldfastClient {
             return
         }
         connection = .attached(channel, hello)
+        wasAttached = true
         reattachAttempts = 0
         for continuation in waiting { continuation.resume(returning: .success(hello)) }
         restoreFeeds()

@@ -9,7 +9,7 @@ extension HoldfastClient {
     ///   - parameters: the message; if it has no key, it is given a random one.
     ///   - timeout: how long to wait for the answer altogether; `nil`: as long as the daemon is there, and until 30
     ///     seconds after it was first lost.
-    /// - Throws: when the daemon cannot be reached at the start, does not come back, or refuses.
+    /// - Throws: when the daemon cannot be reached and never was, does not come back, or refuses.
     public func publish(
         _ parameters: MessagePublishMethod.Parameters, timeout: Duration? = nil
     ) async throws(ClientError) -> MessagePublishMethod.Result {
@@ -25,7 +25,8 @@ extension HoldfastClient {
     ) async throws(ClientError) -> JSONValue {
         var parameters = parameters
         parameters.key = parameters.key ?? Self.newKey()
-        try await attach()
+        // A daemon that was never there is an error. One that was may be restarting.
+        if !wasAttached { try await attach() }
         let start = NIODeadline.now()
         var lostSince: NIODeadline?
         var delays = options.reattachDelays[...]

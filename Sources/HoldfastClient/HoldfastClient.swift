@@ -82,6 +82,8 @@ public actor HoldfastClient {
     var watches: [FeedID: WatchFeed] = [:]
     var subscriptions: [FeedID: SubscriptionFeed] = [:]
     var consumers: [FeedID: ConsumerFeed] = [:]
+    /// Whether the daemon has ever answered.
+    var wasAttached = false
     var reattachAttempts = 0
     var reattachment: Scheduled<Void>?
 

@@ -123,6 +123,28 @@ struct HoldfastClientTests {
         }
     }
 
+    @Test func `a publish that begins while the daemon is being restarted waits for it`() async throws {
+        try await withSocket { socket in
+            let client = impatientClient(socket)
+            let server = try await LineServer.start(socket)
+            async let served: Void = server.run { accepting in
+                try await accepting.greet { _ in }
+                // Another connection that ends before the greeting.
+                try await accepting.accept { peer in _ = try await peer.request() }
+                try await accepting.greet { peer in
+                    let (id, method, _) = try await peer.request()
+                    #expect(method == "message.publish")
+                    try await peer.answer(
+                        id, MessagePublishMethod.Result(id: 7, accepted: true, delivered: false, reasonCode: nil))
+                }
+            }
+            try await client.attach()
+            let message = MessagePublishMethod.Parameters(session: "a", topic: "t", payload: .init(text: "x"))
+            #expect(try await client.publish(message).id == 7)
+            try await served
+        }
+    }
+
     @Test func `a watch continues after the last event when the daemon was restarted`() async throws {
         try await withSocket { socket in
             let client = impatientClient(socket)

@@ -67,8 +67,12 @@ extension Simulation {
         await pass(.nanoseconds(Self.bound.nanoseconds))
         // A refused filter is requested again after ten minutes, when a heartbeat is due; after an hour if it was taken
         // for the reason why a connection ended.
-        if residents.contains(where: hasRefusals) { await pass(.minutes(11)) }
-        if residents.contains(where: hasRefusals) { await pass(.minutes(61)) }
+        for minutes: Int64 in [11, 61] where residents.contains(where: hasRefusals) {
+            await pass(.minutes(minutes))
+            // A program that attached sooner was refused at once.
+            drain(again: true)
+            await pass(.minutes(1))
+        }
         await waitForDisliked()
         finish()
         guard violations.isEmpty, !world.sharesIdentity else { return }
@@ -137,15 +141,16 @@ extension Simulation {
         (self.liars, self.limiters) = ([], [])
     }
 
-    /// Attaches a program for everything that waits for one.
-    private func drain() {
+    /// Attaches a program for everything that waits for one; `again`, for what still does.
+    private func drain(again: Bool = false) {
         guard !world.sharesIdentity else { return }
         isDraining = true
         for index in residents.indices {
             let there = residents[index].host.disk.here {
                 $0.sessions.values.flatMap(\.mqtt.consumers.keys).map(\.description)
             }
-            for (number, consumer) in Self.consumers.enumerated() where there.contains(consumer.0) {
+            for (number, consumer) in Self.consumers.enumerated()
+            where there.contains(consumer.0) && (!again || residents[index].attached[consumer.0] == nil) {
                 attach(number, on: index)
             }
         }

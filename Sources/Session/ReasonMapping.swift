@@ -58,10 +58,10 @@ extension SessionMachine.Ending {
         (ending.mayHaveNewCredential, ending.failsIfRepeated, ending.search) = (false, false, .continued)
         switch finding {
         case .suspected(ends: 1):
-            ending.reason.message += ", while messages were unanswered"
+            ending.reason.message += ", while packets were unanswered"
             ending.search = .suspected
         case .suspected(let ends):
-            ending.reason.message += ", and the same message has now been left unanswered \(ends) times"
+            ending.reason.message += ", and the same packet has now been left unanswered \(ends) times"
         case .isolated: ending.reason.message += "; \(Remedy.isolation)"
         case .setAside(let what):
             ending.reason.message += "; \(what) is the cause, and is set aside"

@@ -52,11 +52,8 @@ struct Heartbeat: Hashable, Sendable {
     ///   would only make us notice later that the server is gone. `nil` or zero: the server does not mind.
     init(policy: HeartbeatPolicy, serverInterval: Duration?, at now: Instant) {
         self.policy = policy
-        if let serverInterval, serverInterval > .zero {
-            interval = min(policy.interval, max(serverInterval, .seconds(1)))
-        } else {
-            interval = policy.interval
-        }
+        let longest = serverInterval.flatMap { $0 > .zero ? max($0, .seconds(1)) : nil }
+        interval = min(policy.interval, longest ?? policy.interval)
         lastHeard = now
         lastSent = now
     }

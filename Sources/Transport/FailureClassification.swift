@@ -122,8 +122,8 @@ extension TransportFailure.Code {
         switch number {
         case ECONNREFUSED: self = .refused
         case ECONNRESET, EPIPE, ECONNABORTED, ENOTCONN: self = .reset
-        // Routes of type prohibit and packet filters answer with EACCES and EPERM; ETIMEDOUT on an open connection is
-        // TCP_USER_TIMEOUT.
+        // Routes of type prohibit and packet filters answer with EACCES and EPERM; the kernel gives up an open
+        // connection with ETIMEDOUT when nothing it sends is acknowledged.
         case ENETUNREACH, EHOSTUNREACH, ENETDOWN, EHOSTDOWN, ENONET, EADDRNOTAVAIL, EAFNOSUPPORT, EACCES, EPERM,
             ETIMEDOUT:
             self = .unreachable

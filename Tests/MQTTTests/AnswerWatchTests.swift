@@ -38,12 +38,7 @@ import Testing
     }
 
     @Test func `a late answer ends the wait for the answer to a PINGREQ that asked about it`() throws {
-        var client = MQTTClientHarness()
-        client.connect()
-        try client.publish("a")
-        client.handle(.flushed(try #require(client.lastFlush)))
-        client.now = client.now.advanced(by: 60_000)
-        #expect(client.handle(.timePassed) == ["PINGREQ"])
+        var client = try MQTTClientHarness.late()
         client.server(.puback(answer(1)))
         client.now = client.now.advanced(by: 60_000)
         #expect(client.handle(.timePassed) == [])
@@ -70,12 +65,7 @@ import Testing
 
     @Test(arguments: [Int64(86_400_000), -86_400_000])
     func `a clock that is set makes the answer to a PINGREQ no earlier and no later`(step: Int64) throws {
-        var client = MQTTClientHarness()
-        client.connect()
-        try client.publish("a")
-        client.handle(.flushed(try #require(client.lastFlush)))
-        client.now = client.now.advanced(by: 60_000)
-        #expect(client.handle(.timePassed) == ["PINGREQ"])
+        var client = try MQTTClientHarness.late()
         let range = Timestamp(rawValue: .min)...client.now
         client.now = client.now.advanced(by: step)
         client.handle(.clockStepped(by: step, acceptedWithin: range))
@@ -86,5 +76,18 @@ import Testing
         var watch = Self.watch()
         watch.shiftTimes(by: 1000)
         #expect(watch.oldest?.sentAt == Timestamp(rawValue: 1001))
+    }
+}
+
+extension MQTTClientHarness {
+    /// A client that asks for a sign of life, because its message was not answered in time.
+    static func late() throws -> MQTTClientHarness {
+        var client = MQTTClientHarness()
+        client.connect()
+        try client.publish("a")
+        client.handle(.flushed(try #require(client.lastFlush)))
+        client.now = client.now.advanced(by: 60_000)
+        #expect(client.handle(.timePassed) == ["PINGREQ"])
+        return client
     }
 }

@@ -98,6 +98,11 @@ struct MQTTClientHarness {
         return describe(actions)
     }
 
+    /// The kernel has taken everything that was written.
+    mutating func flush() {
+        if let lastFlush { handle(.flushed(lastFlush)) }
+    }
+
     /// Every commit is on the disk.
     @discardableResult
     mutating func commitAll() -> [String] {

@@ -381,12 +381,7 @@ import Testing
     }
 
     @Test func `an answer that comes before that of the PINGREQ is in time`() throws {
-        var client = MQTTClientHarness()
-        client.connect()
-        try client.publish("a")
-        client.flush()
-        client.now = client.now.advanced(by: 60_000)
-        #expect(client.handle(.timePassed) == ["PINGREQ"])
+        var client = try MQTTClientHarness.late()
         #expect(client.server(.puback(answer(1)), .pingresp) == ["delivered 1 00"])
         #expect(client.machine.nextDeadline == nil)
     }
@@ -472,12 +467,7 @@ import Testing
     }
 
     @Test func `a PINGREQ that has arrived is not waited for longer`() throws {
-        var client = MQTTClientHarness()
-        client.connect()
-        try client.publish("a")
-        client.flush()
-        client.now = client.now.advanced(by: 60_000)
-        #expect(client.handle(.timePassed) == ["PINGREQ"])
+        var client = try MQTTClientHarness.late()
         client.now = client.now.advanced(by: 60_000)
         client.machine.measured(acknowledged: 100, pending: 0, at: client.now)
         #expect(client.handle(.timePassed).contains("close"))
@@ -659,11 +649,6 @@ import Testing
 }
 
 extension MQTTClientHarness {
-    /// The kernel has taken everything that was written.
-    fileprivate mutating func flush() {
-        if let lastFlush { handle(.flushed(lastFlush)) }
-    }
-
     fileprivate mutating func connectAgain() -> [String] {
         handle(.connectionClosed)
         return connect(resumed: true)

@@ -84,10 +84,10 @@ struct ReasonMappingTests {
 
     @Test(arguments: [
         (
-            MQTTClientMachine.EndFinding.suspected(ends: 1), ", while messages were unanswered",
+            MQTTClientMachine.EndFinding.suspected(ends: 1), ", while packets were unanswered",
             SessionMachine.Ending.Search.suspected
         ),
-        (.suspected(ends: 2), ", and the same message has now been left unanswered 2 times", .continued),
+        (.suspected(ends: 2), ", and the same packet has now been left unanswered 2 times", .continued),
         (.isolated, "; \(Remedy.isolation)", .continued),
     ])
     func `a continued search changes only the sentence and the pace of the ending`(

@@ -177,7 +177,7 @@ struct SessionProtocolTests {
         try accept(&session)
         #expect(session.proceed() == ["send PUBLISH t"])
         _ = session.take(.closed(Reason(.reset)))
-        #expect(session.session.machine.reason.message.hasSuffix(", while messages were unanswered"))
+        #expect(session.session.machine.reason.message.hasSuffix(", while packets were unanswered"))
     }
 
     @Test func `in MQTT 3.1.1 a mismatched session is discarded on one connection and begun on the next`() throws {

@@ -10,7 +10,7 @@ enum StatusLine {
     }
 
     /// - Parameters:
-    ///   - session: the only session; `nil` if there is none.
+    ///   - session: the status of the session, if there is exactly one; `nil` if none is configured.
     ///   - now: the present time, for how long a state has lasted.
     static func text(_ session: SessionStatus?, at now: Timestamp) -> String {
         guard let session else { return "no sessions are configured" }

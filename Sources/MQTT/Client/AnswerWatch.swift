@@ -161,8 +161,8 @@ extension MQTTClientMachine {
             patience.probe = nil
             return
         }
-        // While a PINGREQ waits behind a large message on a slow link, nobody can have answered it. A connection on which
-        // nothing arrives any more is given up by the driver.
+        // The server cannot answer a PINGREQ that is still behind a large message on a slow link. If nothing arrives at
+        // all any more, the session ends the connection.
         if let sentAt = [proofAskedAt, patience.probe?.sentAt].compactMap(\.self).min(),
             pingDue(sentAt) <= step.now, patience.arrival.isOnItsWay(sentAt)
         {

@@ -51,8 +51,9 @@ struct Identifiers: Sendable {
         if let last = inUse.last { allocator.resume(after: last) }
     }
 
-    /// The identifier for a new message, from now on in use; `nil` if there is none. For a message of QoS 2 there may be
-    /// one after ``clear(atMost:)``.
+    /// Takes an identifier for a new message into use.
+    ///
+    /// - Returns: `nil` if none is free. If the message has QoS 2, ``clear(atMost:)`` can provide more.
     mutating func next(for qos: QoS) -> PacketID? {
         isInDoubt && qos == .exactlyOnce ? ready.popFirst() : allocator.allocate()
     }

@@ -22,7 +22,6 @@ extension MQTTClientMachine {
                 if machine.isConnected { step.emit(.subscribed(filter, code)) }
                 return
             }
-            if machine.subscriptions.isSetAside(filter) { machine.subscriptions.isolates = true }
             machine.subscriptions.takeFromAside(filter)
             machine.subscriptions.confirmed.remove(filter)
             // Without a connection, a live subscriber makes no difference to what is asked for on the next one.

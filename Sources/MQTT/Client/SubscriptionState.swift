@@ -104,7 +104,9 @@ extension Subscriptions {
     /// A program asks for the filter, so the server is asked as well. The refusal holds until it answers, so
     /// that the same answer is no news.
     mutating func takeFromAside(_ filter: TopicFilter) {
-        guard case .refused(var refusal)? = answers[filter] else { return }
+        guard case .refused(var refusal)? = answers[filter], refusal.endedConnections else { return }
+        // If the connection ends again, this filter is known to be the reason.
+        isolates = true
         refusal.endedConnections = false
         answers[filter] = .refused(refusal)
     }

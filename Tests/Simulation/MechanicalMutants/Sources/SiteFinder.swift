@@ -181,7 +181,7 @@ final class SiteFinder: SyntaxVisitor {
         return .skipChildren
     }
 
-    /// Whether it is how much a collection has room for at first, which nobody can see.
+    /// Whether the number is the initial capacity of a collection, which has no visible effect.
     private static func isCapacity(_ node: IntegerLiteralExprSyntax) -> Bool {
         node.parent?.as(LabeledExprSyntax.self)?.label?.text == "initialCapacity"
     }

@@ -43,11 +43,20 @@ final class Database {
         }
         self.path = path
         handle = opened
-        // While the store is opened, nothing else waits for this thread.
-        waitForLocks(5000)
+        waitForLocks(Self.lockPatience)
         // Joined writes need it, and pages that are written before the commit may have to be written again.
         try execute("PRAGMA cache_spill = OFF")
     }
+
+    /// How long another program's lock is waited for, in milliseconds.
+    private static let lockPatience: Int32 = 5000
+
+    /// Keeps every other connection out of the file from its first use until it is closed. Must be called before that
+    /// first use.
+    ///
+    /// SQLite then has the index of the log in its own memory. Otherwise that is a file which is mapped into memory, and
+    /// whoever cuts it short ends the process with SIGBUS.
+    func excludeOthers() throws(StoreError) { try execute("PRAGMA locking_mode = EXCLUSIVE") }
 
     /// Whether SQLite knows the VFS of that name. It is told once in the process.
     private static let joinsWrites = holdfast_join_writes() == SQLITE_OK

@@ -168,6 +168,7 @@ public actor DurableStore {
     ) throws(StoreError) -> Database {
         try directory.makePrivateFile(fileName)
         let database = try Database(path: "\(directory.path)/\(fileName)")
+        try database.excludeOthers()
         // First, because nothing may be written into a file of a later version.
         if try Schema.version(of: database, known: migrations.count) == 0 {
             // Free pages go back to the file system a few at a time; this can only be set before the first table.
@@ -194,12 +195,8 @@ public actor DurableStore {
         let pages = max(directory.reserve / 2 / 4096, 8)
         try database.execute("PRAGMA wal_autocheckpoint = \(pages); PRAGMA journal_size_limit = \(pages * 4096)")
         try takeUp(database)
-        database.waitForLocks(lockPatience)
         return database
     }
-
-    /// How long a call waits for a lock of another program, in milliseconds. The store does nothing else meanwhile.
-    private static let lockPatience: Int32 = 200
 
     /// Prepares a file that may not have been closed properly, and may lack the last moments before this start: numbers
     /// continue after those that were reserved, and packet identifiers that may have been used are suspect.

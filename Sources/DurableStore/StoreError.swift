@@ -11,7 +11,7 @@ public enum StoreError: Error, Hashable, Sendable {
     case newerSchema(path: String, found: Int, known: Int)
     /// There is no room on the disk. The same call succeeds once there is some.
     case full(path: String, cause: String)
-    /// Another program holds a lock on the file. The same call succeeds once the lock is released.
+    /// Another program has the file open, so it cannot be opened here. The same call succeeds once that program is gone.
     case busy(path: String, cause: String)
     /// The file is damaged. Opening the store again moves it aside.
     case corrupt(path: String, cause: String)
@@ -60,12 +60,12 @@ extension StoreError: CustomStringConvertible {
         case .full(let path, let cause):
             "no room for \(path): \(cause); free space on its file system"
         case .busy(let path, _):
-            "another program has locked \(path) (fuser \(path) names it): end that program or its transaction; what is "
-                + "published until then is refused, and normal operation resumes when the lock is released"
+            "another program has \(path) open (fuser \(path) names it): end that program; while the daemon runs, no "
+                + "other program can use the file"
         case .corrupt(let path, let cause):
             "\(path) is damaged: \(cause); restart the daemon, which moves it aside"
         case .damaged(let path, let cause):
-            "in \(path), \(cause): repair it with sqlite3, or stop the daemon and move the file away, which discards "
+            "in \(path), \(cause): stop the daemon and repair the file with sqlite3, or move it away, which discards "
                 + "its contents"
         case .stalled(let seconds):
             "the disk with the state directory has not answered for more than \(seconds) s; what is published waits "

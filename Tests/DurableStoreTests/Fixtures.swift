@@ -131,6 +131,9 @@ extension DurableStore {
     /// The protocol's part of a session's durable state.
     func mqtt(_ session: SessionName) throws(StoreError) -> DurableSession { try self.session(session).mqtt }
 
+    /// Does something else to the database than the store would.
+    func execute(_ statements: String) throws(StoreError) { try opened().execute(statements) }
+
     /// Everything that is queued.
     func queue(_ session: SessionName) throws(StoreError) -> [StoredMessage] {
         try load(session, after: .zero, maxCount: .max, maxBytes: .max)

@@ -39,6 +39,25 @@ import Testing
         #expect(await store.statistics().messages == 1)
     }
 
+    @Test func `while it is open keeps other programs out of the database`() async throws {
+        let store = try openStore(directory)
+        try await store.commit(main, .insert(message(1)))
+        // A file of shared memory could be cut short, which would end the process with SIGBUS.
+        #expect(!directory.names.contains("holdfast.db-shm"))
+        let other = try Database(path: "\(directory.path)/holdfast.db")
+        other.waitForLocks(0)
+        for statement in ["SELECT * FROM message", "BEGIN IMMEDIATE", "PRAGMA wal_checkpoint(TRUNCATE)"] {
+            #expect {
+                try other.execute(statement)
+            } throws: { error in
+                (error as? StoreError)?.code == "store-busy"
+            }
+        }
+        try await store.commit(main, .insert(message(2)))
+        try await store.close()
+        #expect(try other.integer("SELECT count(*) FROM message") == 2)
+    }
+
     @Test func `while it is open names the process that has it`() throws {
         let first = try openStore(directory)
         let expected = StoreError.locked(directory: directory.path, holder: getpid())
@@ -166,7 +185,7 @@ import Testing
         try await first.commit([(main, (1...400).map { .insert(message($0, bytes: 300)) })])
         try await first.commit(main, .assign(sequence(1), id(7)), .assign(sequence(2), id(8)))
         let path = "\(directory.path)/holdfast.db"
-        try Database(path: path).execute(statement)
+        try await first.execute(statement)
         await #expect {
             _ = try await first.mqtt(main)
         } throws: { error in

@@ -272,7 +272,7 @@ extension Host {
     }
 
     /// From now on verdicts can be neither written nor read.
-    fileprivate func breakStore() throws { try executeInStore("DROP TABLE verdict") }
+    fileprivate func breakStore() async throws { try await executeInStore("DROP TABLE verdict") }
 
     fileprivate func keepsSecret() async throws -> Bool {
         try await registry().driver("main").session.connections.lastOpened != nil

@@ -44,10 +44,6 @@ actor CommitQueue {
 
     /// How long to wait before a transaction that failed is tried again.
     static let retryInterval = Duration.seconds(1)
-    /// The same as ``retryInterval``, while another program has the database locked.
-    static let lockedInterval = Duration.milliseconds(100)
-    /// How often a locked database is tried before new messages are refused. Each try also waits for the lock.
-    static let lockedTries = 15
     /// How long successful commits took, in seconds.
     private(set) var durations = Histogram(bounds: [
         0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5,
@@ -180,7 +176,6 @@ actor CommitQueue {
     /// Returns when the batch is durable, except for refused messages and changes that can never be stored.
     private func commit(_ entries: [Entry]) async {
         var batch = entries
-        var lockedTries = 0
         while true {
             dropGivenUp(from: &batch)
             if batch.isEmpty { return }
@@ -199,9 +194,6 @@ actor CommitQueue {
                 switch error {
                 case .inconsistent, .damaged:
                     return await divide(batch, because: error)
-                case .busy where lockedTries < Self.lockedTries:
-                    lockedTries += 1
-                    await eventLoop.pause(for: Self.lockedInterval)
                 default:
                     if !isFailureTold { tell(error) }
                     if error.isLasting || !batch.contains(where: { $0.hasInserts && !$0.isRefused }) {

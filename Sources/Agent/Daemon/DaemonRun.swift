@@ -183,8 +183,10 @@ private struct DaemonStart {
                 directory: options.stateDirectory, durability: configuration.durability,
                 executor: disk.executor)
         } catch {
-            if case .locked = error { throw StartFailure(status: .temporaryFailure, sentence: error.description) }
-            throw StartFailure(status: .cannotCreate, sentence: error.description)
+            switch error {
+            case .locked, .busy: throw StartFailure(status: .temporaryFailure, sentence: error.description)
+            default: throw StartFailure(status: .cannotCreate, sentence: error.description)
+            }
         }
         if let moved = store.openReport.movedAside {
             logger.error("\(moved.sentence)", metadata: ["MESSAGE_ID": "\(MessageID.storeReplaced)"])

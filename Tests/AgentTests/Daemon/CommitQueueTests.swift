@@ -25,7 +25,6 @@ struct CommitQueueTests {
         var queue: CommitQueue
         var events: Arrivals<Event>
         var main: SessionName
-        var path: String
 
         /// Commits several batches in one turn of the loop, and waits for the last one.
         func commit(_ batches: [[SessionChange]], areCumulative: Bool = false) async throws {
@@ -71,8 +70,7 @@ struct CommitQueueTests {
         }
         try await body(
             Bench(
-                store: store, disk: disk, queue: queue, events: events, main: try #require(SessionName("main")),
-                path: "\(directory.path)/\(DurableStore.fileName)"))
+                store: store, disk: disk, queue: queue, events: events, main: try #require(SessionName("main"))))
         try await store.close()
         try await group.shutdownGracefully()
     }
@@ -193,8 +191,7 @@ struct CommitQueueTests {
 
     @Test func `a change that can never be stored is left out, and the queue continues`() async throws {
         try await Self.run { bench in
-            let file = try Database(path: bench.path)
-            try file.execute(
+            try await bench.store.execute(
                 """
                 CREATE TRIGGER mischief BEFORE INSERT ON inbound WHEN new.packet_id = 7
                 BEGIN SELECT raise(ABORT, 'not this one'); END
@@ -212,12 +209,11 @@ struct CommitQueueTests {
         }
     }
 
-    @Test func `a locked database refuses messages in time, and accepts them again afterwards`()
+    @Test func `a database that cannot be written refuses messages, and accepts them again afterwards`()
         async throws
     {
         try await Self.run { bench in
-            let other = try Database(path: bench.path)
-            try other.execute("BEGIN IMMEDIATE")
+            try await bench.store.setWritable(false)
             let answers = Arrivals<String>(eventLoop: bench.queue.eventLoop)
             try await bench.queue.eventLoop.submit {
                 bench.queue.assumeIsolated { queue in
@@ -230,10 +226,10 @@ struct CommitQueueTests {
                 }
             }.get()
             _ = try await answers.first { $0.hasPrefix("barrier") ? true : nil }
-            #expect(await answers.all == ["refused store-busy", "barrier store-busy"])
-            #expect(await bench.queue.failure?.code == "store-busy")
-            #expect(await bench.queue.refusal?.code == "store-busy")
-            try other.execute("ROLLBACK")
+            #expect(await answers.all == ["refused store-unwritable", "barrier store-unwritable"])
+            #expect(await bench.queue.failure?.code == "store-unwritable")
+            #expect(await bench.queue.refusal?.code == "store-unwritable")
+            try await bench.store.setWritable(true)
             _ = try await answers.first { $0 == "committedWithoutInserts" ? true : nil }
             #expect(await bench.queue.failure == nil)
             #expect(await bench.queue.refusal == nil, "what hindered all transactions is over")
@@ -269,10 +265,9 @@ struct CommitQueueTests {
         }
     }
 
-    @Test func `a failure ends with the lock, not with the refused messages`() async throws {
+    @Test func `a failure ends with its cause, not with the refused messages`() async throws {
         try await Self.run { bench in
-            let other = try Database(path: bench.path)
-            try other.execute("BEGIN IMMEDIATE")
+            try await bench.store.setWritable(false)
             let answers = Arrivals<String>(eventLoop: bench.queue.eventLoop)
             try await bench.queue.eventLoop.submit {
                 bench.queue.assumeIsolated { queue in
@@ -283,12 +278,12 @@ struct CommitQueueTests {
                     }
                 }
             }.get()
-            _ = try await answers.first { $0 == "refused store-busy" ? true : nil }
+            _ = try await answers.first { $0 == "refused store-unwritable" ? true : nil }
             let before = await bench.store.statistics().commits.failed
             while await bench.store.statistics().commits.failed < before + 2, await answers.all.count == 1 {}
-            #expect(await answers.all == ["refused store-busy"])
-            #expect(await bench.queue.failure?.code == "store-busy")
-            try other.execute("ROLLBACK")
+            #expect(await answers.all == ["refused store-unwritable"])
+            #expect(await bench.queue.failure?.code == "store-unwritable")
+            try await bench.store.setWritable(true)
             _ = try await answers.first { $0 == "committedWithoutInserts" ? true : nil }
             #expect(await bench.queue.failure == nil)
         }
@@ -297,8 +292,7 @@ struct CommitQueueTests {
     @Test func `a message given up is not written later, and the others keep waiting`() async throws {
         try await Self.run { bench in
             let guest = try #require(SessionName("guest"))
-            let other = try Database(path: bench.path)
-            try other.execute("BEGIN IMMEDIATE")
+            try await bench.store.setWritable(false)
             let answers = Arrivals<String>(eventLoop: bench.queue.eventLoop)
             try await bench.queue.eventLoop.submit {
                 bench.queue.assumeIsolated { queue in
@@ -315,18 +309,19 @@ struct CommitQueueTests {
             }.get()
             _ = try await answers.first { $0.hasPrefix("barrier") ? true : nil }
             await bench.queue.giveUp(bench.main)
-            #expect(await answers.all == ["barrier store-busy", "main refused store-busy"])
+            #expect(await answers.all == ["barrier store-unwritable", "main refused store-unwritable"])
             // Commits like the driver that takes the place of the one that gave up.
             try await bench.queue.eventLoop.submit {
                 bench.queue.assumeIsolated { queue in
                     queue.commit([.mqtt(.setEstablished(false))], of: bench.main) { answers.note("successor \($0)") }
                 }
             }.get()
-            try other.execute("ROLLBACK")
+            try await bench.store.setWritable(true)
             _ = try await answers.first { $0 == "successor committed" ? true : nil }
             #expect(
                 await answers.all == [
-                    "barrier store-busy", "main refused store-busy", "guest committed", "successor committed",
+                    "barrier store-unwritable", "main refused store-unwritable", "guest committed",
+                    "successor committed",
                 ])
             #expect(try await !bench.store.session(bench.main).mqtt.established)
             #expect(try await bench.store.session(guest).mqtt.established)

@@ -26,8 +26,8 @@ struct DamagedStateTests {
                 let peer = try await daemon.watcher()
                 try await peer.call("message.subscribe", #"{"session":"other","filter":"a","consumer":"billing"}"#)
             }
-            let file = try Database(path: "\(directory.path)/state/holdfast.db")
-            try file.execute("UPDATE consumer SET qos = 7")
+            let file = "\(directory.path)/state/holdfast.db"
+            try Database(path: file).execute("UPDATE consumer SET qos = 7")
             try await DaemonUnderTest.run(in: directory, daemon.server, on: group) { daemon in
                 let peer = try await daemon.watcher()
                 let other = try await peer.call("session.status", #"{"session":"other"}"#)
@@ -36,35 +36,46 @@ struct DamagedStateTests {
                 await #expect(throws: ControlPeer.CallFailure(code: "wrong-state")) {
                     try await peer.call("session.connect", #"{"session":"other"}"#)
                 }
-                // An operator repairs it.
-                try file.execute("UPDATE consumer SET qos = 1")
-                try await peer.request("daemon.reload")
-                try await peer.state("connected", of: "other")
+            }
+            // An operator repairs it.
+            try Database(path: file).execute("UPDATE consumer SET qos = 1")
+            try await DaemonUnderTest.run(in: directory, daemon.server, on: group) { daemon in
+                try await daemon.watcher().state("connected", of: "other")
             }
             try await group.shutdownGracefully()
         }
     }
 
-    @Test func `a database locked by another program refuses messages in time, says so, and recovers`()
-        async throws
-    {
+    @Test func `another program cannot lock the database of a running daemon`() async throws {
         try await DaemonUnderTest.run { daemon in
             let peer = try await daemon.watcher()
             let publish = #"{"session":"main","topic":"t","payload":"x","wait":"delivered"}"#
             try await peer.call("message.publish", publish)
             let other = try Database(path: "\(daemon.directory.path)/state/holdfast.db")
-            try other.execute("BEGIN IMMEDIATE")
+            other.waitForLocks(0)
+            #expect(throws: StoreError.self) { try other.execute("BEGIN IMMEDIATE") }
+            #expect(try await peer.call("message.publish", publish)["delivered"] == .bool(true))
+            #expect(try await peer.call("daemon.status")["storeFailure"] == .null)
+        }
+    }
+
+    @Test func `a database that cannot be written refuses messages, says so, and recovers`() async throws {
+        try await DaemonUnderTest.run { daemon in
+            let peer = try await daemon.watcher()
+            let publish = #"{"session":"main","topic":"t","payload":"x","wait":"delivered"}"#
+            try await peer.call("message.publish", publish)
+            try await daemon.store.setWritable(false)
             for _ in 1...2 {
                 await #expect(throws: ControlPeer.CallFailure(code: "store-full")) {
                     try await peer.call("message.publish", publish)
                 }
             }
             let status = try await peer.call("daemon.status")
-            #expect(status["storeFailure"]?.text?.contains("another program has locked") == true)
+            #expect(status["storeFailure"]?.text?.contains("cannot write") == true)
             let session = try await peer.call("session.status", #"{"session":"main"}"#)
             #expect(session["state"] == "connected")
             #expect(session["storeFailure"] == status["storeFailure"])
-            try other.execute("ROLLBACK")
+            try await daemon.store.setWritable(true)
             while try await peer.call("daemon.status")["storeFailure"] != .null {}
             #expect(try await peer.call("message.publish", publish)["delivered"] == .bool(true))
         }
@@ -84,7 +95,7 @@ struct DamagedStateTests {
             try await peer.call("message.publish", #"{"session":"main","topic":"t","payload":"last"}"#)
             // Moves the rows from the log into the file, where the damage is made.
             let path = "\(daemon.directory.path)/state/holdfast.db"
-            try Database(path: path).execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            try await daemon.store.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             let file = try #require(fopen(path, "r+"))
             fseek(file, 0, SEEK_END)
             fseek(file, ftell(file) / 4096 / 3 * 4096, SEEK_SET)

@@ -18,8 +18,8 @@ actor Disk {
         case failing
         /// Nothing can be read either.
         case dead
-        /// Another program holds a write lock.
-        case locked
+        /// The directory is read-only.
+        case unwritable
         /// One kind of row does not fit, and never will.
         case choosy
     }
@@ -138,7 +138,8 @@ actor DiskAccess: SessionStore {
         case (.full?, .inserting): throw .full(path: "model", cause: "the model says so")
         case (.failing?, .writing), (.failing?, .inserting), (.dead?, _):
             throw .failed(path: "model", cause: "the model says so")
-        case (.locked?, .writing), (.locked?, .inserting): throw .busy(path: "model", cause: "the model says so")
+        case (.unwritable?, .writing), (.unwritable?, .inserting):
+            throw .unwritable(path: "model", cause: "the model says so")
         default: break
         }
     }

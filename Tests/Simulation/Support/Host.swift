@@ -253,9 +253,9 @@ actor Host {
         return daemon.registry
     }
 
-    /// Writes to the state file as another program.
-    func executeInStore(_ statements: String) throws {
-        try Database(path: "\(directory)/state/holdfast.db").execute(statements)
+    /// Changes the stored state behind the daemon's back.
+    func executeInStore(_ statements: String) async throws {
+        try await daemon?.store.real?.execute(statements)
     }
 
     /// What the files say now.
@@ -432,4 +432,8 @@ extension SessionEvent {
             attempt.map { "attempt \($0)" }, retryIn.map { "retry in \($0)" },
         ].compactMap(\.self).joined(separator: " ")
     }
+}
+
+extension DurableStore {
+    fileprivate func execute(_ statements: String) throws(StoreError) { try opened().execute(statements) }
 }

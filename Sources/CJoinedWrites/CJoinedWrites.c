@@ -30,10 +30,22 @@ enum {
 
 static sqlite3_vfs *system_vfs;
 
+/* SQLite appends to the log, or writes it again from its start. If what is in front of these bytes is gone, somebody has
+ * cut the file short: SQLite would leave a hole there, and the transaction could never be read. */
+static int append(struct log *log, const void *bytes, int count, sqlite3_int64 offset) {
+    if (offset > 0) {
+        sqlite3_int64 size;
+        int result = log->system->pMethods->xFileSize(log->system, &size);
+        if (result != SQLITE_OK) return result;
+        if (size < offset) return SQLITE_CORRUPT;
+    }
+    return log->system->pMethods->xWrite(log->system, bytes, count, offset);
+}
+
 static int write_held(struct log *log) {
     int count = log->count;
     log->count = 0;
-    return count ? log->system->pMethods->xWrite(log->system, log->held, count, log->offset) : SQLITE_OK;
+    return count ? append(log, log->held, count, log->offset) : SQLITE_OK;
 }
 
 static int log_write(sqlite3_file *file, const void *bytes, int count, sqlite3_int64 offset) {
@@ -46,7 +58,7 @@ static int log_write(sqlite3_file *file, const void *bytes, int count, sqlite3_i
     }
     log->ends_transaction = count == frame_header && (header[4] | header[5] | header[6] | header[7]);
     if (!log->held) log->held = malloc(room);
-    if (!log->held || count > room) return log->system->pMethods->xWrite(log->system, bytes, count, offset);
+    if (!log->held || count > room) return append(log, bytes, count, offset);
     if (!log->count) log->offset = offset;
     memcpy(log->held + log->count, bytes, count);
     log->count += count;

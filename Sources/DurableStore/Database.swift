@@ -61,6 +61,9 @@ final class Database {
     /// Whether SQLite knows the VFS of that name. It is told once in the process.
     private static let joinsWrites = holdfast_join_writes() == SQLITE_OK
 
+    /// Makes ``close()`` leave the file and its log as they are.
+    func keepLog() { holdfast_keep_log(handle) }
+
     /// Sets how long a call waits while another program locks the file, before it fails with ``StoreError/busy``.
     func waitForLocks(_ milliseconds: Int32) { sqlite3_busy_timeout(handle, milliseconds) }
 
@@ -220,8 +223,8 @@ final class Database {
         }
     }
 
-    /// Whether the library has found the file to be damaged.
-    private(set) var isCorrupt = false
+    /// Whether the library, or its user, has found the file to be damaged.
+    var isCorrupt = false
 
     /// - Parameter cause: the system's error, or 0. SQLite does not keep that of a COMMIT.
     private func error(_ result: Int32, cause: Int32 = 0) -> StoreError {
@@ -230,12 +233,17 @@ final class Database {
         return error
     }
 
+    /// SQLITE_IOERR_SHORT_READ, which Swift does not import: the log is shorter than what was written to it.
+    private static let shortRead = SQLITE_IOERR | 2 << 8
+
     private static func error(
         _ handle: OpaquePointer, _ result: Int32, _ path: String, cause: Int32 = 0
     ) -> StoreError {
         let code = cause != 0 ? cause : sqlite3_system_errno(handle)
         var cause = sqlite3_errmsg(handle).map { String(cString: $0) } ?? "error \(result)"
         switch result & 0xFF {
+        case _ where result == shortRead:
+            return .corrupt(path: path, cause: "a part of its log is gone")
         case SQLITE_FULL:
             return .full(path: path, cause: cause)
         case SQLITE_CORRUPT, SQLITE_NOTADB:

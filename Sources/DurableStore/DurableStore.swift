@@ -26,7 +26,7 @@ public actor DurableStore {
     /// Bytes of messages in the log that the kernel may not have started to write.
     private var unwritten: UInt64 = 0
     private var isClosed = false
-    /// The files that the database was opened with, to notice when they are removed or replaced.
+    /// The files that the database was opened with, to notice when they are removed, replaced or cut short.
     private var files: DatabaseFiles
     /// Set while a new database could not be made yet in place of one that is damaged or gone.
     private var unfinished: Unfinished?
@@ -74,7 +74,7 @@ public actor DurableStore {
             database = try Self.open(in: directory, durability, migrations, &report)
         } catch .corrupt(_, let cause) {
             let (new, moved) = try Self.renewDamaged(
-                in: &directory, because: cause, sessions: [:], durability, migrations)
+                nil, in: &directory, because: cause, sessions: [:], durability, migrations)
             database = new
             report = OpenReport(isNew: true, movedAside: moved, lastAlive: lastAlive)
         } catch .full where directory.releaseSpare() {
@@ -82,7 +82,7 @@ public actor DurableStore {
         }
         contents = try Contents(database)
         directory.makeSpare()
-        files = DatabaseFiles(in: directory)
+        files = DatabaseFiles(in: directory, logLimit: Self.logLimit(of: directory))
         self.migrations = migrations
         self.durability = durability
         self.historyBounds = historyBounds
@@ -107,22 +107,35 @@ public actor DurableStore {
     /// Makes a new database in place of a damaged one, which is moved aside.
     ///
     /// If that fails, the damaged one gets its name back: no row may be lost because there is no room for it now.
+    ///
+    /// - Parameter old: the damaged one, if it is open. It still has pages in memory, and knows which of the others are
+    ///   in a part of the log that is gone.
     private static func renewDamaged(
-        in directory: inout StateDirectory, because cause: String, sessions: [SessionName: Int64],
+        _ old: Database?, in directory: inout StateDirectory, because cause: String, sessions: [SessionName: Int64],
         _ durability: Durability, _ migrations: [String]
     ) throws(StoreError) -> (Database, OpenReport.MovedAside) {
         while true {
             let aside = try moveAside(in: directory)
             do throws(StoreError) {
-                return try renew(
-                    nil, epoch: "", keptAs: aside, in: directory, because: cause, sessions: sessions, durability,
-                    migrations)
+                var report = OpenReport(isNew: true)
+                let database = try open(in: directory, durability, migrations, &report)
+                var moved = OpenReport.MovedAside(path: aside.map { "\(directory.path)/\($0)" }, cause: cause)
+                var unreadable = 0
+                var damaged = old
+                if damaged == nil, let aside { damaged = try openDamaged(aside, in: directory, &unreadable) }
+                if let damaged {
+                    let salvage = try Salvage(damaged, into: database, sessions: sessions, unreadable: unreadable)
+                    (moved.messages, moved.isComplete) = (salvage.messages, salvage.isComplete)
+                    try takeUp(database)
+                }
+                return (database, moved)
             } catch {
                 if let aside {
                     directory.remove(fileName)
                     for suffix in fileSuffixes {
                         try directory.rename(aside + suffix, to: fileName + suffix)
                     }
+                    try directory.rename(aside + damagedLogSuffix, to: fileName + "-wal")
                 }
                 guard case .full(let path, let lack) = error else { throw error }
                 if directory.releaseSpare() { continue }
@@ -133,32 +146,52 @@ public actor DurableStore {
         }
     }
 
-    /// Makes a new database with everything that can be recovered from the old one.
+    /// What the name of a damaged log ends with, after one was made of it that SQLite can read.
+    private static let damagedLogSuffix = "-damaged-wal"
+
+    /// Opens a database that was moved aside, with as much of its log as can be read.
+    ///
+    /// - Parameter unreadable: set to the size of the log if a part of it is damaged.
+    /// - Returns: `nil` if nothing of it can be read.
+    private static func openDamaged(
+        _ aside: String, in directory: borrowing StateDirectory, _ unreadable: inout Int
+    ) throws(StoreError) -> Database? {
+        // Without a schema nothing can be read, and SQLite would remove the log.
+        guard directory.size(of: aside) > 0 else { return nil }
+        let path = "\(directory.path)/\(aside)"
+        if let log = try WriteAheadLog(path: path + "-wal"), log.damage != nil {
+            unreadable = log.size
+            try directory.rename(aside + "-wal", to: aside + damagedLogSuffix)
+            try log.mend(
+                from: path + damagedLogSuffix, to: path + "-wal",
+                keeping: (try? Salvage.pagesWithSessions(of: path)) ?? [])
+        }
+        guard let database = try? Database(path: path) else { return nil }
+        try database.excludeOthers()
+        database.keepLog()
+        return database
+    }
+
+    /// Makes a new database with everything from the old one.
     ///
     /// - Parameters:
-    ///   - old: the old one, if it is intact and still open. It is kept until everything is in the new one.
-    ///   - epoch: the epoch of `old`.
+    ///   - old: the old one, which is intact and still open. It is kept until everything is in the new one.
     ///   - aside: the name that was given to the file, if there was one.
     private static func renew(
-        _ old: Database?, epoch: String, keptAs aside: String?, in directory: borrowing StateDirectory,
-        because cause: String, sessions: [SessionName: Int64], _ durability: Durability, _ migrations: [String]
+        _ old: Database, epoch: String, keptAs aside: String?, in directory: borrowing StateDirectory,
+        sessions: [SessionName: Int64], _ durability: Durability, _ migrations: [String]
     ) throws(StoreError) -> (Database, OpenReport.MovedAside) {
-        let path = aside.map { "\(directory.path)/\($0)" }
-        var moved = OpenReport.MovedAside(path: path, cause: cause)
         var report = OpenReport(isNew: true)
         let database = try open(in: directory, durability, migrations, &report)
-        if let old {
-            let salvage = try Salvage(old, into: database, sessions: sessions)
-            guard salvage.isComplete else {
-                throw .full(path: database.path, cause: "what is still open cannot be copied into a new database")
-            }
-            try database.run("UPDATE store SET epoch = ?", .text(epoch))
-            (moved.messages, moved.isComplete, moved.isSeamless) = (salvage.messages, true, true)
-        } else if let damaged = path.flatMap({ try? Database(path: $0) }) {
-            let salvage = try Salvage(damaged, into: database, sessions: sessions)
-            (moved.messages, moved.isComplete) = (salvage.messages, salvage.isComplete)
-            try takeUp(database)
+        let salvage = try Salvage(old, into: database, sessions: sessions)
+        guard salvage.isComplete else {
+            throw .full(path: database.path, cause: "what is still open cannot be copied into a new database")
         }
+        try database.run("UPDATE store SET epoch = ?", .text(epoch))
+        let moved = OpenReport.MovedAside(
+            path: aside.map { "\(directory.path)/\($0)" },
+            cause: "its files were removed or replaced while the daemon ran", messages: salvage.messages,
+            isComplete: true, isSeamless: true)
         return (database, moved)
     }
 
@@ -167,10 +200,12 @@ public actor DurableStore {
         _ report: inout OpenReport
     ) throws(StoreError) -> Database {
         try directory.makePrivateFile(fileName)
+        try checkLog(in: directory)
         let database = try Database(path: "\(directory.path)/\(fileName)")
         try database.excludeOthers()
         // First, because nothing may be written into a file of a later version.
-        if try Schema.version(of: database, known: migrations.count) == 0 {
+        let found = try Schema.version(of: database, known: migrations.count)
+        if found == 0 {
             // Free pages go back to the file system a few at a time; this can only be set before the first table.
             try database.execute("PRAGMA auto_vacuum = INCREMENTAL")
         }
@@ -180,22 +215,37 @@ public actor DurableStore {
         try database.execute(
             durability == .full ? "PRAGMA synchronous = FULL" : "PRAGMA synchronous = NORMAL")
         try database.execute("PRAGMA cell_size_check = ON; PRAGMA trusted_schema = OFF")
-        let finding = try database.text("PRAGMA quick_check(1)") ?? "ok"
-        guard finding == "ok" else { throw .corrupt(path: database.path, cause: finding) }
+        let check = try database.text("PRAGMA quick_check(1)") ?? "ok"
+        guard check == "ok" else { throw .corrupt(path: database.path, cause: check) }
         report.backup = try Schema.migrate(
             database, to: migrations,
             backupName: { version in "\(fileName).version-\(version)-\(Timestamp.now.rawValue)" },
             directory: directory
         ).map { "\(directory.path)/\($0)" }
+        // So that the tables are known without the log, should that be damaged.
+        if found < migrations.count { try database.execute("PRAGMA wal_checkpoint(TRUNCATE)") }
         // Deleted content is overwritten only where that costs nothing: deleting must need little room.
         try database.execute("PRAGMA secure_delete = FAST")
-        // The log is limited to half of the reserve, so that it cannot take the room that its own contents need in the
-        // file. The larger it is, the more messages are delivered and deleted before they would be written to the file
-        // as well.
-        let pages = max(directory.reserve / 2 / 4096, 8)
-        try database.execute("PRAGMA wal_autocheckpoint = \(pages); PRAGMA journal_size_limit = \(pages * 4096)")
+        let limit = logLimit(of: directory)
+        try database.execute("PRAGMA wal_autocheckpoint = \(limit / 4096); PRAGMA journal_size_limit = \(limit)")
         try takeUp(database)
         return database
+    }
+
+    /// The log is limited to half of the reserve, so that it cannot take the room that its own contents need in the file.
+    /// The larger it is, the more messages are delivered and deleted before they would be written to the file as well.
+    private static func logLimit(of directory: borrowing StateDirectory) -> Int {
+        max(Int(directory.reserve) / 2 / 4096, 8) * 4096
+    }
+
+    /// Finds what SQLite would pass over in silence. Must be called before it opens the file.
+    private static func checkLog(in directory: borrowing StateDirectory) throws(StoreError) {
+        let path = "\(directory.path)/\(fileName)"
+        guard let log = try WriteAheadLog(path: path + "-wal") else { return }
+        if let damage = log.damage { throw .corrupt(path: path, cause: damage.description) }
+        if log.transactions > 0, directory.size(of: fileName) == 0 {
+            throw .corrupt(path: path, cause: "it is missing or empty, and its write-ahead log is not")
+        }
     }
 
     /// Prepares a file that may not have been closed properly, and may lack the last moments before this start: numbers
@@ -240,20 +290,15 @@ public actor DurableStore {
     /// Makes a new file because the present one is damaged or no longer in its directory. What can be recovered from
     /// the old one is copied.
     private func replace() throws(StoreError) -> Database {
-        // A file that was removed is still open here, and intact.
-        let isDamaged = database?.isCorrupt ?? true
-        if isDamaged {
-            database?.close()
-            database = nil
-        }
         try directory.makeAgain()
         let old = database
-        let (new, moved) = isDamaged ? try renewDamaged() : try renewRemoved()
+        // A file that was removed is still open here, and intact.
+        let (new, moved) = if let old, !old.isCorrupt { try renewRemoved(old) } else { try renewDamaged() }
         contents = try Contents(new)
         // SQLite does not touch the new files, which now have the old one's names.
         old?.close()
         unfinished = nil
-        files = DatabaseFiles(in: directory)
+        files = DatabaseFiles(in: directory, logLimit: Self.logLimit(of: directory))
         database = new
         replaced?(moved)
         return new
@@ -261,21 +306,20 @@ public actor DurableStore {
 
     private func renewDamaged() throws(StoreError) -> (Database, OpenReport.MovedAside) {
         try Self.renewDamaged(
-            in: &directory, because: "it was found while the daemon ran", sessions: contents.sessionIDs, durability,
-            migrations)
+            database, in: &directory, because: "it was found while the daemon ran", sessions: contents.sessionIDs,
+            durability, migrations)
     }
 
     /// Copies a database whose files are no longer in the directory, and which is still open.
-    private func renewRemoved() throws(StoreError) -> (Database, OpenReport.MovedAside) {
+    private func renewRemoved(_ old: Database) throws(StoreError) -> (Database, OpenReport.MovedAside) {
         if unfinished != nil {
             directory.remove(Self.fileName)
         } else {
             unfinished = Unfinished(aside: try Self.moveAside(in: directory))
         }
         return try Self.renew(
-            database, epoch: epoch, keptAs: unfinished?.aside, in: directory,
-            because: "its files were removed or replaced while the daemon ran", sessions: contents.sessionIDs,
-            durability, migrations)
+            old, epoch: epoch, keptAs: unfinished?.aside, in: directory, sessions: contents.sessionIDs, durability,
+            migrations)
     }
 
     /// Makes all the changes of all the sessions durable in one transaction, or none of them.
@@ -323,10 +367,21 @@ public actor DurableStore {
     /// may take the directory from then on.
     public func close() throws(StoreError) {
         guard !isClosed else { return }
-        isClosed = true
-        guard let database else { return directory.unlock() }
-        self.database = nil
-        defer { directory.unlock() }
+        defer {
+            isClosed = true
+            database?.close()
+            directory.unlock()
+        }
+        do throws(StoreError) {
+            try complete()
+        } catch .corrupt {
+            // The next start could not know what is wrong now, so it is repaired first.
+            try complete()
+        }
+    }
+
+    private func complete() throws(StoreError) {
+        let database = try opened()
         // The file is complete, so the next start need not skip the numbers that were reserved.
         if schemaVersion >= Schema.reservingVersion {
             try database.run(
@@ -387,7 +442,14 @@ public actor DurableStore {
 
     func opened() throws(StoreError) -> Database {
         guard !isClosed else { throw .closed }
-        guard let database, !database.isCorrupt, files.areThere(in: directory) else { return try replace() }
+        guard let database, !database.isCorrupt else { return try replace() }
+        switch files.look(in: directory) {
+        case .asTheyWere: break
+        case .cutShort:
+            database.isCorrupt = true
+            return try replace()
+        case .removed: return try replace()
+        }
         unfinished = nil
         return database
     }
@@ -400,7 +462,7 @@ public actor DurableStore {
         do {
             return try body()
         } catch .full {
-            try? opened().execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            try? emptyLog(of: opened())
         }
         do {
             return try body()
@@ -408,7 +470,13 @@ public actor DurableStore {
             guard directory.releaseSpare() else { throw .full(path: "\(directory.path)", cause: "no room is left") }
         }
         try body()
-        try? opened().execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        try? emptyLog(of: opened())
+    }
+
+    /// Writes the log back into the file, and gives its room to the file system.
+    private func emptyLog(of database: Database) throws(StoreError) {
+        defer { files.forgetSizes() }
+        try database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     }
 
     /// Makes the spare file again after it was needed. Room that deleted rows left in the file is given back first.
@@ -447,7 +515,7 @@ public actor DurableStore {
         try withRoom(orSpare: true) { () throws(StoreError) in
             try database.execute("PRAGMA incremental_vacuum(\(pages))")
         }
-        try database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        try emptyLog(of: database)
         return try database.integer("PRAGMA freelist_count") ?? 0 < free
     }
 }

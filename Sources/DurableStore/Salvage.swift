@@ -14,13 +14,19 @@ struct Salvage {
     private(set) var messages = 0
     private let damaged: Database
     private let new: Database
+    private let unreadable: Int
 
     /// Copies into a database that has its tables, but no rows.
     ///
-    /// - Parameter sessions: the sessions that are known, with their rows, which may be lost in the old database.
+    /// - Parameters:
+    ///   - sessions: the sessions that are known, with their rows, which may be lost in the old database.
+    ///   - unreadable: the bytes of a log in which there may be newer rows.
     /// - Throws: the error of the new database. What it has by then is useless.
-    init(_ damaged: Database, into new: Database, sessions: [SessionName: Int64]) throws(StoreError) {
-        (self.damaged, self.new) = (damaged, new)
+    init(
+        _ damaged: Database, into new: Database, sessions: [SessionName: Int64], unreadable: Int = 0
+    ) throws(StoreError) {
+        (self.damaged, self.new, self.unreadable) = (damaged, new, unreadable)
+        isComplete = unreadable == 0
         var tables: [String] = []
         try new.query(
             "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%' AND name <> 'store'"
@@ -34,6 +40,20 @@ struct Salvage {
         try new.transaction { () throws(StoreError) in try mend(sessions) }
         messages = Int(
             try new.integer("SELECT (SELECT count(*) FROM message) + (SELECT count(*) FROM inbox)") ?? 0)
+    }
+
+    /// The roots of the tables without whose rows no others mean anything, and whose older rows ``mend(_:)`` can repair.
+    ///
+    /// - Parameter path: a database without its log.
+    static func pagesWithSessions(of path: String) throws(StoreError) -> Set<UInt32> {
+        let database = try Database(path: path)
+        try database.excludeOthers()
+        var pages: Set<UInt32> = []
+        try database.query("SELECT rootpage FROM sqlite_schema WHERE name IN ('session', 'consumer')") { row in
+            pages.insert(UInt32(clamping: row.integer(0)))
+            return true
+        }
+        return pages
     }
 
     private func columns(of table: String, in database: Database) throws(StoreError) -> [String] {
@@ -142,13 +162,15 @@ struct Salvage {
         }
         guard !isComplete else { return }
         try new.run("UPDATE session SET established = 0")
+        // Each message of an unreadable log took more than one byte of it.
+        let skipped = ReservedSequence.block + Int64(unreadable)
         try new.run(
             """
             UPDATE session SET next_sequence = ?1 + max(
                 next_sequence, reserved_sequence,
                 coalesce((SELECT max(key) & 0xFFFFFFFFFFFF FROM message WHERE key >> 48 = session.id), 0))
             """,
-            .integer(ReservedSequence.block))
+            .integer(skipped))
         try new.run(
             """
             UPDATE session SET next_inbox_sequence = ?1 + max(
@@ -157,7 +179,7 @@ struct Salvage {
                     SELECT max(inbox.key & 0xFFFFFFFFFFFF) FROM inbox JOIN consumer ON consumer.id = inbox.key >> 48
                     WHERE consumer.session = session.id), 0))
             """,
-            .integer(ReservedSequence.block))
+            .integer(skipped))
         try new.run("DELETE FROM in_flight WHERE key NOT IN (SELECT key FROM message)")
         try new.run("DELETE FROM quarantine WHERE key NOT IN (SELECT key FROM message)")
         // These would make the session unreadable. A message that loses its identifier is sent again.

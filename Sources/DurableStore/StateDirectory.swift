@@ -219,30 +219,64 @@ private struct Lock: ~Copyable {
     }
 }
 
-/// A database and its log as they were opened, identified by device and inode. If they are deleted or a backup is restored
-/// while the daemon runs, the daemon would otherwise keep writing to files that no longer have a name.
+/// A database and its log as they were opened. If they are deleted, cut short or replaced by a backup while the daemon
+/// runs, the daemon would otherwise keep writing to files that no longer have a name, or lack what was written before.
 struct DatabaseFiles {
-    private struct Identity: Equatable {
+    enum Finding {
+        case asTheyWere
+        case removed
+        case cutShort
+    }
+
+    private struct Entry {
         let device: dev_t
         let inode: ino_t
+        var size: Int
     }
 
-    private let database: Identity?
-    private let log: Identity?
+    private var database: Entry?
+    private var log: Entry?
+    /// SQLite cuts a longer log to this many bytes.
+    private let logLimit: Int
 
-    init(in directory: borrowing StateDirectory) {
-        database = Self.identity(of: DurableStore.fileName, in: directory)
-        log = Self.identity(of: DurableStore.fileName + "-wal", in: directory)
+    init(in directory: borrowing StateDirectory, logLimit: Int) {
+        self.logLimit = logLimit
+        database = Self.entry(of: DurableStore.fileName, in: directory)
+        log = Self.entry(of: DurableStore.fileName + "-wal", in: directory)
     }
 
-    func areThere(in directory: borrowing StateDirectory) -> Bool {
-        database == Self.identity(of: DurableStore.fileName, in: directory)
-            && (log == nil || log == Self.identity(of: DurableStore.fileName + "-wal", in: directory))
+    mutating func look(in directory: borrowing StateDirectory) -> Finding {
+        let findings = (
+            Self.compare(&database, DurableStore.fileName, in: directory, upTo: .max),
+            Self.compare(&log, DurableStore.fileName + "-wal", in: directory, upTo: logLimit)
+        )
+        return switch findings {
+        case (.asTheyWere, .asTheyWere): .asTheyWere
+        case (.removed, _), (_, .removed): .removed
+        case (.cutShort, _), (_, .cutShort): .cutShort
+        }
     }
 
-    private static func identity(of name: String, in directory: borrowing StateDirectory) -> Identity? {
+    /// The store itself makes the files shorter.
+    mutating func forgetSizes() {
+        database?.size = 0
+        log?.size = 0
+    }
+
+    private static func compare(
+        _ known: inout Entry?, _ name: String, in directory: borrowing StateDirectory, upTo limit: Int
+    ) -> Finding {
+        guard let entry = known else { return .asTheyWere }
+        guard let present = Self.entry(of: name, in: directory), present.device == entry.device,
+            present.inode == entry.inode
+        else { return .removed }
+        known = present
+        return present.size < min(entry.size, limit) ? .cutShort : .asTheyWere
+    }
+
+    private static func entry(of name: String, in directory: borrowing StateDirectory) -> Entry? {
         var status = stat()
         guard stat("\(directory.path)/\(name)", &status) == 0 else { return nil }
-        return Identity(device: status.st_dev, inode: status.st_ino)
+        return Entry(device: status.st_dev, inode: status.st_ino, size: Int(status.st_size))
     }
 }

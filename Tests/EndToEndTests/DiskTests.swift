@@ -183,47 +183,79 @@ extension EndToEnd {
         }
     }
 
-    @Test func `a locked database refuses messages in time, and the accepted ones arrive`()
+    @Test func `a program that opens the database, or cuts its files, does not end or disturb the daemon`()
         async throws
     {
         try await withConnected { lab, _, daemon in
             let far = try await LabSubscriber(lab, filter: "out/#")
-            var accepted: [String] = []
-            var number = 0
-            /// Publishes until a message is accepted, or refused.
-            func publish(until isRefused: Bool) async throws {
-                try await until(isRefused ? "a message is refused" : "a message is accepted") {
-                    number += 1
-                    do throws(ClientError) {
-                        _ = try await daemon.client.call(
-                            MessagePublishMethod.self,
-                            .init(session: "main", topic: "out/a", payload: .init(text: "\(number)")),
-                            timeout: .seconds(180))
-                        accepted.append("\(number)")
-                        return !isRefused
-                    } catch {
-                        guard case .refused(let refusal) = error else { throw error }
-                        #expect(refusal.known == .storeFull)
-                        return isRefused
-                    }
-                }
-            }
+            try await daemon.publish("1", to: "out/a", wait: .delivered)
             let other = try Database(path: "\(daemon.state)/holdfast.db")
-            for _ in 1...2 {
-                for _ in 1...20 { try await publish(until: false) }
-                // The daemon commits repeatedly; between two commits this program gets the lock.
-                try await until("the lock is this program's") { (try? other.execute("BEGIN IMMEDIATE")) != nil }
-                for _ in 1...2 { try await publish(until: true) }
-                let status = try await daemon.call(DaemonStatusMethod.self, .init())
-                #expect(status.storeFailure?.contains("another program has locked") == true)
-                #expect(try await daemon.status().state == .connected)
-                try other.execute("ROLLBACK")
-                try await publish(until: false)
+            other.waitForLocks(100)
+            for statement in ["BEGIN IMMEDIATE", "SELECT * FROM message"] {
+                #expect(throws: StoreError.self) { try other.execute(statement) }
             }
-            try await daemon.publish("end", to: "out/a", wait: .delivered)
-            let messages = try await far.received("the last one") { $0.last?.payload == "end" }
-            #expect(messages.map(\.payload) == accepted + ["end"], "in order, once, and nothing that was refused")
+            try await daemon.publish("2", to: "out/a", wait: .delivered)
+            close(open("\(daemon.state)/holdfast.db-shm", O_RDWR | O_CREAT | O_TRUNC, 0o600))
+            try await daemon.publish("3", to: "out/a", wait: .delivered)
             #expect(try await daemon.status().counters.connects == 1)
+            #expect(try await daemon.call(DaemonStatusMethod.self, .init()).storeFailure == nil)
+
+            #expect(truncate("\(daemon.state)/holdfast.db-wal", 0) == 0)
+            // It is refused at most while the sessions start again with what was read.
+            try await until("a message is delivered") {
+                (try? await daemon.publish("4", to: "out/a", wait: .delivered))?.delivered == true
+            }
+            let messages = try await far.received("the last one") { $0.last?.payload == "4" }
+            #expect(messages.map(\.payload) == ["1", "2", "3", "4"])
+            #expect(await daemon.log.contains("is kept as \(daemon.state)/holdfast.db.corrupt-"))
+            #expect(await daemon.isRunning)
+        }
+    }
+
+    @Test func `a daemon that starts while another program has the database open says so`() async throws {
+        try await withLab { lab, daemon in
+            try daemon.session(top: "autoconnect = false")
+            try await daemon.start()
+            try await daemon.publish("1", to: "out/a")
+            _ = try await daemon.stop()
+            let other = try Database(path: "\(daemon.state)/holdfast.db")
+            _ = try other.integer("SELECT count(*) FROM message")
+            let result = try await lab.finish(daemon.command, in: lab.host)
+            #expect(result.ending == .exited(75))
+            #expect(result.errors.contains("another program has \(daemon.state)/holdfast.db open"))
+            other.close()
+            try await daemon.start()
+            #expect(try await daemon.status().outbox.queued == 1)
+        }
+    }
+
+    /// SQLite alone would pass over everything behind the damage, without a word.
+    @Test func `a log that is damaged while the daemon is down is told, and read as far as possible`() async throws {
+        try await withLab { lab, daemon in
+            try daemon.session(top: "autoconnect = false")
+            try await daemon.start()
+            var ids: Set<Int64> = []
+            for number in 1...300 { ids.insert(try await daemon.publish("\(number)", to: "out/a").id) }
+            try await daemon.kill()
+            let log = try #require(FileHandle(forUpdatingAtPath: "\(daemon.state)/holdfast.db-wal"))
+            let frames = (try log.seekToEnd() - 32) / 4120
+            try log.seek(toOffset: 32 + frames / 3 * 4120 + 24 + 2000)
+            try log.write(contentsOf: Data([0xA5, 0x5A]))
+            try log.close()
+
+            let server = try await LabServer(lab)
+            try await server.start()
+            let far = try await LabSubscriber(lab, filter: "out/#")
+            try await daemon.start()
+            let files = try FileManager.default.contentsOfDirectory(atPath: daemon.state)
+            #expect(files.contains { $0.hasPrefix("holdfast.db.corrupt-") && $0.hasSuffix("-damaged-wal") })
+            #expect(await daemon.log.contains("of the write-ahead log is wrong, with "))
+            #expect(!ids.contains(try await daemon.publish("after", to: "out/a").id), "no identifier is given twice")
+            try await daemon.connect()
+            let messages = try await far.received("the last one") { $0.last?.payload == "after" }
+            let numbers = messages.dropLast().compactMap { Int($0.payload) }
+            #expect(numbers == numbers.sorted() && Set(numbers).count == numbers.count)
+            #expect(numbers.count > 200 && Set(numbers).isSubset(of: 1...300), "\(numbers.count)")
         }
     }
 

@@ -4,8 +4,8 @@
 #define HOLDFAST_JOINED_WRITES "joined-writes"
 
 /* Makes known to SQLite a VFS that is the default one, except that it writes the frames of a transaction to the
- * write-ahead log together. SQLite writes each frame in two calls, its header and its page, so that a message of 1 MB
- * takes 490 of them.
+ * write-ahead log together, and does not append to a log that somebody has cut short. SQLite writes each frame in two
+ * calls, its header and its page, so that a message of 1 MB takes 490 of them.
  *
  * A connection that uses it must have `PRAGMA cache_spill = OFF`, so that only a commit writes frames: frames are held
  * until the one that ends the transaction, and nothing else ends the wait if there is none.

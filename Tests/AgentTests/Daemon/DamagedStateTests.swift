@@ -40,7 +40,8 @@ struct DamagedStateTests {
             // An operator repairs it.
             try Database(path: file).execute("UPDATE consumer SET qos = 1")
             try await DaemonUnderTest.run(in: directory, daemon.server, on: group) { daemon in
-                try await daemon.watcher().state("connected", of: "other")
+                let peer = try await daemon.watcher()
+                while try await peer.call("session.status", #"{"session":"other"}"#)["state"] != "connected" {}
             }
             try await group.shutdownGracefully()
         }
@@ -95,7 +96,7 @@ struct DamagedStateTests {
             try await peer.call("message.publish", #"{"session":"main","topic":"t","payload":"last"}"#)
             // Moves the rows from the log into the file, where the damage is made.
             let path = "\(daemon.directory.path)/state/holdfast.db"
-            try await daemon.store.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            try await daemon.store.execute("PRAGMA wal_checkpoint(RESTART)")
             let file = try #require(fopen(path, "r+"))
             fseek(file, 0, SEEK_END)
             fseek(file, ftell(file) / 4096 / 3 * 4096, SEEK_SET)

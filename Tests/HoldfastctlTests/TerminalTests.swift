@@ -55,6 +55,24 @@ struct TerminalTests {
             ])
     }
 
+    @Test func `one long name does not hide the other columns of a narrow terminal`() {
+        let name = "a-gateway-in-the-basement-of-plant-07"
+        let rows = [["gw-1", "connected", "-"], [name, "connecting (waiting-for-network)", "no route to the server"]]
+        func table(_ width: Int?) -> [String] { Columns.table(["SESSION", "STATE", "REASON"], rows, width: width) }
+        #expect(table(nil).last == "\(name)  connecting (waiting-for-network)  no route to the server")
+        #expect(
+            table(40) == [
+                "SESSION           STATE             REASON", "gw-1              connected         -",
+                "a-gatewa…lant-07  connecting (wai…  no route to the server",
+            ])
+        #expect(Columns.table(["SESSION", "STATE"], [["gw-1", "x"]], width: 10) == ["SESSION  STATE", "gw-1     x"])
+    }
+
+    @Test(arguments: [("gw-100", 6, "gw-100"), ("gw-1000", 6, "gw-…00"), ("会議室の室", 6, "会…室"), ("ab", 1, "…")])
+    func `the middle is cut out of a long name`(_ name: String, _ width: Int, _ shortened: String) {
+        #expect(Columns.shortened(name, to: width) == shortened)
+    }
+
     @Test func `reason codes are written as the standard writes them`() {
         #expect(serverCode(0x8E) == "0x8E")
         #expect(serverCode(4) == "0x04")

@@ -195,8 +195,10 @@ struct TimelineTextTests {
             entry(50, .failed, .disconnected, "shutdown"),
         ], earlier: [entry(-1, .connecting, .connected)])
 
-    private func text(_ timeline: Timeline, width: Int = 75, _ style: TimelineText.Style = .plain) -> [String] {
-        TimelineText(timeline: timeline, width: width, style: style, offset: 0).lines
+    private func text(
+        _ timeline: Timeline, width: Int = 75, isBounded: Bool = false, _ style: TimelineText.Style = .plain
+    ) -> [String] {
+        TimelineText(timeline: timeline, width: width, isBounded: isBounded, style: style, offset: 0).lines
     }
 
     @Test func `each character stands for a part of the time`() {
@@ -224,10 +226,25 @@ struct TimelineTextTests {
         #expect(text(hour).allSatisfy { !$0.contains("\u{1B}") })
     }
 
-    @Test func `a table is cut off at the edge of a terminal, and only there`() {
-        #expect(text(hour, width: 40, .blocks).filter { $0.hasPrefix("  ") && $0.count > 40 }.isEmpty)
-        #expect(text(hour, width: 40, .blocks).contains { $0.hasSuffix("…") })
-        #expect(text(hour, width: 40).contains { $0.hasSuffix("because of reset") })
+    /// A terminal without UTF-8 gets the plain style.
+    @Test(arguments: [TimelineText.Style.plain, .blocks, .colouredBlocks], [23, 40, 60])
+    func `every line fits a terminal, and only there it must`(_ style: TimelineText.Style, _ width: Int) {
+        var named = hour
+        named.rows[0].session = "a-gateway-with-a-name-that-is-longer-than-the-line"
+        for timeline in [hour, named] {
+            let fitted = text(timeline, width: width, isBounded: true, style)
+            #expect(fitted.filter { Terminal.room(for: $0) > width } == [])
+            #expect(fitted.contains { $0.hasPrefix("  ") && $0.hasSuffix("…") })
+            #expect(text(timeline, width: width, style).contains { $0.hasSuffix("because of reset") })
+        }
+        #expect(text(named, width: width, style).contains { $0.hasPrefix(named.rows[0].session) })
+    }
+
+    @Test func `what the characters mean is folded between two of them`() {
+        #expect(
+            text(hour, width: 40, isBounded: true).dropFirst(5).prefix(3) == [
+                "= connected  + interrupted  ~ trying", ". no network  _ down  - unknown", "",
+            ])
     }
 
     @Test func `a short interruption is visible, and a bad part is not shown as good`() {
@@ -254,7 +271,7 @@ struct TimelineTextTests {
             ]
         }
         let timeline = timeline(entries, earlier: [entry(-1, .connecting, .connected)])
-        let all = TimelineText(timeline: timeline, width: 60, style: .plain, offset: 0)
+        let all = TimelineText(timeline: timeline, width: 60, isBounded: false, style: .plain, offset: 0)
         #expect(all.lines.contains("10 outages:"))
         var some = all
         some.maximumOutages = 3

@@ -100,6 +100,16 @@ struct TopModelTests {
         #expect(lines.dropFirst(2).dropLast().allSatisfy { $0.count <= max(width, 3) })
     }
 
+    @Test func `a long name is cut before other columns are omitted for it`() {
+        var model = TopModel()
+        let name = "a-gateway-in-the-basement-of-the-plant-07"
+        model.take([Self.status("gw-1"), Self.status(name)], at: Self.time(0))
+        let lines = Self.lines(model, width: 80)
+        #expect(lines[2].contains("QUEUE") && lines[2].contains("WHY"))
+        #expect(lines.contains { $0.contains(" a-gatew") && $0.contains("…") && $0.contains("plant-07  connected") })
+        #expect(Self.lines(model, width: 200).contains { $0.contains(name) })
+    }
+
     @Test func `the selected session is shown however few lines there are`() {
         var model = TopModel()
         model.take((1...9).map { Self.status("s-\($0)") }, at: Self.time(0))

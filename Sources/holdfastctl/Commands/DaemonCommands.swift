@@ -16,7 +16,9 @@ struct NetworkCommand: AsyncParsableCommand {
 
     func run() async throws {
         try await common.show(NetworkStatusMethod.self, NoParameters(), selection, of: "paths") { status, terminal in
-            terminal.print(table: NetworkText.lines(for: status, times: Terminal.times(isAbsolute: verbose)))
+            terminal.print(
+                table: NetworkText.lines(
+                    for: status, times: Terminal.times(isAbsolute: verbose), width: terminal.wrap))
         }
     }
 }

@@ -91,7 +91,7 @@ struct HistoryCommand: AsyncParsableCommand {
 
     private func text(_ timeline: Timeline, _ terminal: Terminal, _ times: TimeText) -> TimelineText {
         TimelineText(
-            timeline: timeline, width: terminal.width,
+            timeline: timeline, width: terminal.width, isBounded: terminal.isTerminal,
             style: TerminalEncoding.isASCII || !terminal.isTerminal && !terminal.isColoured
                 ? .plain : terminal.isColoured ? .colouredBlocks : .blocks,
             offset: times.offset, maximumOutages: terminal.isTerminal ? 20 : .max)

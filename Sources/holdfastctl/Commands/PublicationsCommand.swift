@@ -27,7 +27,8 @@ struct PublicationsCommand: AsyncParsableCommand {
             try await common.show(PublicationListMethod.self, .init(session: session), selection, of: "publications") {
                 result, terminal in
                 let times = Terminal.times(isAbsolute: verbose)
-                terminal.print(PublicationText.lines(for: result, of: session, times: times))
+                terminal.print(
+                    table: PublicationText.lines(for: result, of: session, times: times, width: terminal.wrap))
             }
         }
     }
@@ -107,7 +108,10 @@ enum PublicationText {
         }
     }
 
-    static func lines(for result: PublicationListMethod.Result, of session: String, times: TimeText) -> [String] {
+    /// - Parameter width: that of the terminal; `nil` if the table is not cut.
+    static func lines(
+        for result: PublicationListMethod.Result, of session: String, times: TimeText, width: Int? = nil
+    ) -> [String] {
         let count = result.publications.count
         let overview = "\(session): \(count) publication\(count == 1 ? "" : "s")\(count == 0 ? "." : ":")"
         guard count > 0 else { return [printable(overview)] }
@@ -120,6 +124,7 @@ enum PublicationText {
                 publication.since.map { times.moment($0) } ?? "-",
             ]
         }
-        return [printable(overview), ""] + Columns.table(["TOPIC", "STATE", "QOS", "BYTES", "SINCE"], rows)
+        return [printable(overview), ""]
+            + Columns.table(["TOPIC", "STATE", "QOS", "BYTES", "SINCE"], rows, width: width)
     }
 }

@@ -65,7 +65,7 @@ struct QueueCommand: AsyncParsableCommand {
                 terminal.print(
                     table: QueueText.lines(
                         for: try decode(MessageQueueListMethod.Result.self, answer), of: session, state: state,
-                        times: Terminal.times(isAbsolute: verbose)))
+                        times: Terminal.times(isAbsolute: verbose), width: terminal.wrap))
             }
         }
     }
@@ -206,7 +206,8 @@ enum QueueText {
     }
 
     static func lines(
-        for result: MessageQueueListMethod.Result, of session: String, state: QueuedMessageState?, times: TimeText
+        for result: MessageQueueListMethod.Result, of session: String, state: QueuedMessageState?, times: TimeText,
+        width: Int? = nil
     ) -> [String] {
         let count = result.messages.count
         let kind = state.map { " \($0.rawValue)" } ?? ""
@@ -222,7 +223,7 @@ enum QueueText {
         }
         let more = result.next.map { ["", "There are more: --after \($0)"] } ?? []
         return [printable("\(overview):"), ""]
-            + Columns.table(["ID", "STATE", "QOS", "SIZE", "ACCEPTED", "TOPIC"], rows) + more
+            + Columns.table(["ID", "STATE", "QOS", "SIZE", "ACCEPTED", "TOPIC"], rows, width: width) + more
     }
 
     private static func describe(_ message: ListedMessage) -> String {

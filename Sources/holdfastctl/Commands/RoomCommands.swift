@@ -50,16 +50,20 @@ struct ParticipantsCommand: AsyncParsableCommand {
         try await common.show(RoomParticipantsMethod.self, .init(session: session), selection, of: "participants") {
             result, terminal in
             let times = Terminal.times(isAbsolute: verbose)
-            terminal.print(RoomText.lines(for: result, of: session, state: state, times: times))
+            terminal.print(
+                table: RoomText.lines(for: result, of: session, state: state, times: times, width: terminal.wrap))
         }
     }
 }
 
 /// `participants` in words.
 enum RoomText {
-    /// - Parameter state: the session's. Unless it is connected, it does not hear who comes and goes.
+    /// - Parameters:
+    ///   - state: the session's. Unless it is connected, it does not hear who comes and goes.
+    ///   - width: that of the terminal; `nil` if the table is not cut.
     static func lines(
-        for result: RoomParticipantsMethod.Result, of session: String, state: SessionStatus.State, times: TimeText
+        for result: RoomParticipantsMethod.Result, of session: String, state: SessionStatus.State, times: TimeText,
+        width: Int? = nil
     ) -> [String] {
         let count = result.participants.count
         let when = state == .connected ? "" : "\(session) is \(state.rawValue); before, it knew of "
@@ -71,6 +75,7 @@ enum RoomText {
                 $0.since.map { times.moment($0) } ?? "-",
             ]
         }
-        return [printable(overview), ""] + Columns.table(["USER", "DEVICE", "STATE", "QUALITY", "SINCE"], rows)
+        return Columns.wrapped(printable(overview), to: width, indent: 2) + [""]
+            + Columns.table(["USER", "DEVICE", "STATE", "QUALITY", "SINCE"], rows, width: width)
     }
 }

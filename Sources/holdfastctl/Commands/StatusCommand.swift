@@ -205,7 +205,9 @@ struct ListCommand: AsyncParsableCommand {
         } else if sessions.isEmpty {
             terminal.print(StatusText.overview(of: []))
         } else {
-            terminal.print(table: StatusDetails.table(sessions, times: Terminal.times(isAbsolute: verbose)))
+            terminal.print(
+                table: StatusDetails.table(
+                    sessions, times: Terminal.times(isAbsolute: verbose), width: terminal.wrap))
         }
     }
 }

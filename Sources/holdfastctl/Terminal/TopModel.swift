@@ -80,6 +80,8 @@ struct TopModel {
     ]
     /// The width that the last column needs; if there is no room for it, other columns are omitted.
     private static let least = 16
+    /// A longer name is cut before a column is omitted for it.
+    private static let longestName = 24
 
     /// - Parameters:
     ///   - width: how many columns a line has.
@@ -118,14 +120,15 @@ struct TopModel {
             shown.reduce(2) { sum, column in
                 let cells = [Self.columns[column].heading] + rows.map { $0[column] }
                 let widest = cells.map { printable($0).columns }.max() ?? 0
-                return sum + (column == Self.columns.count - 1 ? min(widest, Self.least) : widest + 2)
+                if column == Self.columns.count - 1 { return sum + min(widest, Self.least) }
+                return sum + (column == 0 ? min(widest, Self.longestName) : widest) + 2
             }
         }
         while room() > width, let last = shown.map({ Self.columns[$0].rank }).max(), last > 0 {
             shown.removeAll { Self.columns[$0].rank == last }
         }
         let table = Columns.table(
-            shown.map { Self.columns[$0].heading }, rows.map { row in shown.map { row[$0] } })
+            shown.map { Self.columns[$0].heading }, rows.map { row in shown.map { row[$0] } }, width: width - 2)
         return table.map { Terminal.fitted($0, to: max(width - 2, 1)) }
     }
 

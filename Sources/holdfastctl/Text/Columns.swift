@@ -1,8 +1,48 @@
 /// Rows of text, aligned in columns.
 enum Columns {
     /// A table with a heading. The last column is not padded.
-    static func table(_ heading: [String], _ rows: [[String]]) -> [String] {
-        align([heading] + rows, gap: 2)
+    ///
+    /// - Parameter width: the width of a terminal. If the table is wider, the cells of the widest columns are cut, so that
+    ///   one long name does not hide all other columns; the last column is left to be cut at the edge.
+    static func table(_ heading: [String], _ rows: [[String]], width: Int? = nil) -> [String] {
+        let table = [heading] + rows
+        return align(width.map { narrowed(table, to: $0) } ?? table)
+    }
+
+    private static let gap = 2
+    /// The width that a column keeps.
+    static let least = 16
+
+    private static func narrowed(_ rows: [[String]], to width: Int) -> [[String]] {
+        var widths = widths(rows)
+        guard let last = widths.popLast() else { return rows }
+        var excess = widths.reduce(min(last, least) - width) { $0 + $1 + gap }
+        while excess > 0, let widest = widths.indices.max(by: { widths[$0] < widths[$1] }), widths[widest] > least {
+            widths[widest] -= 1
+            excess -= 1
+        }
+        return rows.map { row in
+            row.enumerated().map { column, cell in
+                guard column < widths.count else { return cell }
+                // Names often differ only at the end.
+                return column == 0
+                    ? shortened(printable(cell), to: widths[0]) : Terminal.fitted(printable(cell), to: widths[column])
+            }
+        }
+    }
+
+    /// Cuts the middle out of a name.
+    static func shortened(_ name: String, to width: Int) -> String {
+        guard name.columns > width else { return name }
+        func beginning(_ text: some Sequence<Character>, _ width: Int) -> [Character] {
+            var left = width
+            return text.prefix { character in
+                left -= character.columns
+                return left >= 0
+            }
+        }
+        let end = beginning(name.reversed(), (width - 1) / 2)
+        return String(beginning(name, width - 1 - (width - 1) / 2)) + "…" + String(end.reversed())
     }
 
     /// Lists names and values, one pair per line.
@@ -10,7 +50,7 @@ enum Columns {
     /// - Parameter width: the width of a line; a longer value continues on the next one.
     static func details(_ rows: [(String, String)], width: Int? = nil) -> [String] {
         let names = rows.map { printable($0.0).columns }.max() ?? 0
-        return align(rows.map { [$0.0, $0.1] }, gap: 2).flatMap { wrapped("  " + $0, to: width, indent: names + 4) }
+        return align(rows.map { [$0.0, $0.1] }).flatMap { wrapped("  " + $0, to: width, indent: names + 4) }
     }
 
     /// Cuts a line between words into parts that fit into `width`. A word that is longer than a line gets a line of its
@@ -40,11 +80,14 @@ enum Columns {
         return parts + [part]
     }
 
-    private static func align(_ rows: [[String]], gap: Int) -> [String] {
-        let count = rows.map(\.count).max() ?? 0
-        let widths = (0..<count).map { column in
+    private static func widths(_ rows: [[String]]) -> [Int] {
+        (0..<(rows.map(\.count).max() ?? 0)).map { column in
             rows.map { column < $0.count ? printable($0[column]).columns : 0 }.max() ?? 0
         }
+    }
+
+    private static func align(_ rows: [[String]]) -> [String] {
+        let widths = widths(rows)
         return rows.map { row in
             var line = ""
             for (column, cell) in row.enumerated() {

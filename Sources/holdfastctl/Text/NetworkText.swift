@@ -2,7 +2,8 @@ import ControlAPI
 
 /// `network` in words.
 enum NetworkText {
-    static func lines(for status: NetworkStatus, times: TimeText) -> [String] {
+    /// - Parameter width: that of the terminal; `nil` if the tables are not cut.
+    static func lines(for status: NetworkStatus, times: TimeText, width: Int? = nil) -> [String] {
         var lines = [overview(status), ""]
         lines += Columns.table(
             ["INTERFACE", "TYPE", "STATE", "ADDRESSES", "DEFAULT ROUTE"],
@@ -11,7 +12,7 @@ enum NetworkText {
                     interface.name, interface.type, interface.up ? (interface.carrier ? "up" : "no carrier") : "down",
                     list(interface.addresses), list(interface.defaultRoutes),
                 ]
-            })
+            }, width: width)
         if !status.paths.isEmpty {
             lines += [""]
             lines += Columns.table(
@@ -21,7 +22,7 @@ enum NetworkText {
                         path.session, path.endpoint, path.interface ?? missing(path), path.source ?? "-",
                         path.gateway ?? "-",
                     ]
-                })
+                }, width: width)
         }
         if !status.changes.isEmpty {
             lines += ["", "Last changes:"]

@@ -131,7 +131,9 @@ enum StatusDetails {
     }
 
     /// The table of `list`.
-    static func table(_ sessions: [SessionStatus], times: TimeText) -> [String] {
+    ///
+    /// - Parameter width: that of the terminal; `nil` if the table is not cut.
+    static func table(_ sessions: [SessionStatus], times: TimeText, width: Int? = nil) -> [String] {
         Columns.table(
             ["SESSION", "STATE", "TIME", "VIA", "RTT", "OUTBOX", "REASON", "ENDPOINT"],
             sessions.map { status in
@@ -142,6 +144,6 @@ enum StatusDetails {
                     String(status.outbox.queued + status.outbox.inFlight), status.reason?.code ?? "-",
                     status.endpoint ?? "-",
                 ]
-            })
+            }, width: width)
     }
 }

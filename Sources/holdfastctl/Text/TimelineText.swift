@@ -16,33 +16,39 @@ struct TimelineText {
     }
 
     var timeline: Timeline
-    /// The width in characters. A row with a long name may exceed it.
+    /// The width in characters.
     var width: Int
+    /// Whether no line may be wider: a terminal would break it. Otherwise a row with a long name and the list of outages
+    /// may be.
+    var isBounded: Bool
     var style: Style
     /// Seconds that the local clock is ahead of UTC.
     var offset: Int64
     /// At most this many outages are listed: the newest ones.
     var maximumOutages = Int.max
 
-    private var nameWidth: Int { timeline.rows.map { printable($0.session).columns }.max() ?? 0 }
+    private var nameWidth: Int {
+        let widest = timeline.rows.map { printable($0.session).columns }.max() ?? 0
+        return isBounded ? min(widest, max(width - Self.leastBar - 2 - Self.availabilityWidth, 2)) : widest
+    }
     private static let availabilityWidth = 9
-    private var barWidth: Int { max(width - nameWidth - 2 - Self.availabilityWidth, 10) }
+    private static let leastBar = 10
+    private var barWidth: Int { max(width - nameWidth - 2 - Self.availabilityWidth, Self.leastBar) }
 
     var lines: [String] {
         guard !timeline.rows.isEmpty else { return ["No session has a history in this time."] }
-        var lines = ["From \(date(timeline.start)) to \(date(timeline.end)):", ""]
+        var lines = wrapped("From \(date(timeline.start)) to \(date(timeline.end)):") + [""]
         var used: Set<Cell> = []
         for row in timeline.rows {
             let cells = Self.cells(of: row, start: timeline.start, end: timeline.end, count: barWidth)
             used.formUnion(cells)
             let availability = row.availability.map(Self.percent) ?? "-"
             lines.append(
-                pad(printable(row.session), nameWidth) + "  " + drawn(cells)
+                pad(Columns.shortened(printable(row.session), to: nameWidth), nameWidth) + "  " + drawn(cells)
                     + String(repeating: " ", count: max(1, Self.availabilityWidth - availability.count)) + availability)
         }
         lines.append(scale)
-        lines.append(Cell.allCases.filter(used.contains).map { drawn([$0]) + " " + $0.meaning }.joined(separator: "  "))
-        lines.append("")
+        lines += legend(Cell.allCases.filter(used.contains)) + [""]
         return lines + outageLines
     }
 
@@ -98,6 +104,20 @@ struct TimelineText {
         return style == .colouredBlocks && !cells.isEmpty ? text + "\u{1B}[0m" : text
     }
 
+    /// What the cells mean, on as many lines as they need.
+    private func legend(_ cells: [Cell]) -> [String] {
+        var lines: [String] = []
+        for cell in cells {
+            let entry = drawn([cell]) + " " + cell.meaning
+            if let last = lines.last, !isBounded || Terminal.room(for: last + "  " + entry) <= width {
+                lines[lines.count - 1] += "  " + entry
+            } else {
+                lines.append(entry)
+            }
+        }
+        return lines
+    }
+
     // MARK: The hours
 
     private var scale: String {
@@ -120,23 +140,22 @@ struct TimelineText {
     private var outageLines: [String] {
         let outages = timeline.outages
         guard !outages.isEmpty else { return ["No outages."] }
-        var lines = outages.count == 1 ? ["1 outage:"] : ["\(outages.count) outages:"]
-        if outages.count > maximumOutages {
-            lines[0] = "The last \(maximumOutages) of \(outages.count) outages (holdfastctl history | less shows all):"
-        }
+        let heading =
+            outages.count > maximumOutages
+            ? "The last \(maximumOutages) of \(outages.count) outages (holdfastctl history | less shows all):"
+            : outages.count == 1 ? "1 outage:" : "\(outages.count) outages:"
         let rows = outages.suffix(maximumOutages).map { outage in
             [
                 outage.session, (outage.beganBefore ? "before " : "") + moment(outage.start),
                 TimeText.duration(outage.length), outage.ending, outage.reason,
             ]
         }
-        return lines + Columns.table(["SESSION", "START", "LENGTH", "END", "REASON"], rows).map { fitted("  " + $0) }
+        let table = Columns.table(
+            ["SESSION", "START", "LENGTH", "END", "REASON"], rows, width: isBounded ? width - 2 : nil)
+        return wrapped(heading) + table.map { isBounded ? Terminal.fitted("  " + $0, to: width) : "  " + $0 }
     }
 
-    /// Cuts a line that a terminal would otherwise break in the middle of a table.
-    private func fitted(_ line: String) -> String {
-        style == .plain ? line : Terminal.fitted(line, to: width)
-    }
+    private func wrapped(_ line: String) -> [String] { Columns.wrapped(line, to: isBounded ? width : nil, indent: 2) }
 
     private func date(_ time: Int64) -> String { Timestamp(rawValue: time).dateAndTime(offset: offset) }
 

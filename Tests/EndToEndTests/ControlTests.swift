@@ -277,6 +277,8 @@ extension EndToEnd {
             let all = try await daemon.ctl("connect", "--all", "--wait", "--timeout", "3min")
             #expect(all.ending == .exited(0), "\(all)")
             #expect(all.output == "gw-2 is connected.\ngw-3 is connected.\ngw-10 is connected.\n")
+            let paths = try await daemon.ctl("network", "--fields", "session")
+            #expect(paths.output == "gw-2\ngw-3\ngw-10\n", "\(paths)")
             let two = try await daemon.ctl("disconnect", "gw-10", "gw-2", "gw-10")
             #expect(two.ending == .exited(0), "\(two)")
             #expect(two.output == "gw-10 is disconnected.\ngw-2 is disconnected.\n")

@@ -77,7 +77,7 @@ struct NetworkView: Sendable {
                             (route.gateway.map { "via \($0)" } ?? "on link") + " metric \(route.metric)"
                         })
             },
-            paths: snapshot.paths.sorted { $0.key < $1.key }.map { target, path in
+            paths: snapshot.paths.sorted { Self.precedes($0.key, $1.key) }.map { target, path in
                 let names = endpoints[target.session] ?? []
                 return NetworkStatus.EndpointPath(
                     session: target.session,
@@ -92,6 +92,11 @@ struct NetworkView: Sendable {
                     from: change.from.map { SessionStatus.Path($0) }, to: change.to.map { SessionStatus.Path($0) })
             },
             counters: Self.counters(snapshot))
+    }
+
+    private static func precedes(_ first: Target, _ second: Target) -> Bool {
+        first.session == second.session
+            ? first.endpoint < second.endpoint : NaturalOrder.precedes(first.session, second.session)
     }
 
     private static func counters(_ snapshot: NetworkSnapshot) -> [String: Int64] {

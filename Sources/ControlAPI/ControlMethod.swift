@@ -4,7 +4,7 @@ public enum Role: String, Sendable, Codable, CaseIterable {
     case observe
     /// Publish and subscribe.
     case message
-    /// Connect, disconnect, reconnect, reload.
+    /// Connect, disconnect, reconnect, reload, and see which programs are connected.
     case control
 }
 
@@ -39,7 +39,8 @@ public enum ControlMethods {
 
     public static let all: [any ControlMethod.Type] = [
         RPCHelloMethod.self, RPCDiscoverMethod.self,
-        DaemonStatusMethod.self, DaemonReloadMethod.self, DaemonMetricsMethod.self, DaemonLogLevelMethod.self,
+        DaemonStatusMethod.self, DaemonClientsMethod.self, DaemonReloadMethod.self, DaemonMetricsMethod.self,
+        DaemonLogLevelMethod.self,
         SessionListMethod.self, SessionStatusMethod.self, SessionConnectMethod.self, SessionDisconnectMethod.self,
         SessionReconnectMethod.self, SessionWatchMethod.self, SessionUnwatchMethod.self, SessionHistoryMethod.self,
         SessionSwitchRoomMethod.self, SessionRenewTokenMethod.self, SessionSimulateMethod.self,

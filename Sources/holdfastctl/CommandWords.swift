@@ -168,7 +168,8 @@ struct CommandWords: Equatable {
         "delete": "config remove", "remove": "config remove", "rm": "config remove",
         "doctor": "check", "diagnose": "check", "test": "check", "netcheck": "check", "outbox": "queue",
         "messages": "queue", "route": "network", "ip": "network", "who": "participants", "members": "participants",
-        "room": "switch-room", "join": "switch-room", "dashboard": "top", "stats": "metrics", "report": "bugreport",
+        "room": "switch-room", "join": "switch-room", "dashboard": "top", "peers": "clients", "connections": "clients",
+        "stats": "metrics", "report": "bugreport",
     ]
 }
 

@@ -23,7 +23,7 @@ struct HoldfastControl: AsyncParsableCommand {
             PublishCommand.self,
             SubscribeCommand.self, UnsubscribeCommand.self, QueueCommand.self, PublicationsCommand.self,
             ParticipantsCommand.self, NetworkCommand.self, HistoryCommand.self, CheckCommand.self, PingCommand.self,
-            LogCommand.self,
+            LogCommand.self, ClientsCommand.self,
             ConfigCommand.self, InstanceCommand.self, ReloadCommand.self, MetricsCommand.self, BugreportCommand.self,
             VersionCommand.self,
             CompletionCommand.self,

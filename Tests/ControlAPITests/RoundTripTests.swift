@@ -106,6 +106,18 @@ struct RoundTripTests {
         #expect(status.counters.dropped == 0)
     }
 
+    @Test func `the list of clients is read and written as documented`() throws {
+        let result = try roundTrip(
+            DaemonClientsMethod.Result.self,
+            """
+            { "clients": [ { "pid": 4242, "uid": 1000, "client": null, "roles": ["observe", "message"],
+                "since": "2026-11-20T09:12:44.120Z", "calls": { "answered": 12, "inFlight": 1 }, "watches": 1,
+                "sessions": [ { "session": "main", "subscriptions": 2, "consumers": ["billing"] } ],
+                "unread": 0, "dropped": 3 } ] }
+            """)
+        #expect(result.clients.first?.sessions.first?.consumers == ["billing"])
+    }
+
     @Test func `list and watch answers are read and written as documented`() throws {
         _ = try roundTrip(SessionListMethod.Result.self, #"{ "sessions": [ \#(Self.status) ] }"#)
         let watch = try roundTrip(
@@ -305,6 +317,7 @@ struct RoundTripTests {
         #expect(
             roles == [
                 "rpc.hello": nil, "rpc.discover": nil, "daemon.status": .observe, "daemon.reload": .control,
+                "daemon.clients": .control,
                 "session.list": .observe,
                 "session.status": .observe, "session.connect": .control, "session.disconnect": .control,
                 "session.renewToken": .control, "session.simulate": .control,

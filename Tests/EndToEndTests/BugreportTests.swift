@@ -59,7 +59,8 @@ extension EndToEnd {
             let text = try String(contentsOfFile: file, encoding: .utf8)
             #expect(text == written.output)
             for heading in [
-                "Versions", "daemon.status", "session.list", "network.status", "session.history", "daemon.metrics",
+                "Versions", "daemon.status", "session.list", "network.status", "session.history", "daemon.clients",
+                "daemon.metrics",
                 "\(daemon.configuration)/sessions.d/from-file.toml", "Journal",
             ] {
                 #expect(text.contains("==== \(heading)\n"), "\(heading)")

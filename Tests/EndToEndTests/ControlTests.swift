@@ -158,6 +158,31 @@ extension EndToEnd {
         }
     }
 
+    @Test func `clients names the programs that are connected, and what they receive`() async throws {
+        try await withLab { lab, daemon in
+            try daemon.session(top: "autoconnect = false")
+            try await daemon.start()
+            let consumer = try await lab.start(
+                "consumer",
+                [
+                    "\(DaemonProcess.programs)/holdfastctl", "subscribe", "main", "plant/#", "--consumer", "billing",
+                    "--socket", daemon.socket,
+                ], in: nil)
+            try await until("the consumer is attached") {
+                try await daemon.status().inbox.consumers.contains { $0.attached }
+            }
+            let clients = try await daemon.ctl("clients")
+            let lines = clients.output.split(separator: "\n")
+            #expect(lines.first?.hasSuffix("programs are connected:") == true, "\(clients)")
+            let line = lines.first { $0.contains("main: consumer billing") }
+            #expect(line?.split(separator: " ").prefix(2) == ["holdfastctl", "\(consumer.pid)"], "\(clients)")
+            try await consumer.killed()
+            let json = try await daemon.ctl("clients", "--json")
+            #expect(
+                json.output.contains(#""schema":1"#) && json.output.contains(#""program":"holdfastctl""#), "\(json)")
+        }
+    }
+
     @Test func `a fault is simulated for a user with the role control, and for no other`() async throws {
         try await withLab { lab, daemon in
             let server = try await LabServer(lab)
@@ -319,7 +344,9 @@ extension EndToEnd {
             #expect(publications.output == "lamp\t1\n", "\(publications)")
             let paths = try await daemon.ctl("network", "--fields", "endpoint,session")
             #expect(paths.output == "mqtt://\(Lab.serverAddress):1883\tmain\n", "\(paths)")
-            for words in [["participants", "main"], ["publications", "main"], ["network"]] {
+            let clients = try await daemon.ctl("clients", "--fields", "program,client,calls.inFlight")
+            #expect(clients.output.hasSuffix("holdfastctl\tholdfastctl \(Release.version)\t1\n"), "\(clients)")
+            for words in [["participants", "main"], ["publications", "main"], ["network"], ["clients"]] {
                 let both = try await lab.finish(
                     ["\(DaemonProcess.programs)/holdfastctl"] + words + ["--fields", "session", "--json"], in: nil)
                 #expect(both.ending == .exited(2), "\(both)")

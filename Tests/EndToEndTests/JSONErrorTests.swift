@@ -21,7 +21,7 @@ extension EndToEnd {
         "config init other --endpoint mqtt://127.0.0.1:1 --user u --untried --connect", "config edit nobody",
         "config edit broken", "config remove nobody", "config remove other", "config shwo", "instance add nobody@a",
         "instance remove nobody@a", "reload", "metrics --nope", "bugreport -o /nowhere/file --yes", "version --nope",
-        "completion tcsh", "statsu",
+        "completion tcsh", "clients --fields nothing", "statsu",
     ]
 
     /// Runs a command with --json, and checks what it writes to standard error.

@@ -74,6 +74,9 @@ extension ClientCall {
         case DaemonStatusMethod.name?, DaemonMetricsMethod.name?:
             // Both ask the store, so their number at once must be limited.
             return (.read, 64 << 10)
+        case DaemonClientsMethod.name?:
+            // It asks every connection.
+            return (.read, 128 << 10)
         case RPCDiscoverMethod.name?:
             return (.query, RPCDiscoverMethod.encodedDocument.count)
         case nil, RPCHelloMethod.name?, SessionListMethod.name?, SessionStatusMethod.name?,

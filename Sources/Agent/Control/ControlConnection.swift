@@ -23,6 +23,7 @@ actor ControlConnection {
     var client: String?
     /// What the peer may do, decided when it connected.
     let roles: Set<Role>
+    let since = Timestamp.now
     let daemon: Daemon
     let logger: Logger
     let server: ControlServer
@@ -269,6 +270,19 @@ actor ControlConnection {
             release(feed)
         }
         reportDropped()
+    }
+
+    // MARK: What others are told
+
+    /// What `daemon.clients` says; `nil` if the kernel did not say who connected.
+    ///
+    /// - Parameter unread: how many bytes wait for the peer to read them.
+    func described(unread: Int) -> ConnectedClient? {
+        guard let peer else { return nil }
+        return ConnectedClient(
+            pid: peer.pid, uid: peer.uid, client: client, roles: Role.allCases.filter(roles.contains), since: since,
+            calls: .init(answered: calls.answeredSoFar, inFlight: calls.unanswered), watches: feeds.watches.count,
+            sessions: feeds.sessions, unread: unread, dropped: feeds.droppedSoFar)
     }
 
     // MARK: The end

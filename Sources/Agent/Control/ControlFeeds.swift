@@ -55,6 +55,8 @@ struct ControlFeeds {
     private var held: [ControlFeedID: Held] = [:]
     /// What was dropped since the peer was last told.
     private var dropped: [ControlFeedID: Dropped] = [:]
+    /// How much was dropped of all watches and subscriptions, of those that have ended too.
+    private(set) var droppedSoFar = 0
     /// Whether messages of durable consumers wait for the peer to read.
     var areConsumersPaused = false
 
@@ -64,6 +66,16 @@ struct ControlFeeds {
     /// The sessions in which the peer is attached to a durable consumer.
     var sessionsWithConsumers: Set<SessionName> {
         Set(subscriptions.values.filter { $0.consumer != nil }.map(\.session))
+    }
+
+    /// What the peer receives of each session, in natural order.
+    var sessions: [ConnectedClient.Session] {
+        let bySession = Dictionary(grouping: subscriptions.values, by: \.session.description)
+        return bySession.sorted { NaturalOrder.precedes($0.key, $1.key) }.map { session, subscriptions in
+            let consumers = subscriptions.compactMap(\.consumer?.description).sorted(by: NaturalOrder.precedes)
+            return .init(
+                session: session, subscriptions: subscriptions.count - consumers.count, consumers: consumers)
+        }
     }
 
     // MARK: Begin and end
@@ -134,6 +146,7 @@ struct ControlFeeds {
     var hasDropped: Bool { !dropped.isEmpty }
 
     mutating func drop(_ feed: ControlFeedID, sequence: Int64) {
+        droppedSoFar += 1
         dropped[feed, default: Dropped()].count += 1
         dropped[feed]?.sequence = sequence
     }

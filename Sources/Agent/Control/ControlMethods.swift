@@ -115,6 +115,9 @@ extension ControlConnection {
         case DaemonStatusMethod.name:
             _ = try take(DaemonStatusMethod.self, parameters)
             return OutgoingLine.answer(id, result: await daemon.status())
+        case DaemonClientsMethod.name:
+            _ = try take(DaemonClientsMethod.self, parameters)
+            return OutgoingLine.answer(id, result: DaemonClientsMethod.Result(clients: await server.clients))
         case DaemonReloadMethod.name:
             let isDry = try take(DaemonReloadMethod.self, parameters).dryRun ?? false
             return OutgoingLine.answer(
@@ -137,7 +140,7 @@ extension ControlConnection {
         if let theirs = parameters.protocol, theirs != ControlMethods.protocolVersion {
             throw .versionMismatch(client: theirs)
         }
-        client = parameters.client ?? client
+        client = parameters.client.map { String($0.unicodeScalars.prefix(64)) } ?? client
         return RPCHelloMethod.Result(
             version: Daemon.version, protocol: ControlMethods.protocolVersion, capabilities: ControlMethods.names,
             roles: Role.allCases.filter(roles.contains))

@@ -358,6 +358,9 @@ struct ControlScheduler {
     /// Whether the peer has read enough to be told what it missed, and to be sent more.
     func hasRead(_ id: ConnectionID) -> Bool { connections[id].map { $0.output <= limits.unread } ?? false }
 
+    /// How many bytes wait for the peer to read them.
+    func unread(by id: ConnectionID) -> Int { connections[id]?.output ?? 0 }
+
     /// Whether a notification of this many bytes is written rather than dropped.
     func mayNotify(_ bytes: Int, to id: ConnectionID) -> Bool {
         guard let connection = connections[id], memory.hasRoom(bytes, for: id) else { return false }

@@ -138,6 +138,15 @@ actor ControlServer {
     /// The memory that the connections hold.
     var memory: MemoryShares<ConnectionID, UInt32> { scheduler.memory }
     var runningReads: Int { scheduler.runningReads }
+
+    /// What `daemon.clients` says.
+    var clients: [ConnectedClient] {
+        connections.sorted { $0.key < $1.key }.compactMap { id, connection in
+            let unread = scheduler.unread(by: id)
+            return connection.assumeIsolated { $0.described(unread: unread) }
+        }
+    }
+
     var isTurnOver: Bool { scheduler.isTurnOver }
 
     // MARK: Turns

@@ -6,6 +6,8 @@ struct RunningCalls {
     /// The number of calls that are not answered yet.
     private(set) var unanswered = 0
     private var last = 0
+    /// The number of calls that are answered.
+    var answeredSoFar: Int { last - unanswered }
     /// The number of tasks of calls that have not started running. Calls that begin later must not overtake them.
     var tasksAhead = 0
     var batches = CallBatches()

@@ -152,6 +152,7 @@ struct BugreportCommand: AsyncParsableCommand {
         await report.add("session.list", client, SessionListMethod.self, NoParameters())
         await report.add("network.status", client, NetworkStatusMethod.self, NoParameters())
         await report.add("session.history", client, SessionHistoryMethod.self, .init(limit: 200))
+        await report.add("daemon.clients", client, DaemonClientsMethod.self, NoParameters())
         await report.add("daemon.metrics", client, DaemonMetricsMethod.self, NoParameters())
         for path in ["\(place.configDirectory)/holdfast.toml"] + sessionFiles() {
             if let bytes = try? InputFile.read(path) {

@@ -170,14 +170,19 @@ struct ControlMethodsTests {
             let count = 64
             for _ in 0..<count { await daemon.server.publish("a", payload, qos: .atLeastOnce) }
             for _ in 0..<count { _ = try await daemon.server.packet { if case .puback = $0 { true } else { nil } } }
-            try await peer.call("session.list")
+            let behind = try await peer.call("daemon.clients")["clients"]
+            guard case .array(let clients)? = behind else { throw ControlPeer.CallFailure(code: nil) }
+            let dropped = try #require(clients.last?["dropped"]?.wholeNumber)
+            #expect(clients.first?["dropped"] == 0 && clients.first?["unread"] == 0)
+            #expect(dropped > 0)
+            #expect(clients.last?["unread"]?.wholeNumber ?? 0 > 0)
             try await slow.startReading()
             let told = try await slow.lines.first { line -> Int64? in
                 line?["params"]?["event"] == "message-dropped" ? line?["params"]?["count"]?.wholeNumber : nil
             }
             let read = await slow.lines.all.filter { $0?["method"] == "message.received" }.count
             #expect(read + Int(told) == count)
-            #expect(told > 0)
+            #expect(told == dropped)
             await daemon.server.publish("a", "after")
             _ = try await slow.notification("message.received", ["payload": "after"])
         }
@@ -262,6 +267,37 @@ struct ControlMethodsTests {
             #expect(denials.count == min(denied, JournalPacer.burst), "the rest is told as a number")
             #expect(denials.allSatisfy { $0.fields["HOLDFAST_PEER_UID"] == "4242" })
             #expect(denials.allSatisfy { $0.message.contains("pid 77 (\"probe\u{FFFD}1\"):") })
+        }
+    }
+
+    @Test func `the list of clients says who is connected, and what each receives`() async throws {
+        try await DaemonUnderTest.run { daemon in
+            let (other, peer) = (try await peer([.observe, .message], of: daemon), try await daemon.watcher())
+            try await other.call("rpc.hello", #"{"client":"\#(String(repeating: "n", count: 100))"}"#)
+            for consumer in ["c10", "c9"] {
+                try await other.call(
+                    "message.subscribe", #"{"session":"main","filter":"a","consumer":"\#(consumer)"}"#)
+            }
+            try await other.call("message.subscribe", #"{"session":"main","filter":"b"}"#)
+            let list = try await peer.call("daemon.clients")
+            let text = try #require(OutgoingLine.encode(list))
+            let clients = try ParameterDecoder.decodeLeniently(
+                DaemonClientsMethod.Result.self, from: JSONValue(parsing: text[...])
+            ).clients
+            #expect(clients.map(\.pid) == [77, getpid()])
+            #expect(clients.map(\.uid) == [4242, geteuid()])
+            #expect(clients.map(\.roles) == [[.observe, .message], Role.allCases])
+            #expect(clients.map(\.client) == [String(repeating: "n", count: 64), nil])
+            #expect(clients.map(\.watches) == [0, 1])
+            #expect(
+                clients.map(\.sessions) == [
+                    [.init(session: "main", subscriptions: 1, consumers: ["c9", "c10"])], [],
+                ])
+            // The call that asks is in flight.
+            #expect(clients.map(\.calls) == [.init(answered: 4, inFlight: 0), .init(answered: 1, inFlight: 1)])
+            #expect(clients.map(\.dropped) == [0, 0])
+            try await other.close()
+            while case .array(let left)? = try await peer.call("daemon.clients")["clients"], left.count > 1 {}
         }
     }
 

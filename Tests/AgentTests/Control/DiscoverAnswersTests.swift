@@ -18,7 +18,7 @@ struct DiscoverAnswersTests {
         let session = #"{"session":"main"}"#
         return [
             ("rpc.hello", #"{"client":"test","protocol":1}"#, nil), ("daemon.status", "{}", nil),
-            ("daemon.metrics", "{}", nil), ("daemon.logLevel", "{}", nil),
+            ("daemon.clients", "{}", nil), ("daemon.metrics", "{}", nil), ("daemon.logLevel", "{}", nil),
             ("daemon.reload", #"{"dryRun":true}"#, nil), ("network.status", "{}", nil), ("session.list", "{}", nil),
             ("session.status", session, nil), ("session.history", session, nil), ("session.connect", session, nil),
             ("session.unwatch", #"{"watch":"\#(watch)"}"#, nil),

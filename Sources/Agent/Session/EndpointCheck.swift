@@ -27,7 +27,7 @@ struct EndpointCheck: Sendable {
     /// `nil` if the login cannot be tried.
     private let greeting: Connect?
     private let version: ProtocolVersion
-    private let remedies: Remedies
+    private var remedies: Remedies
     private var decoder: PacketDecoder
     /// The step under way, and since when.
     private var step = CheckStep.dns
@@ -48,6 +48,8 @@ struct EndpointCheck: Sendable {
         self.greeting = greeting
         self.version = version
         self.remedies = remedies
+        // That advice is to make a check.
+        self.remedies.isRetrying = false
         decoder = PacketDecoder(sender: .server, version: version, maximumPacketSize: maximumPacketSize)
         since = now
     }

@@ -11,6 +11,8 @@ struct Remedies: Sendable {
     var hasToken = false
     /// Whether the configuration is only being tried, and the session does not exist yet.
     var isDraft = false
+    /// Whether attempts fail one after another: a single break needs no advice.
+    var isRetrying = false
 
     /// Returns one sentence without the final full stop, whose commands can be typed as they are; `nil` when there is
     /// nothing to do but wait.
@@ -36,6 +38,11 @@ struct Remedies: Sendable {
         case .refused:
             return configuration.proxy.address.map { "check that the proxy runs and listens at \($0)" }
                 ?? "check that the server runs and listens on the endpoint's port"
+        case .reset, .serverClosed:
+            return isRetrying ? "if this goes on: holdfastctl check \(session) shows at which step" : nil
+        case .serverMoved:
+            return isRetrying
+                ? "if this goes on: put the other server into endpoints in the session's file" + then("reload") : nil
         case .authenticateTimeout:
             return "check that an MQTT server listens on the endpoint's port: something accepts the connection and "
                 + "stays silent, as a server that expects TLS (mqtts:// or wss://) or another protocol does"

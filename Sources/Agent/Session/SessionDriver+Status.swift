@@ -64,7 +64,9 @@ extension SessionDriver {
     func reason(_ reason: Reason) -> SessionStatus.Reason { .init(reason, remedies) }
 
     var remedies: Remedies {
-        Remedies(session: name, configuration: configuration, hasToken: session.credentials.given != nil)
+        Remedies(
+            session: name, configuration: configuration, hasToken: session.credentials.given != nil,
+            isRetrying: session.machine.status.attempt > 1)
     }
 }
 

@@ -149,6 +149,22 @@ struct RemediesTests {
         }
     }
 
+    @Test(
+        arguments: [
+            (.reset, "if this goes on: holdfastctl check main shows at which step"),
+            (.serverClosed, "if this goes on: holdfastctl check main shows at which step"),
+            (
+                .serverMoved,
+                "if this goes on: put the other server into endpoints in the session's file, then holdfastctl reload"
+            ),
+        ] as [(Reason.Code, String)])
+    func `what is normal once gets a hint when it goes on`(code: Reason.Code, hint: String) throws {
+        var remedies = try remedies()
+        #expect(remedies.hint(for: code) == nil)
+        remedies.isRetrying = true
+        #expect(remedies.hint(for: code) == hint)
+    }
+
     @Test func `a session without a configuration gets hints only for its file`() throws {
         let gone = Remedies(session: try #require(SessionName("main")), configuration: nil)
         #expect(hints(gone) == ["correct the session's file, then holdfastctl reload"])

@@ -214,6 +214,24 @@ struct DetailTests {
         #expect(lines([]).count == 1)
     }
 
+    @Test func `a status that says the same as the last one is not shown again`() {
+        var changes = StatusChanges()
+        var status = SessionStatus(session: "a", state: .connecting, since: Timestamp(rawValue: 0), attempt: 1)
+        func isNew(_ change: (inout SessionStatus) -> Void = { _ in }) -> Bool {
+            change(&status)
+            return changes.take(status)
+        }
+        #expect(isNew())
+        #expect(!isNew())
+        #expect(isNew { $0.phase = .dialing })
+        #expect(isNew { $0.attempt = 2 })
+        #expect(isNew { $0.reason = StatusTextTests.reason("refused", "no") })
+        #expect(isNew { $0.session = "b" })
+        #expect(isNew { $0.state = .connected })
+        #expect(!isNew { $0.rtt = 0.02 })
+        #expect(isNew { $0.since = Timestamp(rawValue: 1) })
+    }
+
     @Test func `the network status begins with whether every endpoint has a path`() {
         let path = SessionStatus.Path(interface: "eth0", type: "ethernet", source: "10.0.0.2", gateway: "10.0.0.1")
         func first(_ paths: [SessionStatus.Path?]) -> String? {

@@ -36,9 +36,8 @@ struct StatusCommand: AsyncParsableCommand {
             if terminal.canDraw, !common.json {
                 return try await followInPlace(client, terminal)
             }
-            try await StatusFollower(client: client, terminal: terminal, common: common, verbose: verbose)
-                .run(session)
-            return
+            var follower = StatusFollower(client: client, terminal: terminal, common: common, verbose: verbose)
+            return try await follower.run(session)
         }
         let sessions: [SessionStatus]
         let answer: JSONValue
@@ -130,14 +129,37 @@ func decode<Value: Decodable>(_ type: Value.Type, _ value: JSONValue) throws(Cli
     try HoldfastClient.decode(type, from: value)
 }
 
+/// What was last said of each session. Events come faster than their statuses are asked for, so several of these may say
+/// the same.
+struct StatusChanges {
+    private struct Said: Equatable {
+        var state: SessionStatus.State
+        var since: Timestamp
+        var phase: SessionStatus.Phase?
+        var attempt: Int
+        var reason: String?
+    }
+
+    private var said: [String: Said] = [:]
+
+    /// - Returns: whether the status says something new.
+    mutating func take(_ status: SessionStatus) -> Bool {
+        let new = Said(
+            state: status.state, since: status.since, phase: status.phase, attempt: status.attempt,
+            reason: status.reason?.message)
+        return said.updateValue(new, forKey: status.session) != new
+    }
+}
+
 /// `status --follow` without drawing in place: asks for a session's status after each event that changes its state.
 private struct StatusFollower {
     let client: HoldfastClient
     let terminal: Terminal
     let common: CommonOptions
     let verbose: Bool
+    var changes = StatusChanges()
 
-    func run(_ session: String?) async throws {
+    mutating func run(_ session: String?) async throws {
         for try await element in try await client.watch(session: session) {
             switch element {
             case .snapshot(let result):
@@ -165,7 +187,8 @@ private struct StatusFollower {
         }
     }
 
-    private func show(_ status: SessionStatus) {
+    private mutating func show(_ status: SessionStatus) {
+        guard changes.take(status) else { return }
         if common.json {
             terminal.print(json: JSONText.value(status))
             return

@@ -55,6 +55,7 @@ extension EndToEnd {
 
             let again = try await beginning.begin("main")
             #expect(again.status == 1 && again.text.contains("main.toml already exists"), "\(again.text)")
+            #expect(again.text.contains("holdfastctl config edit main changes it"), "\(again.text)")
             // The server would disconnect one of the two.
             let twin = try await beginning.begin("twin")
             #expect(twin.status == 1 && twin.text.contains("client-id"), "\(twin.text)")

@@ -243,6 +243,7 @@ private struct NewFile {
     var path: String
 
     private var folder: String { String(path.prefix(upTo: path.lastIndex(of: "/") ?? path.startIndex)) }
+    private var name: Substring { path.dropFirst(folder.count + 1).dropLast(".toml".count) }
 
     /// - Throws: when the file exists, or cannot be written.
     func checkPlace() throws(CommandFailure) {
@@ -268,7 +269,7 @@ private struct NewFile {
         case EEXIST:
             CommandFailure(
                 .failed, "\(path) already exists",
-                advice: "holdfastctl config edit changes it; or choose another name")
+                advice: "holdfastctl config edit \(name) changes it; or choose another name")
         case EACCES: CommandFailure(.notPermitted, "\(path) cannot be written", advice: "try again with sudo")
         case ENOENT:
             CommandFailure(

@@ -255,7 +255,8 @@ struct WaitProgress: Sendable {
             return .hopeless(
                 states.isEmpty
                     ? "no session is configured; holdfastctl config init NAME creates one"
-                    : "no session connects automatically; name the ones to wait for")
+                    : "no session connects on its own now: each was disconnected with a command, connects on demand or "
+                        + "has autoconnect = false; name the ones to wait for")
         }
         if awaited.allSatisfy({ states[$0] == wanted }) {
             return .reached(Dictionary(awaited.map { ($0, wanted.rawValue) }, uniquingKeysWith: { first, _ in first }))

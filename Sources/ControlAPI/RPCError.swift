@@ -256,7 +256,7 @@ extension RPCError {
     public static func consumerEnded(_ name: String) -> RPCError {
         RPCError(
             .unknownSubscription, "the consumer \(quoted(name)) was taken over by another program, or removed",
-            hint: "only one program at a time can use a consumer")
+            hint: "only one program at a time can use a consumer; sudo holdfastctl clients shows which one does")
     }
 
     /// This connection to the control socket has no such watch.
@@ -324,8 +324,8 @@ extension RPCError {
     /// The caller, or all callers together, have too much under way.
     ///
     /// - Parameter what: for example "more than 64 requests are in flight".
-    public static func tooManyRequests(_ what: String) -> RPCError {
-        RPCError(.tooManyRequests, what, hint: "wait for answers before sending more")
+    public static func tooManyRequests(_ what: String, hint: String? = nil) -> RPCError {
+        RPCError(.tooManyRequests, what, hint: hint)
     }
 
     /// The configuration has mistakes, or does not allow what was asked.

@@ -64,7 +64,8 @@ extension CommandFailure {
         case .consumerEnded:
             self.init(
                 .failed, error.description,
-                advice: "only one program at a time can use a consumer; give each program its own")
+                advice: "only one program at a time can use a consumer, and sudo holdfastctl clients shows which one "
+                    + "does; give each program its own")
         case .cancelled, .closed:
             self.init(.failed, error.description)
         case .refused(let refusal):

@@ -192,13 +192,15 @@ extension ControlConnection {
     private func reserveFeed(_ kind: Admission.Kind) throws(RPCError) {
         guard !isClosed else { throw .shuttingDown }
         guard !feeds.isFull else {
-            throw .tooManyRequests("you have \(ControlFeeds.maximum) watches and subscriptions on this connection")
+            throw .tooManyRequests(
+                "you have \(ControlFeeds.maximum) watches and subscriptions on this connection",
+                hint: "end some of them, or use another connection")
         }
         let id = id
         if case .tooManyOfUser(let count)? = schedule({ scheduler, _ in scheduler.addFeed(kind, of: id) }) {
             throw .tooManyRequests(
-                "your programs have \(count) \(kind == .watch ? "watches" : "subscriptions") together, and may have no more"
-            )
+                "your programs have \(count) \(kind == .watch ? "watches" : "subscriptions") together, and may have no more",
+                hint: "end some of them; sudo holdfastctl clients shows which programs have them")
         }
     }
 

@@ -193,7 +193,9 @@ actor ControlConnection {
         }
         let call = calls.begin(waiting, kind, answer: answer)
         if let batch = waiting.batch, calls.batches.isTooLong(batch) {
-            fail(call, .tooManyRequests("the answers to this batch are too long; send the calls on separate lines"))
+            fail(
+                call,
+                .tooManyRequests("the answers to this batch are too long", hint: "send the calls on separate lines"))
             return true
         }
         switch waiting.request {

@@ -126,12 +126,13 @@ actor ControlServer {
 
     private func refusal(of peer: Peer?, _ id: ConnectionID) -> RPCError? {
         guard let peer else { return .internalError("the kernel does not say who is connecting") }
+        let hint = "end programs that keep connections open; sudo holdfastctl clients shows which do"
         switch scheduler.connect(id, of: peer.uid) {
         case nil: return nil
         case .tooManyConnections(let count)?:
-            return .tooManyRequests("\(count) connections are open, and no more are accepted")
+            return .tooManyRequests("\(count) connections are open, and no more are accepted", hint: hint)
         case .tooManyOfUser(let count)?:
-            return .tooManyRequests("you have \(count) connections open, and no more are accepted")
+            return .tooManyRequests("you have \(count) connections open, and no more are accepted", hint: hint)
         }
     }
 

@@ -14,11 +14,15 @@ extension SessionDriver {
         // Without role control, a check gets no further than TCP, and does not block those that may do more.
         if wanted.role == .control {
             // Each of these checks logs in, and a server may lock a user out who does that too often.
-            guard !programs.isChecking else { throw .tooManyRequests("session \(name) is already being checked") }
+            guard !programs.isChecking else {
+                throw .tooManyRequests(
+                    "session \(name) is already being checked", hint: "try again when that check has ended")
+            }
             programs.isChecking = true
         } else {
             guard programs.checksWithoutLogin < 4 else {
-                throw .tooManyRequests("four checks of session \(name) are already running")
+                throw .tooManyRequests(
+                    "four checks of session \(name) are already running", hint: "try again when one has ended")
             }
             programs.checksWithoutLogin += 1
         }

@@ -236,7 +236,8 @@ package struct Rooms: Sendable {
     /// where it is.
     package mutating func join(_ room: Room, for call: CallID, at time: Timestamp) -> [Action] {
         guard !isChanging else {
-            return [.answer(call, .tooManyRequests("session \(session) is changing its room"))]
+            let hint = "try again when it has changed"
+            return [.answer(call, .tooManyRequests("session \(session) is changing its room", hint: hint))]
         }
         guard room != membership?.room else { return [.answer(call, nil)] }
         var joining = membership(in: room, at: time)

@@ -305,6 +305,7 @@ struct HostileProgramTests {
             let refused = try await daemon.peer()
             let answer = try await refused.lines.first { $0 }
             #expect(answer["error"]?["data"]?["code"] == "too-many-requests")
+            #expect(answer["error"]?["data"]?["hint"]?.text?.contains("holdfastctl clients") == true, "\(answer)")
             try await refused.end()
             try await peers[0].close()
             for peer in peers.dropFirst() { try await peer.close() }

@@ -1,7 +1,7 @@
 package import ControlAPI
 package import MQTT
 import NIOCore
-import SessionCore
+package import SessionCore
 
 // What programs ask of the session. A request that is answered at once is a method; its consequences wait in the queue,
 // like inputs.
@@ -14,10 +14,12 @@ extension Session {
     /// - Parameters:
     ///   - stored: what the session was made with.
     ///   - wasUp: it was up, or tried to be, before its configuration changed.
+    ///   - outage: the one that it was in then.
     ///   - configuration: the digest of the configuration.
     /// - Returns: the earlier verdict, if it still holds.
     package mutating func start(
-        _ stored: StoredSession, wasUp: Bool, under configuration: @autoclosure () -> String
+        _ stored: StoredSession, wasUp: Bool, in outage: SessionMachine.Outage? = nil,
+        under configuration: @autoclosure () -> String
     ) -> Verdict? {
         // A failure is about the configuration that it had: another one since is like a reload.
         let isFailureOver = stored.verdict.map { isOver($0, under: configuration()) } ?? false
@@ -26,7 +28,8 @@ extension Session {
         take(.mqtt(.timePassed))
         let wasUp = wasUp || isFailureOver
         if verdict == nil, wasUp || settings.autoconnects {
-            tellMachine(.connect(Reason(wasUp ? .configurationChanged : .autoconnect)))
+            let reason = Reason(wasUp ? .configurationChanged : .autoconnect)
+            tellMachine(outage.map { .resume($0, reason) } ?? .connect(reason))
         }
         return verdict
     }

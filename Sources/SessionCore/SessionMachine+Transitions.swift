@@ -4,6 +4,7 @@ extension SessionMachine {
     mutating func transition(on input: Input, at now: Instant, into actions: inout [Action]) {
         switch input {
         case .connect(let reason): connect(reason, at: now, into: &actions)
+        case .resume(let outage, let reason): startTrying(because: reason, in: outage, at: now, into: &actions)
         case .disconnect(let reason): disconnect(reason, at: now, into: &actions)
         case .reconnect(let mode): reconnect(mode, at: now, into: &actions)
         case .renew(let reason): renew(because: reason, at: now, into: &actions)

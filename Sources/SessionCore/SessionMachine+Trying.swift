@@ -2,7 +2,9 @@
 
 extension SessionMachine {
     /// Begins to connect, with the table restarted and no delay.
-    mutating func startTrying(because reason: Reason, at now: Instant, into actions: inout [Action]) {
+    mutating func startTrying(
+        because reason: Reason, in outage: Outage? = nil, at now: Instant, into actions: inout [Action]
+    ) {
         self.reason = reason
         if case .disconnecting(let disconnecting) = state {
             actions.append(.abandon(disconnecting.attempt.generation))
@@ -14,7 +16,7 @@ extension SessionMachine {
         rivalry.startedOver()
         endpoints.startOver()
         demand.touched(at: now)
-        var trying = newTrying(outage: nil, because: reason, at: now)
+        var trying = newTrying(outage: outage, because: reason, at: now)
         trying.takesOver = !hasRested(trying)
         if let rest, rest > now, endpoints.hasPath {
             pacing.notBefore = rest

@@ -53,7 +53,8 @@ public struct SessionMachine: Sendable {
     var lastGeneration = Generation(rawValue: 0)
     /// The life of the credential that the attempt or connection uses; `nil` if it is not known to expire.
     var credential: CredentialLife?
-    public internal(set) var counters = Counters()
+    /// The driver restores what an earlier machine of the session had counted.
+    public package(set) var counters = Counters()
 
     /// - Parameters:
     ///   - isBound: whether connections are bound to the interface of their path, and do not move with it.
@@ -85,7 +86,12 @@ public struct SessionMachine: Sendable {
         state = isFailed ? .failed : .disconnected
     }
 
-    /// What has happened since the machine was made.
+    /// The outage that the session is in; `nil` also if somebody asked for the reconnect.
+    package var outage: Outage? {
+        if case .trying(let trying) = state, let outage = trying.outage, !outage.isAskedFor { outage } else { nil }
+    }
+
+    /// What has happened to the session since the daemon knows it.
     public struct Counters: Hashable, Sendable {
         /// Attempts to connect, failed ones included.
         public var attempts = 0
@@ -165,7 +171,7 @@ extension SessionMachine {
     }
 
     /// From the moment a connected session is lost until it is connected again.
-    struct Outage: Hashable, Sendable {
+    public struct Outage: Hashable, Sendable {
         let since: Instant
         /// The endpoint whose connection was lost.
         let endpoint: EndpointIndex
@@ -243,6 +249,9 @@ extension SessionMachine {
     public enum Input: Hashable, Sendable {
         /// Start, for example with reason `autoconnect` or `user-connect`.
         case connect(Reason)
+        /// Goes on to reconnect, in an outage that an earlier machine of the session was in when it was stopped for the
+        /// given reason.
+        case resume(Outage, Reason)
         /// Stop; accepted in every state.
         case disconnect(Reason)
         /// Drop the connection and try now; `nil` lets the session choose the mode.

@@ -214,6 +214,46 @@ struct RestartScenarios {
         }
     }
 
+    @Test func `an outage goes on over a reload, and is told in full when it ends`() async throws {
+        try await Scenario.run { scenario in
+            let a = try await scenario.host("A", sessions: ["main": Self.file("[reconnect]\nlost-after = \"30s\"")])
+            try await a.until(.connected)
+            scenario.stop()
+            try await a.until(.reconnecting)
+            let lost = scenario.now
+            await scenario.sleep(.seconds(20))
+            try await a.write("main", Self.file("[reconnect]\nlost-after = \"40s\""))
+            _ = try await a.reload()
+            #expect(try await a.status().state == .reconnecting)
+            let event = try await a.until(.connectionLost)
+            #expect(event.outage == 40)
+            scenario.start()
+            try await a.until(.connected)
+            let length = lost.duration(to: scenario.now).seconds
+            #expect(await a.told(.reconnectCompleted).map(\.outage) == [length])
+            let counters = try await a.status().counters
+            #expect(counters.outages == 1)
+            #expect(counters.longestOutage == length)
+            #expect(counters.connects == 2)
+        }
+    }
+
+    @Test func `a session that was removed and added again has counted nothing`() async throws {
+        try await Scenario.run { scenario in
+            let file = Self.file()
+            let a = try await scenario.host("A", sessions: ["main": file, "other": Self.file(user: "other")])
+            try await a.until(.connected)
+            scenario.stop()
+            try await a.until(.reconnecting)
+            await a.remove("main")
+            _ = try await a.reload()
+            try await a.write("main", file)
+            _ = try await a.reload()
+            #expect(try await a.status().counters.outages == 0)
+            #expect(try await a.status().counters.connects == 0)
+        }
+    }
+
     @Test func `a session whose state cannot be read in a reload fails, and the others go on`() async throws {
         try await Scenario.run { scenario in
             let names = ["one", "two"]

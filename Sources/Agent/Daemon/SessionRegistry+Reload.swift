@@ -34,6 +34,8 @@ extension SessionRegistry {
         shareMemory(among: loaded.sessions.count)
         for name in entries.keys.sorted() where loaded[name] == nil {
             entries[name] = nil
+            parked[name]?.history = nil
+            if parked[name]?.isEmpty == true { parked[name] = nil }
             rejected[name] = nil
             report(name, SessionEvent(time: clock.wallClock(), session: name.description, event: .sessionRemoved))
             metrics.forget(name.description)

@@ -146,11 +146,11 @@ actor SessionRegistry {
             parked[name]?.releasePublishers()
             return
         }
+        let parked = parked.removeValue(forKey: name) ?? ParkedPrograms()
         let driver = SessionDriver(
-            name: name, configuration: how.configuration, stored: stored,
-            parked: parked.removeValue(forKey: name) ?? ParkedPrograms(), surroundings: surroundings)
+            name: name, configuration: how.configuration, stored: stored, parked: parked, surroundings: surroundings)
         entries[name] = .running(driver)
-        await driver.start(stored, wasUp: how.wasUp)
+        await driver.start(stored, wasUp: how.wasUp, in: parked.history?.outage)
         let (status, time) = (await driver.status(), clock.wallClock())
         record { $0.started(status, name, at: time) }
     }

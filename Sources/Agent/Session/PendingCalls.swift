@@ -1,6 +1,7 @@
 import ControlAPI
 import MQTT
 import Session
+import SessionCore
 
 /// Calls that wait for an answer. The session's values know them by their ids.
 struct PendingCalls<Answer> {
@@ -65,8 +66,19 @@ struct ParkedPrograms: Sendable {
     var publishers: [MessageSequence: SessionDriver.Publisher] = [:]
     /// The credential that a program gave.
     var credential: SessionCredential?
+    /// `nil` if the session was removed.
+    var history: History?
 
-    var isEmpty: Bool { live.isEmpty && attached.isEmpty && publishers.isEmpty && credential == nil }
+    /// What the session has been through.
+    struct History: Sendable {
+        var counters: SessionMachine.Counters
+        /// The outage that it was in when it was stopped.
+        var outage: SessionMachine.Outage?
+    }
+
+    var isEmpty: Bool {
+        live.isEmpty && attached.isEmpty && publishers.isEmpty && credential == nil && history == nil
+    }
 
     /// Answers publishers that wait for delivery, because no new driver follows soon: their messages are accepted, but
     /// not delivered yet.

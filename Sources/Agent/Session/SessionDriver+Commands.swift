@@ -8,14 +8,14 @@ import SessionCore
 
 extension SessionDriver {
     /// Takes up the session: see ``Session/Session/start(_:wasUp:under:)``.
-    func start(_ stored: StoredSession, wasUp: Bool = false) {
+    func start(_ stored: StoredSession, wasUp: Bool = false, in outage: SessionMachine.Outage? = nil) {
         if configuration.network.isBinding {
             for index in configuration.endpoints.indices {
                 let excluded = surroundings.paths.excluded(EndpointIndex(index), of: name)
                 ask { $0.take(.machine(.pathExcluded(EndpointIndex(index), excluded))) }
             }
         }
-        let verdict = ask { $0.start(stored, wasUp: wasUp, under: configuration.digest) }
+        let verdict = ask { $0.start(stored, wasUp: wasUp, in: outage, under: configuration.digest) }
         if let verdict { since = verdict.since }
         run()
         loadConsumers()
@@ -79,6 +79,7 @@ extension SessionDriver {
     ///     that it has not happened yet.
     func stop(_ code: Reason.Code, forGood: Bool = false, hasNext: Bool = false) async -> ParkedPrograms {
         life = .stopping
+        let outage = session.machine.outage
         run(.stop(Reason(code), forGood: forGood))
         await untilDown()
         ask { $0.end() }
@@ -108,7 +109,8 @@ extension SessionDriver {
         for subscription in session.durableConsumers.attaching { programs.subscribers[subscription] = nil }
         var parked = ParkedPrograms(
             live: live, attached: session.durableConsumers.attached, subscribers: programs.subscribers,
-            publishers: publishers, credential: session.credentials.given)
+            publishers: publishers, credential: session.credentials.given,
+            history: .init(counters: session.machine.counters, outage: outage))
         if !hasNext { parked.releasePublishers() }
         return parked
     }

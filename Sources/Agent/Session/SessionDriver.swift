@@ -69,6 +69,7 @@ actor SessionDriver {
             paths: surroundings.paths.watch(configuration.hosts, of: name, for: configuration.network),
             seed: surroundings.seed(), at: moment.now)
         machine.rivalry.strategy = configuration.kick
+        if let counters = parked.history?.counters { machine.counters = counters }
         session = Session(
             settings: SessionSettings(name, configuration, bootID: surroundings.bootID), machine: machine,
             mqtt: MQTTClientMachine(

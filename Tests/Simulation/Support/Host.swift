@@ -73,6 +73,9 @@ actor Host {
         fclose(file)
     }
 
+    /// Removes a session's file.
+    func remove(_ session: String) { unlink("\(directory)/sessions.d/\(session).toml") }
+
     /// - Parameters:
     ///   - configurations: the sessions, instead of what is in the files.
     ///   - onDeath: called when the fuse has killed the daemon.

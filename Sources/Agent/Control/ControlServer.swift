@@ -17,7 +17,7 @@ actor ControlServer {
     private var listener: (any Channel)?
     /// The listening socket between `listen` and `prepare`.
     private var descriptor: CInt?
-    private var ownPath: String?
+    private var own: (path: String, identity: ControlSocket.FileIdentity?)?
     private var connections: [ConnectionID: ControlConnection] = [:]
     private var lastConnection = 0
     private var scheduler: ControlScheduler
@@ -40,7 +40,7 @@ actor ControlServer {
             descriptor = activated.descriptor
         } else {
             descriptor = try ControlSocket.listen(at: path)
-            ownPath = path
+            own = (path, ControlSocket.FileIdentity(path))
         }
     }
 
@@ -227,7 +227,7 @@ actor ControlServer {
     func stopListening() async {
         try? await listener?.close()
         listener = nil
-        if let ownPath { ControlSocket.remove(ownPath) }
+        if let own { ControlSocket.remove(own.path, madeAs: own.identity) }
     }
 
     /// Closes all connections; answers are flushed first.

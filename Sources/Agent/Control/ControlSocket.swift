@@ -47,8 +47,25 @@ enum ControlSocket {
         throw failure
     }
 
-    static func remove(_ path: String) {
-        unlink(path)
+    /// Which file a path leads to. The number of a removed file may be used again, so the time at which it was made is
+    /// part of it.
+    struct FileIdentity: Hashable {
+        var device: dev_t
+        var inode: ino_t
+        var seconds: Int
+        var nanoseconds: Int
+
+        init?(_ path: String) {
+            var status = stat()
+            guard lstat(path, &status) == 0 else { return nil }
+            (device, inode) = (status.st_dev, status.st_ino)
+            (seconds, nanoseconds) = (status.st_mtim.tv_sec, status.st_mtim.tv_nsec)
+        }
+    }
+
+    /// Removes the socket that this daemon made. If somebody removed it, there may be another daemon's by now.
+    static func remove(_ path: String, madeAs identity: FileIdentity?) {
+        if let identity, FileIdentity(path) == identity { unlink(path) }
     }
 
     /// Removes a socket that nothing listens on any more, as a crash leaves behind.

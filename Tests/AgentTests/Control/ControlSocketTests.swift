@@ -30,7 +30,7 @@ struct ControlSocketTests {
             }
             #expect(fcntl(descriptor, F_GETFL) & O_NONBLOCK != 0)
             #expect(fcntl(descriptor, F_GETFD) & FD_CLOEXEC != 0)
-            ControlSocket.remove(path)
+            ControlSocket.remove(path, madeAs: ControlSocket.FileIdentity(path))
             #expect(access(path, F_OK) != 0)
         }
     }
@@ -41,6 +41,19 @@ struct ControlSocketTests {
             let descriptor = try ControlSocket.listen(at: path)
             defer { close(descriptor) }
             #expect(try Self.status(path).st_mode & S_IFMT == S_IFSOCK)
+        }
+    }
+
+    @Test func `a socket that was removed and made again by another daemon stays with that one`() throws {
+        try Self.inDirectory { _, path in
+            let first = try ControlSocket.listen(at: path)
+            defer { close(first) }
+            let identity = ControlSocket.FileIdentity(path)
+            unlink(path)
+            let second = try ControlSocket.listen(at: path)
+            defer { close(second) }
+            ControlSocket.remove(path, madeAs: identity)
+            #expect(access(path, F_OK) == 0)
         }
     }
 

@@ -115,9 +115,24 @@ extension Session {
         servers.redirections.ended(wasTried: link.isDialed && !machine.reason.code.isOurOwn)
         letGo(link.connection, link.hasStaleWill ? .afterFlush : .abort)
         letGo(link.knock, .abort)
-        connections.untoldEnd =
-            machine.reason.code == .restoreTimeout ? .connectionEnded(.unanswered) : .connectionClosed
+        connections.untoldEnd = untoldEnd(of: link)
         watchAllPaths(of: link)
+    }
+
+    private func untoldEnd(of link: Link) -> MQTTClientMachine.Input {
+        switch machine.reason.code {
+        case .restoreTimeout: .connectionEnded(.unanswered)
+        // A proxy acknowledges what the server may never get.
+        case .heartbeatTimeout where settings.proxy == .none && wasListening(on: link): .connectionEnded(.silent)
+        default: .connectionClosed
+        }
+    }
+
+    /// Whether nothing that the server said is left unread.
+    private func wasListening(on link: Link) -> Bool {
+        let timeout = machine.heartbeatPolicy.timeout
+        return link.flow.isReading && link.flow.resumedAt.map { $0.duration(to: now) >= timeout } ?? true
+            && !mqtt.isBehind
     }
 
     /// Tells the protocol machine that its link was dropped.

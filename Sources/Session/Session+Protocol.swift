@@ -79,6 +79,8 @@ extension Session {
         let reads = link.flow.unflushed - mqtt.unflushedMessageBytes <= limit && mqtt.wantsToRead
         guard reads != link.flow.isReading else { return }
         self.link?.flow.isReading = reads
+        let now = now
+        if reads { self.link?.flow.resumedAt = now }
         act(.read(connection, reads))
     }
 

@@ -394,7 +394,10 @@ extension SessionMachine {
         guard case .trying(let trying) = state, case .attempting(let attempt, _, _, _) = trying.activity else { return }
         actions.append(.abandon(attempt.generation))
         if goBack(trying, because: reason, at: now, into: &actions) { return }
-        failed(attempt, of: trying, Ending(reason), at: now)
+        var ending = Ending(reason)
+        // Something that was sent may have made the server silent.
+        if reason.code == .heartbeatTimeout { ending.search = .suspected }
+        failed(attempt, of: trying, ending, at: now)
     }
 
     /// Returns the reason for giving up, with the limit and the last failure.

@@ -28,7 +28,7 @@
 public struct SessionMachine: Sendable {
     let policy: ReconnectPolicy
     let timeouts: AttemptTimeouts
-    let heartbeatPolicy: HeartbeatPolicy
+    package let heartbeatPolicy: HeartbeatPolicy
     let rest: RestPolicy
 
     var state: State = .disconnected

@@ -72,6 +72,59 @@ import Testing
         #expect(client.machine.nextDeadline == client.now.advanced(by: 60_000))
     }
 
+    /// What is left unanswered in a stream of messages that are all answered.
+    enum LeftOut: CaseIterable, Sendable {
+        case message, subscription
+    }
+
+    /// Something is always on its way, in the daemon's own queue, and unanswered.
+    @Test(arguments: LeftOut.allCases, [Int64(0), 40_000, 200_000])
+    func `an answer that does not come is missed in a stream of others`(_ leftOut: LeftOut, _ delay: Int64) throws {
+        var client = MQTTClientHarness { $0.requestTimeout = 60_000 }
+        client.connect()
+        client.machine.measured(acknowledged: 0, pending: 0, at: client.now)
+        let start = client.now
+        switch leftOut {
+        case .message: try client.publish("left out")
+        case .subscription: try client.subscribe("left out")
+        }
+        var noticedAfter: Int64?
+        var unanswered: [PacketID] = []
+        while noticedAfter == nil, client.now.rawValue < start.rawValue + 400_000 {
+            client.now = client.now.advanced(by: 100)
+            try client.publish("x")
+            if let id = client.publishes.last?.packetID { unanswered.append(id) }
+            if unanswered.count > 3 { client.server(.puback(Acknowledgement(packetID: unanswered.removeFirst()))) }
+            guard let due = client.machine.nextDeadline, due <= client.now else { continue }
+            // 1000 bytes a second; at first nothing arrives.
+            let passed = Int(client.now.rawValue - start.rawValue)
+            let acknowledged = max(0, passed - Int(delay))
+            client.machine.measured(acknowledged: acknowledged, pending: passed + 100 - acknowledged, at: client.now)
+            if client.handle(.timePassed).contains("PINGREQ") { noticedAfter = client.now.rawValue - start.rawValue }
+        }
+        let noticed = try #require(noticedAfter)
+        #expect(noticed >= 60_000 && noticed >= delay + 30_000)
+        // The time limit, from when the server's host had it; while the queue is long, the next look is needed to see it.
+        #expect(noticed <= 60_000 + 2 * delay + 100)
+    }
+
+    @Test func `a packet that took long to arrive leaves the server half of the time`() throws {
+        var client = MQTTClientHarness()
+        client.connect()
+        client.machine.measured(acknowledged: 0, pending: 0, at: client.now)
+        try client.publish("a")
+        client.flush()
+        func pass(_ milliseconds: Int64, pending: Int) -> [String] {
+            client.now = client.now.advanced(by: milliseconds)
+            client.machine.measured(acknowledged: 0, pending: pending, at: client.now)
+            return client.handle(.timePassed)
+        }
+        #expect(pass(60_000, pending: 100) == [])
+        #expect(pass(60_000, pending: 0) == [])
+        #expect(client.machine.nextDeadline == client.now.advanced(by: 30_000))
+        #expect(pass(30_000, pending: 0) == ["PINGREQ"])
+    }
+
     @Test func `a clock that is set does not change the age of a packet`() {
         var watch = Self.watch()
         watch.shiftTimes(by: 1000)

@@ -18,6 +18,9 @@ public actor LoopbackServer {
         public var refusedTopics: [String: ReasonCode] = [:]
         /// How the connection ends when a message of these topics arrives: with this code, or without a word.
         public var endings: [String: ReasonCode?] = [:]
+        /// After a message of one of these topics, or a SUBSCRIBE for one of these filters, nothing on the connection is
+        /// answered, and it stays open.
+        public var mutes: Set<String> = []
         /// The connection is reset when these bytes arrive, wherever they occur.
         public var poison: ByteBuffer?
         /// What SUBACK answers to these filters; all others are granted what they ask for.
@@ -63,6 +66,8 @@ public actor LoopbackServer {
     /// Keeps the port from everybody else while the server is stopped.
     private var place: TakenPort?
     private var channel: (any Channel)?
+    /// The connection that is not answered any more.
+    private var muted: (any Channel)?
     private var lastID: UInt16 = 0
     private var exchange: SCRAMServer?
     /// The CONNECT that is being authenticated.
@@ -204,6 +209,11 @@ public actor LoopbackServer {
     }
 
     private func answer(_ packet: Packet) {
+        guard muted == nil || muted !== channel else { return }
+        if packet.topics.contains(where: behaviour.mutes.contains) {
+            muted = channel
+            return
+        }
         switch packet {
         case .connect(let connect):
             if let greeting = behaviour.greeting { return send(greeting) }
@@ -249,6 +259,17 @@ public actor LoopbackServer {
         case .pingreq: send(.pingresp)
         case .disconnect: drop()
         default: break
+        }
+    }
+}
+
+extension Packet {
+    /// The topic of a message, or the filters of a SUBSCRIBE.
+    fileprivate var topics: [String] {
+        switch self {
+        case .publish(let publish): [publish.topic]
+        case .subscribe(let subscribe): subscribe.subscriptions.map(\.filter)
+        default: []
         }
     }
 }

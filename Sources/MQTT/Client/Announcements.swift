@@ -152,7 +152,8 @@ extension MQTTClientMachine {
         patience.exchanges.answered(answer.packetID)
         if let place = announcements.places.removeValue(forKey: answer.packetID) { link.reading.answered(place) }
         if announcements.waiting.isEmpty, announcements.outstanding.isEmpty { isolation.includesAnnouncements = false }
-        suspicion.answered(announcementOn: announcement.topic)
+        suspicion.answered(.announcement(announcement.topic))
+        patience.silences.answered(.announcement(announcement.topic))
         if doubt(announcement, answer, &step) { return true }
         if !answer.reasonCode.isError { messageTaken() }
         step.emit(.announced(announcement, answer.reasonCode))

@@ -7,15 +7,20 @@ struct AnswerWatch: Sendable {
         let id: PacketID
         let number: UInt64
         var sentAt: Timestamp
+        /// When it was found that the server's host has it; `nil` if that is not known.
+        var arrivedAt: Timestamp?
     }
 
     private var awaited = CircularBuffer<Awaited>(initialCapacity: 1)
+    /// How many of them, from the first, are known to have arrived.
+    private var arrivedCount = 0
     /// The number of the last unanswered packet with each identifier.
     private var numbers: [PacketID: UInt64] = [:]
     private(set) var lastNumber: UInt64 = 0
 
     /// What has waited longest.
     var oldest: Awaited? { awaited.first }
+    var count: Int { numbers.count }
 
     mutating func sent(_ id: PacketID, at now: Timestamp) {
         lastNumber += 1
@@ -33,17 +38,32 @@ struct AnswerWatch: Sendable {
     }
 
     private mutating func dropAnswered() {
-        while let first = awaited.first, numbers[first.id] != first.number { awaited.removeFirst() }
+        while let first = awaited.first, numbers[first.id] != first.number {
+            awaited.removeFirst()
+            arrivedCount = max(0, arrivedCount - 1)
+        }
+    }
+
+    /// Notes that the server's host has everything that was sent before this time.
+    mutating func arrived(_ sentBefore: Timestamp, at now: Timestamp) {
+        while arrivedCount < awaited.count, awaited[offset: arrivedCount].sentAt < sentBefore {
+            awaited[offset: arrivedCount].arrivedAt = now
+            arrivedCount += 1
+        }
     }
 
     mutating func connectionClosed() {
         awaited.removeAll()
+        arrivedCount = 0
         numbers.removeAll()
     }
 
     /// Shifts the times, because the wall clock was set forward by this many milliseconds.
     mutating func shiftTimes(by milliseconds: Int64) {
-        for index in awaited.indices { awaited[index].sentAt = awaited[index].sentAt.advanced(by: milliseconds) }
+        for index in awaited.indices {
+            awaited[index].sentAt = awaited[index].sentAt.advanced(by: milliseconds)
+            awaited[index].arrivedAt = awaited[index].arrivedAt?.advanced(by: milliseconds)
+        }
     }
 }
 
@@ -62,6 +82,7 @@ struct Patience: Sendable {
     /// Whether a message was set aside because it was not answered, and none has been answered since. If a server
     /// answers nothing at all, no message is to blame.
     var hasBlamed = false
+    var silences = Silences()
 
     mutating func connectionClosed() {
         exchanges.connectionClosed()
@@ -69,6 +90,13 @@ struct Patience: Sendable {
         probe = nil
         arrival = Arrival()
         notBefore = Timestamp(rawValue: .min)
+    }
+
+    mutating func measured(acknowledged: Int, pending: Int, at now: Timestamp) {
+        arrival.measured(acknowledged: acknowledged, pending: pending, at: now)
+        guard let through = arrival.through else { return }
+        exchanges.arrived(through, at: now)
+        requests.arrived(through, at: now)
     }
 
     mutating func shiftTimes(by milliseconds: Int64) {
@@ -85,12 +113,17 @@ struct Arrival: Sendable {
     /// How many bytes have arrived when all that was sent before the time has.
     private var mark: (end: Int, sentBefore: Timestamp)?
     /// Everything sent before this time has arrived; `nil` before the first measurement.
-    private var through: Timestamp?
+    private(set) var through: Timestamp?
+    private(set) var measuredAt: Timestamp?
 
     /// Whether what was sent at this time is known not to have arrived, or may not have.
     func isOnItsWay(_ sentAt: Timestamp) -> Bool { through.map { $0 < sentAt } ?? false }
 
+    /// Whether what was sent at this time is known to have arrived.
+    func isCertain(_ sentAt: Timestamp) -> Bool { through.map { $0 > sentAt } ?? false }
+
     mutating func measured(acknowledged: Int, pending: Int, at now: Timestamp) {
+        measuredAt = now
         if pending == 0 {
             through = now
         } else if let mark, acknowledged >= mark.end {
@@ -105,6 +138,7 @@ struct Arrival: Sendable {
     mutating func shiftTimes(by milliseconds: Int64) {
         if let mark { self.mark = (mark.end, mark.sentBefore.advanced(by: milliseconds)) }
         if let through, through.rawValue != .min { self.through = through.advanced(by: milliseconds) }
+        measuredAt = measuredAt?.advanced(by: milliseconds)
     }
 }
 
@@ -113,7 +147,7 @@ extension MQTTClientMachine {
     /// before `timePassed`, where the transport can tell.
     public mutating func measured(acknowledged: Int, pending: Int, at now: Timestamp) {
         guard isConnected else { return }
-        patience.arrival.measured(acknowledged: acknowledged, pending: pending, at: now)
+        patience.measured(acknowledged: acknowledged, pending: pending, at: now)
     }
 
     /// When `timePassed` is due because an answer should have come; `nil` if there is nothing to wait for.
@@ -134,14 +168,30 @@ extension MQTTClientMachine {
 
     private var answerDue: Timestamp? {
         if let probe = patience.probe { return pingDue(probe.sentAt) }
-        return [exchangesDue, requestsDue].compactMap(\.self).min()
+        return [
+            exchangesDue, requestsDue, lookDue(patience.exchanges, configuration.acknowledgeTimeout),
+            lookDue(patience.requests, configuration.requestTimeout),
+        ].compactMap(\.self).min()
     }
 
     private var exchangesDue: Timestamp? { due(patience.exchanges, configuration.acknowledgeTimeout) }
     private var requestsDue: Timestamp? { due(patience.requests, configuration.requestTimeout) }
 
+    /// When the oldest packet is overdue; `nil` if there is none, or it may not have arrived yet. A server gets at least
+    /// half of the time after it is known to have the packet.
     private func due(_ watch: AnswerWatch, _ timeout: Int64) -> Timestamp? {
-        watch.oldest.map { max($0.sentAt, patience.notBefore).advanced(by: timeout) }
+        guard let oldest = watch.oldest else { return nil }
+        let due = max(oldest.sentAt, patience.notBefore).advanced(by: timeout)
+        guard patience.arrival.measuredAt != nil else { return due }
+        return oldest.arrivedAt.map { max(due, $0.advanced(by: timeout / 2)) }
+    }
+
+    /// When to find out whether the oldest packet has arrived. While more is sent all the time, the second look finds it.
+    private func lookDue(_ watch: AnswerWatch, _ timeout: Int64) -> Timestamp? {
+        guard let oldest = watch.oldest, oldest.arrivedAt == nil, let measuredAt = patience.arrival.measuredAt else {
+            return nil
+        }
+        return max(oldest.sentAt, patience.notBefore, measuredAt).advanced(by: max(1, timeout / 4))
     }
 
     /// Whether an answer is overdue; returns what it is for, as the beginning of a sentence.
@@ -155,7 +205,7 @@ extension MQTTClientMachine {
     /// the overdue answer: the server reads in order.
     mutating func checkAnswers(_ step: inout Step) {
         guard isConnected else { return }
-        guard wantsToRead, outbox.backlog.bytes == 0 else {
+        guard wantsToRead, patience.arrival.measuredAt != nil || outbox.backlog.bytes == 0 else {
             // The delay is ours, not the server's.
             patience.notBefore = step.now
             patience.probe = nil
@@ -169,7 +219,9 @@ extension MQTTClientMachine {
             patience.notBefore = step.now
             return
         }
-        if let due = proofDue, due <= step.now { return giveUp("the server does not answer a PINGREQ", &step) }
+        if let due = proofDue, due <= step.now {
+            return giveUp("the server does not answer a PINGREQ", judgeSilence(&step), &step)
+        }
         guard let what = overdue(at: step.now) else {
             // The answers came in the meantime, though not the one to the PINGREQ.
             patience.probe = nil
@@ -177,7 +229,7 @@ extension MQTTClientMachine {
         }
         if let probe = patience.probe {
             guard pingDue(probe.sentAt) <= step.now else { return }
-            giveUp("the server answers neither \(what) nor a PINGREQ", &step)
+            giveUp("the server answers neither \(what) nor a PINGREQ", judgeSilence(&step), &step)
         } else {
             patience.probe = (step.now, patience.exchanges.lastNumber, patience.requests.lastNumber)
             ping(.answer, &step)
@@ -193,27 +245,34 @@ extension MQTTClientMachine {
             patience.exchanges.oldest.map { $0.number <= probe.exchanges } ?? false
             || patience.requests.oldest.map { $0.number <= probe.requests } ?? false
         guard isLeftOut else { return }
-        giveUp("the server leaves \(what) unanswered, although it answers a PINGREQ sent after it", &step)
+        let sentence = "the server leaves \(what) unanswered, although it answers a PINGREQ sent after it"
+        giveUp(sentence, judgeUnanswered(&step), &step)
     }
 
-    private mutating func giveUp(_ sentence: String, _ step: inout Step) {
-        let finding = judgeUnanswered(&step)
+    private mutating func giveUp(_ sentence: String, _ finding: EndFinding?, _ step: inout Step) {
         step.emit(.unanswered(sentence, finding))
         disconnect(.normalDisconnection, &step)
     }
 
     mutating func judgeUnanswered(_ step: inout Step) -> EndFinding? {
-        guard !patience.hasBlamed || outbox.outstandingCount == 0 else { return nil }
+        guard mayBlame else { return nil }
         // While messages still have time, the connection ends because of a request.
         let isLate = exchangesDue.map { $0 <= step.now } ?? false
         let suspects: Suspects = isLate ? .everything : [.announcements, .filters]
         let finding = judgeEnd(nil, "the server does not answer this message", of: suspects, &step)
-        if case .setAside? = finding {
-            patience.hasBlamed = true
-            // The messages behind it go out as usual again: if the next one is not answered either, other answers show
-            // whether the server answers at all.
-            isolation = Isolation()
-        }
+        noteBlame(finding)
         return finding
+    }
+
+    /// Whether what is unanswered may be set aside for being unanswered.
+    var mayBlame: Bool { !patience.hasBlamed || outbox.outstandingCount == 0 }
+
+    /// Notes what the end of a connection showed to be unanswered.
+    mutating func noteBlame(_ finding: EndFinding?) {
+        guard case .setAside? = finding else { return }
+        patience.hasBlamed = true
+        // The messages behind it go out as usual again: if the next one is not answered either, other answers show
+        // whether the server answers at all.
+        isolation = Isolation()
     }
 }

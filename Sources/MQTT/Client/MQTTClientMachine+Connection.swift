@@ -141,6 +141,7 @@ extension MQTTClientMachine {
         switch end {
         case .byServer: judgeEnd(nil, "the server closes the connection whenever it is sent this message", &step)
         case .unanswered: _ = judgeUnanswered(&step)
+        case .silent: _ = judgeSilence(&step)
         }
         connectionClosed()
     }

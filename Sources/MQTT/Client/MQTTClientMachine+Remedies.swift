@@ -112,7 +112,7 @@ extension MQTTClientMachine {
             outbox.abandoned.isEmpty,
             let suspect = suspects.first
         else {
-            isolation.through = max(isolation.through ?? last, last)
+            isolation.begin(because: .end, through: last)
             // Presence is announced on each connection: the message waits until that is answered.
             if !announcements.outstanding.isEmpty { isolation.needsProof = true }
             return .isolation
@@ -127,7 +127,7 @@ extension MQTTClientMachine {
         let suspects = subscriptions.suspects
         guard let suspect = suspects.first else { return nil }
         guard suspects.count == 1 else {
-            subscriptions.isolates = true
+            subscriptions.isolate(because: .end)
             return .isolation
         }
         refuse(suspect, code, sentence, &step)

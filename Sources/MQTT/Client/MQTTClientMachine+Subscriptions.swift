@@ -258,6 +258,7 @@ extension MQTTClientMachine {
     /// Notes an answer for a filter: the server's, or the one that it would give.
     private mutating func answered(_ filter: TopicFilter, _ code: ReasonCode, _ words: String?, _ step: inout Step) {
         subscriptions.answered(filter)
+        patience.silences.answered(.filter(filter))
         let isNews = subscriptions.note(code, words, of: filter, at: step.now)
         step.emit(.subscribed(filter, code))
         if isNews { step.emit(.subscriptionChanged(filter)) }
@@ -270,7 +271,7 @@ extension MQTTClientMachine {
         }
         for filter in subscriptions.takeDue(at: step.now) {
             // If the connection ends again, this filter is known to be the reason.
-            if subscriptions.isSetAside(filter) { subscriptions.isolates = true }
+            if subscriptions.isSetAside(filter) { subscriptions.isolate(because: .end) }
             subscriptions.needs.append(.subscribe(filter, again: subscriptions.remembered.contains(filter)))
         }
         issueRequests(session.limits, &step)
@@ -288,6 +289,6 @@ extension MQTTClientMachine {
         if case .connected(let session) = connection { issueRequests(session.limits, &step) }
         reportRestored(&step)
         let hasNothingToAsk = subscriptions.requests.isEmpty && subscriptions.needs.isEmpty
-        if hasNothingToAsk, subscriptions.restoring == nil { subscriptions.isolates = false }
+        if hasNothingToAsk, subscriptions.restoring == nil { subscriptions.isolation = nil }
     }
 }

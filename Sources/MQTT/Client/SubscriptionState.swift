@@ -106,7 +106,7 @@ extension Subscriptions {
     mutating func takeFromAside(_ filter: TopicFilter) {
         guard case .refused(var refusal)? = answers[filter], refusal.endedConnections else { return }
         // If the connection ends again, this filter is known to be the reason.
-        isolates = true
+        isolate(because: .end)
         refusal.endedConnections = false
         answers[filter] = .refused(refusal)
     }

@@ -46,8 +46,9 @@ struct Subscriptions: Sendable {
     var sent: Set<PacketID> = []
     /// The server's last word about each wanted filter.
     var answers: [TopicFilter: Answer] = [:]
-    /// Whether filters are asked for one by one, to find the one that the server ends the connection for.
-    var isolates = false
+    /// Why filters are asked for one by one, to find the one that the server ends the connection for; `nil` if they are
+    /// not.
+    var isolation: Isolation.Symptom?
     /// How many connections in a row ended before everything was answered for, perhaps because of what was asked for.
     var endsUnanswered = 0
 
@@ -109,6 +110,12 @@ struct Subscriptions: Sendable {
         }.sorted { Self.isBefore($0.0, $1.0) }
     }
 
+    var isolates: Bool { isolation != nil }
+
+    mutating func isolate(because symptom: Isolation.Symptom) {
+        if isolation == nil || symptom == .end { isolation = symptom }
+    }
+
     static func isBefore(_ left: TopicFilter, _ right: TopicFilter) -> Bool {
         left.string.utf8.lexicographicallyPrecedes(right.string.utf8)
     }
@@ -122,7 +129,7 @@ struct Subscriptions: Sendable {
     mutating func takeRestored() -> Bool {
         guard let restoring, restoring.isEmpty else { return false }
         self.restoring = nil
-        isolates = false
+        isolation = nil
         endsUnanswered = 0
         return true
     }

@@ -6,6 +6,14 @@
 //       ─▶ what is alone when the connection ends is set aside, with the reason
 //
 // An answer to that packet ends the suspicion, because another packet is then the oldest.
+//
+// A server may also say nothing any more once it has such a packet, and keep the connection open. A dead network, a
+// stalled host and a stopped program look much the same, so this counts only with more proof, and for itself:
+//
+//     the server's host acknowledged the packet and a later PINGREQ, the server had answered on this connection, and
+//     then nothing came: the same packet was the oldest unanswered one three times
+//       ─▶ one by one, as above
+//       ─▶ what was the only unanswered packet at three more such silences is set aside
 
 /// The packet that was the oldest unanswered one when the last connections ended.
 struct Suspicion: Sendable {
@@ -13,6 +21,7 @@ struct Suspicion: Sendable {
         case message(MessageSequence)
         /// Each connection has announcements of its own, but their topics stay the same.
         case announcement(String)
+        case filter(TopicFilter)
     }
 
     /// This many ends in a row are not a coincidence.
@@ -33,15 +42,36 @@ struct Suspicion: Sendable {
 
     mutating func cleared() { self = Suspicion() }
 
-    /// The server has answered an announcement on this topic. A message that was answered never comes again, but an
-    /// announcement does, and a server that takes it does not end connections for it.
-    mutating func answered(announcementOn topic: String) {
-        if suspect == .announcement(topic) { cleared() }
+    /// The server has answered this. A message that was answered never comes again, but an announcement and a filter
+    /// do, and a server that takes them does not end connections for them.
+    mutating func answered(_ answered: Suspect) {
+        if suspect == answered { cleared() }
+    }
+}
+
+/// The packets after which the server said nothing any more.
+struct Silences: Sendable {
+    /// The oldest of what was unanswered.
+    var oldest = Suspicion()
+    /// What alone was unanswered.
+    var alone = Suspicion()
+
+    mutating func answered(_ suspect: Suspicion.Suspect) {
+        oldest.answered(suspect)
+        alone.answered(suspect)
     }
 }
 
 /// How messages are sent one by one, to find the one that the server ends the connection for.
 struct Isolation: Sendable {
+    /// What a server does to a connection because of a packet.
+    enum Symptom: Sendable {
+        /// It ends the connection, or answers everything but the packet.
+        case end
+        /// It says nothing any more.
+        case silence
+    }
+
     enum Proof: Hashable, Sendable {
         case needed
         /// The answer to a PINGREQ is awaited.
@@ -49,6 +79,8 @@ struct Isolation: Sendable {
         case given
     }
 
+    /// What led to it. After silences alone, one end of a connection proves nothing yet.
+    var symptom = Symptom.end
     /// While messages up to this one are unanswered each goes out alone.
     var through: MessageSequence?
     /// Whether announcements go out alone, until all are answered.
@@ -58,7 +90,13 @@ struct Isolation: Sendable {
     var needsProof = false
     var proof = Proof.needed
 
+    var isUnderWay: Bool { through != nil || includesAnnouncements }
     var isUnproven: Bool { needsProof && proof != .given }
+
+    mutating func begin(because symptom: Symptom, through last: MessageSequence?) {
+        if !isUnderWay || symptom == .end { self.symptom = symptom }
+        if let last { through = max(through ?? last, last) }
+    }
 }
 
 extension MQTTClientMachine {
@@ -68,6 +106,8 @@ extension MQTTClientMachine {
         case byServer
         /// We gave it up because the server did not answer in time.
         case unanswered
+        /// We gave it up because nothing came from the server any more, not even the answer to a PINGREQ.
+        case silent
     }
 
     /// What the end of a connection means for what was unanswered.
@@ -116,12 +156,16 @@ extension MQTTClientMachine {
     private struct Judgement {
         var finding: EndFinding
         var suspect: Suspicion.Suspect?
+        /// Where it is noted that the connection ended with this suspect.
+        var record = \MQTTClientMachine.suspicion
+        /// Whether the suspect, alone, is the reason.
+        var isCertain = false
         var culprit: Culprit?
         /// The last of the messages that are under suspicion.
         var last: MessageSequence?
     }
 
-    private func judgement(of suspects: Suspects) -> Judgement? {
+    private func judgement(of suspects: Suspects, after symptom: Isolation.Symptom = .end) -> Judgement? {
         guard case .connected = connection else { return nil }
         let onWire = outbox.inFlight.filter { $0.value.progress == .onWire }
         let messages = suspects.contains(.messages) ? onWire : [:]
@@ -132,22 +176,37 @@ extension MQTTClientMachine {
             if suspects.contains(.messages), !outbox.abandoned.isEmpty {
                 return Judgement(finding: .suspected(ends: 1))
             }
-            return suspects.contains(.filters) ? judgeRequests() : nil
+            return suspects.contains(.filters) ? judgeRequests(after: symptom) : nil
         }
-        var judgement = Judgement(
-            finding: .suspected(ends: suspicion.count(with: suspect)), suspect: suspect, last: last)
-        if isAlone(onWire.count + announcements.outstanding.count), let culprit = culprit(messages, announced) {
+        let isAlone = isAlone(onWire.count + announcements.outstanding.count, after: symptom)
+        var judgement = judgement(of: suspect, after: symptom, isAlone: isAlone)
+        judgement.last = last
+        if judgement.isCertain, let culprit = culprit(messages, announced) {
             judgement.culprit = culprit.0
             judgement.finding = .setAside(culprit.1)
-        } else if suspicion.count(with: suspect) >= Suspicion.patience {
-            judgement.finding = .isolated
         }
         return judgement
     }
 
+    /// - Returns: a judgement without a culprit.
+    private func judgement(
+        of suspect: Suspicion.Suspect, after symptom: Isolation.Symptom, isAlone: Bool
+    ) -> Judgement {
+        var judgement = Judgement(finding: .suspected(ends: 1), suspect: suspect)
+        if symptom == .silence {
+            judgement.record = isAlone ? \.patience.silences.alone : \.patience.silences.oldest
+        }
+        let ends = self[keyPath: judgement.record].count(with: suspect)
+        let isEnough = ends >= Suspicion.patience
+        judgement.isCertain = isAlone && (isEnough || symptom == .end)
+        judgement.finding = isEnough && !(isAlone && symptom == .silence) ? .isolated : .suspected(ends: ends)
+        return judgement
+    }
+
     /// Whether what is unanswered was sent alone, on a connection that had proven to work.
-    private func isAlone(_ count: Int) -> Bool {
-        guard isolation.through != nil || isolation.includesAnnouncements else { return false }
+    private func isAlone(_ count: Int, after symptom: Isolation.Symptom) -> Bool {
+        guard isolation.isUnderWay, symptom == .silence || isolation.symptom == .end else { return false }
+        guard symptom == .end || patience.exchanges.count == count && patience.requests.count == 0 else { return false }
         let areReleases = outbox.inFlight.allSatisfy { $0.value.progress != .onWire || $0.value.isReleased }
         return isolation.needsProof && (count == 1 || areReleases) && !link.reading.isInDoubt
             && outbox.abandoned.isEmpty
@@ -183,14 +242,26 @@ extension MQTTClientMachine {
     }
 
     /// The same for requests that were not answered, if no message can be the reason.
-    private func judgeRequests() -> Judgement? {
+    private func judgeRequests(after symptom: Isolation.Symptom) -> Judgement? {
         let suspects = subscriptions.suspects
-        guard let suspect = suspects.first else { return nil }
-        let ends = subscriptions.endsUnanswered + 1
-        if subscriptions.isolates, suspects.count == 1 {
-            return Judgement(finding: .setAside("the subscription to \(suspect)"), culprit: .filter(suspect))
+        guard let suspect = suspects.min(by: Subscriptions.isBefore) else { return nil }
+        var judgement: Judgement
+        switch symptom {
+        case .end:
+            let ends = subscriptions.endsUnanswered + 1
+            judgement = Judgement(finding: ends >= Suspicion.patience ? .isolated : .suspected(ends: ends))
+            judgement.isCertain = subscriptions.isolation == .end && suspects.count == 1
+        case .silence:
+            let isAlone =
+                subscriptions.isolates && suspects.count == 1 && patience.requests.count == 1
+                && patience.exchanges.count == 0
+            judgement = self.judgement(of: .filter(suspect), after: .silence, isAlone: isAlone)
         }
-        return Judgement(finding: ends >= Suspicion.patience ? .isolated : .suspected(ends: ends))
+        if judgement.isCertain {
+            judgement.finding = .setAside("the subscription to \(suspect)")
+            judgement.culprit = .filter(suspect)
+        }
+        return judgement
     }
 
     /// Does what `findingIfEnded` says, because the connection ends and what was sent on it may be the reason.
@@ -200,23 +271,21 @@ extension MQTTClientMachine {
     ///   - words: why, as a sentence about the culprit.
     @discardableResult
     mutating func judgeEnd(
-        _ code: ReasonCode?, _ words: String, of suspects: Suspects = .everything, _ step: inout Step
+        _ code: ReasonCode?, _ words: String, of suspects: Suspects = .everything,
+        after symptom: Isolation.Symptom = .end, _ step: inout Step
     ) -> EndFinding? {
         // Right after refusals for lack of room, a close without a code is explained by them.
-        guard code != nil || reasonIfEnded == nil, let judgement = judgement(of: suspects) else { return nil }
+        guard code != nil || reasonIfEnded == nil, let judgement = judgement(of: suspects, after: symptom) else {
+            return nil
+        }
         if let suspect = judgement.suspect {
-            suspicion.ended(with: suspect)
+            self[keyPath: judgement.record].ended(with: suspect)
         } else if outbox.abandoned.isEmpty || !suspects.contains(.messages) {
             subscriptions.endsUnanswered += 1
         }
-        if judgement.finding == .isolated {
-            isolation.needsProof = true
-            if judgement.suspect == nil { subscriptions.isolates = true }
-            if let last = judgement.last { isolation.through = max(isolation.through ?? last, last) }
-            if case .announcement? = judgement.suspect { isolation.includesAnnouncements = true }
-        }
+        if judgement.finding == .isolated { isolate(judgement, after: symptom) }
         guard let culprit = judgement.culprit else { return judgement.finding }
-        suspicion.cleared()
+        self[keyPath: judgement.record].cleared()
         let code = code.flatMap { $0.isError ? $0 : nil } ?? .unspecifiedError
         switch culprit {
         case .message(let id): setAside(id, code, words, &step)
@@ -229,6 +298,34 @@ extension MQTTClientMachine {
         case .filter(let filter): refuse(filter, code, nil, &step)
         }
         return judgement.finding
+    }
+
+    private mutating func isolate(_ judgement: Judgement, after symptom: Isolation.Symptom) {
+        isolation.begin(because: symptom, through: judgement.last)
+        isolation.needsProof = true
+        // A silence says nothing about which of them it was.
+        if symptom == .silence { patience.silences.oldest.cleared() }
+        switch judgement.suspect {
+        case .filter?, nil: subscriptions.isolate(because: symptom)
+        case .announcement?: isolation.includesAnnouncements = true
+        case .message?: break
+        }
+        if symptom == .silence, patience.requests.count > 0 { subscriptions.isolate(because: symptom) }
+    }
+
+    /// Judges the end of a connection on which nothing came from the server any more.
+    ///
+    /// Only what its host has acknowledged can be the reason. That host acknowledged a PINGREQ that was sent later too,
+    /// so the path was alive, and only the server's program was silent.
+    mutating func judgeSilence(_ step: inout Step) -> EndFinding? {
+        let sentAt = [patience.exchanges.oldest, patience.requests.oldest].compactMap { $0?.sentAt }.min()
+        guard let sentAt, let first = link.pings.first, let last = link.pings.last, sentAt < first.sentAt,
+            patience.arrival.isCertain(last.sentAt), mayBlame
+        else { return nil }
+        let finding = judgeEnd(
+            nil, "the server says nothing any more whenever it is sent this message", after: .silence, &step)
+        noteBlame(finding)
+        return finding
     }
 
     /// Ends the connection, because the server acknowledged a message with a packet that does not fit it. A server that

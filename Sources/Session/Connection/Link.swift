@@ -49,6 +49,8 @@ package struct Link: Sendable {
         package var unflushed = 0
         /// Whether the session reads from the server, or makes it wait.
         package var isReading = true
+        /// When the session last began to read again.
+        package var resumedAt: Instant?
         /// Whether `readOnLater` is under way, to read the rest of what the server has sent.
         package var readsOn = false
         /// Why the transport is gone, while some of what the server sent is still unread.

@@ -52,6 +52,45 @@ struct OutboundEndTests {
         }
     }
 
+    private static let quickHeartbeat = "[heartbeat]\ninterval = \"1s\"\ntimeout = \"1s\"\n"
+
+    @Test(arguments: ["5", "3.1.1"])
+    func `a message that makes the server mute is quarantined, the others arrive, and the session continues`(
+        _ version: String
+    ) async throws {
+        try await DaemonUnderTest.run(Self.quickHeartbeat + "[mqtt]\nversion = \"\(version)\"\n") { daemon in
+            await daemon.server.set { $0.mutes = ["bad"] }
+            let peer = try await daemon.watcher()
+            for topic in ["a", "bad", "b"] { try await peer.call("message.publish", Self.publish(topic)) }
+            let rejected = try await peer.notification("session.event", ["event": "message-rejected"])
+            #expect(rejected["id"] == 2)
+            try await peer.call(
+                "message.publish", #"{"session":"main","topic":"c","payload":"x","qos":1,"wait":"delivered"}"#)
+            let status = try await peer.call("session.status", #"{"session":"main"}"#)
+            #expect(status["state"] == "connected")
+            #expect(status["outbox"]?["quarantined"] == 1)
+            #expect(status["outbox"]?["queued"] == 0)
+            let states = await peer.lines.all.compactMap { $0?["params"] }.filter { $0["event"] == "state-changed" }
+            let reasons = states.filter { $0["from"] == "connected" }.compactMap { $0["reason"]?["code"]?.text }
+            #expect(reasons == Array(repeating: "heartbeat-timeout", count: 6))
+        }
+    }
+
+    @Test func `a filter that makes the server mute is refused, and the session connects`() async throws {
+        try await DaemonUnderTest.run(Self.quickHeartbeat) { daemon in
+            await daemon.server.set { $0.mutes = ["bad"] }
+            let peer = try await daemon.watcher()
+            _ = try await peer.request("message.subscribe", #"{"session":"main","filter":"bad","consumer":"meter"}"#)
+            let refused = try await peer.notification("session.event", ["event": "subscription-changed"])
+            #expect(refused["subscription"]?["filter"] == "bad")
+            #expect(refused["subscription"]?["state"] == "refused")
+            try await peer.call(
+                "message.publish", #"{"session":"main","topic":"c","payload":"x","qos":1,"wait":"delivered"}"#)
+            let status = try await peer.call("session.status", #"{"session":"main"}"#)
+            #expect(status["state"] == "connected")
+        }
+    }
+
     /// More than the socket and the server take at once, so that a part of it is written when the reset arrives.
     @Test(arguments: [1, 2])
     func `a message during which the server resets the connection is quarantined`(qos: Int) async throws {

@@ -17,6 +17,9 @@ extension Session {
         /// The server's answer, if it has granted the filter already: another SUBSCRIBE would make it send the retained
         /// messages again.
         package let granted: ReasonCode?
+        /// Whether the consumer is new, or is to get something else than before. Then a refusal changes it back, and its
+        /// program is not attached.
+        package let isChanged: Bool
     }
 
     /// Attaches a program to a consumer, and creates the consumer if it does not exist. ``answered(_:_:)`` follows.
@@ -42,15 +45,17 @@ extension Session {
         }
         return Attaching(
             name: name, subscription: subscription, filter: filter, before: before, takenOver: takenOver,
-            granted: granted)
+            granted: granted, isChanged: isChanged)
     }
 
     /// The server has answered for the filter of a consumer; `nil`: it has not, or the session is not connected. If it
-    /// refused, the consumer is changed back to what it was before, or removed if it is new.
+    /// refused, the consumer is changed back to what it was before, or removed if it is new. A consumer that was not
+    /// changed stays attached: what it has collected belongs to its program.
     package mutating func answered(_ attaching: Attaching, _ code: ReasonCode?) {
         if code?.isError == true {
             // Otherwise another program has taken the consumer over, and may have changed it.
-            if holds(attaching) { undo(attaching.name, attaching.before, refused: attaching.filter) }
+            guard attaching.isChanged, holds(attaching) else { return }
+            undo(attaching.name, attaching.before, refused: attaching.filter)
         } else if let old = attaching.before?.filter, old != attaching.filter {
             // Only now that the new filter is granted, so that there is no gap.
             dropFormer(old)

@@ -35,7 +35,7 @@ extension SessionDriver {
         if code == nil { code = await subscribing { .subscribe(filter, qos, $0) } }
         ask { $0.answered(attaching, code) }
         run()
-        if let code, code.isError {
+        if let code, code.isError, attaching.isChanged {
             programs.subscribers[subscription] = nil
             throw .subscriptionRefused(filter.string, code.description, reasonCode: Int(code.rawValue))
         }

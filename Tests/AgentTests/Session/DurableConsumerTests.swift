@@ -240,6 +240,31 @@ struct DurableConsumerTests {
         }
     }
 
+    @Test func `what was collected is given to a consumer even if the server now refuses its filter`() async throws {
+        try await DaemonUnderTest.run { daemon in
+            let peer = try await daemon.watcher()
+            let made = try await Self.subscribe(peer)
+            let text = made["subscription"]?.text ?? ""
+            try await peer.call("message.unsubscribe", #"{"subscription":"\#(text)","keep":true}"#)
+            await daemon.server.publish("a/1", "collected", qos: .atLeastOnce)
+            try await Self.acknowledged(daemon, 1)
+            await daemon.server.set { $0.refusedFilters = ["a/#": .notAuthorized] }
+            await daemon.server.loseSession()
+            await daemon.server.drop()
+            try await peer.state("connected")
+            let again = try await Self.subscribe(peer)
+            #expect(again["grantedQoS"] == .null)
+            #expect(try await peer.notification("message.received")["payload"] == "collected")
+            let status = try await peer.call("session.status", #"{"session":"main"}"#)
+            guard case .array(let consumers)? = status["inbox"]?["consumers"], let consumer = consumers.first else {
+                Issue.record("there is no consumer")
+                return
+            }
+            #expect(consumer["refused"] == "not authorized (0x87)")
+            #expect(consumer["attached"] == .bool(true))
+        }
+    }
+
     @Test func `a consumer whose new filter the server refuses continues with the old one`() async throws {
         try await DaemonUnderTest.run { daemon in
             let peer = try await daemon.watcher()

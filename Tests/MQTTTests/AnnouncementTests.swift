@@ -115,6 +115,13 @@ import Testing
         #expect(client.machine.isIsolating)
         #expect(client.machine.counts.quarantined == 0)
     }
+
+    @Test func `a message does not wait for the answer to an announcement`() throws {
+        var client = MQTTClientHarness()
+        client.connect()
+        client.announce("here")
+        #expect(try client.publish("a") == ["accepted 1", "PUBLISH a id 2"])
+    }
 }
 
 extension MQTTClientHarness {

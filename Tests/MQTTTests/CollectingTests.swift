@@ -407,4 +407,51 @@ import Testing
     func `a consumer name that is empty, long or not plain is refused`(text: String) {
         #expect(ConsumerName(text) == nil)
     }
+
+    @Test mutating func `what is left out on one connection after another is fetched each time`() {
+        harness.machine.configuration.inbox.waitingBytes = 5
+        harness.server(inbound("a", qos: .atLeastOnce, 1), inbound("b", qos: .atLeastOnce, 2))
+        harness.commitAll()
+        let size = harness.machine.inboxCounts.bytes / 2
+        harness.server(inbound("c", qos: .atLeastOnce, 3))
+        #expect(harness.server(inbound("d", qos: .atLeastOnce, 4)) == [])
+        harness.handle(.consumer(name, .taken(taken(1, 2, size: size))))
+        #expect(harness.commitAll().last == "PINGREQ")
+        // The connection ends before the server has answered.
+        harness.handle(.connectionClosed)
+        harness.connect(resumed: true)
+        harness.server(inbound("d", qos: .atLeastOnce, 4, duplicate: true))
+        harness.commitAll()
+        harness.server(inbound("e", qos: .atLeastOnce, 5))
+        #expect(harness.server(inbound("f", qos: .atLeastOnce, 6)) == [])
+        harness.handle(.consumer(name, .taken(taken(3, 4, size: size))))
+        #expect(harness.commitAll().last == "PINGREQ")
+    }
+
+    @Test(arguments: [(messages: 8, bytes: 1000), (1000, 24)])
+    mutating func `a full inbox has room when a quarter of its messages and of its bytes is free`(
+        messages: Int, bytes: Int
+    ) {
+        (harness.machine.configuration.inbox.messages, harness.machine.configuration.inbox.bytes) = (messages, bytes)
+        harness.holdsCommits = false
+        // Each has 3 bytes.
+        for number: UInt16 in 1...8 { harness.server(inbound("x", qos: .atLeastOnce, number)) }
+        #expect(harness.server(inbound("x", qos: .atLeastOnce, 9)).contains("inbox full"))
+        func takes(_ sequence: Int64) -> [String] { harness.handle(.consumer(name, .taken(taken(sequence, size: 3)))) }
+        #expect(takes(1).last == "PUBACK 9")
+        #expect(takes(2) == [])
+        #expect(takes(3) == ["inbox has room"])
+    }
+
+    @Test func `an identifier of a lost session is not kept for a message that the disk had no room for`() throws {
+        var harness = MQTTClientHarness(durable: DurableSession(established: true, inboundIDs: [id(1)]))
+        harness.handle(.consumer(name, .put(filter: "in", .exactlyOnce, matching: try TopicFilter("in"))))
+        harness.connect(resumed: true)
+        harness.holdsCommits = true
+        #expect(harness.server(inbound("a", qos: .exactlyOnce, 1)) == ["commit"], "it is new, since it has no DUP")
+        let number = try #require(harness.heldCommits.last)
+        harness.changes = []
+        harness.handle(.committedWithoutInserts(number))
+        #expect(harness.changes == [.removeInbound(id(1))], "or it would be taken for a duplicate after a restart")
+    }
 }

@@ -134,4 +134,13 @@ import Testing
         try client.publish("a", qos: .atMostOnce)
         #expect(drop(1, .queued, qos: .atMostOnce).0 == .isWithTransport)
     }
+
+    @Test mutating func `a dropped message takes no place in the window of the next connection`() throws {
+        client.connect()
+        for payload in ["a", "b"] { try client.publish(payload) }
+        #expect(drop(1, .inFlight(id(1))).0 == .dropped)
+        client.handle(.connectionClosed)
+        let words = client.connect(resumed: true, Connack.Properties(receiveMaximum: 1))
+        #expect(words.filter { $0.hasPrefix("PUBLISH") } == ["PUBLISH b id 2 DUP"])
+    }
 }

@@ -162,4 +162,14 @@ import Testing
         #expect(client.changes.contains(.remove(sequence)))
         #expect(client.changes.contains(.concludeKey(sequence, .delivered(.success))))
     }
+
+    @Test func `identifiers that the server was asked to release are free when the connection ends`() throws {
+        var client = MQTTClientHarness(durable: durable([]))
+        client.connect(resumed: true)
+        #expect(try client.publish("x", qos: .exactlyOnce).last == "PUBREL 32")
+        client.server(.pubcomp(answer(1)))
+        client.handle(.connectionClosed)
+        let used = (1...33).filter { client.machine.identifiers.allocator.isUsed(id($0)) }
+        #expect(used == [1], "the message has it")
+    }
 }

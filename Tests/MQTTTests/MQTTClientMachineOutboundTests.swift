@@ -490,4 +490,61 @@ import Testing
         try client.publish("more")
         #expect(client.connect(resumed: true).suffix(2) == ["PUBLISH later id 3", "PUBLISH more id 4"])
     }
+
+    /// Its row is there already.
+    @Test func `a message is sent again on a person's word although the store has no room`() throws {
+        var client = MQTTClientHarness()
+        client.connect()
+        try client.publish("a")
+        client.server(.puback(answer(1, .notAuthorized)))
+        client.holdsCommits = true
+        var actions: [MQTTClientMachine.Action] = []
+        let stored = StoredMessage(
+            sequence: MessageSequence(rawValue: 1),
+            message: OutboundMessage(topic: "t", payload: ByteBuffer(string: "a")),
+            state: .quarantined(.notAuthorized, "no"))
+        _ = try client.machine.retry(stored, at: client.now, into: &actions)
+        #expect(client.describe(actions) == ["commit"])
+        let number = try #require(client.heldCommits.last)
+        #expect(client.handle(.committedWithoutInserts(number)) == ["accepted 2", "commit"])
+        #expect(client.commitAll() == ["PUBLISH a id 2"])
+        #expect(client.machine.counts == .init(inFlight: 1, bytes: 2))
+    }
+
+    @Test func `the search for a bad message goes on, up to the last suspect, when the server loses the session`() throws {
+        var client = MQTTClientHarness()
+        client.connect()
+        for payload in ["a", "b"] { try client.publish(payload) }
+        client.server(.disconnect(Disconnect(reasonCode: .packetTooLarge)))
+        client.handle(.connectionClosed)
+        client.connect()
+        let queued = [("a", 1), ("b", 2)].map { payload, sequence in
+            StoredMessage(
+                sequence: MessageSequence(rawValue: Int64(sequence)),
+                message: OutboundMessage(topic: "t", payload: ByteBuffer(string: payload), qos: .atLeastOnce))
+        }
+        #expect(client.handle(.loaded(queued)) == ["PUBLISH a id 3"])
+        #expect(client.server(.puback(answer(3))) == ["delivered 1 00", "PUBLISH b id 4"])
+        #expect(try client.publish("c") == ["accepted 3"], "it waits until the last suspect is answered")
+        #expect(client.server(.puback(answer(4))) == ["delivered 2 00", "PUBLISH c id 5"])
+    }
+
+    @Test func `an input that leads to nothing asks nothing of the driver`() {
+        var client = MQTTClientHarness()
+        client.connect()
+        var actions: [MQTTClientMachine.Action] = []
+        client.machine.handle(.timePassed, at: client.now, into: &actions)
+        #expect(actions.isEmpty)
+    }
+
+    /// More would take memory for topics that are used only once.
+    @Test func `at most 1,024 topics have aliases, however many the server allows`() {
+        var aliases = TopicAliases(maximum: .max)
+        let given = (1...1025).map { number in
+            var publish = Publish(topic: "topic/\(number)")
+            aliases.apply(to: &publish, room: 100)
+            return publish.properties.topicAlias
+        }
+        #expect(given == (1...1024).map { UInt16($0) } + [nil])
+    }
 }

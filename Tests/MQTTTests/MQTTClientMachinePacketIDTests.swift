@@ -82,4 +82,24 @@ import Testing
     func `seconds left are rounded up and kept within MQTT's range`(from: Int64, to: Int64, seconds: UInt32) {
         #expect(Timestamp(rawValue: from).secondsLeft(until: Timestamp(rawValue: to)) == seconds)
     }
+
+    @Test func `a subscription that the server is not asked for needs no identifier`() throws {
+        var client = MQTTClientHarness()
+        try client.subscribe("a/#")
+        client.connect(Connack.Properties(wildcardSubscriptionAvailable: false))
+        #expect(client.subscribes.isEmpty)
+        #expect(!client.machine.identifiers.allocator.isUsed(id(1)))
+    }
+
+    @Test func `a retired identifier is used again, after a restart as well, when the server has a new session`() throws {
+        var client = MQTTClientHarness()
+        client.connect()
+        try client.publish("x")
+        client.server(.puback(answer(1, .packetIdentifierInUse)))
+        #expect(client.changes.contains(.retireIdentifier(id(1))))
+        client.handle(.connectionClosed)
+        client.connect()
+        #expect(!client.machine.identifiers.allocator.isUsed(id(1)))
+        #expect(client.changes.contains(.freeRetiredIdentifiers))
+    }
 }

@@ -287,4 +287,35 @@ import Testing
         #expect(actions.isEmpty)
         #expect(client.machine.counts.quarantined == 1)
     }
+
+    @Test func `without a connection the queue is read only to drop messages from it`() {
+        let durable = DurableSession(
+            established: true, nextSequence: MessageSequence(rawValue: 4), queuedCount: 3, queuedBytes: 6)
+        var client = Self.client(.dropOldest, durable: durable)
+        #expect(client.handle(.resumeCollecting) == [])
+        #expect(client.handle(.timePassed) == ["load after 0"], "some may be too old")
+        client = Self.client(.dropOldest, messages: 2, durable: durable)
+        #expect(client.handle(.resumeCollecting) == ["load after 0"], "there is one too many")
+        client = Self.client(.refuse, messages: 2, durable: durable)
+        #expect(client.handle(.resumeCollecting) == [])
+    }
+
+    @Test func `the queue is read ahead as far as there is room in memory`() throws {
+        func message(_ number: Int64) -> StoredMessage {
+            StoredMessage(
+                sequence: MessageSequence(rawValue: number),
+                message: OutboundMessage(topic: "t", payload: ByteBuffer(string: "abc"), qos: .atLeastOnce))
+        }
+        var readAhead = ReadAhead(loadedThrough: .zero)
+        func room() throws -> [Int] {
+            let load = readAhead.nextLoad(through: MessageSequence(rawValue: 9), maxMessages: 4, maxBytes: 100)
+            guard case .load(_, let messages, let bytes)? = load else { return [] }
+            return [messages, bytes]
+        }
+        #expect(try room() == [4, 100])
+        readAhead.loaded([message(1), message(2)])
+        #expect(try room() == [2, 92])
+        readAhead.loaded([message(3)])
+        #expect(try room() == [], "less than half of it is free")
+    }
 }

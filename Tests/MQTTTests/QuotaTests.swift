@@ -247,4 +247,14 @@ struct QuotaTests {
         client.connect(resumed: true, Self.window)
         #expect(client.publishes.count == 4)
     }
+
+    @Test func `each message that a new session does not help gets three connections, too`() throws {
+        var client = MQTTClientHarness()
+        client.connect(Self.window)
+        client.handle(.connectionClosed)
+        for payload in ["a", "b"] { try client.publish(payload, qos: .exactlyOnce) }
+        let remedies = stuck(&client, connections: 9)
+        #expect(remedies.suffix(6) == [[.window(4)], [.window(2)], [], [.window(4)], [.window(2)], []])
+        #expect(client.machine.counts.quarantined == 2)
+    }
 }

@@ -230,4 +230,35 @@ import Testing
         #expect(try state(client) == .pending)
         #expect(try answer(&client, .notAuthorized) == news)
     }
+
+    @Test func `the session is restored although a filter is given up before the server has answered for it`() throws {
+        var client = MQTTClientHarness()
+        try client.subscribe("a")
+        #expect(client.connect() == ["connected", "SUBSCRIBE a"])
+        #expect(client.handle(.unsubscribe(try TopicFilter("a"))) == ["restored", "UNSUBSCRIBE a"])
+    }
+
+    @Test func `a filter that the server refused need not be taken back after a restart`() throws {
+        var client = MQTTClientHarness()
+        client.connect()
+        try client.subscribe("a")
+        #expect(client.changes.last == .rememberSubscription(try TopicFilter("a")))
+        _ = try answer(&client, .notAuthorized)
+        #expect(client.changes.last == .forgetSubscription(try TopicFilter("a")))
+    }
+
+    @Test func `filters are asked for together again after the server has answered for a suspect`() throws {
+        var client = MQTTClientHarness()
+        try client.subscribe("a")
+        client.connect()
+        client.server(.disconnect(Disconnect(reasonCode: .topicFilterInvalid)))
+        client.handle(.connectionClosed)
+        client.connect(resumed: true)
+        client.now = client.now.advanced(by: 10 * Self.minute)
+        #expect(try client.subscribe("a") == ["SUBSCRIBE a"])
+        #expect(try client.subscribe("b") == [], "the suspect goes out alone")
+        _ = try answer(&client, .grantedQoS1)
+        _ = try answer(&client, .grantedQoS1)
+        for filter in ["c", "d"] { #expect(try client.subscribe(filter) == ["SUBSCRIBE \(filter)"]) }
+    }
 }

@@ -43,4 +43,17 @@ import Testing
         subscriptions.requests[id(1)] = .unsubscribe([filter])
         #expect(subscriptions.suspects.isEmpty)
     }
+
+    /// Programs come and go with filters of their own for as long as a daemon runs.
+    @Test func `nothing is kept of a filter that is no longer wanted`() throws {
+        var subscriptions = try Self.wanting("a")
+        let filter = try TopicFilter("a")
+        subscriptions.noteRetained(of: filter, Subscription(filter: "a"), .grantedQoS1)
+        _ = subscriptions.note(.grantedQoS1, nil, of: filter, at: Timestamp(rawValue: 0))
+        subscriptions.noteRepeat(of: filter, isLive: true)
+        #expect(subscriptions.repeated == [filter] && subscriptions.retainedSent == [filter])
+        subscriptions.unwant(filter)
+        #expect(subscriptions.repeated.isEmpty && subscriptions.retainedSent.isEmpty)
+        #expect(subscriptions.answers.isEmpty && subscriptions.identified.isEmpty && subscriptions.wanted.isEmpty)
+    }
 }

@@ -292,4 +292,10 @@ import Testing
         #expect(code.group == .local)
         #expect(!code.isTerminal)
     }
+
+    @Test func `a credential that turns out to have no end is not renewed`() {
+        var session = Self.connected(for: .seconds(100))
+        session.obtainCredential(for: nil)
+        #expect(session.pass(.seconds(100_000)).isEmpty)
+    }
 }

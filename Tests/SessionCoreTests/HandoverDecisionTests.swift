@@ -508,6 +508,29 @@ import Testing
         session.answerHeartbeat()
         #expect(session.pass(.seconds(4)) == [.prepare(3)])
     }
+
+    /// An attempt of last resort, without a route, may get through.
+    @Test func `a connection that was made without a path belongs to the first path that there is`() {
+        var session = SessionUnderTest(.waitingForNetwork)
+        while session.live == nil { session.pass(.seconds(1)) }
+        session.succeed()
+        #expect(session.status.path == nil)
+        #expect(session.path(.gained).map(\.isHeartbeat) == [true])
+        session.answerHeartbeat()
+        #expect(session.path(.movedSourceKept).map(\.isPrepare) == [false, true], "to another network")
+    }
+
+    @Test func `the kernel is asked when the path moves after more than two round trips of silence`() {
+        var session = Self.connected()
+        #expect(!session.machine.needsMeasurementToMove(at: session.now))
+        session.sent()
+        session.skip(.milliseconds(100))
+        #expect(!session.machine.needsMeasurementToMove(at: session.now), "no less than an acknowledgement may take")
+        session.skip(.nanoseconds(1))
+        #expect(session.machine.needsMeasurementToMove(at: session.now))
+        session.end(.reset)
+        #expect(!session.machine.needsMeasurementToMove(at: session.now), "there is no connection")
+    }
 }
 
 extension SessionUnderTest.Order {

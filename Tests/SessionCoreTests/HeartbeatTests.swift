@@ -213,4 +213,14 @@ import Testing
         session.disconnect()
         #expect(session.machine.liveness == nil)
     }
+
+    @Test func `the kernel has to be asked about a question when it is overdue, not before and not without one`() {
+        let start = SessionUnderTest.start
+        var heartbeat = Heartbeat(policy: .init(), serverInterval: nil, at: start)
+        let asked = heartbeat.deadline
+        #expect(!heartbeat.needsMeasurement(at: asked))
+        #expect(heartbeat.due(at: asked) == .ask)
+        #expect(!heartbeat.needsMeasurement(at: asked))
+        #expect(heartbeat.needsMeasurement(at: heartbeat.deadline))
+    }
 }

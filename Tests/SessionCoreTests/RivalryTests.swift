@@ -294,4 +294,17 @@ import Testing
         session.succeed()
         #expect(session.reason == .switchRoom)
     }
+
+    @Test func `an accepted attempt that the server closed looks for another device only in a room, and without a reason`() {
+        for (canLook, code, look) in [
+            (true, Reason.Code.serverClosed, Look?.some(.forNewer)), (false, .serverClosed, nil),
+            (true, .serverError, nil), (false, .serverError, nil),
+        ] {
+            var session = session(.takeOver, canLook: canLook)
+            session.establish()
+            session.end(code)
+            session.wake()
+            #expect(session.live?.look == look)
+        }
+    }
 }

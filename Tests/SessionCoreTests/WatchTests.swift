@@ -191,6 +191,22 @@ import Testing
         session.disconnect()
         #expect(session.knocked(.answered).isEmpty)
     }
+
+    @Test(arguments: [
+        ([Reason.Code.unreachable, .refused], false), ([.refused, .unreachable], true), ([.refused, .refused], false),
+    ])
+    func `an endpoint that answers is used at once if it was silent last, and not if it refused last`(
+        codes: [Reason.Code], isUsedAtOnce: Bool
+    ) {
+        var session = SessionUnderTest(policy: Self.policy)
+        session.connect()
+        for code in codes {
+            session.end(code)
+            while session.live == nil, session.retryIn.map({ $0 < .seconds(60) }) == true { session.pass(.seconds(1)) }
+        }
+        session.wake()
+        #expect(session.knocked(.answered).map(\.isOpen) == (isUsedAtOnce ? [true] : []))
+    }
 }
 
 @Suite struct AttemptBudgetTests {

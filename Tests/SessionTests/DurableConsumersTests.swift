@@ -299,4 +299,10 @@ import Testing
         }
         #expect(turns == ["a", "b", "a", "b"])
     }
+
+    @Test func `a read that finds nothing is not repeated`() throws {
+        var (consumers, load) = try attached(try #require(ConsumerName("c")))
+        #expect(try given([], load, &consumers) == [])
+        #expect(consumers.beginLoad() == nil, "what was there has been dropped or taken")
+    }
 }

@@ -217,4 +217,11 @@ import Testing
         #expect(will.properties.willDelay == 90)
         #expect(String(buffer: will.payload).contains(#""state":"offline""#))
     }
+
+    @Test func `of the times since the last connection, only the latest is remembered`() {
+        var presence = Self.away
+        // Attempts that no server accepted.
+        for time: Int64 in 1...3 { presence.begin(at: Timestamp(rawValue: time)) }
+        #expect(presence.said == [Timestamp(rawValue: 0), Timestamp(rawValue: 3)])
+    }
 }

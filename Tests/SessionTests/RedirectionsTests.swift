@@ -169,4 +169,17 @@ struct RedirectionsTests {
     func `malformed text is not a pattern`(text: String) {
         #expect(HostPattern(text) == nil)
     }
+
+    @Test func `a new server that was connected before and has become unreachable alternates with the endpoint itself`()
+        throws
+    {
+        var redirections = try Self.redirections()
+        _ = Self.follow(&redirections, "b.example", remember: true)
+        #expect(redirections.begin(EndpointIndex(0)).host == "b.example")
+        redirections.connected()
+        redirections.ended()
+        #expect(redirections.begin(EndpointIndex(0)).host == "b.example")
+        redirections.ended()
+        #expect(redirections.begin(EndpointIndex(0)).host == "a.example")
+    }
 }

@@ -243,4 +243,29 @@ struct SessionCredentialTests {
         for _ in 0..<60 where !texts.contains(text) { texts = session.wait(1) }
         #expect(texts.contains(text))
     }
+
+    // MARK: After a failure
+
+    /// A session that has failed because of this, with a credential whose file had this mark.
+    private func failed(_ code: Reason.Code, _ mark: FileMark) throws -> Session {
+        var session = try SessionUnderTest { $0.hasPassword = true }
+        _ = session.take(.connect(Reason(.userConnect)))
+        #expect(session.session.fileToWatch == nil, "it has not failed")
+        let credential = SessionCredential(secret: me, mark: mark)
+        // Each of the two endpoints may have to fail.
+        for _ in 0..<60 where session.session.state != .failed {
+            if let use = session.fetched { _ = session.take(.fetched(use, credential)) }
+            _ = session.take(.closed(Reason(code)))
+            _ = session.wait(1)
+        }
+        #expect(session.session.state == .failed)
+        return session.session
+    }
+
+    @Test func `a failed session tries again when the file that it failed for changes`() throws {
+        let mark = FileMark(rawValue: "1")
+        #expect(try failed(.certificateInvalid, mark).fileToWatch == .authorities)
+        #expect(try failed(.notAuthorized, mark).fileToWatch == .credential(rejected: mark))
+        #expect(try failed(.badEndpoint, mark).fileToWatch == nil)
+    }
 }

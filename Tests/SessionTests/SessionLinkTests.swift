@@ -327,4 +327,44 @@ struct SessionLinkTests {
         for packet in packets { packet.encode(into: &bytes, as: .five) }
         return bytes
     }
+
+    // MARK: Ends
+
+    /// A session that a server has sent to another one for good, where it dials.
+    private func redirected() throws -> SessionUnderTest {
+        var session = try SessionUnderTest(redirects: ["c.example"])
+        _ = session.take(.connect(Reason(.userConnect)))
+        _ = session.opens()
+        let moved = Connack(reasonCode: .serverMoved, properties: .init(serverReference: "c.example"))
+        #expect(session.receives(.connack(moved)) == ["close", "dial c.example"])
+        return session
+    }
+
+    @Test func `a new server that does not answer in time is passed over once for the endpoint's own address`() throws {
+        var session = try redirected()
+        for host in ["b", "a"] { #expect(try session.waitsForDial() == "dial \(host).example") }
+    }
+
+    @Test func `an attempt that this host gives up says nothing about the new server`() throws {
+        var session = try redirected()
+        #expect(session.take(.reconnect(nil)) == ["abort", "dial c.example"])
+    }
+
+    @Test func `the kernel is asked how far a PINGREQ has come before the connection is given up`() throws {
+        var session = try SessionUnderTest().connected()
+        #expect(session.wait(15) == ["send PINGREQ"])
+        #expect(session.toldOf("measure") == ["measure"], "how much is ahead of it")
+        #expect(session.wait(5).contains("reconnecting"))
+        #expect(session.toldOf("measure").count > 0)
+    }
+
+    // MARK: Settings
+
+    @Test(arguments: [nil, "plant"])
+    func `a server that hears nothing for a minute and a half may take the session for gone`(room: String?) throws {
+        var session = try SessionUnderTest(room: room)
+        _ = session.take(.connect(Reason(.userConnect)))
+        _ = session.opens()
+        #expect(session.lastConnect?.keepAlive == 60)
+    }
 }

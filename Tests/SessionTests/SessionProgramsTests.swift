@@ -524,4 +524,29 @@ struct SessionProgramsTests {
         _ = session.take(.consume(consumer, call))
         #expect(session.take(.closed(Reason(.userDisconnect))) == ["disconnected"])
     }
+
+    @Test func `a consumer whose second change is refused gets what matches its first one alone, once that is granted`()
+        throws
+    {
+        var (session, name) = try consuming()
+        _ = try session.session.attach(program, to: name, "b", try filter("b"), .atLeastOnce)
+        #expect(session.take(.subscribe(try filter("b"), .atLeastOnce, call)) == ["send SUBSCRIBE"])
+        let second = try session.session.attach(program, to: name, "c", try filter("c"), .atLeastOnce)
+        #expect(session.take(.subscribe(try filter("c"), .atLeastOnce, self.second)) == ["send SUBSCRIBE"])
+        _ = session.receives(.suback(Suback(packetID: try #require(PacketID(rawValue: 2)), reasonCodes: [.grantedQoS1])))
+        _ = try session.grants(.notAuthorized)
+        session.ask { $0.answered(second, .notAuthorized) }
+        _ = session.proceed()
+        _ = session.receives(message("1", 1), message("2", 2, topic: "b"))
+        #expect(session.session.mqtt.backlog(of: name).messages == 1)
+        #expect(session.session.durableConsumers[name]?.former == [])
+    }
+
+    @Test func `a message uses a session on demand even if the disk has no room for it`() throws {
+        var session = try SessionUnderTest(idleTimeout: .seconds(1))
+        session.diskIsFull = true
+        let sequence = try accept(&session)
+        #expect(session.proceed() == ["dial a.example", "connecting"])
+        #expect(session.toldOf("not") == ["not accepted \(sequence)"])
+    }
 }

@@ -345,4 +345,28 @@ struct SessionRoomTests {
         verdict.state = "disconnected"
         #expect(!session.isOver(verdict, under: "new"), "a disconnect outlives a configuration")
     }
+
+    @Test func `a publication must not take the place of a presence in the room`() throws {
+        let session = try SessionUnderTest(room: "plant")
+        func put(_ topic: String) throws {
+            _ = try session.session.publication(
+                .init(session: "main", topic: topic, payload: MessagePayload(bytes: [1])))
+        }
+        for topic in ["~/presence/you/there", "p/plant/presence/you/there"] {
+            #expect(throws: RPCError.self) { try put(topic) }
+        }
+        #expect(throws: Never.self) { try put("p/hall/presence/you/there") }
+    }
+
+    @Test func `durable consumers follow the session to the room in which it starts again`() throws {
+        var session = try SessionUnderTest(room: "plant") { $0.bootID = "boot" }
+        let name = try #require(ConsumerName("billing"))
+        _ = try session.session.attach(program, to: name, "~/d", try TopicFilter("p/plant/d"), .atLeastOnce)
+        let chosen = ChosenRoom(room: "hall", configured: "plant", bootID: "boot")
+        session.ask { $0.enterRoom(chosen, subscribedTo: []) }
+        _ = session.proceed()
+        let filter = try TopicFilter("p/hall/d")
+        #expect(session.session.durableConsumers[name]?.filter == filter)
+        #expect(session.session.mqtt.subscriptionState(of: filter) == .pending)
+    }
 }

@@ -670,4 +670,22 @@ struct SessionStepsTests {
         #expect(session.receives(.puback(Acknowledgement(packetID: try id(2)))) == ["connected"])
         return session
     }
+
+    // MARK: More ends
+
+    @Test func `a disconnect of a session that is about to rest is remembered`() throws {
+        var session = try SessionUnderTest(idleTimeout: .seconds(1)).connected()
+        #expect(session.wait(2) == ["disconnecting", "send DISCONNECT", "close"])
+        #expect(session.session.verdict == nil)
+        _ = session.take(.disconnect(Reason(.userDisconnect)))
+        #expect(session.session.verdict?.reasonCode == "user-disconnect")
+    }
+
+    @Test func `nothing is held of a look that could not be made`() throws {
+        var session = try inRoom()
+        _ = try session.waitsForDial(after: session.take(.closed(Reason(.serverClosed))))
+        #expect(session.session.looking != nil)
+        #expect(session.take(.closed(Reason(.refused))).contains("abort"))
+        #expect(session.session.looking == nil)
+    }
 }

@@ -118,4 +118,24 @@ struct CodecSizeTests {
             Packet.publish(Publish(topic: "a", qos: .atLeastOnce)).encode(into: &buffer)
         }
     }
+
+    @Test func `a packet may be as long as a Remaining Length can say, and no longer`() throws {
+        func packet(_ remaining: Int) -> Packet {
+            // The memory is never touched.
+            var payload = ByteBuffer()
+            payload.reserveCapacity(remaining - 4)
+            payload.moveWriterIndex(to: remaining - 4)
+            return .publish(Publish(topic: "a", payload: payload))
+        }
+        try packet(268_435_455).checkEncodable()
+        #expect(throws: UnencodablePacket.packetTooLong(268_435_461)) { try packet(268_435_456).checkEncodable() }
+    }
+
+    @Test func `a decoder that met malformed bytes holds none of them, and gives the same error again`() throws {
+        var decoder = PacketDecoder()
+        decoder.append(ByteBuffer(bytes: bytesOf("00 02 00 00")))
+        let error = #expect(throws: MalformedPacket.self) { try decoder.next() }
+        #expect(decoder.bufferedBytes == 0)
+        #expect(throws: try #require(error)) { try decoder.next() }
+    }
 }

@@ -88,6 +88,12 @@ extension DurableStore {
                 try database.run(
                     "INSERT INTO presence (session, since) VALUES (?, ?)", .integer(session), .integer(since.rawValue))
             }
+        case .setPresenceTopics(let topics):
+            try database.run("DELETE FROM presence_topic WHERE session = ?", .integer(session))
+            for topic in topics {
+                try database.run(
+                    "INSERT INTO presence_topic (session, topic) VALUES (?, ?)", .integer(session), .text(topic))
+            }
         case .putPublication(let publication):
             // The replacement is a new row, so the rows stay in the order in which they were put.
             try database.run(

@@ -8,6 +8,7 @@ enum Schema {
     /// The statements that lead from one version to the next, starting from nothing (version 0).
     static let migrations: [String] = [
         version1, version2, version3, version4, version5, version6, version7, version8, version9,
+        version10,
     ]
 
     private static let version1 = """
@@ -218,6 +219,16 @@ enum Schema {
             UNIQUE (session, key)
         ) STRICT;
         CREATE INDEX publish_key_sequence ON publish_key (session, sequence);
+        """
+
+    /// The topics on which a server may hold a presence of the session, so that those of an earlier room, user or device
+    /// are cleared.
+    private static let version10 = """
+        CREATE TABLE presence_topic (
+            session INTEGER NOT NULL,
+            topic TEXT NOT NULL,
+            PRIMARY KEY (session, topic)
+        ) STRICT, WITHOUT ROWID;
         """
 
     /// From this version on, numbers and identifiers are reserved ahead.

@@ -21,6 +21,11 @@ extension DurableStore {
             stored.presences.insert(Timestamp(rawValue: row.integer(0)))
             return true
         }
+        try database.query("SELECT topic FROM presence_topic WHERE session = ?", .integer(id)) {
+            row throws(StoreError) in
+            stored.presenceTopics.insert(row.text(0))
+            return true
+        }
         try readPublications(of: id, into: &stored)
         try readDecisions(of: id, into: &stored)
         return stored

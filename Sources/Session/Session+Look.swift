@@ -102,7 +102,8 @@ extension Session {
         let mustClear = look.mustClear(seen, own: membership.presence, after: conclusion)
         for message in seen { rooms.membership?.presence.noteSeen(message) }
         if let connection = look.connection {
-            act(.send(connection, look.farewell(clearing: mustClear ? membership.topic : nil), nil))
+            let topics = mustClear.map { membership.room.presenceTopic(of: $0) }
+            act(.send(connection, look.farewell(clearing: topics), nil))
         }
         letGo(look.connection, .afterFlush)
         switch conclusion {

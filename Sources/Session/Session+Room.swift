@@ -17,6 +17,8 @@ extension Session {
         case .unsubscribe(let filter): unsubscribeIfUnwanted(filter)
         case .remember(let said):
             act(.commit([.setPresences(said)]))
+        case .rememberTopics(let topics):
+            act(.commit([.setPresenceTopics(topics)]))
         case .tell(let changes): act(.tell(.participants(changes)))
         case .presenceRefused(let code): act(.tell(.presenceRefused(code)))
         case .restored: checkRestored()

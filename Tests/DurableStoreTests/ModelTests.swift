@@ -270,6 +270,9 @@ struct ModelSession {
         case 48:
             return .setHomes((0..<Int.random(in: 1...3, using: &random)).map { "mqtt://\($0).\(packetID)" })
         case 49:
+            if Bool.random(using: &random) {
+                return .setPresenceTopics(Set((0...2).map { _ in "p/\(Int.random(in: 0...9, using: &random))" }))
+            }
             return .setPresences(
                 Set((0...2).map { _ in Timestamp(rawValue: .random(in: 0...last.rawValue, using: &random)) }))
         case 50:

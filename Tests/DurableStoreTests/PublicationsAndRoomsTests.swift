@@ -42,6 +42,15 @@ import Testing
         #expect(try await openStore(try directory.copyAsItIs()).session(main).retainedTopics == ["a"])
     }
 
+    @Test func `the topics of presences are kept and replaced`() async throws {
+        let store = try openStore(directory)
+        try await store.commit(main, .setPresenceTopics(["a", "b"]))
+        #expect(try await openStore(try directory.copyAsItIs()).session(main).presenceTopics == ["a", "b"])
+        try await store.commit(main, .setPresenceTopics(["c"]))
+        #expect(try await openStore(try directory.copyAsItIs()).session(main).presenceTopics == ["c"])
+        #expect(try await store.session(session("other")).presenceTopics.isEmpty)
+    }
+
     @Test func `a room is kept, replaced and forgotten`() async throws {
         let store = try openStore(directory)
         #expect(try await store.session(main).chosenRoom == nil)

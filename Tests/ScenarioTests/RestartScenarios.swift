@@ -254,6 +254,91 @@ struct RestartScenarios {
         }
     }
 
+    /// The retained presences of host A's session.
+    private static func presences(_ scenario: isolated Scenario) -> [String] {
+        scenario.broker().retained.keys.filter { $0.contains("/presence/") && !$0.hasSuffix("/b/device-b") }.sorted()
+    }
+
+    @Test(
+        arguments: [
+            ("user = \"a\"\ndevice = \"d2\"\nroom = \"r\"", "holdfast/rooms/r/presence/a/d2"),
+            ("user = \"other\"\ndevice = \"d1\"\nroom = \"r\"", "holdfast/rooms/r/presence/other/d1"),
+            ("user = \"a\"\nroom = \"r\"", "holdfast/rooms/r/presence/a/device-a"),
+            (
+                "user = \"other\"\ndevice = \"d2\"\nroom = \"r2\"\nroom-prefix = \"p\"",
+                "p/r2/presence/other/d2"
+            ),
+            ("user = \"other\"\ndevice = \"d2\"", nil),
+        ] as [(String, String?)], [false, true])
+    func `a participant whose name changes while there is no connection leaves under the old name`(
+        change: (file: String, topic: String?), isKilled: Bool
+    ) async throws {
+        let start = "endpoints = [\"\(Scenario.ServerName.one.endpoint)\"]\nclient-id = \"c\"\n"
+        try await Scenario.run { scenario in
+            let b = try await scenario.host("B", "room = \"r\"")
+            try await b.until(.connected)
+            let a = try await scenario.host(
+                "A", sessions: ["main": start + "user = \"a\"\ndevice = \"d1\"\nroom = \"r\""])
+            try await a.until(.connected)
+            try await b.until(.participantJoined)
+            #expect(Self.presences(scenario) == ["holdfast/rooms/r/presence/a/d1"])
+            scenario.cut(a)
+            try await a.until(.reconnecting)
+            if isKilled { await a.kill() }
+            try await a.write("main", start + change.file)
+            if isKilled { try await a.start() } else { _ = try await a.reload() }
+            scenario.mend(a)
+            #expect(try await a.until(.connected).resumed == true)
+            #expect(try await b.until(.participantLeft).user == "a")
+            await scenario.sleep(.seconds(200))
+            #expect(Self.presences(scenario) == [change.topic].compactMap(\.self))
+            #expect(try await a.status().state == .connected)
+        }
+    }
+
+    @Test func `an old name whose presence the server refuses to clear does not hold up the session`() async throws {
+        let file = Self.file("client-id = \"c\"\nroom = \"r\"")
+        try await Scenario.run { scenario in
+            let a = try await scenario.host("A", sessions: ["main": file + "device = \"d1\""])
+            try await a.until(.connected)
+            await a.kill()
+            let old = "holdfast/rooms/r/presence/a/d1"
+            scenario.with { broker, _ in broker.refusedTopics[old] = .notAuthorized }
+            try await a.write("main", file + "device = \"d2\"")
+            try await a.start()
+            try await a.until(.connected)
+            await scenario.sleep(.seconds(10))
+            #expect(Self.presences(scenario) == [old, "holdfast/rooms/r/presence/a/d2"])
+            // It is given up: a change of rooms does not wait for it, and it is not cleared later.
+            try await a.switchRoom(to: "r2")
+            scenario.with { broker, _ in broker.refusedTopics[old] = nil }
+            await a.kill()
+            try await a.start()
+            try await a.until(.connected)
+            await scenario.sleep(.seconds(10))
+            #expect(Self.presences(scenario) == [old, "holdfast/rooms/r2/presence/a/d2"])
+        }
+    }
+
+    @Test func `a session under a new name does not yield to what it said under the old one`() async throws {
+        @Sendable func file(_ device: String) -> String {
+            Self.file("client-id = \"c\"\nroom = \"r\"\ndevice = \"\(device)\"\n[reconnect]\nkick = \"yield\"")
+        }
+        try await Scenario.run { scenario in
+            let a = try await scenario.host("A", sessions: ["main": file("d1")])
+            try await a.until(.connected)
+            scenario.cut(a)
+            try await a.until(.reconnecting)
+            try await a.write("main", file("d2"))
+            _ = try await a.reload()
+            await scenario.sleep(.seconds(10))
+            scenario.mend(a)
+            await scenario.sleep(.seconds(10))
+            #expect(try await a.status().state == .connected)
+            #expect(Self.presences(scenario) == ["holdfast/rooms/r/presence/a/d2"])
+        }
+    }
+
     @Test func `a session whose state cannot be read in a reload fails, and the others go on`() async throws {
         try await Scenario.run { scenario in
             let names = ["one", "two"]

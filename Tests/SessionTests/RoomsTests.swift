@@ -48,7 +48,7 @@ import Testing
         rooms.willConnect(as: Self.mark(0), isFirst: true, at: Self.time(0))
         let actions = rooms.connected(
             to: "a", resumed: false, isWillDelayed: true, at: Self.at(0), time: Self.time(0))
-        #expect(actions == [.remember([Self.time(0)])])
+        #expect(actions == [.remember([Self.time(0)]), .rememberTopics([Self.topic])], "before it is published")
         #expect(rooms.subscriptionsRestored() == [online(Self.topic)])
         #expect(rooms.isAnnouncing)
         let answered = rooms.membership.map {
@@ -81,6 +81,70 @@ import Testing
         #expect(connect(at: 2).contains(.announce(clearing)) == false, "the room is cleared once")
     }
 
+    /// What the rooms of a later daemon, with another configuration, do when they connect.
+    private static func restarted(
+        _ user: String, _ device: String, in room: Room?, topics: Set<String>
+    ) -> (rooms: Rooms, actions: [Rooms.Action]) {
+        var rooms = Rooms(
+            identity: .init(user: user, device: device), session: "main", willDelay: .seconds(90),
+            remembered: [time(0)], topics: topics)
+        rooms.begin(in: room, subscribedTo: [], at: time(9))
+        rooms.willConnect(as: mark(9), isFirst: true, at: time(9))
+        let actions = rooms.connected(to: "a", resumed: true, isWillDelayed: true, at: at(9), time: time(9))
+        return (rooms, actions)
+    }
+
+    @Test(arguments: [
+        ("me", "other", plant), ("you", "here", plant), ("you", "other", hall), ("me", "here", hall),
+        ("me", "here", Room(prefix: "q", name: "plant")), ("you", "other", nil),
+    ])
+    func `presence under an earlier name is cleared, whatever the name was made of`(
+        user: String, device: String, room: Room?
+    ) {
+        var (rooms, actions) = Self.restarted(user, device, in: room, topics: [Self.topic])
+        let old = Announcement(topic: Self.topic)
+        #expect(actions.first == .announce(old))
+        let own = rooms.membership?.topic
+        #expect(actions.contains(.rememberTopics(Set([Self.topic, own].compactMap(\.self)))) == (own != nil))
+        // A server that refuses would refuse again, and is not asked again.
+        #expect(
+            rooms.announced(old, .notAuthorized, by: "a", at: Self.at(9)) == [
+                .rememberTopics(Set([own].compactMap(\.self)))
+            ])
+        _ = rooms.connectionClosed()
+        let again = rooms.connected(
+            to: "a", resumed: true, isWillDelayed: true, at: Self.at(10), time: Self.time(10))
+        #expect(!again.contains(.announce(old)))
+    }
+
+    @Test func `presence under the same name is not cleared`() {
+        let (rooms, actions) = Self.restarted("me", "here", in: Self.plant, topics: [Self.topic])
+        #expect(!actions.contains(.announce(Announcement(topic: Self.topic))))
+        #expect(rooms.membership?.presence.former == [])
+    }
+
+    @Test func `presence under an earlier name is no other device, and a session that stays away clears it`() {
+        let (rooms, _) = Self.restarted("me", "other", in: Self.plant, topics: [Self.topic])
+        let old = PresenceMessage(
+            identity: .init(user: "me", device: "here"), state: .online, since: Self.time(0), session: "main",
+            connection: Self.mark(3))
+        let own = rooms.membership?.presence
+        #expect(own?.wasOwn(old) == true)
+        #expect(own?.isRivalUnseen(old) == false)
+        #expect(own.flatMap { PresenceLook.verdict(.forAny, seen: [old], own: $0) } == nil)
+        var twin = old
+        twin.since = Self.time(4)
+        #expect(own?.wasOwn(twin) == false)
+    }
+
+    @Test mutating func `a presence that was cleared by a leave is forgotten`() {
+        enter()
+        _ = rooms.leave()
+        let cleared = Announcement(topic: Self.topic)
+        #expect(rooms.announced(cleared, .notAuthorized, by: "a", at: Self.at(1)) == [], "others still see it")
+        #expect(rooms.announced(cleared, .success, by: "a", at: Self.at(1)) == [.rememberTopics([])])
+    }
+
     @Test mutating func `a short outage ends without waiting for the room at a server that knows the presence`() {
         enter()
         #expect(rooms.connectionClosed() == [])
@@ -97,7 +161,7 @@ import Testing
         #expect(rooms.join(Self.hall, for: Self.call, at: Self.time(9)).last == .subscribe(filter))
         #expect(rooms.isChanging)
         #expect(rooms.wants(filter))
-        guard case .announce(let joining)? = rooms.subscribed(filter, .success).first else {
+        guard case .announce(let joining)? = rooms.subscribed(filter, .success).last else {
             Issue.record("no presence in the new room")
             return
         }

@@ -10,6 +10,7 @@ extension StoredSession {
         case .mqtt(let change): return change
         case .setHomes(let addresses): homes = addresses
         case .setPresences(let times): presences = times
+        case .setPresenceTopics(let topics): presenceTopics = topics
         case .putPublication(let publication):
             publications.removeAll { $0.topic == publication.topic }
             publications.append(publication)

@@ -86,7 +86,7 @@ actor SessionDriver {
                     user: configuration.user,
                     device: configuration.device.isEmpty ? surroundings.deviceID : configuration.device),
                 session: name.description, willDelay: configuration.presence.willDelay,
-                remembered: stored.presences,
+                remembered: stored.presences, topics: stored.presenceTopics,
                 seed: surroundings.seed()),
             publications: Publications(stored.publications, retained: stored.retainedTopics),
             consumers: parked.live, durableConsumers: DurableConsumers(stored.mqtt, attached: parked.attached),

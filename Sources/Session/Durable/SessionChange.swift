@@ -12,6 +12,8 @@ package enum SessionChange: Hashable, Sendable {
     case setHomes([String])
     /// When the session joined its room, now and in its earlier presences. Stored before the presence is published.
     case setPresences(Set<Timestamp>)
+    /// The topics on which a server may hold a presence of the session. Stored before the presence is published.
+    case setPresenceTopics(Set<String>)
     /// A publication is new, or its content has changed. It needs room, like a new message.
     case putPublication(Publication)
     /// The session has no publication with this topic, or no longer has one. The topic is as the program gave it.

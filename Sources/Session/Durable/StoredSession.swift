@@ -12,6 +12,8 @@ package struct StoredSession: Hashable, Sendable {
     package var homes: [String]
     /// When the session joined its room, according to the presences that it has published.
     package var presences: Set<Timestamp>
+    /// The topics on which a server may hold a presence of the session.
+    package var presenceTopics: Set<String>
     /// What was decided about the session, in this boot or an earlier one.
     package var verdict: Verdict?
     /// The room that the session was told to switch to, in this boot or an earlier one.
@@ -20,13 +22,15 @@ package struct StoredSession: Hashable, Sendable {
     /// The defaults describe a session that has never existed.
     package init(
         mqtt: DurableSession = DurableSession(), publications: [Publication] = [], retainedTopics: Set<String> = [],
-        homes: [String] = [], presences: Set<Timestamp> = [], verdict: Verdict? = nil, chosenRoom: ChosenRoom? = nil
+        homes: [String] = [], presences: Set<Timestamp> = [], presenceTopics: Set<String> = [],
+        verdict: Verdict? = nil, chosenRoom: ChosenRoom? = nil
     ) {
         self.mqtt = mqtt
         self.publications = publications
         self.retainedTopics = retainedTopics
         self.homes = homes
         self.presences = presences
+        self.presenceTopics = presenceTopics
         self.verdict = verdict
         self.chosenRoom = chosenRoom
     }

@@ -23,6 +23,8 @@ package struct OwnPresence: Hashable, Sendable {
     }
 
     package let identity: Participant.Identity
+    /// The names that the session had before, and under which the room may still have its presence.
+    package let former: Set<Participant.Identity>
     /// The session's name.
     package let session: String
     package let willDelay: Duration
@@ -50,10 +52,11 @@ package struct OwnPresence: Hashable, Sendable {
 
     /// - Parameter said: the last value of `said`, possibly from an earlier run of the daemon.
     package init(
-        identity: Participant.Identity, session: String, willDelay: Duration, since: Timestamp,
-        said: Set<Timestamp> = []
+        identity: Participant.Identity, former: Set<Participant.Identity> = [], session: String, willDelay: Duration,
+        since: Timestamp, said: Set<Timestamp> = []
     ) {
         self.identity = identity
+        self.former = former
         self.session = session
         self.willDelay = willDelay
         self.since = since
@@ -72,10 +75,11 @@ package struct OwnPresence: Hashable, Sendable {
         return message.state == .online && wasOwn(message) && message.connection == mark
     }
 
-    /// Whether this session published the message, now or earlier.
+    /// Whether this session published the message, now or earlier, and under whatever name.
     package func wasOwn(_ message: PresenceMessage) -> Bool {
         guard let time = message.since, said.contains(time) else { return false }
-        return message.identity == identity && message.state == .online && message.session == session
+        let isName = message.identity == identity || former.contains(message.identity)
+        return isName && message.state == .online && message.session == session
     }
 
     // MARK: Other devices

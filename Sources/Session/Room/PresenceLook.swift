@@ -177,10 +177,10 @@ package struct PresenceLook: Sendable {
 
     /// Returns what to send last.
     ///
-    /// - Parameter topic: the topic of our own presence if it has to be cleared.
-    package func farewell(clearing topic: String?) -> ByteBuffer {
+    /// - Parameter topics: the topics of our own presence that have to be cleared.
+    package func farewell(clearing topics: [String]) -> ByteBuffer {
         var output = ByteBuffer()
-        if let topic, limits.retainAvailable {
+        for topic in topics where limits.retainAvailable {
             let clearing = Packet.publish(Publish(topic: topic, retain: true))
             if takes(clearing) { clearing.encode(into: &output, as: version) }
         }
@@ -224,12 +224,14 @@ extension PresenceLook {
         return attempt.followsSuddenClose && !isSecond ? .lookAgain : .proceed(attempt)
     }
 
-    /// Whether our own presence has to be cleared, because nothing else would remove it. What another device has
-    /// published under the same name stays.
-    package func mustClear(_ seen: [PresenceMessage], own: OwnPresence, after conclusion: Conclusion) -> Bool {
+    /// Under which names our own presence has to be cleared, because nothing else would remove it. What another device
+    /// has published under the same name stays.
+    package func mustClear(
+        _ seen: [PresenceMessage], own: OwnPresence, after conclusion: Conclusion
+    ) -> [Participant.Identity] {
         switch conclusion {
-        case .stayAway, .done: seen.contains { own.wasOwn($0) }
-        case .proceed, .lookAgain: false
+        case .stayAway, .done: seen.filter { own.wasOwn($0) }.map(\.identity)
+        case .proceed, .lookAgain: []
         }
     }
 

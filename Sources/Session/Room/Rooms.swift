@@ -13,6 +13,8 @@ package struct Rooms: Sendable {
         case unsubscribe(TopicFilter)
         /// To be made durable: the values of ``OwnPresence/said``.
         case remember(Set<Timestamp>)
+        /// To be made durable: the topics on which a server may hold our presence.
+        case rememberTopics(Set<String>)
         /// News about participants.
         case tell([Participants.Change])
         case presenceRefused(ReasonCode)
@@ -33,8 +35,11 @@ package struct Rooms: Sendable {
     /// `nil` when the session is in no room.
     package var membership: RoomMembership?
     private var change: Change?
-    /// The topics that must not keep our presence.
-    private var topicsToClear: Set<String> = []
+    /// The topics on which a server may hold our presence: the current one, and those of earlier rooms, users, devices
+    /// and prefixes that are not cleared yet.
+    private var topics: Set<String>
+    /// What the store remembers of `topics`.
+    private var rememberedTopics: Set<String>
     /// The server that last accepted our presence. Another one need not have it, even if it resumes the session.
     private var presentAt: String?
     /// What the store remembers about our presence.
@@ -49,15 +54,18 @@ package struct Rooms: Sendable {
 
     /// - Parameters:
     ///   - remembered: the set of the last `remember` action, in this run of the daemon or an earlier one.
+    ///   - topics: the set of the last `rememberTopics` action, in this run of the daemon or an earlier one.
     ///   - seed: of the random part of the connections' marks.
     package init(
         identity: Participant.Identity, session: String, willDelay: Duration, remembered: Set<Timestamp> = [],
-        seed: UInt64 = 0
+        topics: Set<String> = [], seed: UInt64 = 0
     ) {
         self.identity = identity
         self.session = session
         self.willDelay = willDelay
         self.remembered = remembered
+        self.topics = topics
+        rememberedTopics = topics
         random = SplitMix64(seed: seed)
     }
 
@@ -71,7 +79,8 @@ package struct Rooms: Sendable {
         RoomMembership(
             room,
             presence: OwnPresence(
-                identity: identity, session: session, willDelay: willDelay, since: time, said: remembered))
+                identity: identity, former: former(in: room), session: session, willDelay: willDelay, since: time,
+                said: remembered))
     }
 
     /// Has the store remember what the presence has said, so that the session recognizes it in a later run of the
@@ -80,6 +89,24 @@ package struct Rooms: Sendable {
         guard let said = presence?.said, said != remembered else { return [] }
         remembered = said
         return [.remember(said)]
+    }
+
+    /// The names under which the session may still be present in a room, besides its own.
+    private func former(in room: Room) -> Set<Participant.Identity> {
+        Set(topics.compactMap { room.participant(ofPresence: $0) }).subtracting([identity])
+    }
+
+    /// The topics that must not keep our presence: it says `online` there, and no will changes that while the server
+    /// keeps the session.
+    private var topicsToClear: Set<String> {
+        topics.subtracting([membership?.topic, change?.joining.topic].compactMap(\.self))
+    }
+
+    /// Has the store remember the topics that may have our presence.
+    private mutating func rememberTopics() -> [Action] {
+        guard topics != rememberedTopics else { return [] }
+        rememberedTopics = topics
+        return [.rememberTopics(topics)]
     }
 
     /// Whether the current room, or the one that is being joined, needs the subscription.
@@ -101,9 +128,11 @@ package struct Rooms: Sendable {
     /// - Parameter filters: the session's subscriptions at the server from an earlier run of the daemon. If the session
     ///   was in another room then, it leaves that room.
     package mutating func begin(in room: Room?, subscribedTo filters: Set<TopicFilter>, at time: Timestamp) {
+        // Daemons before the first with a memory for topics knew them only by the subscriptions.
+        topics.formUnion(Room.presenceTopics(of: identity, in: filters))
+        // A name that is no level of a topic was never published.
+        topics = topics.filter { (try? TopicName.validate($0)) != nil }
         membership = room.map { membership(in: $0, at: time) }
-        topicsToClear = Set(Room.presenceTopics(of: identity, in: filters))
-        if let membership { topicsToClear.remove(membership.topic) }
     }
 
     // MARK: The connection
@@ -126,7 +155,8 @@ package struct Rooms: Sendable {
     ) -> [Action] {
         mustRenew = false
         var actions = topicsToClear.sorted().map { Action.announce(Announcement(topic: $0)) }
-        guard var membership else { return actions }
+        guard var membership else { return actions + rememberTopics() }
+        topics.insert(membership.topic)
         let isKnownHere = resumed && presentAt == server
         let mustAnnounce = membership.presence.connected(
             resumed: isKnownHere, isWillDelayed: isWillDelayed, at: now, time: time)
@@ -138,7 +168,7 @@ package struct Rooms: Sendable {
         }
         membership.step = mustAnnounce || !knowsAll ? .mustAnnounce : .done
         self.membership = membership
-        actions += remember(membership.presence)
+        actions += remember(membership.presence) + rememberTopics()
         // Nothing waits for this: only the user's other devices need the new mark.
         if membership.step == .done { actions.append(.announce(membership.online)) }
         return actions
@@ -171,15 +201,20 @@ package struct Rooms: Sendable {
         _ announcement: Announcement, _ code: ReasonCode, by server: String?, at now: Instant
     ) -> [Action] {
         let isClearing = announcement.payload.readableBytes == 0
-        defer { if isClearing { topicsToClear.remove(announcement.topic) } }
+        // Whether the server has cleared it or refuses to: trying again would change nothing.
+        if isClearing, topicsToClear.contains(announcement.topic) {
+            topics.remove(announcement.topic)
+            return rememberTopics()
+        }
         if !isClearing, change?.joining.topic == announcement.topic { return joined(code, by: server, at: now) }
         guard membership?.topic == announcement.topic else { return [] }
         guard isClearing else { return presenceAnswered(code, by: server, at: now) }
         if isLeaving, !code.isError {
             membership?.step = .done
             membership?.presence.cleared()
+            topics.remove(announcement.topic)
         }
-        return []
+        return rememberTopics()
     }
 
     private mutating func presenceAnswered(
@@ -254,7 +289,8 @@ package struct Rooms: Sendable {
         guard !code.isError else { return endChange(refusal(of: change, code)) }
         guard change.joining.step == .done else { return [] }
         self.change?.joining.step = .announcing
-        return [.announce(change.joining.online)]
+        topics.insert(change.joining.topic)
+        return rememberTopics() + [.announce(change.joining.online)]
     }
 
     private func refusal(of change: Change, _ code: ReasonCode) -> RPCError {
@@ -277,10 +313,8 @@ package struct Rooms: Sendable {
         mustRenew = true
         var actions: [Action] = []
         if let old {
-            topicsToClear.insert(old.topic)
             actions = [.unsubscribe(old.filter), .announce(old.cleared)]
         }
-        topicsToClear.remove(change.joining.topic)
         return actions + [.entered(change.joining.room, from: old?.room), .answer(change.call, nil)]
     }
 
@@ -289,10 +323,7 @@ package struct Rooms: Sendable {
         guard let change else { return [] }
         self.change = nil
         var actions = remember(membership?.presence) + [.unsubscribe(change.joining.filter)]
-        if change.joining.step == .announcing {
-            topicsToClear.insert(change.joining.topic)
-            actions.append(.announce(change.joining.cleared))
-        }
+        if change.joining.step == .announcing { actions.append(.announce(change.joining.cleared)) }
         return actions + [.answer(change.call, error)]
     }
 

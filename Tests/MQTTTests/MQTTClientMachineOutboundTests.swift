@@ -511,7 +511,7 @@ import Testing
         #expect(client.machine.counts == .init(inFlight: 1, bytes: 2))
     }
 
-    @Test func `the search for a bad message goes on, up to the last suspect, when the server loses the session`() throws {
+    @Test func `the search for a bad message goes on to the last suspect when the server loses the session`() throws {
         var client = MQTTClientHarness()
         client.connect()
         for payload in ["a", "b"] { try client.publish(payload) }

@@ -91,7 +91,7 @@ import Testing
         #expect(!client.machine.identifiers.allocator.isUsed(id(1)))
     }
 
-    @Test func `a retired identifier is used again, after a restart as well, when the server has a new session`() throws {
+    @Test func `a retired identifier is free in a new session of the server, after a restart as well`() throws {
         var client = MQTTClientHarness()
         client.connect()
         try client.publish("x")

@@ -255,10 +255,8 @@ import Testing
         client.handle(.connectionClosed)
         client.connect(resumed: true)
         client.now = client.now.advanced(by: 10 * Self.minute)
-        #expect(try client.subscribe("a") == ["SUBSCRIBE a"])
-        #expect(try client.subscribe("b") == [], "the suspect goes out alone")
+        #expect(try client.subscribe("a") == ["SUBSCRIBE a"], "it goes out alone")
         _ = try answer(&client, .grantedQoS1)
-        _ = try answer(&client, .grantedQoS1)
-        for filter in ["c", "d"] { #expect(try client.subscribe(filter) == ["SUBSCRIBE \(filter)"]) }
+        for filter in ["b", "c"] { #expect(try client.subscribe(filter) == ["SUBSCRIBE \(filter)"]) }
     }
 }

@@ -295,7 +295,7 @@ import Testing
         #expect(session.reason == .switchRoom)
     }
 
-    @Test func `an accepted attempt that the server closed looks for another device only in a room, and without a reason`() {
+    @Test func `an accepted attempt that ends looks for another device only in a room, and without a reason`() {
         for (canLook, code, look) in [
             (true, Reason.Code.serverClosed, Look?.some(.forNewer)), (false, .serverClosed, nil),
             (true, .serverError, nil), (false, .serverError, nil),

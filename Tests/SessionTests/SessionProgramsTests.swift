@@ -533,7 +533,8 @@ struct SessionProgramsTests {
         #expect(session.take(.subscribe(try filter("b"), .atLeastOnce, call)) == ["send SUBSCRIBE"])
         let second = try session.session.attach(program, to: name, "c", try filter("c"), .atLeastOnce)
         #expect(session.take(.subscribe(try filter("c"), .atLeastOnce, self.second)) == ["send SUBSCRIBE"])
-        _ = session.receives(.suback(Suback(packetID: try #require(PacketID(rawValue: 2)), reasonCodes: [.grantedQoS1])))
+        let first = try #require(PacketID(rawValue: 2))
+        _ = session.receives(.suback(Suback(packetID: first, reasonCodes: [.grantedQoS1])))
         _ = try session.grants(.notAuthorized)
         session.ask { $0.answered(second, .notAuthorized) }
         _ = session.proceed()

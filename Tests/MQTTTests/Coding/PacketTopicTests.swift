@@ -119,12 +119,12 @@ struct PacketReasonCodeTests {
         #expect(identifier(1) < identifier(65_535))
     }
 
-    @Test(arguments: [
-        (0x01, .containsControlCharacter), (0x85, .containsControlCharacter), (0xFFFE, .containsNonCharacter),
-        (0xFDD0, .containsNonCharacter),
-    ] as [(UInt32, InvalidTopic)])
-    func `a character for which a server may close the connection is named`(_ code: UInt32, _ error: InvalidTopic) throws
-    {
+    @Test(
+        arguments: [
+            (0x01, .containsControlCharacter), (0x85, .containsControlCharacter), (0xFFFE, .containsNonCharacter),
+            (0xFDD0, .containsNonCharacter),
+        ] as [(UInt32, InvalidTopic)])
+    func `a character that servers may refuse is named`(_ code: UInt32, _ error: InvalidTopic) throws {
         let topic = "a\(Character(try #require(Unicode.Scalar(code))))"
         #expect(throws: error) { try TopicName(topic) }
         #expect(throws: error) { try TopicFilter(topic) }

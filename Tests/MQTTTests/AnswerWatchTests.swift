@@ -125,6 +125,19 @@ import Testing
         #expect(pass(30_000, pending: 0) == ["PINGREQ"])
     }
 
+    @Test func `a transport that cannot tell any more how far a packet has come is not asked again at once`() throws {
+        var client = MQTTClientHarness()
+        client.connect()
+        client.machine.measured(acknowledged: 0, pending: 0, at: client.now)
+        try client.publish("a")
+        for _ in 1...10 {
+            let due = try #require(client.machine.nextDeadline)
+            #expect(due == client.now.advanced(by: 15_000))
+            client.now = due
+            client.handle(.timePassed)
+        }
+    }
+
     @Test func `a clock that is set does not change the age of a packet`() {
         var watch = Self.watch()
         watch.shiftTimes(by: 1000)

@@ -114,7 +114,8 @@ struct Arrival: Sendable {
     private var mark: (end: Int, sentBefore: Timestamp)?
     /// Everything sent before this time has arrived; `nil` before the first measurement.
     private(set) var through: Timestamp?
-    private(set) var measuredAt: Timestamp?
+    /// When that was last asked; `nil` before the first measurement.
+    private(set) var lookedAt: Timestamp?
 
     /// Whether what was sent at this time is known not to have arrived, or may not have.
     func isOnItsWay(_ sentAt: Timestamp) -> Bool { through.map { $0 < sentAt } ?? false }
@@ -123,7 +124,7 @@ struct Arrival: Sendable {
     func isCertain(_ sentAt: Timestamp) -> Bool { through.map { $0 > sentAt } ?? false }
 
     mutating func measured(acknowledged: Int, pending: Int, at now: Timestamp) {
-        measuredAt = now
+        lookedAt = now
         if pending == 0 {
             through = now
         } else if let mark, acknowledged >= mark.end {
@@ -135,10 +136,13 @@ struct Arrival: Sendable {
         mark = (acknowledged + pending, now)
     }
 
+    /// The transport was asked, and cannot tell.
+    mutating func looked(at now: Timestamp) { lookedAt = now }
+
     mutating func shiftTimes(by milliseconds: Int64) {
         if let mark { self.mark = (mark.end, mark.sentBefore.advanced(by: milliseconds)) }
         if let through, through.rawValue != .min { self.through = through.advanced(by: milliseconds) }
-        measuredAt = measuredAt?.advanced(by: milliseconds)
+        lookedAt = lookedAt?.advanced(by: milliseconds)
     }
 }
 
@@ -168,10 +172,7 @@ extension MQTTClientMachine {
 
     private var answerDue: Timestamp? {
         if let probe = patience.probe { return pingDue(probe.sentAt) }
-        return [
-            exchangesDue, requestsDue, lookDue(patience.exchanges, configuration.acknowledgeTimeout),
-            lookDue(patience.requests, configuration.requestTimeout),
-        ].compactMap(\.self).min()
+        return [exchangesDue, requestsDue, looksDue].compactMap(\.self).min()
     }
 
     private var exchangesDue: Timestamp? { due(patience.exchanges, configuration.acknowledgeTimeout) }
@@ -182,16 +183,23 @@ extension MQTTClientMachine {
     private func due(_ watch: AnswerWatch, _ timeout: Int64) -> Timestamp? {
         guard let oldest = watch.oldest else { return nil }
         let due = max(oldest.sentAt, patience.notBefore).advanced(by: timeout)
-        guard patience.arrival.measuredAt != nil else { return due }
+        guard patience.arrival.lookedAt != nil else { return due }
         return oldest.arrivedAt.map { max(due, $0.advanced(by: timeout / 2)) }
+    }
+
+    private var looksDue: Timestamp? {
+        [
+            lookDue(patience.exchanges, configuration.acknowledgeTimeout),
+            lookDue(patience.requests, configuration.requestTimeout),
+        ].compactMap(\.self).min()
     }
 
     /// When to find out whether the oldest packet has arrived. While more is sent all the time, the second look finds it.
     private func lookDue(_ watch: AnswerWatch, _ timeout: Int64) -> Timestamp? {
-        guard let oldest = watch.oldest, oldest.arrivedAt == nil, let measuredAt = patience.arrival.measuredAt else {
+        guard let oldest = watch.oldest, oldest.arrivedAt == nil, let lookedAt = patience.arrival.lookedAt else {
             return nil
         }
-        return max(oldest.sentAt, patience.notBefore, measuredAt).advanced(by: max(1, timeout / 4))
+        return max(oldest.sentAt, patience.notBefore, lookedAt).advanced(by: max(1, timeout / 4))
     }
 
     /// Whether an answer is overdue; returns what it is for, as the beginning of a sentence.
@@ -205,7 +213,8 @@ extension MQTTClientMachine {
     /// the overdue answer: the server reads in order.
     mutating func checkAnswers(_ step: inout Step) {
         guard isConnected else { return }
-        guard wantsToRead, patience.arrival.measuredAt != nil || outbox.backlog.bytes == 0 else {
+        if let due = looksDue, due <= step.now { patience.arrival.looked(at: step.now) }
+        guard wantsToRead, patience.arrival.lookedAt != nil || outbox.backlog.bytes == 0 else {
             // The delay is ours, not the server's.
             patience.notBefore = step.now
             patience.probe = nil

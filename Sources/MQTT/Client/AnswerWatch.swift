@@ -114,8 +114,7 @@ struct Arrival: Sendable {
     private var mark: (end: Int, sentBefore: Timestamp)?
     /// Everything sent before this time has arrived; `nil` before the first measurement.
     private(set) var through: Timestamp?
-    /// When that was last asked; `nil` before the first measurement.
-    private(set) var lookedAt: Timestamp?
+    private(set) var measuredAt: Timestamp?
 
     /// Whether what was sent at this time is known not to have arrived, or may not have.
     func isOnItsWay(_ sentAt: Timestamp) -> Bool { through.map { $0 < sentAt } ?? false }
@@ -124,7 +123,7 @@ struct Arrival: Sendable {
     func isCertain(_ sentAt: Timestamp) -> Bool { through.map { $0 > sentAt } ?? false }
 
     mutating func measured(acknowledged: Int, pending: Int, at now: Timestamp) {
-        lookedAt = now
+        measuredAt = now
         if pending == 0 {
             through = now
         } else if let mark, acknowledged >= mark.end {
@@ -136,13 +135,10 @@ struct Arrival: Sendable {
         mark = (acknowledged + pending, now)
     }
 
-    /// The transport was asked, and cannot tell.
-    mutating func looked(at now: Timestamp) { lookedAt = now }
-
     mutating func shiftTimes(by milliseconds: Int64) {
         if let mark { self.mark = (mark.end, mark.sentBefore.advanced(by: milliseconds)) }
         if let through, through.rawValue != .min { self.through = through.advanced(by: milliseconds) }
-        lookedAt = lookedAt?.advanced(by: milliseconds)
+        measuredAt = measuredAt?.advanced(by: milliseconds)
     }
 }
 
@@ -178,12 +174,12 @@ extension MQTTClientMachine {
     private var exchangesDue: Timestamp? { due(patience.exchanges, configuration.acknowledgeTimeout) }
     private var requestsDue: Timestamp? { due(patience.requests, configuration.requestTimeout) }
 
-    /// When the oldest packet is overdue; `nil` if there is none, or it may not have arrived yet. A server gets at least
-    /// half of the time after it is known to have the packet.
+    /// When the oldest packet becomes overdue; `nil` if there is none, or if it may still be on its way. Once the server
+    /// is known to have the packet, it still has at least half of the time limit to answer.
     private func due(_ watch: AnswerWatch, _ timeout: Int64) -> Timestamp? {
         guard let oldest = watch.oldest else { return nil }
         let due = max(oldest.sentAt, patience.notBefore).advanced(by: timeout)
-        guard patience.arrival.lookedAt != nil else { return due }
+        guard patience.arrival.measuredAt != nil else { return due }
         return oldest.arrivedAt.map { max(due, $0.advanced(by: timeout / 2)) }
     }
 
@@ -196,10 +192,10 @@ extension MQTTClientMachine {
 
     /// When to find out whether the oldest packet has arrived. While more is sent all the time, the second look finds it.
     private func lookDue(_ watch: AnswerWatch, _ timeout: Int64) -> Timestamp? {
-        guard let oldest = watch.oldest, oldest.arrivedAt == nil, let lookedAt = patience.arrival.lookedAt else {
+        guard let oldest = watch.oldest, oldest.arrivedAt == nil, let measuredAt = patience.arrival.measuredAt else {
             return nil
         }
-        return max(oldest.sentAt, patience.notBefore, lookedAt).advanced(by: max(1, timeout / 4))
+        return max(oldest.sentAt, patience.notBefore, measuredAt).advanced(by: max(1, timeout / 4))
     }
 
     /// Whether an answer is overdue; returns what it is for, as the beginning of a sentence.
@@ -213,8 +209,9 @@ extension MQTTClientMachine {
     /// the overdue answer: the server reads in order.
     mutating func checkAnswers(_ step: inout Step) {
         guard isConnected else { return }
-        if let due = looksDue, due <= step.now { patience.arrival.looked(at: step.now) }
-        guard wantsToRead, patience.arrival.lookedAt != nil || outbox.backlog.bytes == 0 else {
+        // The transport was asked before this, and can no longer tell.
+        if let due = looksDue, due <= step.now { patience.arrival = Arrival() }
+        guard wantsToRead, patience.arrival.measuredAt != nil || outbox.backlog.bytes == 0 else {
             // The delay is ours, not the server's.
             patience.notBefore = step.now
             patience.probe = nil

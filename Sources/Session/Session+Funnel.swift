@@ -84,6 +84,7 @@ extension Session {
             if link?.generation == generation { handle(input) }
         case .announce(let announcement):
             withAnswers { $0.mqtt.announce(announcement, at: $0.wallClock, into: &$1) }
+            checkRestored()
         case .subscribe(let filter, let qos):
             subscribe(to: filter, qos: qos)
         case .retire(let generation, let ending, let end):

@@ -37,7 +37,7 @@ extension Session {
     }
 
     /// The server has answered all subscriptions. The session is restored when its presence and its publications are
-    /// published, too, except for publications that wait for messages: a message may take as long as it needs.
+    /// published, too, unless these wait for messages: a message may take as long as it needs.
     mutating func subscriptionsRestored() {
         // A session that is about to leave is no longer restored.
         guard link?.step != .flushing else { return }
@@ -47,10 +47,10 @@ extension Session {
         advancePublications()
     }
 
-    private mutating func checkRestored() {
-        guard link?.step == .restoring, !rooms.isAnnouncing, publications.isAnswered || publications.isHeldBack else {
-            return
-        }
+    mutating func checkRestored() {
+        guard link?.step == .restoring else { return }
+        let isPublished = !rooms.isAnnouncing && (publications.isAnswered || publications.isHeldBack)
+        guard isPublished || mqtt.announcementsAwaitMessages else { return }
         link?.step = .none
         tellMachine { .restored($0) }
     }

@@ -170,6 +170,22 @@ struct SessionRoomTests {
         #expect(session.session.room == hall && session.session.machine.rivalry.canLook)
     }
 
+    @Test func `a session is restored even if its presence waits for a message that is not answered`() throws {
+        var session = try inRoom()
+        session.answersPings = true
+        _ = try session.session.accept(
+            OutboundMessage(topic: "t", payload: ByteBuffer(), qos: .atLeastOnce), at: session.time)
+        session.session.commitAccepted(at: session.time)
+        _ = session.proceed()
+        // The server answers neither, so the presence comes under suspicion: from then on, it goes out alone.
+        var texts: [String] = []
+        for _ in 1...3 { texts = try session.reconnects(after: texts) }
+        #expect(session.session.state == .connected)
+        #expect(!texts.contains { $0.hasPrefix("send PUBLISH p/") })
+        #expect(session.wait(30).isEmpty, "the message has longer than restoring")
+        #expect(session.session.state == .connected)
+    }
+
     // MARK: Publications
 
     @Test func `a session is restored even if publications wait for messages sent one by one`() throws {
@@ -368,5 +384,13 @@ struct SessionRoomTests {
         let filter = try TopicFilter("p/hall/d")
         #expect(session.session.durableConsumers[name]?.filter == filter)
         #expect(session.session.mqtt.subscriptionState(of: filter) == .pending)
+    }
+}
+
+extension SessionUnderTest {
+    /// Waits until the session dials; then the server resumes its session and grants what it asks for.
+    fileprivate mutating func reconnects(after texts: [String]) throws -> [String] {
+        _ = try waitsForDial(after: texts)
+        return opens() + receives(.connack(Connack(sessionPresent: true))) + (try grants(.grantedQoS1))
     }
 }

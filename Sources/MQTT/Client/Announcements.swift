@@ -95,6 +95,11 @@ extension MQTTClientMachine {
             || !quota.announcements.isEmpty
     }
 
+    /// Whether announcements wait for messages that are unanswered, because each of them has to go out alone.
+    public var announcementsAwaitMessages: Bool {
+        isHeldForIsolation && !announcements.waiting.isEmpty && outbox.outstandingCount > 0
+    }
+
     /// Lets announcements through as far as the window has room. Their packet identifiers need not be durable: no
     /// answer to them can come on another connection.
     mutating func pumpAnnouncements(_ step: inout Step) {

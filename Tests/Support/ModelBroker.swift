@@ -59,6 +59,8 @@ public struct ModelBroker: Sendable {
         var told = Connack.Properties()
         /// The client's identifiers whose exchange has not ended on this connection.
         var busy: Set<PacketID> = []
+        /// Whether the server does not look at what the client sends any more.
+        var isMute = false
         /// Why only DISCONNECT may follow; `nil` while anything may.
         var mustEnd: String?
         /// The enhanced authentication under way, and the CONNECT that began it, if one did.
@@ -137,10 +139,12 @@ public struct ModelBroker: Sendable {
         case ignores
         /// It does what it is asked, and says so only minutes later. For subscriptions; messages are never answered.
         case answersLate
+        /// It says nothing any more on that connection, which stays open.
+        case mutes
 
         var isSilent: Bool {
             switch self {
-            case .ignores, .answersLate: true
+            case .ignores, .answersLate, .mutes: true
             case .ends: false
             }
         }
@@ -224,7 +228,10 @@ public struct ModelBroker: Sendable {
         let message = DislikedMessage(topic: publish.topic, payload: publish.payload)
         // With room for one message at a time, a server that answers neither of two cannot be told from one that answers
         // none, where no message is to blame.
-        let isBlocked = connackProperties.receiveMaximum == 1 && disliked.values.contains(where: \.isSilent)
+        // A server that says nothing after either of two cannot be told from one either.
+        let isOneAtATime = connackProperties.receiveMaximum == 1 || dislikesNext.first == .mutes
+        let isBlocked =
+            isOneAtATime && disliked.values.contains(where: \.isSilent) || disliked.values.contains(.mutes)
         // It never dislikes what it has taken over once.
         if let next = dislikesNext.first, !(next.isSilent && isBlocked), isDisliked(publish.topic), !publish.duplicate,
             session?.received.contains(packetID) == false,
@@ -388,9 +395,12 @@ public struct ModelBroker: Sendable {
 
     public mutating func received(_ bytes: ByteBuffer, from id: ConnectionID, at now: Time) {
         connections[id]?.heardAt = now
+        guard connections[id]?.isMute != true else { return }
         connections[id]?.decoder.append(bytes)
         do {
-            while let packet = try connections[id]?.decoder.next() { received(packet, from: id, at: now) }
+            while connections[id]?.isMute == false, let packet = try connections[id]?.decoder.next() {
+                received(packet, from: id, at: now)
+            }
         } catch {
             violations.append("malformed: \(error)")
             end(id, .malformedPacket, at: now)
@@ -633,6 +643,7 @@ public struct ModelBroker: Sendable {
         if let dislike = dislike(of: publish, in: sessions[client]), let packetID = publish.packetID {
             begin(publish, packetID, of: client, on: id)
             if case .ends(let code) = dislike { end(id, code, Self.grudge, at: now) }
+            if dislike == .mutes { connections[id]?.isMute = true }
             return
         }
         let isFull = sessions[client]?.isFull ?? false
@@ -684,6 +695,9 @@ public struct ModelBroker: Sendable {
             case .ends(let code)?: return end(id, code, Self.grudge, at: now)
             case .ignores?: return
             case .answersLate?: isLate = true
+            case .mutes?:
+                connections[id]?.isMute = true
+                return
             case nil: break
             }
         }

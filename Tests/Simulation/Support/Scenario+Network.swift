@@ -53,7 +53,10 @@ extension Scenario {
                 arriveLater(on: id, direction)
             }
         }
-        if direction == .toServer { wire.acknowledgedBytes += item.size }
+        if direction == .toServer {
+            wire.acknowledgedBytes += item.size
+            wire.acknowledgedAt = now
+        }
         wires[id] = wire
         switch direction {
         case .toServer: arriveAtServer(item, on: id, wire)
@@ -307,10 +310,12 @@ extension Scenario {
         return measurement
     }
 
-    /// When anything was last heard on a connection; `nil` if it is not open, or was never up.
+    /// When anything was last heard on a connection, or acknowledged by the server's kernel if the host measures that: an
+    /// answer cannot come before the question has arrived. `nil` if it is not open, or was never up.
     func heard(on id: Int) -> Instant? {
-        guard let wire = wires[id], wire.isOpenAtHost, !wire.isKnock else { return nil }
-        return wire.heardAt
+        guard let wire = wires[id], wire.isOpenAtHost, !wire.isKnock, let heardAt = wire.heardAt else { return nil }
+        guard uplinks[wire.host]?.isMeasured == true, let acknowledgedAt = wire.acknowledgedAt else { return heardAt }
+        return max(heardAt, acknowledgedAt)
     }
 
     /// Whether a host has any connection to a server, even if it only knocks.

@@ -48,6 +48,8 @@ actor Scenario {
         var isCut = false
         /// How many bytes have arrived at the server's host.
         var acknowledgedBytes = 0
+        /// When any last did.
+        var acknowledgedAt: Instant?
         /// When anything last arrived at the host.
         var heardAt: Instant?
         /// The arrivals that the network swallowed: TCP sends again when it works.

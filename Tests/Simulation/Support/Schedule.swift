@@ -139,7 +139,7 @@ public struct Step: Hashable, Sendable {
         (.releaseAnswers, 16, [0...1, 1...3]), (.nonsense, 6, [0...1, 0...1, 0...9]),
         (.garbage, 2, [0...1, 0...1, 0...9]), (.wrongAnswer, 3, [0...1, 0...1]), (.again, 5, [0...1, 0...1]),
         (.token, 5, [0...1, 0...9]),
-        (.dislike, 4, [0...1, 0...8, 1...3]), (.dislikeFilter, 4, [0...1, 0...8, 0...1]),
+        (.dislike, 5, [0...1, 0...11, 1...3]), (.dislikeFilter, 5, [0...1, 0...11, 0...1]),
         (.flood, 2, [0...1, 0...3, 300...2000]),
 
         (.diskFault, 8, [0...1, 0...4]), (.diskMended, 14, [0...1]), (.diskDelay, 6, [0...1, 0...3]),

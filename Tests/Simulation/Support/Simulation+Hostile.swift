@@ -15,7 +15,7 @@ extension Simulation {
     /// Returns how a server reacts each time that it is sent something that it cannot bear: it ends the connection,
     /// says nothing, or answers late.
     static func dislike(_ number: Int) -> ModelBroker.Dislike {
-        switch number % 9 {
+        switch number % 12 {
         case 0: .ends(nil)
         case 1: .ends(.implementationSpecificError)
         case 2: .ends(.notAuthorized)
@@ -24,6 +24,7 @@ extension Simulation {
         case 6: .answersLate
         case 7: .ends(.malformedPacket)
         case 8: .ends(.protocolError)
+        case 9, 10, 11: .mutes
         default: .ignores
         }
     }

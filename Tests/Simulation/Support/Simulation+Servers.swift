@@ -31,6 +31,9 @@ extension Simulation {
         let beginsAnother = what == .intrude && scenario.here { !$0.broker(server).hasSession(client) }
         if beginsAnother { liars.insert(server) }
         if what == .limits { limiters.insert(server) }
+        // Where the kernel cannot be asked, a mute server cannot be told from a dead network.
+        let isDislike = what == .dislike || what == .dislikeFilter
+        if isDislike, Self.dislike(first) == .mutes, world[.measured] == 0 { return }
         let usual = world.serverLimits
         scenario.here { scenario in
             switch what {

@@ -121,6 +121,8 @@ actor Simulation {
         }
         for name in world.hosts {
             let host = try scenario.here { try $0.addHost(name, modelsDisk: modelsDisk) }
+            let isMeasured = world[.measured] == 1
+            scenario.here { $0.withUplink(host) { $0.isMeasured = isMeasured } }
             let configuration = try world.configuration(of: name)
             residents.append(Resident(host: host, configuration: configuration))
             let index = residents.count - 1

@@ -28,6 +28,8 @@ public struct World: Hashable, Sendable {
         case demand
         /// How many unanswered messages the servers take at once.
         case serverWindow = "server-window"
+        /// Whether the hosts' kernels say how far what was sent has come.
+        case measured
 
         var choices: Int {
             switch self {
@@ -45,6 +47,7 @@ public struct World: Hashable, Sendable {
             case .version: 70
             case .receiveMaximum, .kick, .silentTakeOver, .inbox, .serverWindow: 70
             case .demand: 85
+            case .measured: 30
             default: 50
             }
         }

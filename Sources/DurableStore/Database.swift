@@ -54,8 +54,8 @@ final class Database {
     /// Keeps every other connection out of the file from its first use until it is closed. Must be called before that
     /// first use.
     ///
-    /// SQLite then has the index of the log in its own memory. Otherwise that is a file which is mapped into memory, and
-    /// whoever cuts it short ends the process with SIGBUS.
+    /// SQLite then keeps the index of the log in its own memory. Otherwise the index is a file mapped into memory, and
+    /// truncating that file kills the process with SIGBUS.
     func excludeOthers() throws(StoreError) { try execute("PRAGMA locking_mode = EXCLUSIVE") }
 
     /// Whether SQLite knows the VFS of that name. It is told once in the process.

@@ -56,8 +56,8 @@ struct Subscriber: Sendable {
     var takenOver: @Sendable (SessionEvent) -> Void = { _ in }
 }
 
-/// The programs that subscribe to a session's messages, or wait for the delivery of a message, kept while the session
-/// is restarted.
+/// What outlives a restart of the session: the programs that subscribe to its messages or wait for the delivery of a
+/// message, the credential that a program gave, and what the session has been through.
 struct ParkedPrograms: Sendable {
     var live = LiveConsumers()
     var attached: [ConsumerName: DurableConsumers.Attachment] = [:]

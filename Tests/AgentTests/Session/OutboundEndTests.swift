@@ -26,6 +26,23 @@ struct OutboundEndTests {
         #"{"session":"main","topic":"\#(topic)","payload":"x","qos":1}"#
     }
 
+    /// Publishes to the topic "bad", before it and after it, and checks that only that message is quarantined.
+    ///
+    /// - Returns: the session's changes of state.
+    private static func publishAroundBad(_ daemon: DaemonUnderTest) async throws -> [JSONValue] {
+        let peer = try await daemon.watcher()
+        for topic in ["a", "bad", "b"] { try await peer.call("message.publish", publish(topic)) }
+        let rejected = try await peer.notification("session.event", ["event": "message-rejected"])
+        #expect(rejected["id"] == 2)
+        try await peer.call(
+            "message.publish", #"{"session":"main","topic":"c","payload":"x","qos":1,"wait":"delivered"}"#)
+        let status = try await peer.call("session.status", #"{"session":"main"}"#)
+        #expect(status["state"] == "connected")
+        #expect(status["outbox"]?["quarantined"] == 1)
+        #expect(status["outbox"]?["queued"] == 0)
+        return await peer.lines.all.compactMap { $0?["params"] }.filter { $0["event"] == "state-changed" }
+    }
+
     @Test(arguments: End.allCases)
     func `a message that ends the connection is quarantined, the others arrive, and the session continues`(
         _ end: End
@@ -34,17 +51,7 @@ struct OutboundEndTests {
         try await DaemonUnderTest.run(version) { daemon in
             let code = end.code
             await daemon.server.set { $0.endings = ["bad": code] }
-            let peer = try await daemon.watcher()
-            for topic in ["a", "bad", "b"] { try await peer.call("message.publish", Self.publish(topic)) }
-            let rejected = try await peer.notification("session.event", ["event": "message-rejected"])
-            #expect(rejected["id"] == 2)
-            try await peer.call(
-                "message.publish", #"{"session":"main","topic":"c","payload":"x","qos":1,"wait":"delivered"}"#)
-            let status = try await peer.call("session.status", #"{"session":"main"}"#)
-            #expect(status["state"] == "connected")
-            #expect(status["outbox"]?["quarantined"] == 1)
-            #expect(status["outbox"]?["queued"] == 0)
-            let states = await peer.lines.all.compactMap { $0?["params"] }.filter { $0["event"] == "state-changed" }
+            let states = try await Self.publishAroundBad(daemon)
             #expect(!states.contains { $0["state"] == "failed" })
             let reasons = states.compactMap { $0["reason"]?["code"]?.text }
             #expect(!reasons.contains("displaced-suspected"))
@@ -60,17 +67,7 @@ struct OutboundEndTests {
     ) async throws {
         try await DaemonUnderTest.run(Self.quickHeartbeat + "[mqtt]\nversion = \"\(version)\"\n") { daemon in
             await daemon.server.set { $0.mutes = ["bad"] }
-            let peer = try await daemon.watcher()
-            for topic in ["a", "bad", "b"] { try await peer.call("message.publish", Self.publish(topic)) }
-            let rejected = try await peer.notification("session.event", ["event": "message-rejected"])
-            #expect(rejected["id"] == 2)
-            try await peer.call(
-                "message.publish", #"{"session":"main","topic":"c","payload":"x","qos":1,"wait":"delivered"}"#)
-            let status = try await peer.call("session.status", #"{"session":"main"}"#)
-            #expect(status["state"] == "connected")
-            #expect(status["outbox"]?["quarantined"] == 1)
-            #expect(status["outbox"]?["queued"] == 0)
-            let states = await peer.lines.all.compactMap { $0?["params"] }.filter { $0["event"] == "state-changed" }
+            let states = try await Self.publishAroundBad(daemon)
             let reasons = states.filter { $0["from"] == "connected" }.compactMap { $0["reason"]?["code"]?.text }
             #expect(reasons == Array(repeating: "heartbeat-timeout", count: 6))
         }

@@ -76,18 +76,17 @@ extension SessionMachine {
         self.reason = reason
         switch state {
         case .connected(let connected):
-            goDown(connected.attempt, flush: flush, lastHeard: connected.heartbeat.lastHeard, at: now, into: &actions)
+            goDown(connected.attempt, flush: flush, at: now, into: &actions)
         case .trying(let trying):
             if case .attempting(let attempt, _, _, let established) = trying.activity {
                 // The server has the session, and others may see it already, so it is told.
-                if let lastHeard = established?.heartbeat.lastHeard {
-                    return goDown(attempt, flush: flush, lastHeard: lastHeard, at: now, into: &actions)
-                }
+                if established != nil { return goDown(attempt, flush: flush, at: now, into: &actions) }
                 actions.append(.abandon(attempt.generation))
             }
             state = .disconnected
-            let lastHeard = [trying.outage?.lastHeard, trying.lastHeard].compactMap(\.self).max()
-            if let lastHeard { noteUnheardGoodbye(lastHeard: lastHeard, at: now) }
+            // An earlier machine of the session may have had the connection whose loss began the outage.
+            let end = [trying.outage?.since, lastEnd].compactMap(\.self).max()
+            if let end { noteUnheardGoodbye(since: end, at: now) }
         case .disconnecting:
             return
         case .disconnected, .failed:
@@ -96,25 +95,30 @@ extension SessionMachine {
     }
 
     private mutating func goDown(
-        _ attempt: Attempt, flush: Duration, lastHeard: Instant, at now: Instant, into actions: inout [Action]
+        _ attempt: Attempt, flush: Duration, at now: Instant, into actions: inout [Action]
     ) {
         actions.append(.flush(attempt.generation))
         state = .disconnecting(
-            Disconnecting(
-                attempt: attempt, step: .flushing, deadline: now.advanced(by: flush), lastHeard: lastHeard))
+            Disconnecting(attempt: attempt, step: .flushing, deadline: now.advanced(by: flush)))
     }
 
     /// Reports a goodbye that the server cannot have heard: the others in the room see the session until the server
     /// announces its end.
-    private mutating func noteUnheardGoodbye(lastHeard: Instant, at now: Instant) {
+    ///
+    /// The server counts from the last packet that it received. That can be any of ours, whether or not we heard an
+    /// answer, until our end of the connection was closed: the kernel sends what is unacknowledged again until then.
+    ///
+    /// - Parameter end: when our end of the connection was closed.
+    private mutating func noteUnheardGoodbye(since end: Instant, at now: Instant) {
         guard reason.code == .userDisconnect, let lingering else { return }
-        let rest = now.duration(to: lastHeard.advanced(by: lingering))
+        let rest = now.duration(to: end.advanced(by: lingering))
         guard rest > .zero else { return }
         let seconds = (rest + .nanoseconds(999_999_999)).components.seconds
         reason = Reason(
             .goodbyeUnheard,
             "\(Reason.Code.goodbyeUnheard.sentence): others in the room may see the session for up to \(seconds) s "
-                + "from then on")
+                + "from then on, if the server ends a silent connection after 1.5 times the keep-alive and at most "
+                + "\(Self.serverLateness.components.seconds) s late")
     }
 
     private mutating func reconnect(_ mode: ReconnectMode?, at now: Instant, into actions: inout [Action]) {
@@ -167,7 +171,6 @@ extension SessionMachine {
         else { return }
         if !resumed { escalation = max(escalation, .full) }
         trying.wasAccepted = true
-        trying.lastHeard = now
         trying.activity = .attempting(
             attempt, phase: .restoring, deadline: now.advanced(by: timeouts.restore),
             established: Established(
@@ -237,7 +240,7 @@ extension SessionMachine {
             }
         case .disconnecting(let disconnecting) where disconnecting.attempt.generation == generation:
             state = .disconnected
-            noteUnheardGoodbye(lastHeard: disconnecting.lastHeard, at: now)
+            noteUnheardGoodbye(since: now, at: now)
         case .disconnected, .connected, .disconnecting, .failed:
             return
         }
@@ -274,8 +277,7 @@ extension SessionMachine {
         actions.append(.sayGoodbye(disconnecting.attempt.generation))
         state = .disconnecting(
             Disconnecting(
-                attempt: disconnecting.attempt, step: .sayingGoodbye, deadline: now.advanced(by: timeouts.goodbye),
-                lastHeard: disconnecting.lastHeard))
+                attempt: disconnecting.attempt, step: .sayingGoodbye, deadline: now.advanced(by: timeouts.goodbye)))
     }
 
     private mutating func closed(_ generation: Generation, at now: Instant) {
@@ -283,7 +285,7 @@ extension SessionMachine {
             return
         }
         state = .disconnected
-        noteUnheardGoodbye(lastHeard: disconnecting.lastHeard, at: now)
+        noteUnheardGoodbye(since: now, at: now)
     }
 
     // MARK: Time
@@ -300,7 +302,7 @@ extension SessionMachine {
             case .sayingGoodbye:
                 actions.append(.abandon(disconnecting.attempt.generation))
                 state = .disconnected
-                noteUnheardGoodbye(lastHeard: disconnecting.lastHeard, at: now)
+                noteUnheardGoodbye(since: now, at: now)
             }
         case .connected(let connected):
             if restIfIdle(at: now, into: &actions) { return }

@@ -67,9 +67,7 @@ extension SessionMachine {
         pacing.backoff.outageBegan()
         noteStay(of: connected, isStable: isStable, lostBecause: reason.code)
         endpoints.cursor = endpoint(after: connected, ending)
-        let outage = Outage(
-            since: now, endpoint: connected.attempt.endpoint, lastHeard: connected.heartbeat.lastHeard,
-            isAskedFor: isAskedFor)
+        let outage = Outage(since: now, endpoint: connected.attempt.endpoint, isAskedFor: isAskedFor)
         let trying = newTrying(outage: outage, because: reason, at: now)
         actions.append(.report(.reconnectStarted(mode)))
         if continueWithSuccessor(trying, after: connected, ending, at: now, into: &actions) { return }

@@ -31,6 +31,9 @@ public struct SessionMachine: Sendable {
     package let heartbeatPolicy: HeartbeatPolicy
     let rest: RestPolicy
 
+    /// How late a server may notice that a client is silent: mosquitto 2.0.11 looks only every few seconds.
+    public static let serverLateness: Duration = .seconds(8)
+
     var state: State = .disconnected
     /// Why the present state was entered, or why the last attempt failed.
     public internal(set) var reason: Reason
@@ -40,9 +43,11 @@ public struct SessionMachine: Sendable {
     var pacing: Pacing
     /// Decides when to look for other devices. The driver sets its strategy, and whether there is a room to look into.
     public var rivalry = Rivalry()
-    /// For how long after the last sign of life others may still see a session that ended without saying goodbye; `nil`
-    /// when nobody sees it. Set by the driver.
+    /// For how long after the end of its connection others may still see a session that ended without saying goodbye;
+    /// `nil` when nobody sees it. Set by the driver.
     public var lingering: Duration?
+    /// When the last connection that a server had accepted ended on our side; `nil` if there was none.
+    private(set) var lastEnd: Instant?
     /// Whether something for the server waits until it is on disk. Set by the driver.
     public var awaitsStore = false
     var demand: Demand
@@ -141,8 +146,6 @@ extension SessionMachine {
         /// Whether a server has accepted an attempt since trying began, or since a person last asked. Only a session
         /// that was thrown out after that may have been displaced.
         var wasAccepted = false
-        /// When a server that had accepted an attempt was last heard; `nil` if none has.
-        var lastHeard: Instant?
         /// Whether what ended last was a connection that the server had accepted, and then closed without giving a
         /// reason.
         var followsSuddenClose: Bool
@@ -175,8 +178,6 @@ extension SessionMachine {
         let since: Instant
         /// The endpoint whose connection was lost.
         let endpoint: EndpointIndex
-        /// When the server was last heard.
-        let lastHeard: Instant
         /// Whether somebody asked for the reconnect and no attempt has failed yet: then it does not count as an outage.
         var isAskedFor: Bool
         var isReportedLost = false
@@ -237,8 +238,6 @@ extension SessionMachine {
         let attempt: Attempt
         let step: Step
         let deadline: Instant
-        /// When the server was last heard.
-        let lastHeard: Instant
     }
 }
 
@@ -427,7 +426,9 @@ extension SessionMachine {
         let before = visible
         let qualityBefore = quality
         let sinceBefore = since
+        let acceptedBefore = accepted
         transition(on: input, at: now, into: &actions)
+        if acceptedBefore != nil, accepted != acceptedBefore { lastEnd = now }
         if let quality, quality != qualityBefore { actions.append(.report(.qualityChanged(quality))) }
         let after = visible
         guard after != before else { return }
@@ -436,6 +437,17 @@ extension SessionMachine {
         if after.state != before.state { since = now }
         actions.append(
             .report(.stateChanged(from: before.state, lasted: sinceBefore.duration(to: now))))
+    }
+
+    /// The connection that a server has accepted.
+    private var accepted: Generation? {
+        switch state {
+        case .connected(let connected): connected.attempt.generation
+        case .disconnecting(let disconnecting): disconnecting.attempt.generation
+        case .trying(let trying):
+            if case .attempting(let attempt, _, _, .some) = trying.activity { attempt.generation } else { nil }
+        case .disconnected, .failed: nil
+        }
     }
 
     /// Notes that bytes arrived on the connection: it is alive.
@@ -471,7 +483,6 @@ extension SessionMachine {
             attempt.generation == generation
         else { return }
         change(&established)
-        trying.lastHeard = established.heartbeat.lastHeard
         trying.activity = .attempting(attempt, phase: phase, deadline: deadline, established: established)
         state = .trying(trying)
     }

@@ -146,7 +146,7 @@ struct SessionStepsTests {
         _ = session.take(.disconnect(Reason(.userDisconnect)))
         let reason = session.session.machine.reason
         #expect(reason.code == .goodbyeUnheard)
-        #expect(reason.message.contains("for up to 990 s"), "1.5 times the keep-alive, and the will delay")
+        #expect(reason.message.contains("for up to 998 s"), "1.5 times the keep-alive, 8 s, and the will delay")
     }
 
     @Test func `a disconnect waits for accepted messages`() throws {

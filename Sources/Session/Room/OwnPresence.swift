@@ -102,12 +102,14 @@ package struct OwnPresence: Hashable, Sendable {
     }
 
     /// How long the others may still see this session after the server last heard from it; `nil` when it has no
-    /// presence there.
+    /// presence there. An upper bound for a server that ends a silent connection after one and a half times the
+    /// keep-alive (MQTT 5, 3.1.2.10), or somewhat later.
     ///
     /// - Parameter keepAlive: the connection's, in seconds.
     package func lingering(keepAlive: UInt16) -> Duration? {
         if state == .unknown { return nil }
-        return .milliseconds(1500) * Int(keepAlive) + (isWillDelayed ? willDelay : .zero)
+        let noticed = .milliseconds(1500) * Int(keepAlive) + SessionMachine.serverLateness
+        return noticed + (isWillDelayed ? willDelay : .zero)
     }
 
     /// The server has accepted the clearing.

@@ -13,6 +13,9 @@ public struct PublicationState: RawRepresentable, Codable, Hashable, Sendable {
     /// The server refused it. It is sent again when it is put again, and at the next full reconnect unless the server
     /// had ended the connection because of it.
     public static let refused = PublicationState(rawValue: "refused")
+    /// The session was disconnected, and the server may still have it: it was not told to delete it, or refused to. It
+    /// is sent again when the session connects, and deleted by a disconnect that the server receives.
+    public static let kept = PublicationState(rawValue: "kept")
     /// It is removed, and the server may still have it.
     public static let removing = PublicationState(rawValue: "removing")
     /// It is removed, and the server does not have it.

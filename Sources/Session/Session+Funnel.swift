@@ -110,6 +110,7 @@ extension Session {
 
     private mutating func handle(_ input: SessionMachine.Input) {
         machine.lingering = rooms.membership?.presence.lingering(keepAlive: mqtt.keepAlive)
+        machine.keptPublications = publications.keptCount
         machine.awaitsStore = mqtt.awaitsStore
         var actions: [SessionMachine.Action] = []
         machine.handle(input, at: now, into: &actions)

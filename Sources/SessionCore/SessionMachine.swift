@@ -46,6 +46,9 @@ public struct SessionMachine: Sendable {
     /// For how long after the end of its connection others may still see a session that ended without saying goodbye;
     /// `nil` when nobody sees it. Set by the driver.
     public var lingering: Duration?
+    /// How many publications of the session the server may keep because it was not told to delete them. Set by the
+    /// driver.
+    public var keptPublications = 0
     /// When the last connection that a server had accepted ended on our side; `nil` if there was none.
     private(set) var lastEnd: Instant?
     /// Whether something for the server waits until it is on disk. Set by the driver.

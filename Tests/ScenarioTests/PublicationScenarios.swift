@@ -107,6 +107,41 @@ struct PublicationScenarios {
         }
     }
 
+    @Test(arguments: [false, true])
+    func `a disconnect that the server cannot have heard says which publications stay, until one that it hears`(
+        isOutage: Bool
+    ) async throws {
+        try await Self.together { scenario, a, b in
+            if isOutage {
+                scenario.cut(a)
+                try await a.until(.reconnecting)
+            } else {
+                scenario.silence(a)
+            }
+            try await a.disconnect()
+            let reason = try await a.until(.disconnected).reason
+            #expect(reason?.code == "goodbye-unheard")
+            #expect(reason?.message.contains("the server may keep 1 publication of the session until") == true)
+            #expect(try await a.publications() == ["~/track kept"])
+            // Neither time nor a restart of the daemon nor a second disconnect changes that.
+            await scenario.sleep(.seconds(600))
+            await a.kill()
+            try await a.start()
+            #expect(try await a.publications() == ["~/track kept"])
+            try await a.disconnect()
+            #expect(try await a.status().reason?.message.contains("may keep 1 publication") == true)
+            if isOutage { scenario.mend(a) } else { scenario.unsilence(a) }
+            try await a.connect()
+            try await a.until(.connected)
+            #expect(try await a.publications() == ["~/track published"])
+            try await a.disconnect()
+            #expect(try await a.until(.disconnected).reason?.code == "user-disconnect")
+            #expect(try await a.publications() == ["~/track pending"])
+            await scenario.sleep(.seconds(1))
+            #expect(await b.received.last == "")
+        }
+    }
+
     @Test func `a publication follows the session to another room`() async throws {
         try await Self.together { scenario, a, b in
             try await a.switchRoom(to: "r2")

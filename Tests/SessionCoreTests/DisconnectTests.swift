@@ -78,6 +78,28 @@ import Testing
         #expect(session.reason == .userDisconnect)
     }
 
+    @Test(arguments: [SessionUnderTest.Situation.waiting, .disconnected, .failed, .dialing, .connected], [1, 2])
+    func `publications that the server was not told to delete are named, in a room or in none`(
+        situation: SessionUnderTest.Situation, count: Int
+    ) {
+        var session = SessionUnderTest(situation)
+        session.machine.keptPublications = count
+        session.disconnect()
+        session.pass(.seconds(5))
+        #expect(session.reason == .goodbyeUnheard)
+        let name = count == 1 ? "1 publication of" : "2 publications of"
+        #expect(session.status.reason.message.contains(": the server may keep \(name) the session until"))
+    }
+
+    @Test func `a second disconnect still says what others see`() {
+        var session = Self.lingering()
+        session.end(.reset)
+        session.disconnect()
+        session.skip(.seconds(10))
+        session.disconnect()
+        #expect(Self.says(session, upTo: 80), "\(session.status.reason.message)")
+    }
+
     @Test func `the server may have heard the session until the connection ended, however long nothing came back`() {
         var session = Self.lingering()
         session.skip(.seconds(12))

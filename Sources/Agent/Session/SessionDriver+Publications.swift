@@ -39,14 +39,19 @@ extension SessionDriver {
     }
 
     func publicationList() -> PublicationListMethod.Result {
+        let isDisconnected = session.state == .disconnected && session.machine.reason.code.isDisconnectAskedFor
         let wanted = session.publications.entries.map { entry in
             var listed = ListedPublication(
                 topic: entry.publication.topic, qos: entry.publication.qos, state: .init(entry.state),
                 since: entry.publication.since)
+            // The last message on the topic and its deletion may both have been lost.
+            if isDisconnected, let topic = entry.topic, session.publications.retained.contains(topic) {
+                listed.state = .kept
+            }
             listed.payload = MessagePayload(bytes: Array(entry.publication.payload.readableBytesView))
             listed.properties = MessageProperties(entry.publication.properties)
             listed.serverTopic = entry.topic
-            if case .refused(let code, _) = entry.state {
+            if case .refused(let code, _) = entry.state, listed.state == .refused {
                 listed.reasonCode = Int(code.rawValue)
                 listed.message = code.description
             }

@@ -171,6 +171,9 @@ package struct Publications: Sendable {
         return retained.filter { !wanted.contains($0) }.sorted()
     }
 
+    /// On how many topics the server may hold a message of the session, except where it refused to delete it.
+    package var keptCount: Int { refusals.isEmpty ? retained.count : retained.count { refusals[$0] == nil } }
+
     /// Whether there is room for a publication, counting those that are on their way to the disk.
     package func hasRoom(for publication: Publication) -> Bool {
         let all = entries.map(\.publication) + arriving + [publication]

@@ -109,8 +109,8 @@ extension Session {
     }
 
     private mutating func handle(_ input: SessionMachine.Input) {
-        machine.lingering = rooms.membership?.presence.lingering(keepAlive: mqtt.keepAlive)
-        machine.keptPublications = publications.keptCount
+        machine.remains.visibility = rooms.membership?.presence.visibility(keepAlive: mqtt.keepAlive)
+        machine.remains.publications = publications.keptCount
         machine.awaitsStore = mqtt.awaitsStore
         var actions: [SessionMachine.Action] = []
         machine.handle(input, at: now, into: &actions)

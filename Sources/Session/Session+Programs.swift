@@ -144,52 +144,6 @@ extension Session {
         take(.credentialGiven(SessionCredential(secret: Array(token.utf8), end: expires.map { .byWallClock($0) })))
     }
 
-    // MARK: Publications
-
-    /// Checks a publication that a program puts.
-    package func publication(_ parameters: PublicationPutMethod.Parameters) throws(RPCError) -> Publication {
-        let topic = parameters.topic
-        // A topic that is relative to a room may be put before the session is in a room.
-        let resolved = Room.isRelative(topic) && room == nil ? nil : try resolve(topic)
-        let publication = Publication(
-            topic: topic, payload: ByteBuffer(bytes: parameters.payload.bytes), qos: parameters.qos,
-            properties: Publish.Properties(try resolve(parameters.properties)), since: wallClock)
-        do throws(MQTTClientMachine.PublishError) {
-            try mqtt.checkContent(
-                of: OutboundMessage(
-                    topic: resolved ?? topic, payload: publication.payload, qos: publication.qos, retain: true,
-                    properties: publication.properties))
-        } catch {
-            throw RPCError(error, session: settings.name, topic: topic)
-        }
-        if let resolved { try checkTopic(topic, resolved) }
-        guard publications.hasRoom(for: publication) else {
-            throw RPCError(
-                .publicationsFull,
-                "session \(settings.name) may have \(Publications.maximumCount) publications of \(Publications.maximumBytes >> 20) "
-                    + "MiB altogether, and this would be more",
-                hint: "holdfastctl publications remove \(settings.name) TOPIC makes room")
-        }
-        return publication
-    }
-
-    private func checkTopic(_ topic: String, _ resolved: String) throws(RPCError) {
-        // Two strings are equal if they look the same, but topics are compared as bytes (4.7.3).
-        if let same = publications[topic]?.publication.topic, !same.utf8.elementsEqual(topic.utf8) {
-            throw .invalidTopic(
-                topic, "it looks like a topic that the session already publishes, but its bytes differ")
-        }
-        if room?.participant(ofPresence: resolved) != nil {
-            throw .invalidTopic(topic, "presence topics belong to the sessions in the room")
-        }
-        if let twin = publications.twin(of: topic, resolved: resolved) {
-            throw .invalidTopic(topic, "it is the same as \(twin.topic), which the session already publishes")
-        }
-    }
-
-    /// Notes a publication that is on its way to the disk; `stored` follows.
-    package mutating func arrive(_ publication: Publication) { publications.arrive(publication) }
-
     // MARK: Subscriptions
 
     /// - Parameter isLive: whether the call is not for a durable consumer.

@@ -4,7 +4,10 @@ extension SessionMachine {
     mutating func transition(on input: Input, at now: Instant, into actions: inout [Action]) {
         switch input {
         case .connect(let reason): connect(reason, at: now, into: &actions)
-        case .resume(let outage, let reason): startTrying(because: reason, in: outage, at: now, into: &actions)
+        case .resume(let outage, let reason):
+            // The connection whose loss began the outage was an earlier machine's.
+            remains.connectionEnded = outage.since
+            startTrying(because: reason, in: outage, at: now, into: &actions)
         case .disconnect(let reason): disconnect(reason, at: now, into: &actions)
         case .reconnect(let mode): reconnect(mode, at: now, into: &actions)
         case .renew(let reason): renew(because: reason, at: now, into: &actions)
@@ -84,13 +87,12 @@ extension SessionMachine {
                 actions.append(.abandon(attempt.generation))
             }
             state = .disconnected
-            // An earlier machine of the session may have had the connection whose loss began the outage.
-            noteUnheardGoodbye(since: [trying.outage?.since, lastEnd].compactMap(\.self).max(), at: now)
+            noteUnheardGoodbye(since: remains.connectionEnded, at: now)
         case .disconnecting:
             return
         case .disconnected, .failed:
             state = .disconnected
-            noteUnheardGoodbye(since: lastEnd, at: now)
+            noteUnheardGoodbye(since: remains.connectionEnded, at: now)
         }
     }
 
@@ -100,36 +102,6 @@ extension SessionMachine {
         actions.append(.flush(attempt.generation))
         state = .disconnecting(
             Disconnecting(attempt: attempt, step: .flushing, deadline: now.advanced(by: flush)))
-    }
-
-    /// Reports a goodbye that the server cannot have heard: the others in the room see the session until the server
-    /// announces its end, and its publications for as long as nobody deletes them.
-    ///
-    /// The server counts from the last packet that it received. That can be any of ours, whether or not we heard an
-    /// answer, until our end of the connection was closed: the kernel sends what is unacknowledged again until then.
-    ///
-    /// - Parameter end: when our end of the connection was closed; `nil` if there was none.
-    private mutating func noteUnheardGoodbye(since end: Instant?, at now: Instant) {
-        guard reason.code == .userDisconnect else { return }
-        var consequences: [String] = []
-        if let end, let lingering {
-            let rest = now.duration(to: end.advanced(by: lingering))
-            let seconds = (rest + .nanoseconds(999_999_999)).components.seconds
-            if rest > .zero {
-                consequences.append(
-                    "others in the room may see the session for up to \(seconds) s from then on, if the server ends a "
-                        + "silent connection after 1.5 times the keep-alive and at most "
-                        + "\(Self.serverLateness.components.seconds) s late")
-            }
-        }
-        if keptPublications > 0 {
-            consequences.append(
-                "the server may keep \(keptPublications) publication\(keptPublications == 1 ? "" : "s") of the session "
-                    + "until it receives a later disconnect")
-        }
-        guard !consequences.isEmpty else { return }
-        reason = Reason(
-            .goodbyeUnheard, "\(Reason.Code.goodbyeUnheard.sentence): \(consequences.joined(separator: "; "))")
     }
 
     private mutating func reconnect(_ mode: ReconnectMode?, at now: Instant, into actions: inout [Action]) {

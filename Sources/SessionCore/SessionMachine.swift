@@ -43,14 +43,8 @@ public struct SessionMachine: Sendable {
     var pacing: Pacing
     /// Decides when to look for other devices. The driver sets its strategy, and whether there is a room to look into.
     public var rivalry = Rivalry()
-    /// For how long after the end of its connection others may still see a session that ended without saying goodbye;
-    /// `nil` when nobody sees it. Set by the driver.
-    public var lingering: Duration?
-    /// How many publications of the session the server may keep because it was not told to delete them. Set by the
-    /// driver.
-    public var keptPublications = 0
-    /// When the last connection that a server had accepted ended on our side; `nil` if there was none.
-    private(set) var lastEnd: Instant?
+    /// What the server may hold of the session if it does not hear the goodbye. The driver sets what others may see.
+    public var remains = Remains()
     /// Whether something for the server waits until it is on disk. Set by the driver.
     public var awaitsStore = false
     var demand: Demand
@@ -431,7 +425,7 @@ extension SessionMachine {
         let sinceBefore = since
         let acceptedBefore = accepted
         transition(on: input, at: now, into: &actions)
-        if acceptedBefore != nil, accepted != acceptedBefore { lastEnd = now }
+        if acceptedBefore != nil, accepted != acceptedBefore { remains.connectionEnded = now }
         if let quality, quality != qualityBefore { actions.append(.report(.qualityChanged(quality))) }
         let after = visible
         guard after != before else { return }
@@ -440,17 +434,6 @@ extension SessionMachine {
         if after.state != before.state { since = now }
         actions.append(
             .report(.stateChanged(from: before.state, lasted: sinceBefore.duration(to: now))))
-    }
-
-    /// The connection that a server has accepted.
-    private var accepted: Generation? {
-        switch state {
-        case .connected(let connected): connected.attempt.generation
-        case .disconnecting(let disconnecting): disconnecting.attempt.generation
-        case .trying(let trying):
-            if case .attempting(let attempt, _, _, .some) = trying.activity { attempt.generation } else { nil }
-        case .disconnected, .failed: nil
-        }
     }
 
     /// Notes that bytes arrived on the connection: it is alive.

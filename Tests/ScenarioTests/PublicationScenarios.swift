@@ -1,5 +1,6 @@
 import ControlAPI
 import MQTT
+import Session
 import SessionCore
 import Support
 import Testing
@@ -197,6 +198,6 @@ extension Host {
     }
 
     fileprivate func publications() async throws -> [String] {
-        try await registry().driver("main").publicationList().publications.map { "\($0.topic) \($0.state.rawValue)" }
+        try await registry().driver("main").session.listedPublications.map { "\($0.topic) \($0.state.rawValue)" }
     }
 }

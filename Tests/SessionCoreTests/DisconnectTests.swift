@@ -34,13 +34,13 @@ import Testing
     }
 
     private static func says(_ session: SessionUnderTest, upTo seconds: Int) -> Bool {
-        session.status.reason.message.contains("for up to \(seconds) s from then on, if the server ends a silent")
+        session.status.reason.message.contains("for up to \(seconds) s from then on")
     }
 
     /// Others see the session until the server announces its end, 90 s after the end of the connection.
     private static func lingering() -> SessionUnderTest {
         var session = SessionUnderTest(.connected)
-        session.machine.lingering = .seconds(90)
+        session.machine.remains.visibility = .limited(.seconds(90))
         session.heard()
         return session
     }
@@ -83,7 +83,7 @@ import Testing
         situation: SessionUnderTest.Situation, count: Int
     ) {
         var session = SessionUnderTest(situation)
-        session.machine.keptPublications = count
+        session.machine.remains.publications = count
         session.disconnect()
         session.pass(.seconds(5))
         #expect(session.reason == .goodbyeUnheard)
@@ -130,7 +130,7 @@ import Testing
 
     @Test func `a goodbye is unheard after a first connection that ended before it was restored`() {
         var session = SessionUnderTest(.restoring)
-        session.machine.lingering = .seconds(90)
+        session.machine.remains.visibility = .limited(.seconds(90))
         session.heard()
         session.end(.reset)
         session.skip(.seconds(1))
@@ -145,6 +145,16 @@ import Testing
         session.skip(.seconds(90))
         session.disconnect()
         #expect(session.reason == .userDisconnect)
+    }
+
+    @Test func `a server that set no keep-alive may never notice that the session went away`() {
+        var session = Self.lingering()
+        session.machine.remains.visibility = .unlimited
+        session.end(.reset)
+        session.skip(.seconds(86_400))
+        session.disconnect()
+        #expect(session.reason == .goodbyeUnheard)
+        #expect(session.status.reason.message.contains("until the server notices that the connection is gone"))
     }
 
     @Test func `a daemon that stops reports no unheard goodbye`() {

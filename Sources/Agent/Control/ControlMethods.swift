@@ -259,7 +259,8 @@ extension ControlConnection {
             return OutgoingLine.answer(id, result: try await driver.queueDrop(parameters))
         case PublicationListMethod.name:
             let driver = try await registry.driver(take(PublicationListMethod.self, parameters).session)
-            return OutgoingLine.answer(id, result: await driver.publicationList())
+            let publications = await driver.session.listedPublications
+            return OutgoingLine.answer(id, result: PublicationListMethod.Result(publications: publications))
         case PublicationPutMethod.name:
             let parameters = try take(PublicationPutMethod.self, parameters)
             let driver = try await registry.driver(parameters.session)

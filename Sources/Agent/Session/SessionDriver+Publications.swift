@@ -20,7 +20,8 @@ extension SessionDriver {
         if let failure = await store(.putPublication(publication)) {
             throw .notCommitted("the publication", because: failure.description)
         }
-        return .init(state: session.publications[publication.topic].map { .init($0.state) } ?? .pending)
+        let entry = session.publications[publication.topic]
+        return .init(state: entry.map { session.publicationState(of: $0) } ?? .pending)
     }
 
     /// Returns when the removal is durable, whether or not the server knows about it yet.
@@ -36,33 +37,6 @@ extension SessionDriver {
         try await everythingDurable("the removal")
         let isHeld = entry.topic.map { session.publications.removing.contains($0) } ?? false
         return .init(state: isHeld ? .removing : .removed)
-    }
-
-    func publicationList() -> PublicationListMethod.Result {
-        let isDisconnected = session.state == .disconnected && session.machine.reason.code.isDisconnectAskedFor
-        let wanted = session.publications.entries.map { entry in
-            var listed = ListedPublication(
-                topic: entry.publication.topic, qos: entry.publication.qos, state: .init(entry.state),
-                since: entry.publication.since)
-            // The last message on the topic and its deletion may both have been lost.
-            if isDisconnected, let topic = entry.topic, session.publications.retained.contains(topic) {
-                listed.state = .kept
-            }
-            listed.payload = MessagePayload(bytes: Array(entry.publication.payload.readableBytesView))
-            listed.properties = MessageProperties(entry.publication.properties)
-            listed.serverTopic = entry.topic
-            if case .refused(let code, _) = entry.state, listed.state == .refused {
-                listed.reasonCode = Int(code.rawValue)
-                listed.message = code.description
-            }
-            return listed
-        }
-        let removing = session.publications.removing.map { topic in
-            var listed = ListedPublication(topic: topic, qos: nil, state: .removing, since: nil)
-            listed.serverTopic = topic
-            return listed
-        }
-        return .init(publications: wanted + removing)
     }
 
     /// Makes a change durable, then applies it. Changes are applied in the order of the calls.
@@ -89,16 +63,5 @@ extension SessionDriver {
             self?.assumeIsolated { $0.run(.stored(changes, isComplete: outcome == .committed)) }
             completion(nil)
         }
-    }
-}
-
-extension PublicationState {
-    init(_ state: Publications.State) {
-        self =
-            switch state {
-            case .pending, .sending: .pending
-            case .published: .published
-            case .refused: .refused
-            }
     }
 }

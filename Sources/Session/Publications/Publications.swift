@@ -171,6 +171,9 @@ package struct Publications: Sendable {
         return retained.filter { !wanted.contains($0) }.sorted()
     }
 
+    /// Whether the server may hold a message on the publication's topic.
+    package func mayBeHeld(_ entry: Entry) -> Bool { entry.topic.map(retained.contains) ?? false }
+
     /// On how many topics the server may hold a message of the session, except where it refused to delete it.
     package var keptCount: Int { refusals.isEmpty ? retained.count : retained.count { refusals[$0] == nil } }
 

@@ -101,15 +101,15 @@ package struct OwnPresence: Hashable, Sendable {
         self.mark = mark
     }
 
-    /// How long the others may still see this session after the server last heard from it; `nil` when it has no
-    /// presence there. An upper bound for a server that ends a silent connection after one and a half times the
-    /// keep-alive (MQTT 5, 3.1.2.10), or somewhat later.
+    /// For how long the others may still see this session after its connection ends without a goodbye; `nil` when it has
+    /// no presence there.
     ///
-    /// - Parameter keepAlive: the connection's, in seconds.
-    package func lingering(keepAlive: UInt16) -> Duration? {
+    /// - Parameter keepAlive: the connection's, in seconds; 0 for none.
+    package func visibility(keepAlive: UInt16) -> SessionMachine.Remains.Visibility? {
         if state == .unknown { return nil }
+        if keepAlive == 0 { return .unlimited }
         let noticed = .milliseconds(1500) * Int(keepAlive) + SessionMachine.serverLateness
-        return noticed + (isWillDelayed ? willDelay : .zero)
+        return .limited(noticed + (isWillDelayed ? willDelay : .zero))
     }
 
     /// The server has accepted the clearing.

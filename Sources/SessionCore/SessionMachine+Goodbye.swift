@@ -1,0 +1,67 @@
+extension SessionMachine {
+    /// What the server may hold of a session that went away without a goodbye that the server heard.
+    public struct Remains: Hashable, Sendable {
+        public enum Visibility: Hashable, Sendable {
+            /// For so long after the end of the connection, if the server ends a silent connection after 1.5 times the
+            /// keep-alive (MQTT 5, 3.1.2.10) and at most `serverLateness` late.
+            case limited(Duration)
+            /// The server set no keep-alive (3.2.2.3.14), so it need not notice that the connection is gone.
+            case unlimited
+        }
+
+        /// For how long others in the room may see the session; `nil` when nobody sees it.
+        public var visibility: Visibility?
+        /// How many publications the server was not told to delete.
+        public var publications = 0
+        /// When the last connection that a server had accepted ended on our side; `nil` if there was none. The server
+        /// may have received any packet that was sent until then, whether or not an answer came: the kernel sends what
+        /// is unacknowledged again as long as the connection is open.
+        var connectionEnded: Instant?
+    }
+
+    /// The connection that a server has accepted.
+    var accepted: Generation? {
+        switch state {
+        case .connected(let connected): connected.attempt.generation
+        case .disconnecting(let disconnecting): disconnecting.attempt.generation
+        case .trying(let trying):
+            if case .attempting(let attempt, _, _, .some) = trying.activity { attempt.generation } else { nil }
+        case .disconnected, .failed: nil
+        }
+    }
+
+    /// Reports a goodbye that the server cannot have heard: the others in the room see the session until the server
+    /// announces its end, and its publications for as long as nobody deletes them.
+    ///
+    /// - Parameter end: when our end of the connection was closed; `nil` if there was none.
+    mutating func noteUnheardGoodbye(since end: Instant?, at now: Instant) {
+        guard reason.code == .userDisconnect else { return }
+        let consequences = [presenceLeft(since: end, at: now), publicationsLeft].compactMap(\.self)
+        guard !consequences.isEmpty else { return }
+        reason = Reason(
+            .goodbyeUnheard, "\(Reason.Code.goodbyeUnheard.sentence): \(consequences.joined(separator: "; "))")
+    }
+
+    private func presenceLeft(since end: Instant?, at now: Instant) -> String? {
+        guard let end else { return nil }
+        switch remains.visibility {
+        case nil:
+            return nil
+        case .unlimited:
+            return "others in the room may see the session until the server notices that the connection is gone"
+        case .limited(let duration):
+            let rest = now.duration(to: end.advanced(by: duration))
+            guard rest > .zero else { return nil }
+            let seconds = (rest + .nanoseconds(999_999_999)).components.seconds
+            return "others in the room may see the session for up to \(seconds) s from then on"
+        }
+    }
+
+    private var publicationsLeft: String? {
+        switch remains.publications {
+        case 0: nil
+        case 1: "the server may keep 1 publication of the session until it hears a later disconnect"
+        case let count: "the server may keep \(count) publications of the session until it hears a later disconnect"
+        }
+    }
+}

@@ -52,25 +52,15 @@ import Testing
         let name = try #require(ConsumerName("c"))
         let id = SubscriptionID(rawValue: "s1")
         var (consumers, load) = try attached(name)
-        let quarter = DurableConsumers.windowBytes / 4
-        #expect(load.bytes == 4 * quarter)
         #expect(try given(large(1...4), load, &consumers) == [1, 2, 3, 4])
         #expect(consumers.beginLoad() == nil, "the window is full")
-        func reads() throws -> Int {
-            let begun = consumers.beginLoad()
-            let load = try #require(begun)
-            // Another message arrives during the read, so that there is something to read again.
-            let next = load.through.rawValue + 1
-            consumers.collected(collected(next...next, for: []))
-            #expect(try given([], load, &consumers) == [])
-            return load.bytes
-        }
         #expect(consumers.acknowledge(.init(rawValue: 2), upTo: false, by: id)?.messages.count == 1)
-        #expect(try reads() == quarter)
-        #expect(consumers.acknowledge(.init(rawValue: 3), upTo: true, by: id)?.messages.count == 2)
-        #expect(try reads() == 3 * quarter)
-        consumers.dropped(through: .init(rawValue: 4), of: name)
-        #expect(try reads() == 4 * quarter)
+        let begun = consumers.beginLoad()
+        load = try #require(begun)
+        #expect(try given(large(5...5), load, &consumers) == [5])
+        #expect(consumers.beginLoad() == nil, "the window is full again")
+        consumers.dropped(through: .init(rawValue: 1), of: name)
+        #expect(consumers.beginLoad() != nil)
     }
 
     // MARK: What need not be read
@@ -139,14 +129,41 @@ import Testing
     @Test func `messages beyond the room in memory are read from the store`() throws {
         let name = try #require(ConsumerName("c"))
         var consumers = try caughtUp(name)
-        let size = DurableConsumers.windowBytes / 4
-        // With their topics, four messages are larger than the window.
-        consumers.collected(collected(9...20, for: [name], size: size))
-        #expect(try givenAhead(&consumers) == [9, 10, 11])
-        #expect(try givenAhead(&consumers) == [], "the window is full")
-        #expect(consumers.acknowledge(.init(rawValue: 11), upTo: true, by: .init(rawValue: "s1"))?.messages.count == 11)
+        // With their topics, four messages are larger than the memory.
+        consumers.collected(collected(9...20, for: [name], size: consumers.memory / 4))
+        #expect(try heldAhead(&consumers) == [9, 10, 11])
         let begun = consumers.beginLoad()
         #expect(begun?.after.rawValue == 11)
+    }
+
+    @Test func `programs share the memory for messages that are held`() throws {
+        let names = try ["c", "d"].map { try #require(ConsumerName($0)) }
+        var consumers = try caughtUp(names[0])
+        consumers.put(names[1], "b", try TopicFilter("b"), .atLeastOnce)
+        consumers.collected(collected(9...20, for: [names[0]], size: consumers.memory / 4))
+        #expect(try heldAhead(&consumers) == [9])
+    }
+
+    @Test func `held messages are given in portions, until the window is full`() throws {
+        let name = try #require(ConsumerName("c"))
+        var consumers = try caughtUp(name)
+        consumers.memory = 16 << 20
+        let id = SubscriptionID(rawValue: "s1")
+        #expect(consumers.acknowledge(.init(rawValue: 8), upTo: true, by: id)?.messages.count == 8)
+        let size = DurableConsumers.portionBytes / 2 - 1
+        consumers.collected(collected(9...60, for: [name], size: size))
+        #expect(try givenAhead(&consumers) == [9, 10])
+        #expect(try givenAhead(&consumers) == [11, 12])
+        let window = Int64(DurableConsumers.windowBytes / (size + 1))
+        #expect(try heldAhead(&consumers) == Array(13..<(9 + window)))
+        #expect(consumers.acknowledge(.init(rawValue: 9), upTo: true, by: id)?.messages.count == 1)
+        #expect(try givenAhead(&consumers) == [9 + window])
+    }
+
+    private func heldAhead(_ consumers: inout DurableConsumers) throws -> [Int64] {
+        var all: [Int64] = []
+        while case let given = try givenAhead(&consumers), !given.isEmpty { all += given }
+        return all
     }
 
     @Test func `messages held in memory are read again after their times change`() throws {

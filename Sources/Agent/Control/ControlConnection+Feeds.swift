@@ -277,7 +277,7 @@ extension ControlConnection {
     /// continues later.
     private func hasRoomForConsumers() -> Bool {
         let id = id
-        let hasRoom = schedule { scheduler, _ in scheduler.mayGive(DurableConsumers.windowBytes, to: id) }
+        let hasRoom = schedule { scheduler, _ in scheduler.mayGive(DurableConsumers.portionBytes, to: id) }
         if !hasRoom { feeds.areConsumersPaused = true }
         return hasRoom
     }

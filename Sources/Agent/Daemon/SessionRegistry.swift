@@ -94,9 +94,9 @@ actor SessionRegistry {
 
     /// Gives each session, also those that are started from now on, its share.
     func shareMemory(among sessions: Int) {
-        let share = OutboxMemory(sessions: sessions)
-        guard surroundings?.outboxMemory != share else { return }
-        surroundings?.outboxMemory = share
+        let share = MessageMemory(sessions: sessions)
+        guard surroundings?.messageMemory != share else { return }
+        surroundings?.messageMemory = share
         for case .running(let driver) in entries.values { driver.assumeIsolated { $0.limit(to: share) } }
     }
 

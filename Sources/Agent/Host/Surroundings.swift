@@ -33,7 +33,7 @@ extension SessionDriver {
         /// Takes every event of the session, and `nil` when only the status text may have changed.
         var report: @Sendable (SessionName, SessionEvent?) -> Void = { _, _ in }
         /// The session's share of the daemon's memory.
-        var outboxMemory = OutboxMemory(sessions: 1)
+        var messageMemory = MessageMemory(sessions: 1)
         /// Called whenever a timer has woken the daemon.
         var noteAlive: @Sendable () -> Void = {}
     }

@@ -112,7 +112,8 @@ extension SessionDriver {
     private func readInbox(_ load: DurableConsumers.Load) async {
         let messages = await untilRead("the inbox") { store throws(StoreError) in
             try await store.collected(
-                self.name, for: load.name, after: load.after, maxCount: load.messages, maxBytes: load.bytes)
+                self.name, for: load.name, after: load.after, maxCount: load.messages,
+                maxBytes: DurableConsumers.portionBytes)
         }
         // The consumers belong to another driver now.
         guard !isStopping else { return }

@@ -71,7 +71,7 @@ extension SessionDriver {
 }
 
 extension MQTTClientMachine.Configuration {
-    init(_ session: SessionConfiguration, _ memory: OutboxMemory) {
+    init(_ session: SessionConfiguration, _ memory: MessageMemory) {
         self.init(version: session.mqtt.version.only ?? .five, clientID: session.clientID)
         keepAlive = PresenceTiming.keepAlive(session.heartbeat.interval)
         // Rounded up: zero would end the session with each connection.

@@ -73,7 +73,7 @@ actor SessionDriver {
         session = Session(
             settings: SessionSettings(name, configuration, bootID: surroundings.bootID), machine: machine,
             mqtt: MQTTClientMachine(
-                configuration: MQTTClientMachine.Configuration(configuration, surroundings.outboxMemory),
+                configuration: MQTTClientMachine.Configuration(configuration, surroundings.messageMemory),
                 restoring: stored.mqtt),
             servers: Servers(
                 redirections: Redirections(
@@ -89,14 +89,16 @@ actor SessionDriver {
                 remembered: stored.presences, topics: stored.presenceTopics,
                 seed: surroundings.seed()),
             publications: Publications(stored.publications, retained: stored.retainedTopics),
-            consumers: parked.live, durableConsumers: DurableConsumers(stored.mqtt, attached: parked.attached),
+            consumers: parked.live,
+            durableConsumers: DurableConsumers(
+                stored.mqtt, attached: parked.attached, memory: surroundings.messageMemory.ahead),
             credential: parked.credential,
             clientID: stored.mqtt.assignedClientID ?? configuration.clientID, verdict: stored.verdict, at: moment)
         clockSteps = ClockStepDetector(now: moment.now, wallClock: moment.wallClock.rawValue)
     }
 
     /// Applies to what is sent from now on.
-    func limit(to memory: OutboxMemory) { session.limit(to: memory) }
+    func limit(to memory: MessageMemory) { session.limit(to: memory) }
 
     // MARK: The funnel
 

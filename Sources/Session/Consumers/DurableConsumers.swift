@@ -10,9 +10,11 @@ package import SessionCore
 /// memory. A consumer has one program at a time: a later one takes over.
 package struct DurableConsumers: Hashable, Sendable {
     /// How many messages, and bytes of messages, a program may be given before it acknowledges them. One message is
-    /// always given, whatever its size. As much again is held in memory for a program that is up to date.
+    /// always given, whatever its size.
     package static let windowMessages = 1024
-    package static let windowBytes = 256 << 10
+    package static let windowBytes = 4 << 20
+    /// How many bytes of messages are given, or read from the store, at once. One message always is.
+    package static let portionBytes = 512 << 10
     /// How many durable consumers a session may have.
     package static let maximum = 64
 
@@ -71,8 +73,8 @@ package struct DurableConsumers: Hashable, Sendable {
         }
 
         /// Holds the next message for the program. Returns whether there was room for it.
-        fileprivate mutating func hold(_ message: CollectedMessage) -> Bool {
-            guard ahead.count < windowMessages, aheadBytes + message.size <= windowBytes || ahead.isEmpty else {
+        fileprivate mutating func hold(_ message: CollectedMessage, within bytes: Int) -> Bool {
+            guard ahead.count < windowMessages, aheadBytes + message.size <= bytes || ahead.isEmpty else {
                 return false
             }
             var message = message
@@ -85,11 +87,13 @@ package struct DurableConsumers: Hashable, Sendable {
 
         /// Holds the messages for this consumer that arrived in the inbox after `end`, as many as there is room for, if
         /// the program is up to date as far as `end`.
-        fileprivate mutating func hold(_ messages: [InboxMessage], for name: ConsumerName, after end: InboxSequence) {
+        fileprivate mutating func hold(
+            _ messages: [InboxMessage], for name: ConsumerName, after end: InboxSequence, within bytes: Int
+        ) {
             guard isReady, !isLoading, readThrough == end else { return }
             for collected in messages {
                 if collected.consumers.contains(name) {
-                    guard hold(collected.message) else { return }
+                    guard hold(collected.message, within: bytes) else { return }
                 }
                 readThrough = collected.message.sequence
             }
@@ -125,7 +129,6 @@ package struct DurableConsumers: Hashable, Sendable {
         package var subscription: SubscriptionID
         package var after: InboxSequence
         package var messages: Int
-        package var bytes: Int
         /// The last message that is known to be in the store.
         package var through: InboxSequence
     }
@@ -137,13 +140,20 @@ package struct DurableConsumers: Hashable, Sendable {
     }
 
     package private(set) var consumers: [ConsumerName: Consumer] = [:]
+    /// How many bytes of messages are held for all programs together that are up to date. Each has an equal share, and
+    /// one message may always be held for it.
+    package var memory: Int
     /// The last message that is known to be in the inbox, or to have been there.
     package private(set) var collectedThrough: InboxSequence
     /// The consumer that messages were last read for.
     private var lastLoaded: ConsumerName?
 
     /// - Parameter attached: programs that were attached before the session was restarted.
-    package init(_ durable: DurableSession, attached: [ConsumerName: Attachment] = [:]) {
+    package init(
+        _ durable: DurableSession, attached: [ConsumerName: Attachment] = [:],
+        memory: Int = MessageMemory(sessions: 1).ahead
+    ) {
+        self.memory = memory
         collectedThrough = InboxSequence(rawValue: durable.nextInboxSequence.rawValue - 1)
         for consumer in durable.consumers {
             var attachment = attached[consumer.name]
@@ -260,13 +270,14 @@ package struct DurableConsumers: Hashable, Sendable {
     /// they need not be read.
     package mutating func collected(_ messages: [InboxMessage]) {
         guard let last = messages.last?.message.sequence else { return }
+        let share = memory / max(1, consumers.count)
         for name in Array(consumers.keys) {
-            consumers[name]?.attachment?.hold(messages, for: name, after: collectedThrough)
+            consumers[name]?.attachment?.hold(messages, for: name, after: collectedThrough, within: share)
         }
         collectedThrough = max(collectedThrough, last)
     }
 
-    /// Returns the held messages to give to the first program that has room for some; `nil` if none has.
+    /// Returns held messages to give to the first program that has room for some; `nil` if none has.
     ///
     /// - Parameter hasRoom: whether a program has read enough to be given more.
     package mutating func giveAhead(
@@ -286,10 +297,12 @@ package struct DurableConsumers: Hashable, Sendable {
         guard var consumer = consumers[name], var attachment = consumer.attachment else { return loaded }
         consumer.attachment = nil
         consumers[name] = nil
-        var count = 0
+        var (count, bytes) = (0, 0)
         while count < attachment.ahead.count, attachment.hasRoom(for: attachment.ahead[count]) {
             let message = attachment.ahead[count]
+            guard count == 0 || bytes + message.size <= Self.portionBytes else { break }
             count += 1
+            bytes += message.size
             attachment.aheadBytes -= message.size
             give(message, &attachment, &consumer, session, now, maximumAge, &loaded)
         }
@@ -323,8 +336,7 @@ package struct DurableConsumers: Hashable, Sendable {
             lastLoaded = name
             return Load(
                 name: name, subscription: attachment.subscription, after: attachment.readThrough,
-                messages: Self.windowMessages - attachment.unacknowledged.count,
-                bytes: Self.windowBytes - attachment.unacknowledgedBytes, through: collectedThrough)
+                messages: Self.windowMessages - attachment.unacknowledged.count, through: collectedThrough)
         }
         return nil
     }

@@ -27,6 +27,6 @@ struct ConnectionOptionsTests {
     func `a server is asked to keep the session for no less than the file says`(expiry: Duration?, seconds: UInt32) {
         var session = SessionConfiguration()
         session.mqtt.sessionExpiry = expiry
-        #expect(MQTTClientMachine.Configuration(session, OutboxMemory(sessions: 1)).sessionExpiry == seconds)
+        #expect(MQTTClientMachine.Configuration(session, MessageMemory(sessions: 1)).sessionExpiry == seconds)
     }
 }

@@ -5,16 +5,16 @@ import Testing
 
 @testable import Agent
 
-@Suite struct OutboxMemoryTests {
+@Suite struct MessageMemoryTests {
     @Test(arguments: [1, 16, 17, 1000, 65_535])
     func `all sessions together have a limit`(sessions: Int) {
-        let share = OutboxMemory(sessions: sessions)
-        #expect((share.inFlight + share.readAhead + share.unflushed) * sessions <= 448 << 20)
+        let share = MessageMemory(sessions: sessions)
+        #expect((share.inFlight + share.readAhead + share.unflushed + share.ahead) * sessions <= 512 << 20)
     }
 
     @Test func `a few sessions have as much as they can use`() {
-        #expect(OutboxMemory(sessions: 0) == OutboxMemory(sessions: 16))
-        #expect(OutboxMemory(sessions: 16).inFlight == 16 << 20)
+        #expect(MessageMemory(sessions: 0) == MessageMemory(sessions: 16))
+        #expect(MessageMemory(sessions: 16).inFlight == 16 << 20)
     }
 
     @Test func `a reload that adds sessions makes the shares smaller`() async throws {
@@ -31,6 +31,7 @@ import Testing
             for name in ["main", "s1"] {
                 let driver = try await daemon.registry.driver(name)
                 #expect(await driver.session.mqtt.configuration.maximumInFlightBytes == 4 << 20)
+                #expect(await driver.session.durableConsumers.memory == 1 << 20)
             }
         }
     }

@@ -1,14 +1,16 @@
 package import MQTT
 
-/// How much memory the outgoing messages of one session may take, so that those of all sessions together fit into what
-/// the service may have (`MemoryMax=`). Each session may exceed this by one message.
-package struct OutboxMemory: Hashable, Sendable {
+/// How much memory the messages of one session may take, so that those of all sessions together fit into what the
+/// service may have (`MemoryMax=`). Each session may exceed this by one message, and by one for each durable consumer.
+package struct MessageMemory: Hashable, Sendable {
     /// Bytes of messages that were sent and are not acknowledged.
     package var inFlight: Int
     /// Bytes of messages that are read ahead from the store.
     package var readAhead: Int
     /// Bytes that are on their way to the kernel.
     package var unflushed: Int
+    /// Bytes of messages that are held for the programs of durable consumers, so that they need not be read.
+    package var ahead: Int
 
     /// What is good for one session, and what all of them share.
     package init(sessions: Int) {
@@ -16,11 +18,12 @@ package struct OutboxMemory: Hashable, Sendable {
         inFlight = min(16 << 20, (256 << 20) / sessions)
         readAhead = min(4 << 20, (64 << 20) / sessions)
         unflushed = min(2 << 20, (128 << 20) / sessions)
+        ahead = min(2 << 20, (64 << 20) / sessions)
     }
 }
 
 extension MQTTClientMachine.Configuration {
-    package mutating func limit(to memory: OutboxMemory) {
+    package mutating func limit(to memory: MessageMemory) {
         maximumInFlightBytes = memory.inFlight
         readAheadBytes = memory.readAhead
         maximumUnflushedBytes = memory.unflushed
@@ -29,5 +32,8 @@ extension MQTTClientMachine.Configuration {
 
 extension Session {
     /// Applies to what is sent from now on.
-    package mutating func limit(to memory: OutboxMemory) { mqtt.configuration.limit(to: memory) }
+    package mutating func limit(to memory: MessageMemory) {
+        mqtt.configuration.limit(to: memory)
+        durableConsumers.memory = memory.ahead
+    }
 }

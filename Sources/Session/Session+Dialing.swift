@@ -81,7 +81,7 @@ extension Session {
     }
 
     mutating func knockPrepared(_ endpoint: EndpointIndex, _ number: Knocks.Number, proxyPassword: [UInt8]) {
-        guard knocks.isLast(number), machine.wantsKnock(at: endpoint) else { return }
+        guard wants(.knock(endpoint, number)) else { return }
         openKnock(at: endpoint, behindProxy: true, proxyPassword: proxyPassword)
     }
 

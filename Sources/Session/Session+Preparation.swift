@@ -76,6 +76,15 @@ extension Session {
 
     // MARK: Secrets
 
+    /// Whether a secret that is being fetched is still needed.
+    package func wants(_ use: SecretUse) -> Bool {
+        switch use {
+        case .proxy(let role), .login(let role): preparing(role) != nil
+        case .renewal(let generation): link?.generation == generation
+        case .knock(let endpoint, let number): knocks.isLast(number) && machine.wantsKnock(at: endpoint)
+        }
+    }
+
     mutating func fetched(_ credential: SessionCredential, for use: SecretUse) {
         switch use {
         case .proxy(let role):

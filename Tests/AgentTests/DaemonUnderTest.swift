@@ -132,6 +132,11 @@ struct DaemonUnderTest: Sendable {
         await store.whenReplaced { moved in
             loop.execute { registry.assumeIsolated { $0.storeReplaced(moved) } }
         }
+        var surroundings = SessionDriver.Surroundings(
+            eventLoop: loop, threadPool: .singleton, blocking: daemon.blocking, store: store, commits: commits,
+            network: daemon.network, logger: log.logger, bootID: bootID, deviceID: "device")
+        surroundings.credentials = HostCredentials(
+            calls: daemon.blocking, helpers: RunningHelpers(eventLoop: loop, timeLimit: .seconds(3600)))
         try await registry.start(
             ConfigurationLoader.load(directory: directory.path).sessions.mapValues { result in
                 result.map { configuration in
@@ -140,9 +145,7 @@ struct DaemonUnderTest: Sendable {
                     return configuration
                 }
             },
-            in: SessionDriver.Surroundings(
-                eventLoop: loop, threadPool: .singleton, blocking: daemon.blocking, store: store, commits: commits,
-                network: daemon.network, logger: log.logger, bootID: bootID, deviceID: "device"))
+            in: surroundings)
         try await control.serve()
         return DaemonUnderTest(
             directory: directory, server: server, daemon: daemon, control: control, store: store, commits: commits,

@@ -9,12 +9,16 @@ import SystemPackage
 /// Runs a helper command that prints a secret: without a shell, without input, in its own process group, with limited
 /// time and output.
 ///
+/// One that is no longer waited for is ended with its whole group: it is terminated and, a second later, killed.
+///
 /// Its standard output is secret and is shown nowhere. The last line of its standard error is for people and becomes
 /// part of the error.
 enum CredentialHelper {
     static let timeLimit = Duration.seconds(10)
     /// The most bytes of standard output, and of standard error.
     static let outputLimit = 65_536
+    /// How long a helper that is terminated has to clean up.
+    private static let grace = Duration.seconds(1)
 
     /// - Parameter command: the absolute path of the program, and its arguments.
     static func fetch(
@@ -54,11 +58,20 @@ enum CredentialHelper {
         try checkProgram(program)
         var options = PlatformOptions()
         options.createSession = true
-        // The signal also ends everything that the helper started and left behind in its group.
-        options.teardownSequence = [.send(signal: .kill, toProcessGroup: true, allowedDurationToNextStep: .zero)]
+        options.teardownSequence = [.send(signal: .terminate, toProcessGroup: true, allowedDurationToNextStep: grace)]
+        var group: pid_t?
+        var isWhole = false
+        defer {
+            // The library kills nothing more once the helper itself has ended, but what that started may ignore the
+            // first signal. A group's number is not used again while a process is in it.
+            if let group, !isWhole || Task.isCancelled { kill(-group, SIGKILL) }
+        }
         let result = try await Subprocess.run(
             .path(FilePath(program)), arguments: Arguments(arguments), environment: environment,
-            platformOptions: options, output: .bytes(limit: outputLimit), error: .bytes(limit: outputLimit))
+            platformOptions: options, input: .none, output: .bytes(limit: outputLimit),
+            error: .bytes(limit: outputLimit)
+        ) { group = $0.processIdentifier.value }
+        isWhole = true
         let said = lastLine(result.standardError).map { ": \($0)" } ?? ""
         switch result.terminationStatus {
         case .exited(0): return result.standardOutput

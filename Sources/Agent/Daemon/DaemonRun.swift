@@ -224,6 +224,8 @@ private struct DaemonStart {
         do throws(StoreError) {
             try await registry.start(loaded.sessions, in: surroundings)
         } catch {
+            // The sessions that were started before may be running helpers.
+            await surroundings.credentials.stop()
             throw StartFailure(status: .cannotCreate, sentence: error.description)
         }
         // The registry reports the errors of sessions.

@@ -183,6 +183,8 @@ actor SessionRegistry {
                 group.addTask { _ = await driver.stop(.shutdown) }
             }
         }
+        // The sessions have given up theirs. Checks may still run some, and they may take a moment to end.
+        await surroundings?.credentials.stop()
         await historyQueue?.stopped(at: clock.wallClock())
     }
 

@@ -66,7 +66,7 @@ extension SessionDriver.Surroundings {
                     endpoint, options: options, eventLoop: eventLoop, threadPool: threadPool, lookups: lookups,
                     blocking: blocking, contexts: contexts, onEvent: onEvent)
             },
-            credentials: HostCredentials(calls: blocking),
+            credentials: HostCredentials(calls: blocking, helpers: RunningHelpers(eventLoop: eventLoop)),
             logger: logger, bootID: bootID, deviceID: deviceID)
         deriveKey = { password, challenge in
             try? await threadPool.runIfActive { SCRAMClient.Key(password: password, challenge) }
@@ -162,14 +162,21 @@ extension NetworkView: PathSource {}
 
 /// Where a driver gets its session's secrets.
 protocol CredentialSource: Sendable {
+    /// Cancel the task when the secret is no longer needed.
     func fetch(_ reference: SecretReference) async throws(Credential.Failure) -> SessionCredential
+    /// The daemon is stopping. Returns when nothing is left that fetches a secret outside this process.
+    func stop() async
 }
 
 /// The files, systemd credentials and helper commands of this host.
 struct HostCredentials: CredentialSource {
     var calls: BlockingCalls
+    var helpers: RunningHelpers
 
     func fetch(_ reference: SecretReference) async throws(Credential.Failure) -> SessionCredential {
-        try await Credential.fetch(reference, by: calls)
+        if case .exec(let command) = reference { return try await helpers.fetch(command) }
+        return try await Credential.fetch(reference, by: calls)
     }
+
+    func stop() async { await helpers.stop() }
 }

@@ -132,23 +132,4 @@ extension SessionDriver {
         verdict.configuration = configuration.digest
         return .setVerdict(verdict)
     }
-
-    // MARK: Secrets
-
-    private func fetch(_ use: SecretUse) {
-        let reference =
-            switch use {
-            case .proxy, .knock: configuration.proxy.password
-            case .login, .renewal: configuration.password
-            }
-        guard let reference else { preconditionFailure("the settings say which secrets there are") }
-        let source = surroundings.credentials
-        Task {
-            do throws(Credential.Failure) {
-                run(.fetched(use, try await source.fetch(reference)))
-            } catch {
-                run(.notFetched(use, "\(error)"))
-            }
-        }
-    }
 }

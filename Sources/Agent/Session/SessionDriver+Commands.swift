@@ -84,7 +84,7 @@ extension SessionDriver {
         await untilDown()
         ask { $0.end() }
         run()
-        credentialWatch = nil
+        secrets.watch = nil
         // Completing a commit may lead to more commits. Repeat until there are none, so that the next driver reads all
         // of them.
         var decided = 0

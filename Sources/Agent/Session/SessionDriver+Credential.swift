@@ -8,6 +8,45 @@ import Transport
 // Where the session's credential comes from, when it ends, and how a new one is noticed.
 
 extension SessionDriver {
+    struct Secrets: ~Copyable {
+        /// The file whose change may end a failure.
+        var watch: CredentialWatch?
+        /// What is being fetched, for uses that the session still wants.
+        var fetches: [SecretUse: Task<Void, Never>] = [:]
+    }
+
+    // MARK: From its source
+
+    func fetch(_ use: SecretUse) {
+        let reference =
+            switch use {
+            case .proxy, .knock: configuration.proxy.password
+            case .login, .renewal: configuration.password
+            }
+        guard let reference else { preconditionFailure("the settings say which secrets there are") }
+        let source = surroundings.credentials
+        let task = Task {
+            let input: Session.Input
+            do throws(Credential.Failure) {
+                input = .fetched(use, try await source.fetch(reference))
+            } catch {
+                input = .notFetched(use, "\(error)")
+            }
+            guard !Task.isCancelled else { return }
+            secrets.fetches[use] = nil
+            run(input)
+        }
+        secrets.fetches.updateValue(task, forKey: use)?.cancel()
+    }
+
+    /// Ends the helpers of attempts that were given up.
+    func endUnwantedFetches() {
+        guard !secrets.fetches.isEmpty else { return }
+        for use in secrets.fetches.keys where !ask({ $0.wants(use) }) {
+            secrets.fetches.removeValue(forKey: use)?.cancel()
+        }
+    }
+
     // MARK: From a program
 
     func renewToken(_ token: String, expires: Timestamp?) throws(RPCError) -> SessionState {
@@ -22,13 +61,13 @@ extension SessionDriver {
     /// Watches the file that the session failed because of, the credential's or that of the authorities, so that a change
     /// starts it again.
     func watchCredential() {
-        credentialWatch = nil
+        secrets.watch = nil
         guard let (path, rejected) = fileToChange else { return }
         let present = FileMark(path)
         // Checked here at once, so that a failure whose cause is already gone is not reported.
         if let rejected, let present, present != rejected { return take(.credentialChanged) }
         do throws(Credential.Failure) {
-            credentialWatch = try CredentialWatch(path, last: rejected ?? present) {
+            secrets.watch = try CredentialWatch(path, last: rejected ?? present) {
                 [weak self] in
                 Task { await self?.credentialChanged() }
             }
@@ -54,7 +93,7 @@ extension SessionDriver {
 
     private func credentialChanged() {
         // Ignore a change that was seen just before the session went on for another reason.
-        guard credentialWatch != nil else { return }
+        guard secrets.watch != nil else { return }
         take(.credentialChanged)
     }
 }

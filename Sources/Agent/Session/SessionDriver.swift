@@ -40,7 +40,7 @@ actor SessionDriver {
     private var acceptance: Timestamp?
     /// When the present state was entered, by the wall clock.
     var since: Timestamp
-    var credentialWatch: CredentialWatch?
+    var secrets = Secrets()
     var programs = Programs()
     var clockSteps: ClockStepDetector
     /// The faults that are simulated.
@@ -162,6 +162,7 @@ actor SessionDriver {
         checkClock()
         repeat { carryOutActions() } while session.next(at: moment)
         isWorking = false
+        endUnwantedFetches()
         tellLater()
         schedule()
     }

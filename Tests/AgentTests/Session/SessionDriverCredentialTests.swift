@@ -145,4 +145,55 @@ import Testing
             try await peer.state("connected")
         }
     }
+
+    // MARK: Helpers that nobody waits for
+
+    /// Configures a helper that never prints anything, that leaves the file `ended` when it is terminated, and that has
+    /// started a process that cannot be terminated.
+    private static func hangingPassword(_ scratch: CredentialScratch) throws -> String {
+        let helper = try scratch.helper(
+            """
+            trap 'echo > $here/ended; exit 1' TERM
+            (trap '' TERM; exec sleep 1000) &
+            printf '%s\\n' $$ $! > $here/pids
+            wait
+            """)
+        return "password = \"exec:\(helper.joined(separator: " "))\""
+    }
+
+    /// Returns the processes of a helper that hangs, when both run.
+    private static func hanging(_ scratch: CredentialScratch) async throws -> [pid_t] {
+        try await until("the helper has started another process") { scratch.processes("pids").count == 2 }
+        return scratch.processes("pids")
+    }
+
+    @Test func `a daemon that stops ends the helper of an attempt first`() async throws {
+        let scratch = try CredentialScratch()
+        var processes: [pid_t] = []
+        try await DaemonUnderTest.run(try Self.hangingPassword(scratch)) { _ in
+            processes = try await Self.hanging(scratch)
+        }
+        #expect(!processes.contains(where: isRunning))
+        #expect(scratch.read("ended") != nil, "it is terminated before it is killed")
+    }
+
+    @Test func `a daemon that stops ends the helper of a check first`() async throws {
+        let scratch = try CredentialScratch()
+        var processes: [pid_t] = []
+        try await DaemonUnderTest.run(try Self.hangingPassword(scratch), autoconnect: false) { daemon in
+            try await daemon.peer().request("check.run", #"{"session":"main"}"#)
+            processes = try await Self.hanging(scratch)
+        }
+        #expect(!processes.contains(where: isRunning))
+    }
+
+    @Test func `a helper ends with the attempt that it runs for`() async throws {
+        let scratch = try CredentialScratch()
+        try await DaemonUnderTest.run(try Self.hangingPassword(scratch)) { daemon in
+            let processes = try await Self.hanging(scratch)
+            let peer = try await daemon.peer()
+            try await peer.call("session.disconnect", #"{"session":"main"}"#)
+            try await until("both are gone") { !processes.contains(where: isRunning) }
+        }
+    }
 }

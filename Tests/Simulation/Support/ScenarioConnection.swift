@@ -52,4 +52,6 @@ struct ScenarioCredentials: CredentialSource {
     func fetch(_ reference: SecretReference) async throws(Credential.Failure) -> SessionCredential {
         try await host.fetchCredential()
     }
+
+    func stop() async {}
 }

@@ -61,7 +61,7 @@ struct DaemonUnderTest: Sendable {
     let disk: any EventLoop
 
     var registry: SessionRegistry { daemon.registry }
-    var socket: String { "\(directory.path)/control.sock" }
+    var socket: String { "\(directory.path)/run/control.sock" }
 
     /// Runs a daemon with the session `main` and the other files in `files` for the duration of `body`.
     static func run(
@@ -120,7 +120,7 @@ struct DaemonUnderTest: Sendable {
         try await watcher.start()
         let options = DaemonOptions(
             configurationDirectory: directory.path, stateDirectory: "\(directory.path)/state",
-            socketPath: "\(directory.path)/control.sock")
+            socketPath: "\(directory.path)/run/control.sock")
         let daemon = Daemon(
             options: options, configuration: DaemonConfiguration(), store: store, registry: registry,
             network: NetworkView(watcher: watcher), threadPool: .singleton, logger: log.logger, eventLoop: loop,

@@ -12,12 +12,12 @@ actor ControlServer {
     nonisolated var unownedExecutor: UnownedSerialExecutor { eventLoop.executor.asUnownedSerialExecutor() }
 
     private let daemon: Daemon
-    private let logger: Logger
+    let logger: Logger
     private var stalledPacer = JournalPacer()
-    private var listener: (any Channel)?
+    var listener: (any Channel)?
     /// The listening socket between `listen` and `prepare`.
     private var descriptor: CInt?
-    private var own: (path: String, identity: ControlSocket.FileIdentity?)?
+    var own: OwnSocket?
     private var connections: [ConnectionID: ControlConnection] = [:]
     private var lastConnection = 0
     private var scheduler: ControlScheduler
@@ -39,8 +39,9 @@ actor ControlServer {
         if let activated = SocketActivation.listeners().first {
             descriptor = activated.descriptor
         } else {
-            descriptor = try ControlSocket.listen(at: path)
-            own = (path, ControlSocket.FileIdentity(path))
+            let group = ControlSocket.group
+            descriptor = try ControlSocket.listen(at: path, group: group)
+            own = OwnSocket(path: path, group: group, identity: ControlSocket.FileIdentity(path))
         }
     }
 
@@ -52,8 +53,12 @@ actor ControlServer {
         guard let descriptor else { preconditionFailure("the socket is made before it is served") }
         self.descriptor = nil
         poll = try await LoopPoll.open(on: eventLoop) { [weak self] in self?.assumeIsolated { $0.polled() } }
-        listener = try await ServerBootstrap(group: eventLoop)
-            .serverChannelOption(.autoRead, value: false)
+        listener = try await bootstrap(autoRead: false).withBoundSocket(descriptor).get()
+    }
+
+    func bootstrap(autoRead: Bool) -> ServerBootstrap {
+        ServerBootstrap(group: eventLoop)
+            .serverChannelOption(.autoRead, value: autoRead)
             .serverChannelInitializer { [logger] channel in
                 channel.eventLoop.makeCompletedFuture {
                     try channel.pipeline.syncOperations.addHandler(
@@ -67,14 +72,13 @@ actor ControlServer {
                 guard let self else { return channel.eventLoop.makeFailedFuture(ChannelError.ioOnClosedChannel) }
                 return self.assumeIsolated { $0.accept(channel) }
             }
-            .withBoundSocket(descriptor)
-            .get()
     }
 
     /// Serves the clients that have connected since `listen`, and those that will connect.
     func serve() async throws {
         guard let listener else { preconditionFailure("what serving needs is taken before the socket is served") }
         try await listener.setOption(.autoRead, value: true).get()
+        keepSocket()
     }
 
     private func accept(_ channel: any Channel) -> EventLoopFuture<Void> {
@@ -225,9 +229,10 @@ actor ControlServer {
 
     /// Accepts no more connections.
     func stopListening() async {
+        if let path = own?.path { ControlSocket.remove(path, madeAs: own?.identity) }
+        own = nil
         try? await listener?.close()
         listener = nil
-        if let own { ControlSocket.remove(own.path, madeAs: own.identity) }
     }
 
     /// Closes all connections; answers are flushed first.

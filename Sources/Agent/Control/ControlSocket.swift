@@ -12,9 +12,16 @@ enum ControlSocket {
         var description: String
     }
 
+    /// The number of that group.
+    static var group: gid_t? { HostAccounts.gid(ofGroup: groupName) }
+
+    /// - Parameter replacesStale: whether a socket at the path on which nothing listens is removed. A daemon that is
+    ///   starting may not listen yet.
     /// - Returns: a listening, non-blocking descriptor.
     /// - Throws: `Failure` when the path is too long, is not a socket, is in use or cannot be created.
-    static func listen(at path: String) throws(Failure) -> CInt {
+    static func listen(
+        at path: String, group: gid_t? = ControlSocket.group, replacesStale: Bool = true
+    ) throws(Failure) -> CInt {
         var address = sockaddr_un()
         address.sun_family = sa_family_t(AF_UNIX)
         let capacity = MemoryLayout.size(ofValue: address.sun_path)
@@ -22,18 +29,19 @@ enum ControlSocket {
             throw Failure(description: "\(path): the path of a socket has 1 to \(capacity - 1) bytes")
         }
         withUnsafeMutableBytes(of: &address.sun_path) { $0.copyBytes(from: path.utf8) }
-        try removeStale(path, address)
+        if replacesStale { try removeStale(path, address) }
         makeDirectory(of: path)
 
         let descriptor = socket(
             AF_UNIX, Int32(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue | SOCK_NONBLOCK.rawValue), 0)
         guard descriptor >= 0 else { throw failure("socket", path) }
         guard withSocketAddress(address, { bind(descriptor, $0, $1) }) == 0 else {
+            let isTaken = errno == EADDRINUSE
             let failure = failure("bind", path)
             close(descriptor)
-            throw failure
+            throw isTaken ? Failure(description: "\(path) is in use, perhaps by another holdfastd") : failure
         }
-        if let group = HostAccounts.gid(ofGroup: groupName) { _ = chown(path, uid_t.max, group) }
+        if let group { _ = chown(path, uid_t.max, group) }
         let failure: Failure
         if chmod(path, 0o660) != 0 {
             failure = Self.failure("chmod", path)
@@ -47,23 +55,21 @@ enum ControlSocket {
         throw failure
     }
 
-    /// Which file a path leads to. The number of a removed file may be used again, so the time at which it was made is
-    /// part of it.
+    /// Which file a path leads to. As long as a socket is open, the number of its file is not used again, even if the
+    /// file was removed.
     struct FileIdentity: Hashable {
         var device: dev_t
         var inode: ino_t
-        var seconds: Int
-        var nanoseconds: Int
 
         init?(_ path: String) {
             var status = stat()
             guard lstat(path, &status) == 0 else { return nil }
             (device, inode) = (status.st_dev, status.st_ino)
-            (seconds, nanoseconds) = (status.st_mtim.tv_sec, status.st_mtim.tv_nsec)
         }
     }
 
-    /// Removes the socket that this daemon made. If somebody removed it, there may be another daemon's by now.
+    /// Removes the socket that this daemon made, while that is open. If somebody removed it, there may be another
+    /// daemon's by now.
     static func remove(_ path: String, madeAs identity: FileIdentity?) {
         if let identity, FileIdentity(path) == identity { unlink(path) }
     }

@@ -31,6 +31,29 @@ final class FileNews: Sendable {
         return true
     }
 
+    /// Watches whether a file stays at its path. What happens to other files in its directory is not reported.
+    /// - Returns: whether the file is there and can be watched; if not, `errno` says why.
+    func watchRemoval(of path: String) -> Bool {
+        // The number of links is an attribute, and changes even if the file is still in use.
+        let events = UInt32(IN_ATTRIB | IN_MOVE_SELF | IN_DELETE_SELF)
+        guard inotify_add_watch(descriptor, path, events) >= 0 else { return false }
+        return inotify_add_watch(descriptor, Self.directory(of: path), UInt32(IN_MOVE_SELF | IN_DELETE_SELF)) >= 0
+    }
+
+    /// Watches for what may make room for a file at the path: in its directory or, while that does not exist, in the
+    /// nearest one above it.
+    /// - Returns: whether that can be watched; if not, `errno` says why.
+    func watchRoom(for path: String) -> Bool {
+        let events =
+            Self.events | UInt32(IN_DELETE | IN_MOVED_FROM | IN_MOVE_SELF | IN_DELETE_SELF)
+        var directory = path
+        repeat {
+            directory = Self.directory(of: directory)
+            if inotify_add_watch(descriptor, directory, events) >= 0 { return true }
+        } while errno == ENOENT && directory != "/"
+        return false
+    }
+
     /// Discards the reports that wait to be read.
     /// - Returns: whether more can follow later.
     func drain() -> Bool {

@@ -26,8 +26,9 @@ final class ProxyTunnel {
         case .http:
             let encoder = HTTPRequestEncoder()
             let decoder = ByteToMessageHandler(HTTPResponseDecoder(leftOverBytesStrategy: .forwardBytes))
-            let connect = ConnectHandler(self, codec: [encoder, decoder])
-            try pipeline.addHandlers([encoder, decoder, connect], position: .before(last))
+            let line = StatusLineHandler()
+            let connect = ConnectHandler(self, codec: [encoder, decoder], line)
+            try pipeline.addHandlers([encoder, line, decoder, connect], position: .before(last))
             connect.send(to: endpoint.authority, login: proxy.login)
         case .socks5:
             let handshake = SOCKS5Handshake(to: endpoint.host, port: endpoint.port, login: proxy.login)
@@ -57,12 +58,14 @@ private final class ConnectHandler: ChannelInboundHandler, RemovableChannelHandl
 
     private let tunnel: ProxyTunnel
     private let codec: [any RemovableChannelHandler]
+    private let line: StatusLineHandler
     private var context: ChannelHandlerContext?
     private var isAgreed = false
 
-    init(_ tunnel: ProxyTunnel, codec: [any RemovableChannelHandler]) {
+    init(_ tunnel: ProxyTunnel, codec: [any RemovableChannelHandler], _ line: StatusLineHandler) {
         self.tunnel = tunnel
         self.codec = codec
+        self.line = line
     }
 
     func handlerAdded(context: ChannelHandlerContext) { self.context = context }
@@ -83,13 +86,8 @@ private final class ConnectHandler: ChannelInboundHandler, RemovableChannelHandl
     func channelRead(context: ChannelHandlerContext, data: NIOAny) {
         switch unwrapInboundIn(data) {
         case .head(let head):
-            switch head.status.code {
-            case 200..<300: isAgreed = true
-            // 401 is wrong here, but tinyproxy says it.
-            case 401, 407: tunnel.refused("it does not accept the user name or password (\(head.status.code))")
-            case 403: tunnel.refused("its rules do not allow the connection (403)")
-            default: tunnel.refused("it answered \(head.status.code) \(head.status.reasonPhrase)")
-            }
+            isAgreed = (200..<300).contains(head.status.code)
+            if !isAgreed { refused(head.status) }
         case .end where isAgreed:
             tunnel.agreed(codec + [self], context)
         case .body, .end:
@@ -99,7 +97,21 @@ private final class ConnectHandler: ChannelInboundHandler, RemovableChannelHandl
 
     func errorCaught(context: ChannelHandlerContext, error: any Error) {
         guard error is HTTPParserError else { return context.fireErrorCaught(error) }
-        tunnel.refused("it does not speak HTTP")
+        switch line.status {
+        case nil: tunnel.refused("it does not speak HTTP")
+        case let status? where (200..<300).contains(status.code):
+            tunnel.refused("its answer \(status.code) has headers that are not HTTP")
+        case let status?: refused(status)
+        }
+    }
+
+    private func refused(_ status: HTTPResponseStatus) {
+        switch status.code {
+        // 401 is wrong here, but tinyproxy says it.
+        case 401, 407: tunnel.refused("it does not accept the user name or password (\(status.code))")
+        case 403: tunnel.refused("its rules do not allow the connection (403)")
+        default: tunnel.refused("it answered \(status.code) \(status.reasonPhrase)")
+        }
     }
 }
 

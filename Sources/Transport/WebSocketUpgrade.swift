@@ -30,12 +30,13 @@ final class WebSocketUpgrade {
         let encoder = HTTPRequestEncoder()
         // Bytes right behind the answer are already frames.
         let decoder = ByteToMessageHandler(HTTPResponseDecoder(leftOverBytesStrategy: .forwardBytes))
-        let request = RequestHandler(self)
+        let line = StatusLineHandler()
+        let request = RequestHandler(self, line)
         let upgrade = NIOHTTPClientUpgradeHandler(
             upgraders: [self], httpHandlers: [encoder, decoder, request], upgradeCompletionHandler: { _ in })
         let pipeline = channel.pipeline.syncOperations
         try pipeline.addHandlers(
-            [encoder, GreetingHandler(self), decoder, upgrade, request], position: .before(last))
+            [encoder, GreetingHandler(self), line, decoder, upgrade, request], position: .before(last))
         request.send(path: endpoint.path, host: hostField)
     }
 
@@ -97,10 +98,12 @@ private final class RequestHandler: ChannelInboundHandler, RemovableChannelHandl
     typealias OutboundOut = HTTPClientRequestPart
 
     private let upgrade: WebSocketUpgrade
+    private let line: StatusLineHandler
     private var context: ChannelHandlerContext?
 
-    init(_ upgrade: WebSocketUpgrade) {
+    init(_ upgrade: WebSocketUpgrade, _ line: StatusLineHandler) {
         self.upgrade = upgrade
+        self.line = line
     }
 
     func handlerAdded(context: ChannelHandlerContext) { self.context = context }
@@ -115,16 +118,25 @@ private final class RequestHandler: ChannelInboundHandler, RemovableChannelHandl
 
     func channelRead(context: ChannelHandlerContext, data: NIOAny) {
         guard case .head(let head) = unwrapInboundIn(data) else { return }
-        let isBusy = head.status == .tooManyRequests || head.status == .serviceUnavailable
+        refused(head.status, head.headers)
+    }
+
+    private func refused(_ status: HTTPResponseStatus, _ headers: HTTPHeaders = [:]) {
+        let isBusy = status == .tooManyRequests || status == .serviceUnavailable
         upgrade.refused(
-            "answered the request for a WebSocket with \(head.status.code) \(head.status.reasonPhrase)",
-            isBusy ? .serverBusy : .webSocketFailed, retryAfter: isBusy ? retryAfter(in: head.headers) : nil)
+            "answered the request for a WebSocket with \(status.code) \(status.reasonPhrase)",
+            isBusy ? .serverBusy : .webSocketFailed, retryAfter: isBusy ? retryAfter(in: headers) : nil)
     }
 
     func errorCaught(context: ChannelHandlerContext, error: any Error) {
         switch error {
         case is NIOHTTPClientUpgradeError: upgrade.refused("did not open a WebSocket as RFC 6455 wants it")
-        case is HTTPParserError: upgrade.refused("does not speak HTTP")
+        case is HTTPParserError:
+            switch line.status {
+            case nil: upgrade.refused("does not speak HTTP")
+            case .switchingProtocols?: upgrade.refused("did not open a WebSocket as RFC 6455 wants it")
+            case let status?: refused(status)
+            }
         default: context.fireErrorCaught(error)
         }
     }

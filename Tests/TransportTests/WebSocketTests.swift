@@ -289,6 +289,8 @@ import Testing
     @Test(arguments: [
         ("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n", "with 404 Not Found"),
         ("HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: upgrade\r\n\r\n", "RFC 6455"),
+        ("HTTP/1.1 401 N\u{1}\r\nX: \u{7}\r\n\r\n", "with 401 Unauthorized"),
+        ("HTTP/1.1 101 Go\r\nX: \u{7}\r\n\r\n", "RFC 6455"),
         ("HTTP/1.1 200 OK\r\n\r\n", "with 200 OK"), ("\u{10}\u{2}\r\n", "does not speak HTTP"),
         ("", "instead of opening"),
     ])

@@ -11,6 +11,9 @@ package struct LoadedConfiguration: Hashable, Sendable {
     package var brokenTemplates: [String: ConfigurationErrors] = [:]
     /// Everything that is wrong, including files whose names cannot be a session's.
     package var errors: [ConfigurationError]
+    /// Set if there is no `sessions.d`. For a daemon that starts, this means that there are no sessions yet. It is an
+    /// error for one that has sessions: they do not end because a directory was moved or a file system is missing.
+    package var missingFolder: ConfigurationError?
 
     /// What the files say about a running session; `nil` if it was removed.
     package subscript(name: SessionName) -> Result<SessionConfiguration, ConfigurationErrors>? {
@@ -31,8 +34,8 @@ package struct LoadedConfiguration: Hashable, Sendable {
 package enum ConfigurationLoader {
     /// Loads a directory. Never fails as a whole: all errors are in the result.
     package static func load(directory: String) -> LoadedConfiguration {
-        let (names, listingErrors) = sessionFiles(in: directory)
-        var errors = listingErrors
+        let files = sessionFiles(in: directory)
+        var errors = files.errors
         var daemon = result { () throws(ConfigurationErrors) in try daemonConfiguration(in: directory) }
         if case .failure(let failure) = daemon { errors += failure.list }
         // Sessions that cannot be listed must not look like removed ones: a reload would end them all.
@@ -40,7 +43,7 @@ package enum ConfigurationLoader {
 
         var sessions: [SessionName: Result<SessionConfiguration, ConfigurationErrors>] = [:]
         var identities: [SharedClientIDs.Claim] = []
-        let listing = SessionSource.list("\(directory)/sessions.d", names)
+        let listing = SessionSource.list("\(directory)/sessions.d", files.names ?? [])
         errors += listing.errors + listing.brokenTemplates.values.flatMap(\.list)
         for source in listing.sources {
             sessions[source.name] = result { () throws(ConfigurationErrors) in
@@ -56,7 +59,14 @@ package enum ConfigurationLoader {
         for case .failure(let failure) in sessions.values { errors += failure.list }
         // Each instance of a template has the template's errors; they are listed once.
         return LoadedConfiguration(
-            daemon: daemon, sessions: sessions, brokenTemplates: listing.brokenTemplates, errors: Set(errors).sorted())
+            daemon: daemon, sessions: sessions, brokenTemplates: listing.brokenTemplates, errors: Set(errors).sorted(),
+            missingFolder: files.names == nil ? missingFolder("\(directory)/sessions.d") : nil)
+    }
+
+    private static func missingFolder(_ path: String) -> ConfigurationError {
+        var error = ConfigurationError.unreadable(path, ENOENT)
+        error.message += "; create it, and leave it empty if there shall be no sessions"
+        return error
     }
 
     /// Returns the defaults if there is no file.
@@ -71,14 +81,16 @@ package enum ConfigurationLoader {
         return try DaemonConfiguration(file)
     }
 
-    /// Lists the files of `sessions.d` that end in `.toml`, except hidden ones, which editors leave behind. A directory
-    /// without `sessions.d` has no sessions; a directory that does not exist is an error.
-    static func sessionFiles(in directory: String) -> (names: [String], errors: [ConfigurationError]) {
+    /// Lists the files of `sessions.d` that end in `.toml`, except hidden ones, which editors leave behind: `nil` if the
+    /// directory has no `sessions.d`. A directory that does not exist is an error, and so is a link that leads nowhere.
+    static func sessionFiles(in directory: String) -> (names: [String]?, errors: [ConfigurationError]) {
         let path = "\(directory)/sessions.d"
         guard let stream = opendir(path) else {
             let code = errno
-            if code == ENOENT, access(directory, F_OK) == 0 { return ([], []) }
-            return ([], [ConfigurationError.unreadable(code == ENOENT ? directory : path, code)])
+            var status = stat()
+            if code == ENOENT, access(directory, F_OK) == 0, lstat(path, &status) != 0 { return (nil, []) }
+            let isMissing = code == ENOENT && access(directory, F_OK) != 0
+            return ([], [ConfigurationError.unreadable(isMissing ? directory : path, code)])
         }
         defer { closedir(stream) }
         var names: [String] = []

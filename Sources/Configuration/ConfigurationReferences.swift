@@ -17,7 +17,7 @@ package enum ConfigurationReferences {
             errors += textfile(content).map { (nil, $0) }
         }
         let listing = SessionSource.list(
-            "\(directory)/sessions.d", ConfigurationLoader.sessionFiles(in: directory).names)
+            "\(directory)/sessions.d", ConfigurationLoader.sessionFiles(in: directory).names ?? [])
         for source in listing.sources.sorted(by: { $0.name < $1.name }) {
             guard case .success(let session)? = loaded.sessions[source.name], let content = try? source.content() else {
                 continue

@@ -90,7 +90,8 @@ package func effectiveConfiguration(in directory: String, deviceID: String) -> E
         let values = ConfigurationKey.values(DaemonConfiguration.keys, of: daemon, content: content) { _ in .default }
         files.append(.init(session: nil, file: path, values: values))
     }
-    let listing = SessionSource.list("\(directory)/sessions.d", ConfigurationLoader.sessionFiles(in: directory).names)
+    let names = ConfigurationLoader.sessionFiles(in: directory).names ?? []
+    let listing = SessionSource.list("\(directory)/sessions.d", names)
     for source in listing.sources.sorted(by: { $0.name < $1.name }) {
         guard case .success(let session)? = loaded.sessions[source.name], let content = try? source.content() else {
             continue

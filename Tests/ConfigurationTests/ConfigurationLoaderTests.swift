@@ -12,10 +12,24 @@ private func name(_ text: String) throws -> SessionName { try #require(SessionNa
 @Suite struct `A configuration directory` {
     @Test func `with nothing in it is all defaults and no sessions`() throws {
         let scratch = try ConfigurationScratch()
-        let expected = LoadedConfiguration(daemon: .success(DaemonConfiguration()), sessions: [:], errors: [])
+        var expected = LoadedConfiguration(daemon: .success(DaemonConfiguration()), sessions: [:], errors: [])
         #expect(scratch.load() == expected)
         #expect(rmdir("\(scratch.path)/sessions.d") == 0)
+        expected.missingFolder = scratch.load().missingFolder
         #expect(scratch.load() == expected)
+        #expect(
+            expected.missingFolder?.description.hasPrefix("\(scratch.path)/sessions.d: cannot be read: No such file")
+                == true)
+    }
+
+    @Test func `whose sessions are behind a link that leads nowhere is fatal`() throws {
+        let scratch = try ConfigurationScratch()
+        #expect(rmdir("\(scratch.path)/sessions.d") == 0)
+        #expect(symlink("nowhere", "\(scratch.path)/sessions.d") == 0)
+        let loaded = scratch.load()
+        #expect(throws: ConfigurationErrors.self) { try loaded.daemon.get() }
+        let folder = "\(scratch.path)/sessions.d"
+        #expect(loaded.errors.map(\.description) == ["\(folder): cannot be read: No such file or directory"])
     }
 
     @Test func `that is not there is fatal`() throws {

@@ -173,13 +173,18 @@ actor Daemon {
     /// system may not answer.
     private func load() async throws(RPCError) -> LoadedConfiguration {
         let directory = options.configurationDirectory
+        var loaded: LoadedConfiguration
         do {
-            return try await blocking.run(directory, within: nil) {
+            loaded = try await blocking.run(directory, within: nil) {
                 ConfigurationLoader.load(directory: directory)
             }.get()
         } catch {
             throw .internalError("the configuration in \(directory) cannot be read: \(error)")
         }
+        if let missing = loaded.missingFolder, case .success = loaded.daemon, await !registry.entries.isEmpty {
+            loaded.daemon = .failure(ConfigurationErrors([missing]))
+        }
+        return loaded
     }
 
     /// Reads the configuration again and applies it. If holdfast.toml has errors, nothing changes.

@@ -44,6 +44,25 @@ struct ReloadTests {
         }
     }
 
+    @Test func `no session ends because sessions.d is gone, and an empty one means that there are none`() async throws {
+        try await DaemonUnderTest.run { daemon in
+            let peer = try await daemon.watcher()
+            let folder = "\(daemon.directory.path)/sessions.d"
+            #expect(rename(folder, folder + ".old") == 0)
+            for parameters in ["{}", #"{"dryRun":true}"#] {
+                let answer = try await peer.answer(try await peer.request("daemon.reload", parameters))
+                #expect(answer["error"]?["data"]?["code"] == "bad-configuration")
+                #expect(answer["error"]?["message"]?.text?.contains("\(folder): cannot be read") == true)
+            }
+            #expect(try await peer.call("session.status", #"{"session":"main"}"#)["state"] == "connected")
+            #expect(mkdir(folder, 0o700) == 0)
+            #expect(Self.names(try await peer.call("daemon.reload"), "removed") == ["main"])
+            // Nothing is lost by it any more.
+            #expect(rmdir(folder) == 0)
+            try await peer.call("daemon.reload")
+        }
+    }
+
     @Test func `a session that changes reconnects and keeps its subscriptions`() async throws {
         try await DaemonUnderTest.run { daemon in
             let peer = try await daemon.watcher()

@@ -88,11 +88,13 @@ struct DaemonUnderTest: Sendable {
     static func run(
         in directory: TemporaryDirectory, _ server: LoopbackServer, on group: MultiThreadedEventLoopGroup,
         bootID: String = "boot", diskPatience: TimeAmount = .hours(1), limits: ControlScheduler.Limits = .init(),
+        clock: HostClock = .system,
         configure: (inout SessionConfiguration) -> Void = { _ in },
         _ body: (DaemonUnderTest) async throws -> Void
     ) async throws {
         let daemon = try await start(
-            in: directory, server, on: group, bootID: bootID, diskPatience: diskPatience, limits: limits, configure)
+            in: directory, server, on: group, bootID: bootID, diskPatience: diskPatience, limits: limits, clock,
+            configure)
         let result: Result<Void, any Error>
         do {
             try await body(daemon)
@@ -106,7 +108,7 @@ struct DaemonUnderTest: Sendable {
 
     private static func start(
         in directory: TemporaryDirectory, _ server: LoopbackServer, on group: MultiThreadedEventLoopGroup,
-        bootID: String, diskPatience: TimeAmount, limits: ControlScheduler.Limits,
+        bootID: String, diskPatience: TimeAmount, limits: ControlScheduler.Limits, _ clock: HostClock,
         _ configure: (inout SessionConfiguration) -> Void
     ) async throws -> DaemonUnderTest {
         let (loop, disk, log) = (server.eventLoop, group.next(), RecordingLog())
@@ -135,6 +137,7 @@ struct DaemonUnderTest: Sendable {
         var surroundings = SessionDriver.Surroundings(
             eventLoop: loop, threadPool: .singleton, blocking: daemon.blocking, store: store, commits: commits,
             network: daemon.network, logger: log.logger, bootID: bootID, deviceID: "device")
+        surroundings.clock = clock
         surroundings.credentials = HostCredentials(
             calls: daemon.blocking, helpers: RunningHelpers(eventLoop: loop, timeLimit: .seconds(3600)))
         try await registry.start(

@@ -151,6 +151,8 @@ actor SessionRegistry {
             name: name, configuration: how.configuration, stored: stored, parked: parked, surroundings: surroundings)
         entries[name] = .running(driver)
         await driver.start(stored, wasUp: how.wasUp, in: parked.history?.outage)
+        // What the start brought about was before the entry below, and makes it superfluous if the state changed.
+        await driver.tell()
         let (status, time) = (await driver.status(), clock.wallClock())
         record { $0.started(status, name, at: time) }
     }

@@ -5,6 +5,7 @@ import NIOCore
 import NIOPosix
 import SessionCore
 import Support
+import Synchronization
 import Testing
 
 @testable import Agent
@@ -104,6 +105,34 @@ struct HistoryTests {
             }
             try await group.shutdownGracefully()
         }
+    }
+
+    @Test func `the entries of a start without a network are in the order of their times`() async throws {
+        let directory = try TemporaryDirectory()
+        defer { directory.remove() }
+        let group = MultiThreadedEventLoopGroup(numberOfThreads: 2)
+        let server = LoopbackServer(eventLoop: group.next())
+        try await server.start()
+        try directory.makeSessions()
+        try directory.write(
+            "sessions.d/main.toml",
+            await DaemonUnderTest.session(server, "network = { interfaces = [\"none0\"] }"))
+        // No two readings are the same.
+        let begin = Timestamp.now
+        let readings = Atomic<Int64>(0)
+        let clock = HostClock(now: HostClock.system.now) {
+            Timestamp(rawValue: begin.rawValue + readings.add(1, ordering: .relaxed).newValue)
+        }
+        try await DaemonUnderTest.run(in: directory, server, on: group, clock: clock) { daemon in
+            let history = try await daemon.peer().call("session.history")
+            #expect(Self.changes(history) == ["disconnected → connecting network-not-allowed"])
+            guard case .array(let entries)? = history["entries"] else { return }
+            #expect(entries.first?["phase"] == "waiting-for-network")
+            let times = entries.compactMap { $0["time"]?.text }
+            #expect(times == times.sorted())
+        }
+        try await server.stop()
+        try await group.shutdownGracefully()
     }
 
     @Test func `a session that never existed is unknown, one that did has its history`() async throws {

@@ -117,7 +117,7 @@ public struct ModelBroker: Sendable {
     public var isDisliked: @Sendable (String) -> Bool = { _ in true }
     /// The messages that the server cannot bear, and what it does when it is sent one.
     public private(set) var disliked: [DislikedMessage: Dislike] = [:]
-    /// The same for the filters of subscriptions.
+    /// The same for filters, in SUBSCRIBE and UNSUBSCRIBE.
     public var dislikedFilters: [String: Dislike] = [:]
     /// Whether `takeFacts` will be called.
     public var recordsFacts = false
@@ -443,12 +443,14 @@ public struct ModelBroker: Sendable {
         case .subscribe(let subscribe): received(subscribe, of: client, on: id, at: now)
         case .unsubscribe(let unsubscribe):
             checkFree(unsubscribe.packetID, on: id)
+            guard let isLate = bears(unsubscribe.filters, on: id, at: now) else { return }
             let codes = unsubscribe.filters.map { text -> ReasonCode in
                 guard let filter = try? TopicFilter(text) else { return .topicFilterInvalid }
                 let wasThere = sessions[client]?.subscriptions.removeValue(forKey: filter) != nil
                 return wasThere ? .success : .noSubscriptionExisted
             }
-            send(.unsuback(Unsuback(packetID: unsubscribe.packetID, reasonCodes: codes)), to: id)
+            let answer = Packet.unsuback(Unsuback(packetID: unsubscribe.packetID, reasonCodes: codes))
+            if isLate { late.append((now + Self.lateness, id, answer)) } else { send(answer, to: id) }
         case .pingreq: send(.pingresp, to: id)
         case .disconnect(let disconnect):
             let will = disconnect.reasonCode == .disconnectWithWill ? connections[id]?.will : nil
@@ -689,18 +691,7 @@ public struct ModelBroker: Sendable {
         if subscribe.properties.subscriptionID != nil, told.subscriptionIDsAvailable == false {
             violations.append("an identifier of a subscription, which was ruled out")
         }
-        var isLate = false
-        for subscription in subscribe.subscriptions {
-            switch dislikedFilters[subscription.filter] {
-            case .ends(let code)?: return end(id, code, Self.grudge, at: now)
-            case .ignores?: return
-            case .answersLate?: isLate = true
-            case .mutes?:
-                connections[id]?.isMute = true
-                return
-            case nil: break
-            }
-        }
+        guard let isLate = bears(subscribe.subscriptions.map(\.filter), on: id, at: now) else { return }
         var codes: [ReasonCode] = []
         var granted: [TopicFilter] = []
         for subscription in subscribe.subscriptions {
@@ -729,6 +720,26 @@ public struct ModelBroker: Sendable {
                 if let publish = retained[topic] { deliver(publish, to: client, for: filter, isRetained: true) }
             }
         }
+    }
+
+    /// Returns whether the answer to a request for these filters is late; `nil` if the server cannot bear one of them,
+    /// and has shown so.
+    private mutating func bears(_ filters: [String], on id: ConnectionID, at now: Time) -> Bool? {
+        var isLate = false
+        for filter in filters {
+            switch dislikedFilters[filter] {
+            case .ends(let code)?:
+                end(id, code, Self.grudge, at: now)
+                return nil
+            case .ignores?: return nil
+            case .answersLate?: isLate = true
+            case .mutes?:
+                connections[id]?.isMute = true
+                return nil
+            case nil: break
+            }
+        }
+        return isLate
     }
 
     // MARK: Messages

@@ -134,14 +134,13 @@ extension MQTTClientMachine {
         return .quarantine
     }
 
-    /// Notes that the server ends connections for this filter: the next one does not ask for it again.
+    /// Notes that the server ends connections when it is asked for this filter, or asked to remove it: the next one does
+    /// not ask again. The server may have granted the filter before, so it is still remembered.
     mutating func refuse(_ filter: TopicFilter, _ code: ReasonCode, _ sentence: String?, _ step: inout Step) {
-        if subscriptions.wanted[filter] != nil {
-            let isNews = subscriptions.note(code, sentence, of: filter, endedConnections: true, at: step.now)
-            step.emit(.subscribed(filter, code))
-            if isNews { step.emit(.subscriptionChanged(filter)) }
-        }
-        if subscriptions.remembered.remove(filter) != nil { step.changes.append(.forgetSubscription(filter)) }
+        guard subscriptions.wanted[filter] != nil else { return subscriptions.leave(filter, at: step.now) }
+        let isNews = subscriptions.note(code, sentence, of: filter, endedConnections: true, at: step.now)
+        step.emit(.subscribed(filter, code))
+        if isNews { step.emit(.subscriptionChanged(filter)) }
     }
 
     // MARK: Packet identifiers

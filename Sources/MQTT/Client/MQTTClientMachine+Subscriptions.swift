@@ -16,10 +16,12 @@ extension MQTTClientMachine {
         // A protocol error on a shared subscription [MQTT-3.8.3-4].
         if filter.isShared { subscription.noLocal = false }
         step(at: now, into: &actions) { machine, step in
+            let isNew = machine.subscriptions.wanted[filter] == nil
             machine.subscriptions.want(subscription, for: filter)
             if let code = machine.subscriptions.refusalInForce(for: filter, at: step.now) {
                 // Without a connection, the next one says so.
                 if machine.isConnected { step.emit(.subscribed(filter, code)) }
+                if isNew { step.emit(.subscriptionChanged(filter)) }
                 return
             }
             machine.subscriptions.takeFromAside(filter)
@@ -39,6 +41,8 @@ extension MQTTClientMachine {
         subscriptions.confirmed.remove(filter)
         subscriptions.answered(filter)
         if case .connected(let session) = connection {
+            // If the connection ends, this filter is known to be the reason.
+            if subscriptions.isSetAside(filter) { subscriptions.isolate(because: .end) }
             subscriptions.needs.append(.unsubscribe(filter))
             issueRequests(session.limits, &step)
         } else {
@@ -58,6 +62,7 @@ extension MQTTClientMachine {
 
     private mutating func reportRestored(_ step: inout Step) {
         if subscriptions.takeRestored() { step.emit(.restored) }
+        if isConnected { subscriptions.endSearch() }
     }
 
     // MARK: Asking
@@ -138,7 +143,8 @@ extension MQTTClientMachine {
             let isWanted = subscriptions.wanted[filter] != nil
             let size = 2 + filter.string.utf8.count
             let isAskable = Self.requestOverhead + size <= limits.maximumPacketSize
-            if isWanted || !subscriptions.remembered.contains(filter) || !isAskable {
+            let isLeft = subscriptions.left[filter] != nil
+            if isWanted || isLeft || !subscriptions.remembered.contains(filter) || !isAskable {
                 subscriptions.needs.removeFirst()
                 step.emit(.unsubscribed(filter, isWanted ? .success : .noSubscriptionExisted))
                 continue
@@ -234,6 +240,7 @@ extension MQTTClientMachine {
         guard !isIdentifierTaken(id, codes, &step) else { return }
         for (filter, code) in zip(filters, codes) where subscriptions.latest[filter] == id {
             subscriptions.latest[filter] = nil
+            patience.silences.answered(.filter(filter))
             if code == .packetIdentifierInUse {
                 subscriptions.needs.append(.unsubscribe(filter))
                 continue
@@ -264,7 +271,7 @@ extension MQTTClientMachine {
         if isNews { step.emit(.subscriptionChanged(filter)) }
     }
 
-    /// Asks again for what was refused long ago: what a server allows may change.
+    /// Asks again for what was refused long ago, and to remove what was left: what a server allows may change.
     mutating func askAgain(_ step: inout Step) {
         guard case .connected(let session) = connection, subscriptions.restoring == nil, link.settling == nil else {
             return
@@ -273,6 +280,10 @@ extension MQTTClientMachine {
             // If the connection ends again, this filter is known to be the reason.
             if subscriptions.isSetAside(filter) { subscriptions.isolate(because: .end) }
             subscriptions.needs.append(.subscribe(filter, again: subscriptions.remembered.contains(filter)))
+        }
+        for filter in subscriptions.takeLeft(at: step.now) where subscriptions.wanted[filter] == nil {
+            subscriptions.isolate(because: .end)
+            subscriptions.needs.append(.unsubscribe(filter))
         }
         issueRequests(session.limits, &step)
     }
@@ -288,7 +299,5 @@ extension MQTTClientMachine {
         reportRestored(&step)
         if case .connected(let session) = connection { issueRequests(session.limits, &step) }
         reportRestored(&step)
-        let hasNothingToAsk = subscriptions.requests.isEmpty && subscriptions.needs.isEmpty
-        if hasNothingToAsk, subscriptions.restoring == nil { subscriptions.isolation = nil }
     }
 }

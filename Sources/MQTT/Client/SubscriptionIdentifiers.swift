@@ -76,7 +76,8 @@ extension Subscriptions {
     }
 
     mutating func unwant(_ filter: TopicFilter) {
-        answers[filter] = nil
+        // A program that unsubscribes and subscribes again would end one connection after the other.
+        if !isSetAside(filter) { answers[filter] = nil }
         retainedSent.remove(filter)
         repeated.remove(filter)
         guard wanted.removeValue(forKey: filter) != nil else { return }

@@ -111,11 +111,28 @@ extension Subscriptions {
         answers[filter] = .refused(refusal)
     }
 
+    /// Leaves a filter that is not wanted at the server for a while, because asking to remove it ends connections.
+    mutating func leave(_ filter: TopicFilter, at now: Timestamp) {
+        guard remembered.contains(filter) else { return }
+        left[filter] = now.advanced(by: SubscriptionRefusal.longPatience)
+    }
+
+    /// Takes the filters that were left at the server and are due to be removed, in a stable order.
+    mutating func takeLeft(at now: Timestamp) -> [TopicFilter] {
+        let due = left.filter { now >= $0.value }.keys.sorted(by: Self.isBefore)
+        for filter in due { left[filter] = nil }
+        return due
+    }
+
     /// Takes the filters that were refused and are due to be asked for again, in a stable order.
     mutating func takeDue(at now: Timestamp) -> [TopicFilter] {
         var due: [TopicFilter] = []
         for (filter, answer) in answers {
             guard case .refused(var refusal) = answer, now >= refusal.asksAgainAt else { continue }
+            guard wanted[filter] != nil else {
+                answers[filter] = nil
+                continue
+            }
             refusal.asksAgainAt = now.advanced(by: refusal.patience)
             answers[filter] = .refused(refusal)
             due.append(filter)
@@ -131,5 +148,6 @@ extension Subscriptions {
             refusal.asksAgainAt = refusal.asksAgainAt.advanced(by: milliseconds)
             answers[filter] = .refused(refusal)
         }
+        left = left.mapValues { $0.advanced(by: milliseconds) }
     }
 }

@@ -3,7 +3,7 @@ import NIOCore
 /// Which subscriptions are wanted, and which the server holds.
 ///
 /// The durable part is the set of filters that the server *may* hold: a filter enters it before its SUBSCRIBE is sent
-/// and leaves it after its UNSUBACK. So what is no longer wanted is found and removed, no matter when a connection was
+/// and leaves it after its UNSUBACK, or with the server's session. So what is no longer wanted is found and removed, no matter when a connection was
 /// cut off or the daemon was killed. What was confirmed is kept in memory only, and only as long as it is certain that
 /// the server still has the same session; otherwise everything that is wanted is subscribed again, which does no harm.
 struct Subscriptions: Sendable {
@@ -44,8 +44,11 @@ struct Subscriptions: Sendable {
     var restoring: Set<TopicFilter>?
     /// Requests that were written on this connection.
     var sent: Set<PacketID> = []
-    /// The server's last word about each wanted filter.
+    /// The server's last word about each wanted filter, and why filters were set aside that are not wanted any more.
     var answers: [TopicFilter: Answer] = [:]
+    /// Filters that are not wanted, although the server may hold them: it ended connections when it was asked to remove
+    /// them. It is asked again at this time.
+    var left: [TopicFilter: Timestamp] = [:]
     /// Why filters are asked for one by one, to find the one that the server ends the connection for; `nil` if they are
     /// not.
     var isolation: Isolation.Symptom?
@@ -72,6 +75,7 @@ struct Subscriptions: Sendable {
     mutating func sessionLost() -> Bool {
         confirmed.removeAll()
         retainedSent.removeAll()
+        left.removeAll()
         guard !remembered.isEmpty else { return false }
         remembered.removeAll()
         return true
@@ -80,7 +84,8 @@ struct Subscriptions: Sendable {
     /// Finds what has to be asked for on a new connection, in a stable order.
     mutating func restore(isCertain: Bool) {
         if !isCertain { confirmed.removeAll() }
-        let stale = remembered.filter { wanted[$0] == nil }
+        let stale = remembered.filter { wanted[$0] == nil && left[$0] == nil }
+        if stale.contains(where: isSetAside) { isolate(because: .end) }
         let missing = wanted.keys.filter { !confirmed.contains($0) && !isSetAside($0) }
         for filter in stale.sorted(by: Self.isBefore) { needs.append(.unsubscribe(filter)) }
         for filter in missing.sorted(by: Self.isBefore) {
@@ -105,7 +110,9 @@ struct Subscriptions: Sendable {
     /// The wanted filters that the server ended a connection for, in a stable order.
     var setAside: [(filter: TopicFilter, code: ReasonCode)] {
         answers.compactMap { filter, answer in
-            guard case .refused(let refusal) = answer, refusal.endedConnections else { return nil }
+            guard wanted[filter] != nil, case .refused(let refusal) = answer, refusal.endedConnections else {
+                return nil
+            }
             return (filter, refusal.code)
         }.sorted { Self.isBefore($0.0, $1.0) }
     }
@@ -129,8 +136,13 @@ struct Subscriptions: Sendable {
     mutating func takeRestored() -> Bool {
         guard let restoring, restoring.isEmpty else { return false }
         self.restoring = nil
+        return true
+    }
+
+    /// Ends the search for a filter that the server ends connections for, once the server has answered everything.
+    mutating func endSearch() {
+        guard restoring == nil, requests.isEmpty, needs.isEmpty else { return }
         isolation = nil
         endsUnanswered = 0
-        return true
     }
 }

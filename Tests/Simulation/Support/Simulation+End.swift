@@ -115,6 +115,7 @@ extension Simulation {
         let driver = resident.host.here { $0.driver() }
         return driver?.here { driver in
             driver.subscriptionStatus.contains { $0.state == .refused }
+                || !driver.session.mqtt.subscriptions.left.isEmpty
                 || driver.session.rooms.membership?.refusedAt != nil
         } ?? false
     }

@@ -61,6 +61,8 @@ public struct ModelBroker: Sendable {
         var busy: Set<PacketID> = []
         /// Whether the server does not look at what the client sends any more.
         var isMute = false
+        /// Whether the connection stays open however long nothing is heard on it.
+        var isPatient: Bool { keepAlive == 0 || isMute }
         /// Why only DISCONNECT may follow; `nil` while anything may.
         var mustEnd: String?
         /// The enhanced authentication under way, and the CONNECT that began it, if one did.
@@ -248,6 +250,10 @@ public struct ModelBroker: Sendable {
         sessions[client]?.connection.flatMap { connections[$0]?.decoder.version }
     }
 
+    public func answersPings(on id: ConnectionID) -> Bool { connections[id]?.isMute == false }
+    /// Whether no answer to anything else is withheld.
+    public var answersMessages: Bool { !holdsAnswers && disliked.isEmpty && dislikedFilters.isEmpty }
+
     /// Sends a packet that nobody asked for.
     public mutating func say(_ packet: Packet, to client: String) {
         if let id = sessions[client]?.connection { send(packet, to: id) }
@@ -362,7 +368,7 @@ public struct ModelBroker: Sendable {
     /// When `timeReached` must be called.
     public var nextDeadline: Time? {
         let ofSessions = sessions.values.flatMap { [$0.will?.at, $0.endsAt].compactMap(\.self) }
-        let ofConnections = connections.values.compactMap { $0.keepAlive == 0 ? nil : $0.heardAt + Self.limit($0) }
+        let ofConnections = connections.values.compactMap { $0.isPatient ? nil : $0.heardAt + Self.limit($0) }
         return (ofSessions + ofConnections + late.map(\.due)).min()
     }
 
@@ -375,7 +381,7 @@ public struct ModelBroker: Sendable {
             send(answer.packet, to: answer.id)
         }
         for (id, connection) in connections.sorted(by: { $0.key.rawValue < $1.key.rawValue })
-        where connection.keepAlive > 0 && now >= connection.heardAt + Self.limit(connection) {
+        where !connection.isPatient && now >= connection.heardAt + Self.limit(connection) {
             end(id, .keepAliveTimeout, at: now)
         }
         for client in sessions.keys.sorted() {
@@ -617,7 +623,8 @@ public struct ModelBroker: Sendable {
             violations.append("\(count) messages exceed the Receive Maximum of \(limit)")
         }
         if !publish.duplicate, sessions[client]?.received.contains(packetID) == true {
-            violations.append("identifier \(packetID) was used again before PUBREL")
+            let what = publish.qos == .exactlyOnce ? "" : " by QoS 1"
+            violations.append("identifier \(packetID) was used again\(what) before PUBREL")
         }
     }
 

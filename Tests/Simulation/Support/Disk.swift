@@ -46,7 +46,10 @@ actor Disk {
     func apply(_ batch: [(session: SessionName, changes: [SessionChange])]) {
         commits += 1
         unflushed.append(batch)
-        defer { if sessions.values.contains(where: \.mqtt.mustFlush) { flushed() } }
+        defer {
+            if sessions.values.contains(where: \.mqtt.mustFlush) { flushed() }
+            if image == nil, sessions.values.contains(where: \.mqtt.established) { takeImage() }
+        }
         for (session, changes) in batch {
             for change in changes {
                 onChange(session, change, change.sequence.flatMap { sessions[session]?.mqtt.messages[$0] })
@@ -70,6 +73,17 @@ actor Disk {
                 for change in changes { sessions[session, default: ModelSession()].apply(change) }
             }
         }
+        flushed()
+    }
+
+    /// What was on the disk when a copy of it was made: at first as soon as a session was connected.
+    private(set) var image: [SessionName: ModelSession]?
+
+    func takeImage() { image = sessions }
+
+    func putImageBack() {
+        guard let image else { return }
+        sessions = image
         flushed()
     }
 

@@ -11,15 +11,44 @@ import Vocabulary
 
 extension Scenario {
     func put(_ item: Wire.Item, on id: Int, toServer: Bool) {
-        guard wires[id] != nil else { return }
-        if toServer { wires[id]?.toServer.append(item) } else { wires[id]?.toHost.append(item) }
-        arriveLater(on: id, toServer ? .toServer : .toHost)
+        guard let wire = wires[id] else { return }
+        guard toServer else {
+            wires[id]?.toHost.append(item)
+            return arriveLater(on: id, .toHost)
+        }
+        var leavesAt = max(wire.leavesAt ?? now, now)
+        for part in parts(of: item, atRate: uplinks[wire.host]?.rate) {
+            if let rate = uplinks[wire.host]?.rate { leavesAt = leavesAt.advanced(by: .seconds(part.size) / rate) }
+            wires[id]?.toServer.append(part)
+            arriveLater(on: id, .toServer, after: .nanoseconds(now.duration(to: leavesAt).nanoseconds))
+        }
+        wires[id]?.leavesAt = leavesAt
     }
 
-    func arriveLater(on id: Int, _ direction: Direction) {
+    /// What a slow uplink brings in a quarter of a second arrives together.
+    private func parts(of item: Wire.Item, atRate rate: Int?) -> [Wire.Item] {
+        guard let rate, case .bytes(var bytes) = item, bytes.readableBytes > 0 else { return [item] }
+        var parts: [Wire.Item] = []
+        while let part = bytes.readSlice(length: min(bytes.readableBytes, max(1, rate / 4))), part.readableBytes > 0 {
+            parts.append(.bytes(part))
+        }
+        return parts
+    }
+
+    /// Makes a host's uplink as fast as this. If it is no longer slow, everything that waits leaves at once.
+    func slowDown(_ host: Host, to rate: Int?) {
+        uplinks[host.name]?.rate = rate
+        guard rate == nil else { return }
+        for id in wires.keys.sorted() where wires[id]?.host == host.name && wires[id]?.leavesAt ?? now > now {
+            wires[id]?.leavesAt = nil
+            for _ in wires[id]?.toServer ?? [] { arriveLater(on: id, .toServer) }
+        }
+    }
+
+    func arriveLater(on id: Int, _ direction: Direction, after delay: TimeAmount = .zero) {
         var latency = wires[id].flatMap { $0.latency ?? uplinks[$0.host]?.latency } ?? Self.latency
         if id % 2 == 1, let host = wires[id]?.host, uplinks[host]?.reorders == true { latency = latency + Self.detour }
-        _ = loop.scheduleTask(in: latency) { [weak self] in
+        _ = loop.scheduleTask(in: delay + latency) { [weak self] in
             self?.assumeIsolated { $0.arrive(on: id, direction) }
         }
     }
@@ -305,9 +334,34 @@ extension Scenario {
             measurement.retries = 1
             measurement.sinceAcknowledgement = heardAt.duration(to: now)
         }
+        if isSending(wire) {
+            measurement.unacknowledged = max(1, measurement.unacknowledged)
+            let silence = wire.acknowledgedAt?.duration(to: now)
+            measurement.sinceAcknowledgement = measurement.sinceAcknowledgement ?? silence
+        }
         measurement.acknowledgedBytes = wire.acknowledgedBytes
         measurement.pendingBytes = wire.toServer.reduce(0) { $0 + $1.size }
         return measurement
+    }
+
+    /// Whether a part of what the host has sent is still in its send buffer.
+    private func isSending(_ wire: Wire) -> Bool { wire.leavesAt.map { $0 > now } ?? false }
+
+    /// Whether the host's last connection cannot have been answered yet only because its uplink is slow: the server
+    /// reads and answers, a part of what the host has sent has just arrived, and the rest is on its way.
+    ///
+    /// - Parameter isAboutMessages: whether the answer may be one that the server withholds from some packets.
+    func isOnlySlow(_ host: Host, isAboutMessages: Bool) -> Bool {
+        let id = wires.filter { $0.value.host == host.name && !$0.value.isKnock }.keys.max()
+        guard let id, let wire = wires[id], let uplink = uplinks[host.name], let server = servers[wire.server],
+            let connection = wire.broker, let acknowledgedAt = wire.acknowledgedAt
+        else { return false }
+        let isAnswering =
+            server.isUp && !server.isHung && server.broker.answersPings(on: connection) && wire.isReading
+            && (!isAboutMessages || server.broker.answersMessages) && !wire.isDripping && wire.unread.isEmpty
+        let isFast = (wire.latency ?? uplink.latency) <= .milliseconds(50) && !uplink.reorders
+        return uplink.isMeasured && uplink.works && isFast && isAnswering && !wire.isStranded
+            && isSending(wire) && acknowledgedAt.duration(to: now) < .seconds(2)
     }
 
     /// When anything was last heard on a connection, or acknowledged by the server's kernel if the host measures that: an

@@ -50,6 +50,8 @@ actor Scenario {
         var acknowledgedBytes = 0
         /// When any last did.
         var acknowledgedAt: Instant?
+        /// When the last byte that the host has sent leaves its send buffer.
+        var leavesAt: Instant?
         /// When anything last arrived at the host.
         var heardAt: Instant?
         /// The arrivals that the network swallowed: TCP sends again when it works.
@@ -89,6 +91,9 @@ actor Scenario {
         var isMeasured = false
         /// The most bytes that TCP delivers at once.
         var piece: Int?
+        /// How many bytes a connection brings to the server in a second; the rest waits in the host's send buffer. `nil`
+        /// if that takes no time.
+        var rate: Int?
         /// After how many bytes the connection that carries them is reset.
         var resetAfter: [Direction: Int] = [:]
         /// What happens to the next dial.

@@ -18,6 +18,7 @@ public struct Step: Hashable, Sendable {
         // What programs do. The first number is the host.
         case publish
         case send = "publish-many"
+        case publishLarge = "publish-large"
         case publishWithKey = "publish-with-key"
         case hog
         case subscribe
@@ -49,6 +50,7 @@ public struct Step: Hashable, Sendable {
         case halfOpen = "half-open"
         case unsilence
         case latency
+        case slowUplink = "slow-uplink"
         case piece
         case drip
         case reset
@@ -97,6 +99,8 @@ public struct Step: Hashable, Sendable {
         case reboot
         case losePower = "lose-power"
         case damage
+        case takeImage = "take-image"
+        case rollBack = "roll-back"
         case sleep
         case clock
     }
@@ -114,6 +118,7 @@ public struct Step: Hashable, Sendable {
         (.settle, 60, []), (.turn, 80, []), (.next, 220, [0...6]), (.pass, 200, [0...11]),
 
         (.publish, 150, [0...1, 0...3, 0...2]), (.send, 20, [0...1, 0...3, 0...2, 2...6]),
+        (.publishLarge, 16, [0...1, 0...3, 0...2, 1...20]),
         (.subscribe, 6, [0...1]), (.unsubscribe, 2, [0...1]),
         (.attach, 10, [0...1, 0...1]), (.detach, 4, [0...1, 0...1]), (.acknowledge, 20, [0...1, 0...1, 0...3]),
         (.endConsumer, 1, [0...1, 0...1]), (.putPublication, 4, [0...1, 0...2]),
@@ -127,7 +132,8 @@ public struct Step: Hashable, Sendable {
 
         (.cut, 10, [0...1]), (.mend, 16, [0...1]), (.move, 6, [0...1]), (.moveUnnoticed, 4, [0...1]),
         (.silence, 7, [0...1]), (.halfOpen, 6, [0...1, 0...1]), (.unsilence, 14, [0...1]),
-        (.latency, 6, [0...1, 0...4]), (.piece, 5, [0...1, 0...5]), (.drip, 4, [0...1]), (.reset, 8, [0...1]),
+        (.latency, 6, [0...1, 0...4]), (.slowUplink, 6, [0...1, 0...3]), (.piece, 5, [0...1, 0...5]),
+        (.drip, 4, [0...1]), (.reset, 8, [0...1]),
         (.resetAfter, 14, [0...1, 0...1, 1...90]), (.dialFault, 10, [0...1, 0...12]), (.abortLoses, 3, [0...1, 0...1]),
         (.reorder, 3, [0...1, 0...1]), (.shift, 5, [0...1, 0...1, 0...4]), (.dropAddress, 5, [0...1, 0...2]),
 
@@ -145,7 +151,7 @@ public struct Step: Hashable, Sendable {
         (.diskFault, 8, [0...1, 0...4]), (.diskMended, 14, [0...1]), (.diskDelay, 6, [0...1, 0...3]),
         (.kill, 7, [0...1, 0...1]), (.killAfter, 7, [0...1, 1...12, 0...1]), (.start, 40, [0...1]),
         (.restartDaemon, 3, [0...1]), (.reboot, 1, [0...1]), (.losePower, 3, [0...1, 0...7]),
-        (.damage, 1, [0...1, 0...1]),
+        (.damage, 1, [0...1, 0...1]), (.takeImage, 3, [0...1]), (.rollBack, 2, [0...1, 0...4]),
         (.sleep, 4, [0...1, 4...11, 0...1, 0...1]), (.clock, 4, [0...1, 0...5]),
     ]
 

@@ -169,6 +169,22 @@ extension Simulation {
         }
     }
 
+    /// Checks that a session does not give up a connection for want of an answer while the server cannot have read what
+    /// it should answer.
+    func checkVerdict(_ event: SessionEvent, on index: Int) {
+        let codes: [Reason.Code] = [.heartbeatTimeout, .probeTimeout, .unacknowledged, .unanswered, .restoreTimeout]
+        let wasConnected = event.from == .connected && event.state == .reconnecting
+        guard let code = event.reason.flatMap({ Reason.Code(rawValue: $0.code) }), codes.contains(code),
+            wasConnected || event.phase == .waiting && code == .restoreTimeout,
+            disturbedAt.duration(to: scenario.now) > .seconds(10)
+        else { return }
+        let host = residents[index].host
+        let isAboutMessages = code == .unanswered || code == .restoreTimeout
+        if scenario.here({ $0.isOnlySlow(host, isAboutMessages: isAboutMessages) }) {
+            note(.statusIsTrue, "\(host.name) takes its own slow uplink for a silent server (\(code.rawValue))")
+        }
+    }
+
     /// Checks that a connection does not outlive the address that it was made from.
     func checkSource(of host: Host, without departed: Path) {
         let isConnected = host.here({ $0.driver() })?.here { driver in
@@ -288,8 +304,8 @@ extension Step {
         switch what {
         case .settle, .turn, .next, .pass, .publish, .send, .acknowledge, .attach, .detach, .foreign, .subscribe,
             .unsubscribe, .putPublication, .removePublication, .diskDelay, .diskFault, .diskMended, .releaseAnswers,
-            .holdAnswers, .latency, .piece, .reorder, .publishWithKey, .hog, .flawed, .flood,
-            .dropInFlight:
+            .holdAnswers, .latency, .slowUplink, .piece, .reorder, .publishLarge, .takeImage, .publishWithKey, .hog,
+            .flawed, .flood, .dropInFlight:
             false
         default: true
         }

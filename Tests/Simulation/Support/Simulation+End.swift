@@ -32,6 +32,7 @@ extension Simulation {
                     (uplink.latency, uplink.piece, uplink.resetAfter) = (Scenario.latency, nil, [:])
                     (uplink.dialFault, uplink.abortLoses, uplink.reorders) = (nil, false, false)
                 }
+                scenario.slowDown(host, to: nil)
             }
             mend(host)
             scenario.here { scenario in

@@ -13,14 +13,17 @@ extension Simulation {
     static let topics = ["out/0", "out/1", "out/2", "out/big"]
     static let consumers = [("all", "in/#"), ("one", "in/1")]
 
-    func publish(on index: Int, _ topic: Int, _ qos: Int) {
+    /// - Parameter bytes: the least length of the payload.
+    func publish(on index: Int, _ topic: Int, _ qos: Int, bytes: Int = 0) {
         let host = residents[index].host
         guard let driver = host.here({ $0.driver() }) else { return }
         let topic = Self.topics[topic % Self.topics.count]
         let qos = QoS(rawValue: UInt8(qos % 3)) ?? .atLeastOnce
         let number = ledger.asked(topic, qos, on: host.name)
+        // With zeros before it, it is the same number.
+        let text = String(repeating: "0", count: max(0, bytes - "\(number)".count)) + "\(number)"
         let message = MessagePublishMethod.Parameters(
-            session: "main", topic: topic, payload: .init(text: "\(number)"), qos: qos)
+            session: "main", topic: topic, payload: .init(text: text), qos: qos)
         ask("publish \(number)", of: index) {
             try await driver.publish(message)
         } answered: { [self] answer in

@@ -25,6 +25,8 @@ extension Simulation {
         case .publish: publish(on: index, step.number(1), step.number(2))
         case .send:
             for _ in 0..<step.number(3) { publish(on: index, step.number(1), step.number(2)) }
+        case .publishLarge:
+            publish(on: index, step.number(1), step.number(2), bytes: 400 * step.number(3))
         case .publishWithKey: publishWithKey(on: index, step.number(1) % Self.keys, step.number(2))
         case .hog: hog(index, step.number(1))
         case .subscribe: subscribe(on: index)
@@ -58,6 +60,8 @@ extension Simulation {
         case .restartDaemon: try await restart(index)
         case .reboot: try await reboot(index)
         case .losePower: try await losePower(index, step.number(1))
+        case .takeImage: onDisk(index) { $0.takeImage() }
+        case .rollBack: try await rollBack(index, step.number(1))
         case .damage: try await damage(index, isWhole: step.number(1) == 0)
         case .sleep:
             let pause = Self.pauses[step.number(1) % Self.pauses.count]
@@ -158,6 +162,24 @@ extension Simulation {
         try await start(index)
     }
 
+    /// Puts the host back to an older image of its disk, as when a virtual machine or a backup is restored, just after
+    /// this many messages of QoS 2 were sent. Then programs publish as many.
+    private func rollBack(_ index: Int, _ count: Int) async throws {
+        let host = residents[index].host
+        guard host.here({ $0.isDiskModelled }), host.disk.here({ $0.fault == nil && $0.image != nil }) else { return }
+        func publishAll() { for number in 0..<count { publish(on: index, number, 2) } }
+        publishAll()
+        await pass(Scenario.latency + .milliseconds(1))
+        await kill(index, landing: false, silently: true)
+        host.disk.here { $0.putImageBack() }
+        wasPutBack = true
+        noteLost(index)
+        residents[index].boots += 1
+        residents[index].rest = nil
+        try await start(index)
+        publishAll()
+    }
+
     /// Notes that what was durable a moment ago is lost, or a part of it.
     func noteLost(_ index: Int) {
         let host = residents[index].host
@@ -230,6 +252,7 @@ extension Simulation {
         case .unsilence: scenario.here { $0.unsilence(host) }
         case .reset: scenario.here { $0.reset(host) }
         case .latency: onUplink(host) { $0.latency = .milliseconds([1, 5, 50, 400, 3000][number % 5]) }
+        case .slowUplink: scenario.here { $0.slowDown(host, to: [nil, 1000, 200, 50][number % 4]) }
         case .piece: onUplink(host) { $0.piece = [nil, 1, 2, 3, 7, 50][number % 6] }
         case .drip: scenario.here { $0.drip(host) }
         case .resetAfter: onUplink(host) { $0.resetAfter[number == 0 ? .toServer : .toHost] = max(1, step.number(2)) }

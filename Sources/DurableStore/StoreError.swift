@@ -53,7 +53,8 @@ extension StoreError: CustomStringConvertible {
                 + (holder.map { " (process \($0))" } ?? "")
                 + ": stop that one first, or give this one a directory of its own"
         case .unwritable(let path, let cause):
-            "cannot write \(path): \(cause); the directory must belong to the user of the daemon and be writable"
+            "cannot write \(path): \(cause); it must be in a directory that belongs to the user of the daemon, on a file "
+                + "system that can be written"
         case .newerSchema(let path, let found, let known):
             "\(path) has schema version \(found), and this holdfastd knows none after \(known): install the newer "
                 + "version again, or move the file away and lose what is in it"

@@ -29,6 +29,10 @@ extension Session {
         return wanted + removing
     }
 
+    /// What the server may hold of the session, and for how long, because it cannot have heard the goodbye of a session
+    /// that is down; `nil` if nothing.
+    package var leftBehind: String? { machine.leftBehind(at: now) }
+
     package func publicationState(of entry: Publications.Entry) -> PublicationState {
         // The last message on the topic and its deletion may both have been lost.
         if state == .disconnected, machine.reason.code.isDisconnectAskedFor, publications.mayBeHeld(entry) {

@@ -36,10 +36,16 @@ extension SessionMachine {
     /// - Parameter end: when our end of the connection was closed; `nil` if there was none.
     mutating func noteUnheardGoodbye(since end: Instant?, at now: Instant) {
         guard reason.code == .userDisconnect else { return }
+        guard let left = leftBehind(since: end, at: now) else { return }
+        reason = Reason(.goodbyeUnheard, "\(Reason.Code.goodbyeUnheard.sentence): \(left)")
+    }
+
+    /// What the server may hold of the session, and for how long; `nil` if nothing. For a session that is down.
+    package func leftBehind(at now: Instant) -> String? { leftBehind(since: remains.connectionEnded, at: now) }
+
+    private func leftBehind(since end: Instant?, at now: Instant) -> String? {
         let consequences = [presenceLeft(since: end, at: now), publicationsLeft].compactMap(\.self)
-        guard !consequences.isEmpty else { return }
-        reason = Reason(
-            .goodbyeUnheard, "\(Reason.Code.goodbyeUnheard.sentence): \(consequences.joined(separator: "; "))")
+        return consequences.isEmpty ? nil : consequences.joined(separator: "; ")
     }
 
     private func presenceLeft(since end: Instant?, at now: Instant) -> String? {

@@ -123,6 +123,17 @@ import Vocabulary
         #expect(await store.statistics().messages == 0)
     }
 
+    /// Otherwise an empty commit would succeed on a file system that takes nothing any more.
+    @Test func `is written to by a commit without changes`() async throws {
+        let store = try openStore(directory)
+        try await store.commit(main, .insert(message(1)))
+        let before = try readFile("\(directory.path)/holdfast.db-wal").count
+        let nothing: [(session: SessionName, changes: [SessionChange])] = []
+        try await store.commit(nothing)
+        #expect(try readFile("\(directory.path)/holdfast.db-wal").count > before)
+        #expect(await store.statistics().messages == 1)
+    }
+
     @Test func `puts a retried message at the end of the queue`() async throws {
         let store = try await afterRestart([
             [.insert(message(1)), .insert(message(2)), .quarantine(sequence(1), .payloadFormatInvalid, "no")],

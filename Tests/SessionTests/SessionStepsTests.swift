@@ -157,6 +157,26 @@ struct SessionStepsTests {
         #expect(reason.message.contains(expected), "\(reason.message)")
     }
 
+    @Test(arguments: [false, true])
+    func `a session that is removed says what the server may keep, unless that was told`(isTold: Bool) throws {
+        var session = try SessionUnderTest(room: "plant")
+        _ = session.take(.connect(Reason(.userConnect)))
+        _ = session.opens()
+        _ = session.receives(.connack(Connack()))
+        _ = session.receives(try suback(.grantedQoS1))
+        _ = session.receives(.puback(Acknowledgement(packetID: try id(2))))
+        _ = session.take(.stop(Reason(.configurationChanged), forGood: true))
+        if isTold {
+            _ = session.receives(try suback(.grantedQoS1))
+            _ = session.receives(.puback(Acknowledgement(packetID: try id(3))))
+        }
+        _ = session.take(.closed(Reason(.reset)))
+        #expect(session.session.state == .disconnected)
+        #expect(session.session.machine.reason.code == .configurationChanged)
+        let left = session.session.leftBehind
+        #expect(isTold ? left == nil : left?.contains("others in the room may see the session") == true)
+    }
+
     @Test func `a disconnect waits for accepted messages`() throws {
         var session = try SessionUnderTest().connected()
         try accept(&session)

@@ -180,6 +180,13 @@ struct SessionLog {
         logger.warning("\(session): the server refused the publication \(topic): \(sentence)", metadata: identity)
     }
 
+    /// The configuration no longer has the session, or its servers.
+    func leftBehind(_ sentence: String) {
+        logger.warning(
+            "\(session): the server cannot have received the session's last disconnect: \(sentence); to send it, put the session's file back as it was, connect, and disconnect",
+            metadata: identity)
+    }
+
     /// A subscription that is granted as requested is not reported.
     mutating func subscriptionChanged(_ subscription: SessionStatus.Subscription, ofConsumers consumers: [ConsumerName])
     {

@@ -79,9 +79,10 @@ struct Patience: Sendable {
     var probe: (sentAt: Timestamp, exchanges: UInt64, requests: UInt64)?
     /// Before this time, the server could not be heard, or not everything had been sent to it.
     var notBefore = Timestamp(rawValue: .min)
-    /// Whether a message was set aside because it was not answered, and none has been answered since. If a server
-    /// answers nothing at all, no message is to blame.
-    var hasBlamed = false
+    /// What has been set aside for being unanswered since a message was last answered. If a server answers nothing at
+    /// all, no message is to blame, so this costs at most one of each kind: an innocent publication that was sent with a
+    /// message must not protect the message.
+    var blamed: MQTTClientMachine.Suspects = []
     var silences = Silences()
 
     mutating func connectionClosed() {
@@ -261,24 +262,23 @@ extension MQTTClientMachine {
     }
 
     mutating func judgeUnanswered(_ step: inout Step) -> EndFinding? {
-        guard mayBlame else { return nil }
         // While messages still have time, the connection ends because of a request.
         let isLate = exchangesDue.map { $0 <= step.now } ?? false
         let suspects: Suspects = isLate ? .everything : [.announcements, .filters]
-        let finding = judgeEnd(nil, "the server does not answer this message", of: suspects, &step)
-        noteBlame(finding)
-        return finding
+        return blame(suspects, "the server does not answer this message", after: .end, &step)
     }
 
-    /// Whether what is unanswered may be set aside for being unanswered.
-    var mayBlame: Bool { !patience.hasBlamed || outbox.outstandingCount == 0 }
-
-    /// Notes what the end of a connection showed to be unanswered.
-    mutating func noteBlame(_ finding: EndFinding?) {
-        guard case .setAside? = finding else { return }
-        patience.hasBlamed = true
+    /// Judges what was not answered when the connection ends.
+    mutating func blame(
+        _ suspects: Suspects, _ words: String, after symptom: Isolation.Symptom, _ step: inout Step
+    ) -> EndFinding? {
+        let suspects = outbox.outstandingCount == 0 ? suspects : suspects.subtracting(patience.blamed)
+        guard !suspects.isEmpty, let judged = judge(nil, words, of: suspects, after: symptom, &step) else { return nil }
+        guard !judged.setAside.isEmpty else { return judged.finding }
+        patience.blamed.formUnion(judged.setAside)
         // The messages behind it go out as usual again: if the next one is not answered either, other answers show
         // whether the server answers at all.
         isolation = Isolation()
+        return judged.finding
     }
 }

@@ -151,6 +151,14 @@ extension MQTTClientMachine {
         case releases([PacketID])
         case announcement(PacketID)
         case filter(TopicFilter)
+
+        var kind: Suspects {
+            switch self {
+            case .message, .releases: .messages
+            case .announcement: .announcements
+            case .filter: .filters
+            }
+        }
     }
 
     private struct Judgement {
@@ -274,6 +282,14 @@ extension MQTTClientMachine {
         _ code: ReasonCode?, _ words: String, of suspects: Suspects = .everything,
         after symptom: Isolation.Symptom = .end, _ step: inout Step
     ) -> EndFinding? {
+        judge(code, words, of: suspects, after: symptom, &step)?.finding
+    }
+
+    /// - Returns: also what was set aside.
+    mutating func judge(
+        _ code: ReasonCode?, _ words: String, of suspects: Suspects, after symptom: Isolation.Symptom,
+        _ step: inout Step
+    ) -> (finding: EndFinding, setAside: Suspects)? {
         // Right after refusals for lack of room, a close without a code is explained by them.
         guard code != nil || reasonIfEnded == nil, let judgement = judgement(of: suspects, after: symptom) else {
             return nil
@@ -284,7 +300,7 @@ extension MQTTClientMachine {
             subscriptions.endsUnanswered += 1
         }
         if judgement.finding == .isolated { isolate(judgement, after: symptom) }
-        guard let culprit = judgement.culprit else { return judgement.finding }
+        guard let culprit = judgement.culprit else { return (judgement.finding, []) }
         self[keyPath: judgement.record].cleared()
         let code = code.flatMap { $0.isError ? $0 : nil } ?? .unspecifiedError
         switch culprit {
@@ -297,7 +313,7 @@ extension MQTTClientMachine {
             step.emit(.announced(announcement, code))
         case .filter(let filter): refuse(filter, code, nil, &step)
         }
-        return judgement.finding
+        return (judgement.finding, culprit.kind)
     }
 
     private mutating func isolate(_ judgement: Judgement, after symptom: Isolation.Symptom) {
@@ -320,12 +336,10 @@ extension MQTTClientMachine {
     mutating func judgeSilence(_ step: inout Step) -> EndFinding? {
         let sentAt = [patience.exchanges.oldest, patience.requests.oldest].compactMap { $0?.sentAt }.min()
         guard let sentAt, let first = link.pings.first, let last = link.pings.last, sentAt < first.sentAt,
-            patience.arrival.isCertain(last.sentAt), mayBlame
+            patience.arrival.isCertain(last.sentAt)
         else { return nil }
-        let finding = judgeEnd(
-            nil, "the server says nothing any more whenever it is sent this message", after: .silence, &step)
-        noteBlame(finding)
-        return finding
+        return blame(
+            .everything, "the server says nothing any more whenever it is sent this message", after: .silence, &step)
     }
 
     /// Ends the connection, because the server acknowledged a message with a packet that does not fit it. A server that

@@ -31,7 +31,7 @@ extension MQTTClientMachine.Configuration {
 }
 
 extension Session {
-    /// Applies to what is sent from now on.
+    /// Applies to what is sent and held from now on.
     package mutating func limit(to memory: MessageMemory) {
         mqtt.configuration.limit(to: memory)
         durableConsumers.memory = memory.ahead

@@ -109,8 +109,7 @@ extension Session {
     }
 
     private mutating func handle(_ input: SessionMachine.Input) {
-        machine.remains.visibility = rooms.membership?.presence.visibility(keepAlive: mqtt.keepAlive)
-        machine.remains.publications = publications.keptCount
+        noteRemains()
         machine.awaitsStore = mqtt.awaitsStore
         var actions: [SessionMachine.Action] = []
         machine.handle(input, at: now, into: &actions)

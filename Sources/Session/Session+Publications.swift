@@ -31,7 +31,15 @@ extension Session {
 
     /// What the server may hold of the session, and for how long, because it cannot have heard the goodbye of a session
     /// that is down; `nil` if nothing.
-    package var leftBehind: String? { machine.leftBehind(at: now) }
+    package mutating func leftBehind() -> String? {
+        noteRemains()
+        return machine.leftBehind(at: now)
+    }
+
+    mutating func noteRemains() {
+        machine.remains.visibility = rooms.membership?.presence.visibility(keepAlive: mqtt.keepAlive)
+        machine.remains.publications = publications.keptCount
+    }
 
     package func publicationState(of entry: Publications.Entry) -> PublicationState {
         // The last message on the topic and its deletion may both have been lost.

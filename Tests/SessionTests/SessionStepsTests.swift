@@ -173,8 +173,15 @@ struct SessionStepsTests {
         _ = session.take(.closed(Reason(.reset)))
         #expect(session.session.state == .disconnected)
         #expect(session.session.machine.reason.code == .configurationChanged)
-        let left = session.session.leftBehind
+        let left = session.ask { $0.leftBehind() }
         #expect(isTold ? left == nil : left?.contains("others in the room may see the session") == true)
+    }
+
+    @Test func `a session that is removed before it has done anything says what the server may keep`() throws {
+        var session = try SessionUnderTest(retained: ["a", "b"])
+        _ = session.take(.stop(Reason(.configurationChanged), forGood: true))
+        let left = session.ask { $0.leftBehind() }
+        #expect(left?.hasPrefix("the server may keep 2 publications of the session") == true)
     }
 
     @Test func `a disconnect waits for accepted messages`() throws {

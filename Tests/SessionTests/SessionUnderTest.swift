@@ -51,9 +51,10 @@ struct SessionUnderTest {
     /// - Parameters:
     ///   - version: `nil` to find out which version the server speaks.
     ///   - idleTimeout: of a session on demand.
+    ///   - retained: the topics on which the server may hold publications.
     init(
         scheme: String = "mqtts", room: String? = nil, version: ProtocolVersion? = .five, redirects: [String] = [],
-        idleTimeout: Duration? = nil, credential: SessionCredential? = nil,
+        idleTimeout: Duration? = nil, credential: SessionCredential? = nil, retained: Set<String> = [],
         _ change: (inout SessionSettings) -> Void = { _ in }
     ) throws {
         let endpoints = try Self.hosts.map { try Endpoint("\(scheme)://\($0)") }
@@ -77,7 +78,8 @@ struct SessionUnderTest {
                 protocols: ProtocolChoice(version), homes: []),
             addresses: EndpointAddresses(Self.hosts),
             rooms: Rooms(identity: .init(user: "me", device: "here"), session: "main", willDelay: .seconds(90)),
-            durableConsumers: DurableConsumers(DurableSession()), credential: credential, clientID: "c", at: moment)
+            publications: Publications([], retained: retained), durableConsumers: DurableConsumers(DurableSession()),
+            credential: credential, clientID: "c", at: moment)
         session.enterRoom(nil, subscribedTo: [])
         _ = proceed()
     }

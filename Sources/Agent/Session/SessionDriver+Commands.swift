@@ -82,7 +82,7 @@ extension SessionDriver {
         let outage = session.machine.outage
         run(.stop(Reason(code), forGood: forGood))
         await untilDown()
-        if forGood, let left = session.leftBehind { log.leftBehind(left) }
+        if forGood, let left = ask({ $0.leftBehind() }) { log.leftBehind(left) }
         ask { $0.end() }
         run()
         secrets.watch = nil

@@ -9,7 +9,7 @@ extension SessionMachine {
             case unlimited
         }
 
-        /// For how long others in the room may see the session; `nil` when nobody sees it.
+        /// For how long others in the room may see the session; `nil` if it is not announced there.
         public var visibility: Visibility?
         /// How many publications the server was not told to delete.
         public var publications = 0
@@ -30,8 +30,8 @@ extension SessionMachine {
         }
     }
 
-    /// Reports a goodbye that the server cannot have heard: the others in the room see the session until the server
-    /// announces its end, and its publications for as long as nobody deletes them.
+    /// Reports a goodbye that the server cannot have heard. The others in the room see the session until the server
+    /// announces its end, and its publications until they are deleted.
     ///
     /// - Parameter end: when our end of the connection was closed; `nil` if there was none.
     mutating func noteUnheardGoodbye(since end: Instant?, at now: Instant) {

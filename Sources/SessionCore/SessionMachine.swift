@@ -43,7 +43,7 @@ public struct SessionMachine: Sendable {
     var pacing: Pacing
     /// Decides when to look for other devices. The driver sets its strategy, and whether there is a room to look into.
     public var rivalry = Rivalry()
-    /// What the server may hold of the session if it does not hear the goodbye. The driver sets what others may see.
+    /// What the server may hold of the session if it does not hear the goodbye. The driver sets what is public.
     public var remains = Remains()
     /// Whether something for the server waits until it is on disk. Set by the driver.
     public var awaitsStore = false

@@ -30,7 +30,7 @@ extension ControlServer {
             tellOnce("the control socket \(path) cannot be watched: \(systemText(error))")
             return
         }
-        // Nobody can reach the old one.
+        // No program can connect to the old one.
         own?.identity = nil
         listener?.close(promise: nil)
         listener = nil

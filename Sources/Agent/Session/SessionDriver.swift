@@ -97,7 +97,7 @@ actor SessionDriver {
         clockSteps = ClockStepDetector(now: moment.now, wallClock: moment.wallClock.rawValue)
     }
 
-    /// Applies to what is sent from now on.
+    /// Applies to what is sent and held from now on.
     func limit(to memory: MessageMemory) { session.limit(to: memory) }
 
     // MARK: The funnel

@@ -175,8 +175,8 @@ extension MQTTClientMachine {
     private var exchangesDue: Timestamp? { due(patience.exchanges, configuration.acknowledgeTimeout) }
     private var requestsDue: Timestamp? { due(patience.requests, configuration.requestTimeout) }
 
-    /// When the oldest packet becomes overdue; `nil` if there is none, or if it may still be on its way. Once the server
-    /// is known to have the packet, it still has at least half of the time limit to answer.
+    /// When the oldest packet becomes overdue; `nil` if there is none, or if it may not have arrived yet. A server that is
+    /// known to have the packet still gets at least half of the time limit for its answer.
     private func due(_ watch: AnswerWatch, _ timeout: Int64) -> Timestamp? {
         guard let oldest = watch.oldest else { return nil }
         let due = max(oldest.sentAt, patience.notBefore).advanced(by: timeout)

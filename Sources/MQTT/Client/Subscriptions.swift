@@ -3,9 +3,10 @@ import NIOCore
 /// Which subscriptions are wanted, and which the server holds.
 ///
 /// The durable part is the set of filters that the server *may* hold: a filter enters it before its SUBSCRIBE is sent
-/// and leaves it after its UNSUBACK, or with the server's session. So what is no longer wanted is found and removed, no matter when a connection was
-/// cut off or the daemon was killed. What was confirmed is kept in memory only, and only as long as it is certain that
-/// the server still has the same session; otherwise everything that is wanted is subscribed again, which does no harm.
+/// and leaves it after its UNSUBACK, or with the server's session. So what is no longer wanted is found and removed, no
+/// matter when a connection was cut off or the daemon was killed. What was confirmed is kept in memory only, and only as
+/// long as it is certain that the server still has the same session; otherwise everything that is wanted is subscribed
+/// again, which does no harm.
 struct Subscriptions: Sendable {
     /// What is still to be asked for on this connection.
     enum Need: Sendable {

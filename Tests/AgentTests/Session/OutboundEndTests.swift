@@ -22,16 +22,21 @@ struct OutboundEndTests {
         }
     }
 
-    private static func publish(_ topic: String) -> String {
-        #"{"session":"main","topic":"\#(topic)","payload":"x","qos":1}"#
-    }
-
     /// Publishes to the topic "bad", before it and after it, and checks that only that message is quarantined.
     ///
+    /// - Parameters:
+    ///   - payload: of the message on "bad".
+    ///   - qos: of these three.
     /// - Returns: the session's changes of state.
-    private static func publishAroundBad(_ daemon: DaemonUnderTest) async throws -> [JSONValue] {
+    private static func publishAroundBad(
+        _ daemon: DaemonUnderTest, payload: String = "x", qos: Int = 1
+    ) async throws -> [JSONValue] {
         let peer = try await daemon.watcher()
-        for topic in ["a", "bad", "b"] { try await peer.call("message.publish", publish(topic)) }
+        for (topic, payload) in [("a", "x"), ("bad", payload), ("b", "x")] {
+            try await peer.call(
+                "message.publish",
+                #"{"session":"main","topic":"\#(topic)","payload":"\#(payload)","qos":\#(qos)}"#)
+        }
         let rejected = try await peer.notification("session.event", ["event": "message-rejected"])
         #expect(rejected["id"] == 2)
         try await peer.call(
@@ -94,21 +99,8 @@ struct OutboundEndTests {
         let limits = "[mqtt]\nmaximum-packet-size = \"9MiB\"\n[outbox]\nmax-bytes = \"64MiB\""
         try await DaemonUnderTest.run(limits) { daemon in
             await daemon.server.set { $0.poison = ByteBuffer(string: "poison") }
-            let peer = try await daemon.watcher()
             let long = String(repeating: "x", count: 8 << 20)
-            for (topic, payload) in [("a", "x"), ("bad", "poison" + long), ("b", "x")] {
-                try await peer.call(
-                    "message.publish",
-                    #"{"session":"main","topic":"\#(topic)","payload":"\#(payload)","qos":\#(qos)}"#)
-            }
-            let rejected = try await peer.notification("session.event", ["event": "message-rejected"])
-            #expect(rejected["id"] == 2)
-            try await peer.call(
-                "message.publish", #"{"session":"main","topic":"c","payload":"x","qos":1,"wait":"delivered"}"#)
-            let status = try await peer.call("session.status", #"{"session":"main"}"#)
-            #expect(status["state"] == "connected")
-            #expect(status["outbox"]?["quarantined"] == 1)
-            let states = await peer.lines.all.compactMap { $0?["params"] }.filter { $0["event"] == "state-changed" }
+            let states = try await Self.publishAroundBad(daemon, payload: "poison" + long, qos: qos)
             #expect(!states.contains { $0["state"] == "failed" })
         }
     }

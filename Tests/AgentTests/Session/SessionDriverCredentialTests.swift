@@ -146,7 +146,7 @@ import Testing
         }
     }
 
-    // MARK: Helpers that nobody waits for
+    // MARK: Helpers that are no longer needed
 
     /// Configures a helper that never prints anything, that leaves the file `ended` when it is terminated, and that has
     /// started a process that cannot be terminated.

@@ -155,10 +155,24 @@ public enum DaemonReloadMethod: ControlMethod {
         public var errors: [ConfigurationProblem]
         /// The keys whose effective values changed.
         public var changes: [ConfigurationChange]
+        /// What servers may keep of sessions that were removed, or whose endpoints are all others now, because the
+        /// sessions were not connected when they ended. A dry run does not tell.
+        public var leftBehind: [LeftBehind]
+
+        public struct LeftBehind: Codable, Hashable, Sendable {
+            public var session: String
+            /// What the server may keep, and for how long.
+            public var message: String
+
+            public init(session: String, message: String) {
+                self.session = session
+                self.message = message
+            }
+        }
 
         public init(
             changed: [String] = [], added: [String] = [], removed: [String] = [], kept: [String] = [],
-            errors: [ConfigurationProblem] = [], changes: [ConfigurationChange] = []
+            errors: [ConfigurationProblem] = [], changes: [ConfigurationChange] = [], leftBehind: [LeftBehind] = []
         ) {
             self.changed = changed
             self.added = added
@@ -166,13 +180,14 @@ public enum DaemonReloadMethod: ControlMethod {
             self.kept = kept
             self.errors = errors
             self.changes = changes
+            self.leftBehind = leftBehind
         }
 
         enum CodingKeys: String, CodingKey {
-            case changed, added, removed, kept, errors, changes
+            case changed, added, removed, kept, errors, changes, leftBehind
         }
 
-        /// Accepts the answer of an older daemon, which has neither `kept` nor `changes`.
+        /// Accepts the answer of an older daemon, which has neither `kept`, `changes` nor `leftBehind`.
         public init(from decoder: any Decoder) throws {
             let container = try decoder.container(keyedBy: CodingKeys.self)
             changed = try container.decode([String].self, forKey: .changed)
@@ -181,6 +196,7 @@ public enum DaemonReloadMethod: ControlMethod {
             kept = try container.decodeIfPresent([String].self, forKey: .kept) ?? []
             errors = try container.decode([ConfigurationProblem].self, forKey: .errors)
             changes = try container.decodeIfPresent([ConfigurationChange].self, forKey: .changes) ?? []
+            leftBehind = try container.decodeIfPresent([LeftBehind].self, forKey: .leftBehind) ?? []
         }
     }
 }

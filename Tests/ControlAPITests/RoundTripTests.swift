@@ -233,7 +233,7 @@ struct RoundTripTests {
             """
             {"changed":["a"],"added":[],"removed":[],"kept":["b"],"changes":[{"session":null,
              "key":"log.level","from":"\\"info\\"","to":"\\"debug\\""}],"errors":[{"session":null,"file":"x.toml","line":3,"column":1,
-             "message":"no"}]}
+             "message":"no"}],"leftBehind":[{"session":"c","message":"the server may keep 1 publication"}]}
             """)
         let network = try roundTrip(
             NetworkStatus.self,

@@ -252,6 +252,12 @@ struct DetailTests {
             ReloadText.sentence(.init(changed: ["a", "b"], removed: ["c"], errors: [problem]))
                 == "Reloaded: changed a, b; removed c; 1 error.")
         #expect(ReloadText.problem(problem) == "a.toml:3:9: unknown key")
+        let left = DaemonReloadMethod.Result.LeftBehind(session: "c", message: "the server may keep 1 publication")
+        #expect(
+            ReloadText.lines(.init(removed: ["c"], leftBehind: [left]), isDry: false) == [
+                "Reloaded: removed c.",
+                "  c could not say goodbye to its server: the server may keep 1 publication",
+            ])
     }
 }
 

@@ -254,6 +254,24 @@ struct RestartScenarios {
         }
     }
 
+    @Test(arguments: [true, false])
+    func `a reload says what a server may keep of a session that ended out of its sight`(isRemoved: Bool) async throws {
+        try await Scenario.run { scenario in
+            let a = try await scenario.host("A", sessions: ["main": Self.file("room = \"r\"")])
+            try await a.until(.connected)
+            scenario.silence(a)
+            if isRemoved {
+                await a.remove("main")
+            } else {
+                let elsewhere = "endpoints = [\"\(Scenario.ServerName.two.endpoint)\"]\nuser = \"a\"\nroom = \"r\"\n"
+                try await a.write("main", elsewhere)
+            }
+            let left = try await a.reload().leftBehind
+            #expect(left.map(\.session) == ["main"])
+            #expect(left.first?.message.hasPrefix("others in the room may see the session for up to ") == true)
+        }
+    }
+
     /// The retained presences of host A's session.
     private static func presences(_ scenario: isolated Scenario) -> [String] {
         scenario.broker().retained.keys.filter { $0.contains("/presence/") && !$0.hasSuffix("/b/device-b") }.sorted()

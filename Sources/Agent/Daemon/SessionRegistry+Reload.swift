@@ -29,8 +29,11 @@ extension SessionRegistry {
             sessionsChanged()
         }
         try checkReload()
-        let result = preview(loaded)
-        let wereUp = await stop(changedBy: loaded)
+        var result = preview(loaded)
+        let stopped = await stop(changedBy: loaded)
+        result.leftBehind = stopped.sorted { $0.key < $1.key }.compactMap { name, stopped in
+            stopped.leftBehind.map { .init(session: name.description, message: $0) }
+        }
         shareMemory(among: loaded.sessions.count)
         for name in entries.keys.sorted() where loaded[name] == nil {
             entries[name] = nil
@@ -46,7 +49,7 @@ extension SessionRegistry {
             guard let configuration = loaded[name] else { continue }
             defer { changed(name) }
             do throws(StoreError) {
-                try await apply(configuration, to: name, wasUp: wereUp[name])
+                try await apply(configuration, to: name, wasUp: stopped[name]?.wasUp)
             } catch {
                 parked[name]?.releasePublishers()
                 failure = failure ?? .internalError(unreadable(name, error).reason.message)
@@ -81,10 +84,10 @@ extension SessionRegistry {
 
     /// Stops the sessions that are removed or changed, all at once, since each may take its time to say goodbye.
     ///
-    /// - Returns: for each session that was stopped, whether it was up or trying to be.
-    private func stop(changedBy loaded: LoadedConfiguration) async -> [SessionName: Bool] {
-        var wereUp: [SessionName: Bool] = [:]
-        await withTaskGroup(of: Void.self) { group in
+    /// - Returns: the sessions that were stopped.
+    private func stop(changedBy loaded: LoadedConfiguration) async -> [SessionName: StoppedSession] {
+        var stopped: [SessionName: StoppedSession] = [:]
+        await withTaskGroup(of: (SessionName, String?).self) { group in
             for (name, entry) in entries {
                 guard case .running(let driver) = entry else { continue }
                 let code = Reason.Code.configurationChanged
@@ -101,17 +104,26 @@ extension SessionRegistry {
                 case .failure?: continue
                 }
                 let state = await driver.session.state
-                wereUp[name] = state != .disconnected && state != .disconnecting
+                stopped[name] = StoppedSession(wasUp: state != .disconnected && state != .disconnecting)
                 // Callers that ask for this session wait until `changed`.
                 changing[name] = []
                 let (isForGood, isFollowed, keepsCredential) = (forGood, hasNext, isSameClient)
                 group.addTask {
-                    await self.stop(
+                    let leftBehind = await self.stop(
                         driver, code, forGood: isForGood, hasNext: isFollowed, keepsCredential: keepsCredential)
+                    return (name, leftBehind)
                 }
             }
+            for await (name, leftBehind) in group { stopped[name]?.leftBehind = leftBehind }
         }
-        return wereUp
+        return stopped
+    }
+
+    private struct StoppedSession {
+        /// Whether it was up or trying to be.
+        var wasUp: Bool
+        /// What its server may keep of it, if it is gone for good.
+        var leftBehind: String?
     }
 
     /// - Parameter wasUp: `nil` for a session that was not stopped.
@@ -169,7 +181,7 @@ extension SessionRegistry {
         }
         await withTaskGroup(of: Void.self) { group in
             for (driver, _) in drivers {
-                group.addTask { await self.stop(driver, .storeReplaced, forGood: false, keepsCredential: true) }
+                group.addTask { _ = await self.stop(driver, .storeReplaced, forGood: false, keepsCredential: true) }
             }
         }
         for (driver, wasUp) in drivers {
@@ -232,12 +244,14 @@ extension SessionRegistry {
     }
 
     /// - Parameter keepsCredential: whether the next driver may use the credential that a program gave.
+    /// - Returns: what the server may keep of a session that is gone for good.
     private func stop(
         _ driver: SessionDriver, _ code: Reason.Code, forGood: Bool, hasNext: Bool = false, keepsCredential: Bool
-    ) async {
-        var programs = await driver.stop(code, forGood: forGood, hasNext: hasNext)
+    ) async -> String? {
+        var (programs, leftBehind) = await driver.stop(code, forGood: forGood, hasNext: hasNext)
         if !keepsCredential { programs.credential = nil }
         parked[driver.name] = programs.isEmpty ? nil : programs
+        return leftBehind
     }
 
     private func changed(_ name: SessionName) {

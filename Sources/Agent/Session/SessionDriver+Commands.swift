@@ -77,12 +77,17 @@ extension SessionDriver {
     ///   - forGood: also clears what the session left at the server, if it is connected.
     ///   - hasNext: the session's next driver takes over the publishers that wait for delivery. Otherwise they are told
     ///     that it has not happened yet.
-    func stop(_ code: Reason.Code, forGood: Bool = false, hasNext: Bool = false) async -> ParkedPrograms {
+    /// - Returns: what outlives this driver. After a stop for good, `leftBehind` is what the server may keep all the
+    ///   same, in words, or `nil` if nothing.
+    func stop(
+        _ code: Reason.Code, forGood: Bool = false, hasNext: Bool = false
+    ) async -> (programs: ParkedPrograms, leftBehind: String?) {
         life = .stopping
         let outage = session.machine.outage
         run(.stop(Reason(code), forGood: forGood))
         await untilDown()
-        if forGood, let left = ask({ $0.leftBehind() }) { log.leftBehind(left) }
+        let leftBehind = forGood ? ask { $0.leftBehind() } : nil
+        if let leftBehind { log.leftBehind(leftBehind) }
         ask { $0.end() }
         run()
         secrets.watch = nil
@@ -113,7 +118,7 @@ extension SessionDriver {
             publishers: publishers, credential: session.credentials.given,
             history: .init(counters: session.machine.counters, outage: outage))
         if !hasNext { parked.releasePublishers() }
-        return parked
+        return (parked, leftBehind)
     }
 }
 

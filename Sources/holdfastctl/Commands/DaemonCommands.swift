@@ -79,7 +79,8 @@ extension CommonOptions {
 
 /// `reload` in words.
 enum ReloadText {
-    /// Returns what happened, or would happen, and then the changed keys with their old and new values.
+    /// Returns what happened, or would happen, then the changed keys with their old and new values, and what servers may
+    /// keep of sessions that ended.
     static func lines(_ result: DaemonReloadMethod.Result, isDry: Bool) -> [String] {
         var lines = [sentence(result, isDry: isDry)]
         var group: String?
@@ -88,6 +89,9 @@ enum ReloadText {
             if file != group { lines.append(printable("  \(file)")) }
             group = file
             lines.append(printable("    \(change.key): \(change.from) → \(change.to)"))
+        }
+        for left in result.leftBehind {
+            lines.append(printable("  \(left.session) could not say goodbye to its server: \(left.message)"))
         }
         return lines
     }

@@ -33,7 +33,7 @@ public struct DurableSubscription: AsyncSequence, Sendable {
         ///   While the daemon is away, or is back but has not sent the message again yet,
         ///   ``DurableSubscription/Acknowledgement/pending`` at once. If the daemon's store has been replaced in the
         ///   meantime, ``DurableSubscription/Acknowledgement/outdated``.
-        /// - Throws: when the daemon refuses. After the sequence has ended: its error
+        /// - Throws: when the daemon refuses, or the task is cancelled before the answer. After the sequence has ended: its error
         ///   (``ClientError/consumerEnded(_:)`` after a take-over), or ``ClientError/closed`` if it ended without one.
         ///   The next program that has the consumer then receives the message again, unless it was acknowledged before.
         @discardableResult
@@ -125,22 +125,17 @@ extension HoldfastClient {
     /// program has it.
     ///
     /// - Parameter consumer: its name, 1 to 64 letters, digits, hyphens, underscores and full stops.
-    /// - Throws: when the daemon cannot be reached or refuses.
+    /// - Throws: when the daemon cannot be reached or refuses; ``ClientError/cancelled`` when the task is cancelled first.
     public func consume(
         session: String, filter: String, qos: QoS = .atLeastOnce, consumer: String
     ) async throws(ClientError) -> DurableSubscription {
         try await attach()
-        let id = FeedID(number: nextID())
-        let (stream, continuation) = AsyncThrowingStream.makeStream(
-            of: DurableSubscription.Element.self, throwing: (any Error).self, bufferingPolicy: .unbounded)
-        continuation.onTermination = { [weak self] _ in
-            guard let self else { return }
-            self.eventLoop.execute { self.assumeIsolated { $0.leave(id) } }
-        }
+        let (id, stream, continuation) = makeFeed(
+            .consumer, of: DurableSubscription.Element.self, buffering: .unbounded)
         consumers[id] = ConsumerFeed(
             parameters: .init(session: session, filter: filter, qos: qos, consumer: consumer),
             continuation: continuation, failure: NIOLoopBoundBox(nil, eventLoop: eventLoop))
-        let answer = await withCheckedContinuation { requestConsumer(id, continuation: $0) }
+        let answer = await open(id)
         let result: MessageSubscribeMethod.Result
         do throws(ClientError) {
             result = try Self.decode(MessageSubscribeMethod.Result.self, from: try answer.get())
@@ -150,45 +145,26 @@ extension HoldfastClient {
         return DurableSubscription(missed: result.missed ?? 0, stream: stream, client: self)
     }
 
-    func requestConsumer(_ feed: FeedID, continuation: CheckedContinuation<Answer, Never>?) {
-        guard let consumer = consumers[feed] else {
-            continuation?.resume(returning: .failure(.closed))
-            return
+    /// - Parameter isFirst: whether a caller is waiting for the consumer, and is told what was missed.
+    func consumerBegan(_ feed: FeedID, _ result: MessageSubscribeMethod.Result, isFirst: Bool) {
+        consumers[feed]?.id = result.subscription
+        if !isFirst { consumers[feed]?.missed += result.missed ?? 0 }
+        if consumers[feed]?.epoch != result.epoch {
+            // The daemon's store was replaced: these ids now belong to other messages.
+            consumers[feed]?.epoch = result.epoch
+            consumers[feed]?.messages = [:]
         }
-        request(MessageSubscribeMethod.self, consumer.parameters, as: .consumer(feed, continuation))
     }
 
-    /// - Parameter isFirst: whether a caller is waiting for the consumer, and gets the error of a refusal.
-    func consumerAnswered(_ id: FeedID, _ answer: Answer, isFirst: Bool) {
-        guard let consumer = consumers[id] else { return }
-        do throws(ClientError) {
-            let result = try Self.decode(MessageSubscribeMethod.Result.self, from: try answer.get())
-            consumers[id]?.id = result.subscription
-            if !isFirst { consumers[id]?.missed += result.missed ?? 0 }
-            if consumers[id]?.epoch != result.epoch {
-                // The daemon's store was replaced: these ids now belong to other messages.
-                consumers[id]?.epoch = result.epoch
-                consumers[id]?.messages = [:]
-            }
-        } catch {
-            switch refusal(error, isFirst: isFirst) {
-            case .left: break
-            case .askedAgain: askAgain { $0.requestConsumer(id, continuation: nil) }
-            case .ended: consumers.removeValue(forKey: id)?.end(error.ofConsumer(consumer.parameters.consumer ?? ""))
-            }
-        }
+    func consumerRefused(_ feed: FeedID, _ error: ClientError) {
+        guard let consumer = consumers.removeValue(forKey: feed) else { return }
+        consumer.end(error.ofConsumer(consumer.parameters.consumer ?? ""))
     }
 
     func detachConsumers() {
         for feed in consumers.keys {
             consumers[feed]?.detach()
         }
-    }
-
-    /// Detaches from a consumer whose sequence is no longer iterated; the consumer keeps collecting.
-    private func leave(_ feed: FeedID) {
-        guard let id = consumers.removeValue(forKey: feed)?.id, case .attached = connection else { return }
-        request(MessageUnsubscribeMethod.self, .init(subscription: id, keep: true), as: .ignored)
     }
 
     func received(_ message: ReceivedMessage, for feed: FeedID) {
@@ -224,7 +200,11 @@ extension HoldfastClient {
         let number = nextID()
         let line = try Self.line(MessageAckMethod.self, .init(subscription: subscription, id: id), id: number)
         // Not through `call`: that could open a new connection, on which the subscription has another id.
-        let answer = await withCheckedContinuation { send(line, id: number, as: .call($0), timeout: nil) }
+        let answer = await withTaskCancellationHandler {
+            await withCheckedContinuation { send(line, id: number, as: .call($0), timeout: nil) }
+        } onCancel: {
+            cancel([number])
+        }
         switch answer {
         case .success:
             acknowledgementAnswered(feed, id, answer)

@@ -2,7 +2,12 @@ internal import ControlAPI
 
 /// Identifies a watch or subscription of this client for as long as it lasts, across connections.
 struct FeedID: Hashable, Sendable {
+    enum Kind {
+        case watch, subscription, consumer
+    }
+
     var number: Int64
+    var kind: Kind
 }
 
 /// The writing end of a sequence that outlives connections. The sequence is bounded; what it drops is counted.

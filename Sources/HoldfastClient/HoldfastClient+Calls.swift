@@ -131,7 +131,7 @@ extension HoldfastClient {
         for id in pending.keys.sorted() { end(id, .failure(error)) }
     }
 
-    private nonisolated func cancel(_ ids: [Int64]) {
+    nonisolated func cancel(_ ids: [Int64]) {
         eventLoop.execute {
             self.assumeIsolated { client in
                 for id in ids { client.end(id, .failure(.cancelled)) }
@@ -152,14 +152,8 @@ extension HoldfastClient {
                 groups[group] = nil
                 complete.continuation.resume(returning: complete.answers)
             }
-        case .watch(let feed, let continuation):
-            watchAnswered(feed, answer, isFirst: continuation != nil)
-            continuation?.resume(returning: answer)
-        case .subscription(let feed, let continuation):
-            subscriptionAnswered(feed, answer, isFirst: continuation != nil)
-            continuation?.resume(returning: answer)
-        case .consumer(let feed, let continuation):
-            consumerAnswered(feed, answer, isFirst: continuation != nil)
+        case .feed(let feed, let continuation):
+            feedAnswered(feed, answer, isFirst: continuation != nil)
             continuation?.resume(returning: answer)
         case .acknowledgement(let feed, let id):
             acknowledgementAnswered(feed, id, answer)

@@ -8,70 +8,88 @@ extension HoldfastClient {
     /// - Parameter since: a sequence number; the events after it are replayed as far as the daemon still has them.
     /// - Parameter epoch: the epoch of the answer that `since` comes from; it shows whether the daemon was restarted in
     ///   between.
-    /// - Throws: when the daemon cannot be reached or refuses.
+    /// - Throws: when the daemon cannot be reached or refuses; ``ClientError/cancelled`` when the task is cancelled first.
     public func watch(
         session: String? = nil, since: Int64? = nil, epoch: String? = nil
     ) async throws(ClientError) -> SessionWatch {
         try await attach()
-        let id = FeedID(number: nextID())
-        let (stream, continuation) = AsyncThrowingStream.makeStream(
-            of: SessionWatch.Element.self, throwing: (any Error).self,
-            bufferingPolicy: .bufferingOldest(options.bufferedElements))
-        continuation.onTermination = { [weak self] _ in
-            guard let self else { return }
-            self.eventLoop.execute { self.assumeIsolated { $0.unwatch(id) } }
-        }
+        let (id, stream, continuation) = makeFeed(
+            .watch, of: SessionWatch.Element.self, buffering: .bufferingOldest(options.bufferedElements))
         let feed = Feed(continuation, dropped: SessionWatch.Element.dropped)
         watches[id] = WatchFeed(session: session, since: since, epoch: epoch, id: nil, feed: feed)
-        let answer = await withCheckedContinuation { requestWatch(id, continuation: $0) }
-        _ = try answer.get()
+        _ = try await open(id).get()
         return SessionWatch(stream: stream, client: self)
     }
 
     /// Subscribes to messages, across restarts of the daemon.
     ///
-    /// - Throws: when the daemon cannot be reached or refuses.
+    /// - Throws: when the daemon cannot be reached or refuses; ``ClientError/cancelled`` when the task is cancelled first.
     public func subscribe(
         _ parameters: MessageSubscribeMethod.Parameters
     ) async throws(ClientError) -> MessageSubscription {
         try await attach()
-        let id = FeedID(number: nextID())
-        let (stream, continuation) = AsyncThrowingStream.makeStream(
-            of: MessageSubscription.Element.self, throwing: (any Error).self,
-            bufferingPolicy: .bufferingOldest(options.bufferedElements))
-        continuation.onTermination = { [weak self] _ in
-            guard let self else { return }
-            self.eventLoop.execute { self.assumeIsolated { $0.unsubscribe(id) } }
-        }
+        let (id, stream, continuation) = makeFeed(
+            .subscription, of: MessageSubscription.Element.self, buffering: .bufferingOldest(options.bufferedElements))
         let feed = Feed(continuation, dropped: MessageSubscription.Element.dropped)
         subscriptions[id] = SubscriptionFeed(parameters: parameters, id: nil, feed: feed)
-        let answer = await withCheckedContinuation { requestSubscription(id, continuation: $0) }
-        _ = try answer.get()
+        _ = try await open(id).get()
         return MessageSubscription(stream: stream, client: self)
     }
 
-    private func requestWatch(_ feed: FeedID, continuation: CheckedContinuation<Answer, Never>?) {
-        guard let watch = watches[feed] else {
-            continuation?.resume(returning: .failure(.closed))
-            return
+    /// Returns the two ends of a new feed's sequence. When the sequence is no longer iterated, the feed ends.
+    func makeFeed<Element: Sendable>(
+        _ kind: FeedID.Kind, of: Element.Type,
+        buffering: AsyncThrowingStream<Element, any Error>.Continuation.BufferingPolicy
+    ) -> (FeedID, AsyncThrowingStream<Element, any Error>, AsyncThrowingStream<Element, any Error>.Continuation) {
+        let id = FeedID(number: nextID(), kind: kind)
+        let (stream, continuation) = AsyncThrowingStream.makeStream(
+            of: Element.self, throwing: (any Error).self, bufferingPolicy: buffering)
+        continuation.onTermination = { [weak self] _ in
+            guard let self else { return }
+            self.eventLoop.execute { self.assumeIsolated { $0.leave(id) } }
         }
-        request(
-            SessionWatchMethod.self, .init(session: watch.session, since: watch.since, epoch: watch.epoch),
-            as: .watch(feed, continuation))
+        return (id, stream, continuation)
     }
 
-    private func requestSubscription(_ feed: FeedID, continuation: CheckedContinuation<Answer, Never>?) {
-        guard let subscription = subscriptions[feed] else {
-            continuation?.resume(returning: .failure(.closed))
-            return
+    /// Requests a feed for a caller that waits for the answer.
+    func open(_ feed: FeedID) async -> Answer {
+        await withTaskCancellationHandler {
+            await withCheckedContinuation { requestFeed(feed, continuation: $0) }
+        } onCancel: {
+            eventLoop.execute { self.assumeIsolated { $0.abandon(feed) } }
         }
-        request(MessageSubscribeMethod.self, subscription.parameters, as: .subscription(feed, continuation))
+    }
+
+    /// The caller no longer waits for the answer. What the answer begins is ended when it arrives.
+    private func abandon(_ feed: FeedID) {
+        guard case .feed(_, let continuation?)? = pending[feed.number] else { return }
+        pending[feed.number] = .feed(feed, nil)
+        watches[feed] = nil
+        subscriptions[feed] = nil
+        consumers[feed] = nil
+        continuation.resume(returning: .failure(.cancelled))
+    }
+
+    /// - Parameter continuation: that of the caller who opens the feed; `nil` when the feed is restored.
+    private func requestFeed(_ feed: FeedID, continuation: CheckedContinuation<Answer, Never>?) {
+        // The first request of a feed has the feed's number, by which `abandon` finds it.
+        let id = continuation == nil ? nextID() : feed.number
+        let role = Pending.feed(feed, continuation)
+        if let watch = watches[feed] {
+            request(
+                SessionWatchMethod.self, .init(session: watch.session, since: watch.since, epoch: watch.epoch),
+                id: id, as: role)
+        } else if let parameters = subscriptions[feed]?.parameters ?? consumers[feed]?.parameters {
+            request(MessageSubscribeMethod.self, parameters, id: id, as: role)
+        } else {
+            continuation?.resume(returning: .failure(.closed))
+        }
     }
 
     func request<Method: ControlMethod>(
-        _ method: Method.Type, _ parameters: Method.Parameters, as role: Pending
+        _ method: Method.Type, _ parameters: Method.Parameters, id: Int64? = nil, as role: Pending
     ) {
-        let id = nextID()
+        let id = id ?? nextID()
         do {
             send(try Self.line(method, parameters, id: id), id: id, as: role, timeout: nil)
         } catch {
@@ -79,56 +97,68 @@ extension HoldfastClient {
         }
     }
 
-    private func unwatch(_ feed: FeedID) {
-        guard let id = watches.removeValue(forKey: feed)?.id, case .attached = connection else { return }
-        request(SessionUnwatchMethod.self, .init(watch: id), as: .ignored)
+    /// Ends a feed whose sequence is no longer iterated. A durable consumer keeps collecting.
+    private func leave(_ feed: FeedID) {
+        let watch = watches.removeValue(forKey: feed)?.id
+        let subscription = subscriptions.removeValue(forKey: feed)?.id ?? consumers.removeValue(forKey: feed)?.id
+        guard case .attached = connection else { return }
+        if let watch { end(watch) }
+        if let subscription { end(subscription, of: feed) }
     }
 
-    private func unsubscribe(_ feed: FeedID) {
-        guard let id = subscriptions.removeValue(forKey: feed)?.id, case .attached = connection else { return }
-        request(MessageUnsubscribeMethod.self, .init(subscription: id), as: .ignored)
+    private func end(_ watch: WatchID) {
+        request(SessionUnwatchMethod.self, .init(watch: watch), as: .ignored)
     }
 
-    /// - Parameter isFirst: whether a caller is waiting for the watch, and gets the error of a refusal.
-    func watchAnswered(_ id: FeedID, _ answer: Answer, isFirst: Bool) {
-        guard watches[id] != nil else { return }
-        do {
-            let result = try Self.decode(SessionWatchMethod.Result.self, from: try answer.get())
-            watches[id]?.id = result.watch
-            // Replayed events follow the snapshot, but their numbers are lower than the snapshot's. The watch therefore
-            // continues from the last event seen, and from the snapshot's number only if there was none. If the
-            // numbering has started again, the replay begins with the first event.
-            if watches[id]?.since == nil { watches[id]?.since = result.sequence }
-            if result.restarted { watches[id]?.since = 0 }
-            watches[id]?.epoch = result.epoch
-            watches[id]?.feed.send(.snapshot(result))
+    private func end(_ subscription: SubscriptionID, of feed: FeedID) {
+        request(
+            MessageUnsubscribeMethod.self, .init(subscription: subscription, keep: feed.kind == .consumer), as: .ignored
+        )
+    }
+
+    /// - Parameter isFirst: whether a caller is waiting for the feed, and gets the error of a refusal.
+    func feedAnswered(_ feed: FeedID, _ answer: Answer, isFirst: Bool) {
+        do throws(ClientError) {
+            let answer = try answer.get()
+            if feed.kind == .watch {
+                watchBegan(feed, try Self.decode(SessionWatchMethod.Result.self, from: answer))
+            } else {
+                subscriptionBegan(
+                    feed, try Self.decode(MessageSubscribeMethod.Result.self, from: answer), isFirst: isFirst)
+            }
         } catch {
             switch refusal(error, isFirst: isFirst) {
             case .left: break
-            case .askedAgain: askAgain { $0.requestWatch(id, continuation: nil) }
-            case .ended: watches.removeValue(forKey: id)?.feed.finish(throwing: error)
+            case .askedAgain: askAgain { $0.requestFeed(feed, continuation: nil) }
+            case .ended:
+                watches.removeValue(forKey: feed)?.feed.finish(throwing: error)
+                subscriptions.removeValue(forKey: feed)?.feed.finish(throwing: error)
+                consumerRefused(feed, error)
             }
         }
     }
 
-    /// - Parameter isFirst: whether a caller is waiting for the subscription, and gets the error of a refusal.
-    func subscriptionAnswered(_ id: FeedID, _ answer: Answer, isFirst: Bool) {
-        guard subscriptions[id] != nil else { return }
-        do {
-            let result = try Self.decode(MessageSubscribeMethod.Result.self, from: try answer.get())
-            subscriptions[id]?.id = result.subscription
-            subscriptions[id]?.feed.send(.subscribed(result))
-        } catch {
-            switch refusal(error, isFirst: isFirst) {
-            case .left: break
-            case .askedAgain: askAgain { $0.requestSubscription(id, continuation: nil) }
-            case .ended: subscriptions.removeValue(forKey: id)?.feed.finish(throwing: error)
-            }
-        }
+    private func watchBegan(_ feed: FeedID, _ result: SessionWatchMethod.Result) {
+        guard watches[feed] != nil else { return end(result.watch) }
+        watches[feed]?.id = result.watch
+        // Replayed events follow the snapshot, but their numbers are lower than the snapshot's. The watch therefore
+        // continues from the last event seen, and from the snapshot's number only if there was none. If the numbering
+        // has started again, the replay begins with the first event.
+        if watches[feed]?.since == nil { watches[feed]?.since = result.sequence }
+        if result.restarted { watches[feed]?.since = 0 }
+        watches[feed]?.epoch = result.epoch
+        watches[feed]?.feed.send(.snapshot(result))
+    }
+
+    private func subscriptionBegan(_ feed: FeedID, _ result: MessageSubscribeMethod.Result, isFirst: Bool) {
+        if consumers[feed] != nil { return consumerBegan(feed, result, isFirst: isFirst) }
+        guard subscriptions[feed] != nil else { return end(result.subscription, of: feed) }
+        subscriptions[feed]?.id = result.subscription
+        subscriptions[feed]?.feed.send(.subscribed(result))
     }
 
     /// What to do with a feed that the daemon refused.
-    enum Refusal {
+    private enum Refusal {
         /// The connection has ended or is about to end. The feed is requested again on the next one.
         case left
         /// The daemon has no room for the feed at the moment. Nothing is wrong with the feed itself.
@@ -137,7 +167,7 @@ extension HoldfastClient {
     }
 
     /// - Parameter isFirst: whether a caller is waiting for the feed, and gets the error.
-    func refusal(_ error: ClientError, isFirst: Bool) -> Refusal {
+    private func refusal(_ error: ClientError, isFirst: Bool) -> Refusal {
         if isFirst { return .ended }
         guard case .attached = connection else { return .left }
         guard case .refused(let error) = error else { return .ended }
@@ -149,7 +179,7 @@ extension HoldfastClient {
     }
 
     /// Requests a feed again after the last of the reattach delays, unless the connection has changed by then.
-    func askAgain(_ ask: @escaping @Sendable (isolated HoldfastClient) -> Void) {
+    private func askAgain(_ ask: @escaping @Sendable (isolated HoldfastClient) -> Void) {
         let generation = generation
         eventLoop.scheduleTask(in: TimeAmount(options.reattachDelays[options.reattachDelays.count - 1])) {
             [weak self] in
@@ -200,14 +230,13 @@ extension HoldfastClient {
 
     /// Requests again the watches and subscriptions of the last connection.
     func restoreFeeds() {
-        for id in watches.keys.sorted(by: { $0.number < $1.number }) { requestWatch(id, continuation: nil) }
-        for id in subscriptions.keys.sorted(by: { $0.number < $1.number }) {
-            requestSubscription(id, continuation: nil)
+        for feeds in [Array(watches.keys), Array(subscriptions.keys), Array(consumers.keys)] {
+            for feed in feeds.sorted(by: { $0.number < $1.number }) { requestFeed(feed, continuation: nil) }
         }
-        for id in consumers.keys.sorted(by: { $0.number < $1.number }) { requestConsumer(id, continuation: nil) }
     }
 
-    func endFeeds(_ error: ClientError) {
+    /// - Parameter error: `nil` when the client is closed.
+    func endFeeds(_ error: ClientError?) {
         for watch in watches.values { watch.feed.finish(throwing: error) }
         for subscription in subscriptions.values { subscription.feed.finish(throwing: error) }
         watches = [:]

@@ -58,10 +58,8 @@ public actor HoldfastClient {
         case call(CheckedContinuation<Answer, Never>)
         /// One of several calls whose answers are awaited together.
         case member(of: Int64, index: Int)
-        /// The continuation belongs to the caller of `watch`; there is none when the watch is restored.
-        case watch(FeedID, CheckedContinuation<Answer, Never>?)
-        case subscription(FeedID, CheckedContinuation<Answer, Never>?)
-        case consumer(FeedID, CheckedContinuation<Answer, Never>?)
+        /// The continuation belongs to the caller who opens the feed; there is none when the feed is restored.
+        case feed(FeedID, CheckedContinuation<Answer, Never>?)
         /// An acknowledgement that is sent again because the daemon has not confirmed it.
         case acknowledgement(FeedID, Int64)
         /// The answer is discarded.
@@ -155,10 +153,6 @@ public actor HoldfastClient {
         case .detached, .closed: break
         }
         failPending(.closed)
-        for watch in watches.values { watch.feed.finish(throwing: nil) }
-        for subscription in subscriptions.values { subscription.feed.finish(throwing: nil) }
-        watches = [:]
-        subscriptions = [:]
-        endConsumers(nil)
+        endFeeds(nil)
     }
 }

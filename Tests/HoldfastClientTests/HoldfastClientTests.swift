@@ -459,6 +459,54 @@ struct HoldfastClientTests {
         }
     }
 
+    enum FeedKind: String, CaseIterable {
+        case watch, subscription, consumer
+
+        func open(_ client: HoldfastClient) async throws(ClientError) {
+            switch self {
+            case .watch: _ = try await client.watch()
+            case .subscription: _ = try await client.subscribe(.init(session: "main", filter: "a"))
+            case .consumer: _ = try await client.consume(session: "main", filter: "a", consumer: "c")
+            }
+        }
+    }
+
+    @Test(arguments: FeedKind.allCases)
+    func `a feed whose caller is cancelled before the answer ends, here and at the daemon`(kind: FeedKind) async throws
+    {
+        let (requested, asked) = AsyncStream.makeStream(of: Void.self)
+        let (cancelled, left) = AsyncStream.makeStream(of: Void.self)
+        let (ended, served) = AsyncStream.makeStream(of: Void.self)
+        try await serve { accepting in
+            try await accepting.greet { peer in
+                let id = try await peer.request().0
+                defer { served.finish() }
+                asked.finish()
+                for await _ in cancelled {}
+                let result = """
+                    {"watch":"w1","epoch":"e","sequence":1,"restarted":false,"subscription":"s1",
+                     "snapshot":{"sessions":[]}}
+                    """
+                try await peer.answer(id, try JSONValue(parsing: Array(result.utf8)[...]))
+                let (_, method, parameters) = try await peer.request()
+                #expect(method == (kind == .watch ? "session.unwatch" : "message.unsubscribe"))
+                #expect(parameters?["keep"] == (kind == .consumer ? .bool(true) : nil))
+            }
+        } _: { client in
+            let opening = Task { () -> ClientError? in
+                do throws(ClientError) {
+                    try await kind.open(client)
+                    return nil
+                } catch { return error }
+            }
+            for await _ in requested {}
+            opening.cancel()
+            #expect(await opening.value == .cancelled)
+            left.finish()
+            for await _ in ended {}
+        }
+    }
+
     @Test func `a cancelled call ends and a closed client refuses`() async throws {
         try await serve { accepting in
             try await accepting.greet { try await $0.end() }

@@ -22,11 +22,11 @@ package struct LoadedConfiguration: Hashable, Sendable {
         return brokenTemplates[String(name.description.dropLast(instance.count))].map { .failure($0) }
     }
 
-    /// Returns the session whose file has this error.
+    /// Returns the session whose file has this error: for a template with several instances, the first of them.
     package func session(of error: ConfigurationError) -> SessionName? {
-        sessions.first { session in
-            if case .failure(let failure) = session.value { failure.list.contains(error) } else { false }
-        }?.key
+        sessions.keys.filter { name in
+            if case .failure(let failure)? = sessions[name] { failure.list.contains(error) } else { false }
+        }.min()
     }
 }
 

@@ -17,6 +17,13 @@ enum Folder {
         return names.filter { !$0.hasPrefix(".") }
     }
 
+    /// The folder that the command was started in.
+    static var current: String {
+        guard let path = getcwd(nil, 0) else { return "." }
+        defer { free(path) }
+        return String(cString: path)
+    }
+
     /// The user's folder for temporary files.
     static var temporary: String {
         let named = getenv("TMPDIR").map { String(cString: $0) } ?? ""

@@ -229,6 +229,61 @@ extension EndToEnd {
         }
     }
 
+    @Test func `config init leaves no password behind when it is interrupted`() async throws {
+        try await withLab { lab, daemon in
+            let beginning = try Beginning(lab, daemon)
+            try await daemon.start()
+            // A server that accepts and says nothing, so that the trial takes its time.
+            let server = try await LabFakeServer(lab, port: 8883, answer: [])
+            defer { server.stop() }
+            let typed = try lab.write("typed", "sesame\n")
+            let command = """
+                exec '\(DaemonProcess.programs)/holdfastctl' config init main --ask-password <'\(typed)' \
+                --endpoint mqtts://\(Lab.serverAddress) --user edge-42 \
+                --config-directory '\(daemon.configuration)' --socket '\(daemon.socket)'
+                """
+            let process = try await lab.start("init", ["sh", "-c", command], in: lab.host)
+            let secret = "\(daemon.configuration)/main.secret"
+            try await until("the password is written") { access(secret, F_OK) == 0 }
+            await process.signal(SIGINT)
+            #expect(try await process.ended(within: .seconds(180)) == .exited(128 + SIGINT))
+            #expect(access(secret, F_OK) != 0)
+            #expect(try beginning.files.isEmpty)
+        }
+    }
+
+    @Test func `a configuration directory may be named relative to the current one`() async throws {
+        try await withLab { lab, daemon in
+            let beginning = try Beginning(lab, daemon)
+            let ctl = "cd '\(daemon.configuration)' && '\(DaemonProcess.programs)/holdfastctl' config"
+            let place = "--config-directory . --socket '\(daemon.socket)'"
+            let server = "--endpoint mqtts://a.example --user edge-42"
+            let made = try await lab.finish(
+                ["sh", "-c", "echo sesame | (\(ctl) init main --ask-password \(server) \(place))"], in: nil)
+            #expect(made.ending == .exited(0), "\(made)")
+            #expect(try beginning.files == ["main.toml"])
+            let shown = try await lab.finish(["sh", "-c", "\(ctl) show main --changed \(place)"], in: nil)
+            #expect(shown.ending == .exited(0), "\(shown)")
+            // Two sessions with one client identifier would displace each other.
+            let twin = try await lab.finish(["sh", "-c", "\(ctl) init twin \(server) \(place)"], in: nil)
+            #expect(twin.ending == .exited(1) && twin.errors.contains("client"), "\(twin)")
+        }
+    }
+
+    @Test func `config show says what is wrong with the template of an instance`() async throws {
+        try await withLab { lab, daemon in
+            let beginning = try Beginning(lab, daemon)
+            try lab.write("\(beginning.folder)/gw@.toml", "instances = [\"a\", \"b\"]\nusr = \"x\"\n")
+            try lab.write("\(beginning.folder)/broken@.toml", "instances = [\n")
+            for session in ["gw@a", "gw@b", "broken@c"] {
+                let shown = try await daemon.ctl(
+                    "config", "show", session, "--config-directory", daemon.configuration)
+                let file = String(session.dropLast()) + ".toml:"
+                #expect(shown.ending == .exited(1) && shown.errors.contains(file), "\(shown)")
+            }
+        }
+    }
+
     @Test func `config init says what it could not check, and leaves nothing on a full disk`() async throws {
         try await withLab { lab, daemon in
             let beginning = try Beginning(lab, daemon)

@@ -1,5 +1,6 @@
 import ControlAPI
 import Foundation
+import Glibc
 import Support
 import Testing
 
@@ -368,6 +369,26 @@ extension EndToEnd {
             let result = try await lab.finish(["bash", "-c", script], in: lab.host)
             #expect(result.ending == .exited(0) && result.errors.isEmpty, "\(result)")
             #expect(result.output.split(separator: "\n").count == (line.hasSuffix("true") ? 0 : 1), "\(result)")
+        }
+    }
+
+    @Test func `a publish of lines that was started with nohup survives the hang-up of its terminal`() async throws {
+        try await withLab { lab, daemon in
+            try daemon.session(top: "autoconnect = false")
+            try await daemon.start()
+            let lines = "\(daemon.configuration)/lines"
+            mkfifo(lines, 0o600)
+            let ctl = "'\(DaemonProcess.programs)/holdfastctl' publish main t --lines --socket '\(daemon.socket)'"
+            let process = try await lab.start("nohup", ["sh", "-c", "exec nohup \(ctl) <'\(lines)'"], in: nil)
+            // For reading as well, so that opening does not wait for the other end.
+            let end = open(lines, O_RDWR | O_CLOEXEC)
+            write(end, "a\n", 2)
+            try await until("the first line is accepted") { try await daemon.status().outbox.queued == 1 }
+            await process.signal(SIGHUP)
+            write(end, "b\n", 2)
+            close(end)
+            #expect(try await process.ended(within: .seconds(180)) == .exited(0))
+            #expect(try await daemon.status().outbox.queued == 2)
         }
     }
 

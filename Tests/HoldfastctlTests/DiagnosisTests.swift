@@ -76,6 +76,8 @@ struct BugReportTests {
             ]
             device = 'a # b'
             endpoints = ["mqtts://edge:hunter2@a.example", "ws://b.example/a@b"]
+            url = "http://edge:hunter@2@proxy:3128"
+            url = "http://edge:hunter/2@proxy"
             ca = "/etc/secrets/ca.pem"
               exec:get hunter2
             [proxy]
@@ -97,6 +99,8 @@ struct BugReportTests {
                 password = (left out)
                 device = 'a # b'
                 endpoints = ["mqtts://(left out)@a.example", "ws://b.example/a@b"]
+                url = "http://(left out)@proxy:3128"
+                url = "http://(left out)@proxy"
                 ca = "/etc/secrets/ca.pem"
                 (left out)
                 [proxy]
@@ -111,6 +115,7 @@ struct BugReportTests {
             Environment=BROKER=hunter2
             SetCredential=broker: \
             hunter2 \
+            # A comment in between does not end it.
             hunter2
             LoadCredential=broker:/etc/broker
             WatchdogSec=3s

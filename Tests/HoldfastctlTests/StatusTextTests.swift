@@ -183,6 +183,17 @@ struct DetailTests {
             ])
     }
 
+    @Test func `a refused filter is asked again at a time that lies ahead`() {
+        var status = SessionStatus(session: "a", state: .connected, since: Timestamp(rawValue: 95_000))
+        status.subscriptions = [
+            .init(
+                filter: "t", qos: .atLeastOnce, state: .refused, message: "not authorized",
+                since: Timestamp(rawValue: 40_000), retryAt: Timestamp(rawValue: 340_000))
+        ]
+        let lines = StatusDetails.lines(for: status, times: times)
+        #expect(lines.contains("  Refused     t since 1 min ago: not authorized, asked again in 4 min"), "\(lines)")
+    }
+
     @Test func `a value of wide characters continues on the next line before the terminal cuts it`() {
         var status = SessionStatus(session: "a", state: .connected, since: Timestamp(rawValue: 95_000))
         status.room = "会議室 会議室"

@@ -66,6 +66,10 @@ struct TopModelTests {
         #expect(Self.lines(model)[3].contains("  2.5    0 "))
         model.take([Self.status("a", published: 3)], at: Self.time(4))
         #expect(Self.lines(model)[3].contains("  0      0 "))
+        // The clock is set back, and goes on.
+        model.take([Self.status("a", published: 4)], at: Self.time(-3600))
+        model.take([Self.status("a", published: 9)], at: Self.time(-3598))
+        #expect(Self.lines(model)[3].contains("  2.5    0 "))
     }
 
     @Test(

@@ -11,10 +11,19 @@ struct ConfigCommand: AsyncParsableCommand {
 
     /// The directory of the configuration files.
     struct Place: ParsableArguments {
-        @Option(help: ArgumentHelp("Where holdfast.toml and sessions.d are.", valueName: "dir"), completion: .directory)
+        @Option(
+            help: ArgumentHelp("Where holdfast.toml and sessions.d are.", valueName: "dir"), completion: .directory,
+            transform: { $0.hasPrefix("/") ? $0 : "\(Folder.current)/\($0)" })
         var configDirectory = Self.standard
 
         static let standard = "/etc/holdfast"
+
+        /// Where the settings of a session may be: in its own file, or in its template's.
+        func files(of session: String) -> [String] {
+            let instance = session.drop { $0 != "@" }.dropFirst()
+            let names = instance.isEmpty ? [session] : [session, String(session.dropLast(instance.count))]
+            return names.map { "\(configDirectory)/sessions.d/\($0).toml" }
+        }
     }
 
     struct Check: ParsableCommand {
@@ -60,7 +69,10 @@ struct ConfigCommand: AsyncParsableCommand {
         func run() async throws {
             let configuration = try ConfigCommand.effective(place)
             let files = configuration.files.filter { session == nil || $0.session == session }
-            let errors = configuration.errors.filter { session == nil || $0.session == session }
+            let errors = configuration.errors.filter { error in
+                guard let session else { return true }
+                return error.session == session || place.files(of: session).contains(error.file)
+            }
             if let session, files.isEmpty, errors.isEmpty {
                 let names = configuration.files.compactMap(\.session)
                 throw CommandFailure(

@@ -74,7 +74,9 @@ extension ConfigCommand {
                 try secret.checkPlace()
                 // The password's file does not exist yet, so the check uses a reference of another kind.
                 try check(self.text(password: "credential:password"))
-                try secret.write(SecretFile.ask("Password for \(user ?? name): "))
+                let password = try SecretFile.ask("Password for \(user ?? name): ")
+                UnfinishedFile.begin(secret.path)
+                try secret.write(password)
             }
             do {
                 try await write(new, text)
@@ -101,6 +103,7 @@ extension ConfigCommand {
             // Settings that were not given are written as examples, which cannot be tried.
             let trial: Trial? = !isComplete || untried || isTemplate ? nil : try await self.trial(of: text)
             try new.write(text)
+            UnfinishedFile.end()
             var members: [String: JSONValue] = ["file": .string(path)]
             if case .passed(let result)? = trial { members["endpoints"] = JSONText.value(result)["endpoints"] }
             if !connect {

@@ -69,7 +69,7 @@ extension CommonOptions {
         if json {
             terminal.print(json: JSONText.value(result))
         } else {
-            terminal.print(ReloadText.sentence(result))
+            terminal.print([ReloadText.sentence(result)] + ReloadText.leftBehind(result))
         }
         let own = result.errors.filter { $0.session == session || $0.session == nil }
         complain(own)
@@ -90,10 +90,11 @@ enum ReloadText {
             group = file
             lines.append(printable("    \(change.key): \(change.from) → \(change.to)"))
         }
-        for left in result.leftBehind {
-            lines.append(printable("  \(left.session) could not say goodbye to its server: \(left.message)"))
-        }
-        return lines
+        return lines + leftBehind(result)
+    }
+
+    static func leftBehind(_ result: DaemonReloadMethod.Result) -> [String] {
+        result.leftBehind.map { printable("  \($0.session) could not say goodbye to its server: \($0.message)") }
     }
 
     static func sentence(_ result: DaemonReloadMethod.Result, isDry: Bool = false) -> String {

@@ -274,7 +274,10 @@ private struct SettingLine {
 
     var withoutSecrets: String {
         if hasSecret { return setting.contains("=") ? "\(key)= (left out)" : "(left out)" }
-        let shown = setting.replacing(/:\/\/[^\/@"']*@/, with: "://(left out)@")
+        // Also where the password has an @ or a slash, which such a URL must not have. A path with an @ behind a port is
+        // left out as well: it looks the same.
+        let shown = setting.replacing(
+            /:\/\/([^\/"'\s]*:[^"'\s]*|[^\/"'\s]*)@/, with: "://(left out)@")
         return String(shown) + (Self.isSuspicious(comment) ? "# (left out)" : String(comment))
     }
 
@@ -286,7 +289,8 @@ private struct SettingLine {
             return { !$0.contains(quotes) }
         }
         if value.hasPrefix("["), !value.contains("]") { return { !$0.contains("]") } }
-        // A line of a unit that ends with a backslash continues on the next one.
-        return value.hasSuffix("\\") ? { $0.hasSuffix("\\") } : nil
+        // A line of a unit that ends with a backslash continues on the next one that is no comment.
+        guard value.hasSuffix("\\") else { return nil }
+        return { line in line.hasSuffix("\\") || line.drop { $0 == " " }.first.map("#;".contains) == true }
     }
 }

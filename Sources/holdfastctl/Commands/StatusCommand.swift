@@ -174,7 +174,8 @@ private struct StatusFollower {
                     switch error {
                     // The daemon is stopping or gone: the watch reports this itself, and continues.
                     case .connectionLost, .notRunning, .unreachable, .unresponsive: continue
-                    case .refused(let refusal) where refusal.known == .shuttingDown: continue
+                    // In the second case, a reload has removed the session since.
+                    case .refused(let refusal) where [.shuttingDown, .unknownSession].contains(refusal.known): continue
                     case .timeout: common.complain(Complaint(notice: "\(error)"))
                     default: throw error
                     }

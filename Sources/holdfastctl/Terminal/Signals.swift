@@ -18,7 +18,7 @@ enum CaughtSignals {
             _ = fcntl(end, F_SETFD, FD_CLOEXEC)
             _ = fcntl(end, F_SETFL, O_NONBLOCK)
         }
-        for number in numbers {
+        for number in numbers where !isIgnored(number) {
             signal(number) { number in
                 // A second signal ends the process at once, unless it only says that the terminal's size has changed.
                 if number != SIGWINCH { signal(number, SIG_DFL) }
@@ -27,6 +27,32 @@ enum CaughtSignals {
                 _ = write(CaughtSignals.ends[1], &byte, 1)
             }
         }
+    }
+}
+
+/// Whether the process was started so that a signal does nothing, for example by nohup(1), or by a script with `&`.
+private func isIgnored(_ number: Int32) -> Bool {
+    var action = sigaction()
+    sigaction(number, nil, &action)
+    return unsafeBitCast(action.__sigaction_handler.sa_handler, to: Int.self) == unsafeBitCast(SIG_IGN, to: Int.self)
+}
+
+/// A file that a signal which ends the process removes.
+enum UnfinishedFile {
+    nonisolated(unsafe) private static var path: UnsafeMutablePointer<CChar>?
+
+    static func begin(_ path: String) {
+        self.path = strdup(path)
+        for number in [SIGINT, SIGTERM, SIGHUP] where !isIgnored(number) {
+            signal(number) { number in
+                if let path = UnfinishedFile.path { unlink(path) }
+                _exit(128 + number)
+            }
+        }
+    }
+
+    static func end() {
+        for number in [SIGINT, SIGTERM, SIGHUP] where !isIgnored(number) { signal(number, SIG_DFL) }
     }
 }
 

@@ -26,12 +26,13 @@ struct TopModel {
         if selection.map({ !names.contains($0) }) ?? true { selection = self.sessions.first?.session }
         let seconds = last.map { now.seconds(since: $0.time) } ?? 0
         // A status between two seconds changes what is shown, but neither the rates nor the sparklines.
-        guard last == nil || seconds >= 0.5 else { return }
+        // A negative time means that the clock was set back.
+        guard last == nil || seconds >= 0.5 || seconds < 0 else { return }
         roundTrips = roundTrips.filter { names.contains($0.key) }
         for session in sessions {
             let value = session.state == .connected ? session.rtt : nil
             roundTrips[session.session] = ((roundTrips[session.session] ?? []) + [value]).suffix(Self.samples)
-            guard let before = last?.counters[session.session] else { continue }
+            guard seconds > 0, let before = last?.counters[session.session] else { continue }
             let counters = session.counters
             // A daemon that was restarted counts from zero.
             rates[session.session] = (

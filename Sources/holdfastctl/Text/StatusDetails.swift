@@ -52,7 +52,7 @@ enum StatusDetails {
         if let granted = status.granted { rows.append(("Granted", Self.granted(granted))) }
         if let text = subscriptions(status.subscriptions) { rows.append(("Subscribed", text)) }
         for subscription in status.subscriptions where subscription.state == .refused {
-            let next = subscription.retryAt.map { ", asked again \(times.moment($0))" } ?? ""
+            let next = subscription.retryAt.map { ", asked again \(times.later($0))" } ?? ""
             let since = subscription.since.map { " since \(times.moment($0))" } ?? ""
             rows.append(("Refused", "\(subscription.filter)\(since): \(subscription.message ?? "no reason")\(next)"))
         }

@@ -29,6 +29,9 @@ struct TimeText {
         return "at \(date(Timestamp(rawValue: now.rawValue + Int64(seconds * 1000))))"
     }
 
+    /// The same for a time instead of a span from now.
+    func later(_ time: Timestamp) -> String { isAbsolute ? moment(time) : later(time.seconds(since: now)) }
+
     private func date(_ time: Timestamp) -> String { time.dateAndTime(offset: offset) }
 
     /// For example `23 ms`, `12 s`, `3 min 20 s`, `25 min`, `3 h`, `2 d 4 h`. Negative spans are `0 s`.

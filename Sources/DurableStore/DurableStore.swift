@@ -346,10 +346,14 @@ public actor DurableStore {
             throw error
         }
         if mustFlush, durability != .full {
-            directory.flush(Self.fileName + "-wal")
-            commits.flushes += 1
+            // The changes are committed, so a failure is not the batch's: the next commit tries again.
+            if directory.flush(Self.fileName + "-wal") {
+                commits.flushes += 1
+                mustFlush = false
+            }
+        } else {
+            mustFlush = false
         }
-        mustFlush = false
         beginWriting(needed)
         if !directory.hasSpare { makeSpareAgain() }
         commits.done(after: start.duration(to: .now))
@@ -411,7 +415,6 @@ public actor DurableStore {
     private func write(_ batch: [(session: SessionName, changes: [SessionChange])]) throws(StoreError) {
         let database = try opened()
         let before = contents
-        mustFlush = false
         do {
             try transaction(in: database, isFlushed: batch.mustBeFlushed) { () throws(StoreError) in
                 for (session, changes) in batch where !changes.isEmpty {

@@ -144,16 +144,20 @@ struct StateDirectory: ~Copyable {
     }
 
     /// Flushes what was written to a file, by anyone, to the disk.
-    func flush(_ name: String) { withFile(name) { fdatasync($0) } }
+    ///
+    /// - Returns: whether it is done.
+    func flush(_ name: String) -> Bool { withFile(name) { fdatasync($0) } == 0 }
 
     /// Makes the kernel start writing a file's dirty pages to the disk, without waiting for it.
-    func beginWriting(_ name: String) { withFile(name) { sync_file_range($0, 0, 0, UInt32(SYNC_FILE_RANGE_WRITE)) } }
+    func beginWriting(_ name: String) {
+        _ = withFile(name) { sync_file_range($0, 0, 0, UInt32(SYNC_FILE_RANGE_WRITE)) }
+    }
 
-    private func withFile(_ name: String, _ body: (Int32) -> Int32) {
+    private func withFile(_ name: String, _ body: (Int32) -> Int32) -> Int32? {
         let descriptor = open("\(path)/\(name)", O_RDONLY | O_CLOEXEC | O_NOFOLLOW)
-        guard descriptor >= 0 else { return }
-        _ = body(descriptor)
-        close(descriptor)
+        guard descriptor >= 0 else { return nil }
+        defer { close(descriptor) }
+        return body(descriptor)
     }
 
     /// Gives a file of the directory another name there; does nothing if it does not exist.

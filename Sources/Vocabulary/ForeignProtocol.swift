@@ -38,6 +38,11 @@ public enum ForeignProtocol: Hashable, Sendable, CaseIterable {
         self = found
     }
 
+    /// Whether these bytes, which the server sent first, are too few to tell, but may become the beginning of one.
+    public static func mayBegin(with bytes: some Collection<UInt8>) -> Bool {
+        allCases.contains { $0.beginnings.contains { $0.count > bytes.count && $0.starts(with: bytes) } }
+    }
+
     /// What the server is, as the end of a sentence.
     public var name: String {
         switch self {

@@ -29,6 +29,21 @@ import Testing
         #expect(watch.lastNumber == 4)
     }
 
+    @Test func `what is answered while one packet stays unanswered is not kept`() {
+        var watch = Self.watch()
+        watch.answered(id(2))
+        for number in 4...10_000 {
+            watch.sent(id(3), at: Timestamp(rawValue: Int64(number)))
+            if number == 9000 { watch.arrived(Timestamp(rawValue: 3), at: Timestamp(rawValue: 9000)) }
+            if number < 10_000 { watch.answered(id(3)) }
+        }
+        #expect(watch.keptCount < 100)
+        #expect(watch.oldest?.arrivedAt == Timestamp(rawValue: 9000))
+        watch.answered(id(1))
+        #expect(watch.oldest?.sentAt == Timestamp(rawValue: 10_000))
+        #expect(watch.oldest?.arrivedAt == nil)
+    }
+
     @Test func `nothing is awaited after the connection is closed`() {
         var watch = Self.watch()
         watch.connectionClosed()

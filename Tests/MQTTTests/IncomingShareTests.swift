@@ -126,17 +126,20 @@ import Testing
 
     // MARK: Other protocols
 
-    @Test(arguments: [
-        ("HTTP/1.1 400 Bad Request\r\n\r\n", ForeignProtocol.http), ("SSH-2.0-OpenSSH_9.2\r\n", .ssh),
-        ("220 mail.example ESMTP\r\n", .mail), ("* OK IMAP4rev1\r\n", .imap), ("+OK ready\r\n", .pop3),
-        ("AMQP\u{0}\u{0}\u{9}\u{1}", .amqp), ("-ERR unknown command\r\n", .redis),
-    ])
+    @Test(
+        arguments: [
+            ("HTTP/1.1 400 Bad Request\r\n\r\n", ForeignProtocol.http), ("SSH-2.0-OpenSSH_9.2\r\n", .ssh),
+            ("220 mail.example ESMTP\r\n", .mail), ("* OK IMAP4rev1\r\n", .imap), ("+OK ready\r\n", .pop3),
+            ("AMQP\u{0}\u{0}\u{9}\u{1}", .amqp), ("-ERR unknown command\r\n", .redis),
+        ], [false, true])
     func `a server of another protocol is named, and not answered`(
-        greeting: String, other: ForeignProtocol
+        greeting: (text: String, other: ForeignProtocol), comesByteByByte: Bool
     ) {
         var client = MQTTClientHarness()
         client.open()
-        #expect(client.handle(.received(ByteBuffer(string: greeting))) == ["foreign protocol \(other)", "close"])
+        let pieces = comesByteByByte ? greeting.text.utf8.map { [$0] } : [Array(greeting.text.utf8)]
+        let actions = pieces.flatMap { client.handle(.received(ByteBuffer(bytes: $0))) }
+        #expect(actions == ["foreign protocol \(greeting.other)", "close"])
     }
 
     @Test(

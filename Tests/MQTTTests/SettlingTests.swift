@@ -52,6 +52,21 @@ import Testing
         #expect(client.commitAll() == ["PUBREC 7", "PUBACK 8", "PINGREQ"])
     }
 
+    @Test func `a connection is not read while it has withheld many bytes`() {
+        var client = MQTTClientHarness { $0.inbox.waitingBytes = 10 }
+        client.connect()
+        client.handle(.settle)
+        for number in 1...20 {
+            // The same message again takes no more room.
+            client.server(inbound("x", qos: .atLeastOnce, 1))
+            #expect(client.machine.wantsToRead, "after \(number)")
+        }
+        for number in 2...12 { client.server(inbound("x", qos: .atLeastOnce, UInt16(number))) }
+        #expect(!client.machine.wantsToRead)
+        client.handle(.stopSettling)
+        #expect(client.machine.wantsToRead)
+    }
+
     @Test func `the answer to an earlier ping proves nothing`() {
         var client = MQTTClientHarness()
         client.connect()

@@ -20,6 +20,8 @@ struct AnswerWatch: Sendable {
 
     /// What has waited longest.
     var oldest: Awaited? { awaited.first }
+    /// How many packets it keeps, answered ones included.
+    var keptCount: Int { awaited.count }
     var count: Int { numbers.count }
 
     mutating func sent(_ id: PacketID, at now: Timestamp) {
@@ -27,6 +29,7 @@ struct AnswerWatch: Sendable {
         numbers[id] = lastNumber
         awaited.append(Awaited(id: id, number: lastNumber, sentAt: now))
         dropAnswered()
+        if awaited.count > 2 * numbers.count + 64 { dropAnsweredInBetween() }
     }
 
     /// Whether a packet with this identifier waits for its answer.
@@ -42,6 +45,13 @@ struct AnswerWatch: Sendable {
             awaited.removeFirst()
             arrivedCount = max(0, arrivedCount - 1)
         }
+    }
+
+    /// Otherwise, all that is sent and answered while one packet stays unanswered would be kept.
+    private mutating func dropAnsweredInBetween() {
+        func isAwaited(_ entry: Awaited) -> Bool { numbers[entry.id] == entry.number }
+        arrivedCount = awaited.prefix(arrivedCount).count(where: isAwaited)
+        awaited = CircularBuffer(awaited.filter(isAwaited))
     }
 
     /// Notes that the server's host has everything that was sent before this time.

@@ -34,11 +34,12 @@ extension MQTTClientMachine {
     }
 
     /// Whether the driver should read more from the transport. It should not while packets wait for `readOn`, while
-    /// too many wait for commits, or while a commit of the inbox is under way and no more may wait for it in memory. A
-    /// full inbox is not a reason to stop: it may stay full for long, and the server must be heard.
+    /// too many wait for commits, or while no more may wait in memory, for a commit of the inbox that is under way or
+    /// because the connection is settling. A full inbox is not a reason to stop: it may stay full for long, and the server must be heard.
     public var wantsToRead: Bool {
         !link.isBehind && commits.work.count < Self.maximumWork
             && (intake.batch == nil || intake.waitingBytes <= configuration.inbox.waitingBytes)
+            && link.settling?.withheldBytes ?? 0 <= configuration.inbox.waitingBytes
     }
 
     /// How many packets may wait for commits before the driver stops reading.

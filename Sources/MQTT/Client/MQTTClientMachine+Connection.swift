@@ -204,12 +204,14 @@ extension MQTTClientMachine {
         case .closed, .closing: return
         case .connecting, .connected: link.decoder.append(bytes)
         }
-        if case .connecting = connection, link.decoder.isAtStart,
-            let other = ForeignProtocol(beginning: link.decoder.buffered.readableBytesView)
-        {
-            // Such a server would not understand a goodbye either.
-            step.emit(.foreignProtocol(other))
-            return end(&step)
+        if case .connecting = connection, link.decoder.isAtStart {
+            let beginning = link.decoder.buffered.readableBytesView
+            if let other = ForeignProtocol(beginning: beginning) {
+                // Such a server would not understand a goodbye either.
+                step.emit(.foreignProtocol(other))
+                return end(&step)
+            }
+            if ForeignProtocol.mayBegin(with: beginning) { return }
         }
         link.bytesSinceSign += bytes.readableBytes
         if !link.isBehind { readOn(&step) }

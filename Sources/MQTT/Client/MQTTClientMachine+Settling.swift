@@ -18,8 +18,16 @@ extension MQTTClientMachine {
 
         var proof = Proof.needed
         /// Messages that arrived meanwhile: taken after all if the connection stays.
-        var withheld: [Publish] = []
+        private(set) var withheld: [Publish] = []
+        private var withheldIDs: Set<PacketID> = []
+        private(set) var withheldBytes = 0
         var isReported = false
+
+        mutating func withhold(_ publish: Publish) {
+            guard let id = publish.packetID, withheldIDs.insert(id).inserted else { return }
+            withheld.append(publish)
+            withheldBytes += publish.contentSize
+        }
     }
 
     /// Whether nothing new is begun on the connection.
@@ -41,12 +49,10 @@ extension MQTTClientMachine {
     }
 
     /// Returns whether the message must not be taken now. Withheld messages still count towards our Receive Maximum, so
-    /// there are never more of them than that.
+    /// there are never more of them than that; the connection is not read while they are many bytes.
     mutating func withhold(_ publish: Publish) -> Bool {
-        guard let settling = link.settling else { return false }
-        if !settling.withheld.contains(where: { $0.packetID == publish.packetID }) {
-            link.settling?.withheld.append(publish)
-        }
+        guard isSettling else { return false }
+        link.settling?.withhold(publish)
         return true
     }
 

@@ -85,6 +85,10 @@ actor ControlPeer {
         try await channel.setOption(.autoRead, value: true).get()
     }
 
+    func stopReading() async throws {
+        try await channel.setOption(.autoRead, value: false).get()
+    }
+
     func closeOutput() async throws { try await channel.close(mode: .output) }
 
     func close() async throws { try await channel.close() }

@@ -213,7 +213,7 @@ extension ControlConnection {
     func release(_ feed: ControlFeedID) {
         let (lines, bytes) = feeds.answered(feed)
         unaccount(bytes)
-        for line in lines { write(line) }
+        for line in lines { write(line, isNotification: true) }
     }
 
     private func deliver(_ event: SessionEvent) {
@@ -236,7 +236,7 @@ extension ControlConnection {
         }
         switch feeds.offer(line, to: .subscription(message.subscription), keeping: .max) {
         case .kept: account(line.count)
-        case .write, .full: write(line)
+        case .write, .full: write(line, isNotification: true)
         }
     }
 
@@ -250,7 +250,7 @@ extension ControlConnection {
             guard let line = line() else { return }
             if mayNotify(line.count) {
                 switch feeds.offer(line, to: feed) {
-                case .write: return write(line)
+                case .write: return write(line, isNotification: true)
                 case .kept: return account(line.count)
                 case .full: break
                 }
@@ -264,7 +264,7 @@ extension ControlConnection {
     /// Tells the peer how much it missed, once it has read enough; it gets all that follows.
     func reportDropped() {
         guard feeds.hasDropped, hasRead() else { return }
-        for event in feeds.takeDropped(at: .now) { OutgoingLine.notification(event).map(write) }
+        for event in feeds.takeDropped(at: .now) { OutgoingLine.notification(event).map { write($0, isNotification: true) } }
     }
 
     /// Whether the peer has read enough to be sent more.

@@ -2,9 +2,9 @@ import NIOCore
 
 // Lines to the peer: they are given to the kernel in pieces, one at a time, and count until it has taken them.
 extension ControlConnection {
-    func account(_ bytes: Int) {
+    func account(_ bytes: Int, isNotification: Bool = false) {
         let id = id
-        schedule { $0.wrote(bytes, to: id, at: $1) }
+        schedule { $0.wrote(bytes, isNotification: isNotification, to: id, at: $1) }
     }
 
     func unaccount(_ bytes: Int) {
@@ -13,9 +13,9 @@ extension ControlConnection {
         schedule { $0.read(bytes, by: id, at: $1) }
     }
 
-    func write(_ line: [UInt8]) {
+    func write(_ line: [UInt8], isNotification: Bool = false) {
         guard channel.isActive, !line.isEmpty else { return }
-        account(line.count)
+        account(line.count, isNotification: isNotification)
         output.append(line)
         planFlush()
     }

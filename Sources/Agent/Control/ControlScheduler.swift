@@ -29,6 +29,9 @@ struct ControlScheduler {
         var readAhead = 32 << 10
         /// With more bytes of unread answers, no call begins for the peer.
         var unread = 32 << 10
+        /// The same while there are unread notifications as well. Programs that answer or acknowledge each message before
+        /// they read on come to the answers only behind them; as many as a durable consumer may be given fit.
+        var unreadAmongNotifications = 256 << 10
         /// With more unread bytes, notifications are dropped; a single one is written whatever its length.
         var unreadNotifications = 1 << 20
         /// The length of an ordinary line, and of the longest line.
@@ -68,6 +71,7 @@ struct ControlScheduler {
         /// Bytes counted for what the peer has sent and no call has taken.
         var input = 0
         var output = 0
+        var notifications = UnreadNotifications()
         var running = [Int](repeating: 0, count: CallKind.allCases.count)
         /// Bytes of messages that are not committed yet.
         var uncommitted = 0
@@ -84,7 +88,9 @@ struct ControlScheduler {
 
         /// Whether the connection's own calls and answers allow a call of the kind to begin.
         func mayBegin(_ kind: CallKind, _ limits: Limits) -> Bool {
-            output <= limits.unread && running[kind.rawValue] < kind.limit
+            output - notifications.bytes
+                <= (notifications.bytes == 0 ? limits.unread : limits.unreadAmongNotifications)
+                && running[kind.rawValue] < kind.limit
                 && (kind != .message || running[CallKind.delivery.rawValue] < CallKind.delivery.limit)
         }
     }
@@ -327,10 +333,11 @@ struct ControlScheduler {
     // MARK: Writing
 
     /// Counts bytes that wait for the peer to read them.
-    mutating func wrote(_ bytes: Int, to id: ConnectionID, at now: Instant) {
+    mutating func wrote(_ bytes: Int, isNotification: Bool = false, to id: ConnectionID, at now: Instant) {
         guard connections[id] != nil else { return }
         memory.takeAnyway(bytes, for: id)
         connections[id]?.output += bytes
+        connections[id]?.notifications.wrote(bytes, isNotification: isNotification)
         noteMovement(of: id, by: 0, at: now)
     }
 
@@ -348,8 +355,9 @@ struct ControlScheduler {
 
     /// The peer has read, as far as the kernel knows.
     mutating func read(_ bytes: Int, by id: ConnectionID, at now: Instant) {
-        guard connections[id] != nil else { return }
-        connections[id]?.output -= bytes
+        guard let unread = connections[id]?.output else { return }
+        connections[id]?.output = unread - bytes
+        connections[id]?.notifications.read(unread: unread - bytes)
         give(bytes, by: id)
         noteMovement(of: id, by: bytes, at: now)
         wakeItself(id)
@@ -463,6 +471,30 @@ struct ControlScheduler {
                 connections[id]?.readWait = nil
                 readTurns.add(id, of: connection.user)
             }
+        }
+    }
+}
+
+/// How many of a peer's unread bytes are notifications, by their places in what was written to it.
+private struct UnreadNotifications {
+    /// How many bytes of all kinds were written so far.
+    private var written = 0
+    /// Where the unread notifications end in this, and their lengths.
+    private var ends = CircularBuffer<(end: Int, bytes: Int)>(initialCapacity: 1)
+    private(set) var bytes = 0
+
+    mutating func wrote(_ count: Int, isNotification: Bool) {
+        written += count
+        guard isNotification else { return }
+        ends.append((written, count))
+        bytes += count
+    }
+
+    /// - Parameter unread: how many bytes of all kinds are unread now.
+    mutating func read(unread: Int) {
+        while let first = ends.first, first.end <= written - unread {
+            bytes -= first.bytes
+            ends.removeFirst()
         }
     }
 }

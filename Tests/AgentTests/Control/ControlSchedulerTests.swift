@@ -67,6 +67,24 @@ struct ControlSchedulerTests {
         #expect(socket.begin(.message, 0) == true)
     }
 
+    @Test func `a peer that acknowledges messages before it reads on is read, within limits`() {
+        var socket = Socket([1])
+        socket.scheduler.wrote(
+            500 * Self.kib, isNotification: true, to: ConnectionID(rawValue: 0), at: socket.now)
+        // The answers to its acknowledgements are behind the messages.
+        socket.wrote(200 * Self.kib, 0)
+        #expect(socket.begin(.message, 0) == true)
+        socket.wrote(100 * Self.kib, 0)
+        #expect(socket.begin(.message, 0) == false)
+        #expect(socket.turn() == nil)
+        socket.read(500 * Self.kib, 0)
+        #expect(socket.turn() == 0)
+        #expect(socket.begin(.message, 0) == false)
+        socket.read(270 * Self.kib, 0)
+        #expect(socket.turn() == 0)
+        #expect(socket.begin(.message, 0) == true)
+    }
+
     @Test func `answers that wait for their batch count as memory, but delay no call`() {
         var socket = Socket([1])
         let id = ConnectionID(rawValue: 0)

@@ -184,6 +184,34 @@ struct HostileProgramTests {
         }
     }
 
+    @Test func `a program that acknowledges each message before it reads the next is not stuck`() async throws {
+        try await DaemonUnderTest.run("[mqtt]\nreceive-maximum = 1000") { daemon in
+            let (peer, watcher) = (try await daemon.peer(), try await daemon.watcher())
+            let answer = try await peer.call(
+                "message.subscribe", #"{"session":"main","filter":"in","consumer":"c"}"#)
+            let subscription = try #require(answer["subscription"]?.text)
+            try await peer.stopReading()
+            // More than the kernel's buffers take.
+            for _ in 1...900 {
+                await daemon.server.publish("in", String(repeating: "x", count: 1000), qos: .atLeastOnce)
+            }
+            let unread = ControlScheduler.Limits().unread
+            func waits() async throws -> Bool {
+                guard case .array(let clients)? = try await watcher.call("daemon.clients")["clients"] else {
+                    return false
+                }
+                return clients.contains { $0["unread"]?.wholeNumber ?? 0 > unread }
+            }
+            while try await !waits() { try await watcher.call("session.list") }
+            for id in 1...300 {
+                try await peer.request("message.ack", #"{"subscription":"\#(subscription)","id":\#(id)}"#)
+            }
+            let driver = try await daemon.registry.driver("main")
+            while await driver.session.mqtt.inboxCounts.messages > 600 { try await watcher.call("session.list") }
+            #expect(try await waits(), "the program has not read, and is not stuck all the same")
+        }
+    }
+
     @Test func `reads whose programs are gone leave room for others`() async throws {
         try await DaemonUnderTest.run(autoconnect: false) { daemon in
             try await Self.recordHistory(of: daemon)

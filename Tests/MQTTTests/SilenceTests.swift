@@ -218,6 +218,27 @@ private struct SilentWorld {
         #expect(client.machine.counts.quarantined == 0)
     }
 
+    @Test func `after a message has it set aside, even if a publication beside it was suspected first`() throws {
+        var client = MQTTClientHarness()
+        try client.publish("bad")
+        for round in 0..<9 {
+            client.connect(resumed: round > 0)
+            if client.machine.isIsolating {
+                #expect(client.server(.pingresp).contains { $0.hasPrefix("PUBLISH bad") })
+            } else {
+                client.announce("beside it")
+            }
+            if round < 3 {
+                // The time to restore is shorter than the heartbeat.
+                client.handle(.connectionEnded(.unanswered))
+            } else {
+                #expect(client.machine.announcementsAwaitMessages == (round < 6))
+                client.fallSilent()
+            }
+            #expect(client.machine.counts.quarantined == (round < 8 ? 0 : 1))
+        }
+    }
+
     /// What a silence needs in order to count, each left out once.
     enum Missing: CaseIterable, Sendable {
         case nothing

@@ -360,6 +360,22 @@ import Testing
         #expect(client.machine.findingIfEnded == .suspected(ends: 1))
     }
 
+    @Test func `a message beside a suspected presence is not blamed where no connection proves to work`() throws {
+        var client = MQTTClientHarness()
+        for round in 0..<3 {
+            client.connect(resumed: round > 0)
+            client.announce("here")
+            client.handle(.connectionEnded(.byServer))
+        }
+        try client.publish("innocent")
+        for _ in 0..<9 {
+            #expect(client.connect(resumed: true).contains("PINGREQ"))
+            client.announce("here")
+            client.handle(.connectionEnded(.byServer))
+        }
+        #expect(client.machine.counts.quarantined == 0)
+    }
+
     // MARK: Silence
 
     @Test func `a PUBLISH unanswered for the limit causes a PINGREQ, and then the end of the connection`() throws {

@@ -215,9 +215,10 @@ extension MQTTClientMachine {
     private func isAlone(_ count: Int, after symptom: Isolation.Symptom) -> Bool {
         guard isolation.isUnderWay, symptom == .silence || isolation.symptom == .end else { return false }
         guard symptom == .end || patience.exchanges.count == count && patience.requests.count == 0 else { return false }
+        // PUBREL does not wait for the proof.
         let areReleases = outbox.inFlight.allSatisfy { $0.value.progress != .onWire || $0.value.isReleased }
-        return isolation.needsProof && (count == 1 || areReleases) && !link.reading.isInDoubt
-            && outbox.abandoned.isEmpty
+        return isolation.needsProof && (areReleases || count == 1 && isolation.proof == .given)
+            && !link.reading.isInDoubt && outbox.abandoned.isEmpty
     }
 
     private func oldest(
@@ -335,7 +336,8 @@ extension MQTTClientMachine {
     /// so the path was alive, and only the server's program was silent.
     mutating func judgeSilence(_ step: inout Step) -> EndFinding? {
         let sentAt = [patience.exchanges.oldest, patience.requests.oldest].compactMap { $0?.sentAt }.min()
-        guard let sentAt, let first = link.pings.first, let last = link.pings.last, sentAt < first.sentAt,
+        // A PINGREQ of the same moment was sent behind it: it goes out last.
+        guard let sentAt, let first = link.pings.first, let last = link.pings.last, sentAt <= first.sentAt,
             patience.arrival.isCertain(last.sentAt)
         else { return nil }
         return blame(

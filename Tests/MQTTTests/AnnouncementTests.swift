@@ -50,6 +50,18 @@ import Testing
         #expect(client.server(.puback(answer(2))) == ["announced presence 00", "PUBLISH b id 3"])
     }
 
+    @Test func `an announcement waits for messages that fill the window, not for another announcement`() throws {
+        var client = MQTTClientHarness()
+        client.connect(Connack.Properties(receiveMaximum: 1))
+        try client.publish("a")
+        client.announce("1")
+        client.announce("2")
+        #expect(client.machine.announcementsAwaitMessages)
+        client.server(.puback(answer(1)))
+        #expect(client.publishes.count == 2)
+        #expect(!client.machine.announcementsAwaitMessages)
+    }
+
     @Test func `an announcement is dropped with its connection`() {
         var client = MQTTClientHarness()
         client.connect()

@@ -207,6 +207,19 @@ struct SessionRoomTests {
         #expect(try session.takes().contains("send PUBLISH a"))
     }
 
+    @Test func `a session is restored even if a message that fills the server's window delays its presence`() throws {
+        var session = try SessionUnderTest(room: "plant")
+        let message = OutboundMessage(topic: "t", payload: ByteBuffer(), qos: .atLeastOnce)
+        _ = try session.session.accept(message, at: session.time)
+        session.session.commitAccepted(at: session.time)
+        _ = session.take(.connect(Reason(.userConnect)))
+        _ = session.opens()
+        let texts = session.receives(.connack(Connack(properties: .init(receiveMaximum: 1))))
+        #expect(texts.contains("send PUBLISH t"))
+        #expect(try session.grants(.grantedQoS1) == ["connected"])
+        #expect(try session.takes() == ["send PUBLISH \(Self.topic)"])
+    }
+
     @Test func `a session is restored when its publications are answered, too`() throws {
         var session = try inRoom(publication())
         #expect(session.session.publications.retained == ["a"])

@@ -95,10 +95,9 @@ extension MQTTClientMachine {
             || !quota.announcements.isEmpty
     }
 
-    /// Whether announcements wait for messages that are unanswered, because each of them has to go out alone.
-    public var announcementsAwaitMessages: Bool {
-        isHeldForIsolation && !announcements.waiting.isEmpty && outbox.outstandingCount > 0
-    }
+    /// Whether announcements wait for messages that are unanswered, because the server's window is full or each of them has
+    /// to go out alone.
+    public var announcementsAwaitMessages: Bool { !announcements.waiting.isEmpty && outbox.windowCount > 0 }
 
     /// Lets announcements through as far as the window has room. Their packet identifiers need not be durable: no
     /// answer to them can come on another connection.

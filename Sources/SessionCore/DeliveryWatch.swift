@@ -159,15 +159,18 @@ extension SessionMachine {
 }
 
 extension SessionMachine.Established {
-    /// What is needed to restore the session may wait behind messages that are sent again.
+    /// What is needed to restore the session may wait behind messages that are sent again, and much of it is sent only
+    /// after an answer. So this goes on for as long as something is under way and arrives: `MQTTClientMachine` has a time
+    /// limit for each request that has arrived.
     ///
     /// - Returns: when the last progress was made, if the time to restore is over and something is still under way.
     fileprivate mutating func progress(_ measurement: TCPMeasurement, at now: Instant) -> Instant? {
-        if ahead != nil { return ahead?.measured(measurement, at: now) }
-        var ahead = BytesAhead(at: now)
-        _ = ahead.measured(measurement, at: now)
-        self.ahead = ahead
-        return ahead.isUnderWay ? now : nil
+        let progress = ahead?.measured(measurement, at: now)
+        if let ahead, ahead.isUnderWay { return progress }
+        var next = BytesAhead(at: now)
+        _ = next.measured(measurement, at: now)
+        ahead = next
+        return next.isUnderWay ? now : progress
     }
 }
 

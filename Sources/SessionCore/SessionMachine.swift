@@ -200,7 +200,8 @@ extension SessionMachine {
         /// subscription unanswered is still alive, and would end the connection if it heard nothing.
         var heartbeat: Heartbeat
         var delivery: DeliveryWatch
-        /// What was under way when the time to restore was over; `nil` before.
+        /// What was under way when the time to restore was over, or what was sent behind it once that has arrived; `nil`
+        /// before.
         var ahead: BytesAhead?
     }
 

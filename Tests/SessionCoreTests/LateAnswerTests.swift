@@ -14,6 +14,8 @@ private struct Uplink {
     var stops = Int.max
     /// Whether the server's kernel still answers then, and takes no more.
     var isFull = false
+    /// Whether it also answers when it is asked whether it takes more.
+    var answersProbes = false
 
     func milliseconds(_ session: SessionUnderTest) -> Int { Int(session.elapsed / .milliseconds(1)) }
 
@@ -26,7 +28,7 @@ private struct Uplink {
         return TCPMeasurement(
             roundTrip: .milliseconds(50), variation: .milliseconds(5), retransmissions: 0,
             unacknowledged: isInFlight ? 1 : 0, retries: isInFlight && elapsed > stops ? 2 : 0,
-            sinceAcknowledgement: .milliseconds(elapsed - end), acknowledgedBytes: arrived,
+            sinceAcknowledgement: .milliseconds(answersProbes ? 0 : elapsed - end), acknowledgedBytes: arrived,
             pendingBytes: total - arrived)
     }
 }
@@ -133,18 +135,33 @@ private struct Uplink {
         #expect(end == (93_750 + 5000, .restoreTimeout))
     }
 
-    @Test func `a subscription that is not answered has no more time than what is ahead needs`() throws {
+    /// Looks each second, while a server answers something all the time, until restoring is given up for its time limit.
+    private func milliseconds(toRestoreOn uplink: (Int) -> Uplink) -> Int {
         var session = SessionUnderTest(.restoring)
         session.sent()
         var time = 0
-        while session.state == .connecting, session.phase == .restoring, time < 60_000 {
+        while session.phase == .restoring, time < 100_000 {
             session.skip(.seconds(1))
             time += 1000
             session.heard()
-            _ = look(&session, Uplink(written: 64_000, stream: 32_000))
+            _ = look(&session, uplink(time))
             session.take(.timeReached)
         }
         #expect(session.reason == .restoreTimeout)
+        return time
+    }
+
+    @Test func `what restores the session may also be sent after the limit, if something was under way all the time`() {
+        // The last is written after a minute.
+        let time = milliseconds { Uplink(written: 64_000 + 32 * min($0, 60_000)) }
+        #expect(time == 62_000 + 5000)
+    }
+
+    @Test func `a server that takes no more does not delay the limit, even if its kernel says so again and again`() {
+        let time = milliseconds { _ in
+            Uplink(written: 3_000_000, stops: 32_000, isFull: true, answersProbes: true)
+        }
+        // The look at 35 s finds some progress since the one at 30 s, and the next one none.
         #expect(time == 40_000)
     }
 

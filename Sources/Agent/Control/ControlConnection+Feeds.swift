@@ -264,7 +264,9 @@ extension ControlConnection {
     /// Tells the peer how much it missed, once it has read enough; it gets all that follows.
     func reportDropped() {
         guard feeds.hasDropped, hasRead() else { return }
-        for event in feeds.takeDropped(at: .now) { OutgoingLine.notification(event).map { write($0, isNotification: true) } }
+        for event in feeds.takeDropped(at: .now) {
+            OutgoingLine.notification(event).map { write($0, isNotification: true) }
+        }
     }
 
     /// Whether the peer has read enough to be sent more.

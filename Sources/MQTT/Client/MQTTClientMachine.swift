@@ -79,7 +79,7 @@ public struct MQTTClientMachine: Sendable {
             case .committed(let number): machine.committed(number, &step)
             case .committedWithoutInserts(let number): machine.committedWithoutInserts(number, &step)
             case .loaded(let messages):
-                machine.outbox.readAhead.loaded(messages)
+                machine.outbox.loaded(messages)
                 step.looksAtTimes = true
             case .timePassed:
                 step.looksAtTimes = true

@@ -260,6 +260,12 @@ struct Outbox: Sendable {
         readAhead.nextLoad(through: durableThrough, maxMessages: messages, maxBytes: bytes)
     }
 
+    /// Takes what was loaded, except messages in doubt, which are in memory already: they may have become queued in the
+    /// store before it was read.
+    mutating func loaded(_ stored: [StoredMessage]) {
+        readAhead.loaded(stored, except: Set(refused.map(\.queued.sequence)))
+    }
+
     /// Shifts the times of what was accepted within the range, because the wall clock was set.
     mutating func shiftTimes(by milliseconds: Int64, acceptedWithin range: ClosedRange<Timestamp>) {
         func shift(_ message: inout OutboundMessage) {

@@ -78,15 +78,20 @@ struct ReadAhead: Sendable {
             after: loadedThrough, messages: max(1, maxMessages - messages.count), bytes: max(1, maxBytes - bytes))
     }
 
-    mutating func loaded(_ stored: [StoredMessage]) {
+    mutating func loaded(_ stored: [StoredMessage], except held: Set<MessageSequence> = []) {
         guard let through = loadingThrough else { return }
         loadingThrough = nil
         guard !loadIsStale else {
             loadIsStale = false
             return
         }
+        let returned = held.union(messages.lazy.map(\.sequence).filter { [loadedThrough] in $0 > loadedThrough })
         for stored in stored where stored.sequence > loadedThrough {
-            append(Outbox.Queued(sequence: stored.sequence, message: stored.message))
+            if returned.contains(stored.sequence) {
+                loadedThrough = stored.sequence
+            } else {
+                append(Outbox.Queued(sequence: stored.sequence, message: stored.message))
+            }
         }
         // Nothing there: whatever was durable when the load was issued is done or was refused.
         if stored.isEmpty { loadedThrough = max(loadedThrough, through) }

@@ -219,6 +219,7 @@ install: ## install the release under DESTDIR; configuration that is there stays
 	    chmod 644 $(DESTDIR)$(UNITDIR)/$$(basename $$unit) || exit 1; \
 	done
 	install -D -m 644 systemd/holdfast.sysusers $(DESTDIR)$(libdir)/sysusers.d/holdfast.conf
+	install -D -m 644 systemd/holdfast.tmpfiles $(DESTDIR)$(libdir)/tmpfiles.d/holdfast.conf
 	install -D -m 644 systemd/holdfast.catalog $(DESTDIR)$(libdir)/systemd/catalog/holdfast.catalog
 	install -d $(foreach file,$(COMPLETIONS),$(DESTDIR)$(datadir)/$(dir $(file)))
 	for shell in bash zsh fish; do \
@@ -241,13 +242,14 @@ install: ## install the release under DESTDIR; configuration that is there stays
 	    test -e "$(DESTDIR)$(SYSCONFDIR)/$$file" || install -m 644 "$$file" "$(DESTDIR)$(SYSCONFDIR)/$$file" || exit 1; \
 	done
 	@test -n '$(DESTDIR)' || { echo; echo 'Then, as root:'; \
-	    echo '  systemd-sysusers'; echo '  journalctl --update-catalog'; echo '  systemctl daemon-reload'; \
+	    echo '  systemd-sysusers'; echo '  systemd-tmpfiles --create holdfast.conf'; echo '  journalctl --update-catalog'; echo '  systemctl daemon-reload'; \
 	    echo '  systemctl enable --now holdfast'; }
 
 uninstall: ## remove what install installed, but not configuration and state
 	rm -f $(DESTDIR)$(sbindir)/holdfastd $(DESTDIR)$(bindir)/holdfastctl
 	rm -f $(addprefix $(DESTDIR)$(UNITDIR)/,$(notdir $(UNITS)))
-	rm -f $(DESTDIR)$(libdir)/sysusers.d/holdfast.conf $(DESTDIR)$(libdir)/systemd/catalog/holdfast.catalog
+	rm -f $(DESTDIR)$(libdir)/sysusers.d/holdfast.conf $(DESTDIR)$(libdir)/tmpfiles.d/holdfast.conf
+	rm -f $(DESTDIR)$(libdir)/systemd/catalog/holdfast.catalog
 	rm -f $(foreach page,$(MAN1) $(MAN5) $(MAN7) $(MAN8),\
 	    $(DESTDIR)$(mandir)/man$(subst .,,$(suffix $(page)))/$(notdir $(page)))
 	rm -f $(addprefix $(DESTDIR)$(datadir)/,$(COMPLETIONS))

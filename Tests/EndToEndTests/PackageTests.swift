@@ -59,6 +59,8 @@ extension EndToEnd {
                     #expect(properties["ActiveState"] == "active", "\(unit) runs")
                     #expect(properties["UnitFileState"] == "enabled", "\(unit) runs after a boot")
                 }
+                let socket = try await container.run("stat", "--format=%U:%G %a", "/run/holdfast/control.sock")
+                #expect(socket == "root:holdfast 660\n")
                 // The only command that a new user needs.
                 let made = try await container.shell(
                     """

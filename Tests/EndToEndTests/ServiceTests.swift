@@ -367,6 +367,19 @@ extension EndToEnd {
                 try await container.run("systemctl", "start", "holdfast")
                 try await container.run("holdfastctl", "wait", "main", "--timeout", "3min")
 
+                // If somebody removes it, programs that have no socket do not wait for the next start of the service.
+                func isServed() async throws -> Bool {
+                    try await container.finish("holdfastctl", "status").ending == .exited(0)
+                }
+                let socket = "/run/holdfast/control.sock"
+                try await container.run("rm", socket)
+                try await until("a removed socket is made again") { try await isServed() }
+                try await container.run("sh", "-c", "rm \(socket); systemctl restart holdfast")
+                try await until("it is there after a restart") { try await isServed() }
+                // systemd removes its socket, and opens none for a service that runs already.
+                _ = try await container.finish("systemctl", "restart", "holdfast.socket")
+                try await until("the daemon has a socket of its own") { try await isServed() }
+
                 // Without the socket unit, the daemon makes the socket itself.
                 try await container.run("systemctl", "stop", "holdfast.socket", "holdfast")
                 try await container.run("systemctl", "mask", "--now", "holdfast.socket")

@@ -7,12 +7,14 @@ import SessionCore
 // The socket's file while the daemon runs. If somebody removes it, no program can connect any more, so it is made again.
 
 extension ControlServer {
-    /// The socket that this daemon made. One that systemd passed is systemd's, and is not in here.
-    struct OwnSocket: ~Copyable {
+    /// The file of the socket that is served.
+    struct SocketFile: ~Copyable {
         let path: String
         let group: gid_t?
-        /// `nil` when the file at the path is not this daemon's.
+        /// `nil` when the file at the path is not that of the socket that is served.
         var identity: ControlSocket.FileIdentity?
+        /// Whether systemd passed the socket. Then its file stays when the daemon stops.
+        var isSystemds: Bool
         var watch: SocketWatch?
         /// Whether it was reported that the socket cannot be made again, or cannot be watched.
         var isTold = false
@@ -22,23 +24,24 @@ extension ControlServer {
 
     /// Looks whether the socket's file is at its path, now and whenever the kernel reports a change.
     func keepSocket() {
-        guard let path = own?.path else { return }
+        guard let path = file?.path else { return }
         watchSocket(for: .removal)
-        if let present = ControlSocket.FileIdentity(path), present == own?.identity {
+        if let present = ControlSocket.FileIdentity(path), present == file?.identity {
             let error = errno
-            guard own?.isWatched == false else { return }
+            guard file?.isWatched == false else { return }
             tellOnce("the control socket \(path) cannot be watched: \(systemText(error))")
             return
         }
         // No program can connect to the old one.
-        own?.identity = nil
+        file?.identity = nil
         listener?.close(promise: nil)
         listener = nil
         watchSocket(for: .room)
         do throws(ControlSocket.Failure) {
-            let descriptor = try ControlSocket.listen(at: path, group: own?.group, replacesStale: false)
+            let descriptor = try ControlSocket.listen(at: path, group: file?.group, replacesStale: false)
             let identity = ControlSocket.FileIdentity(path)
-            own?.identity = identity
+            file?.identity = identity
+            file?.isSystemds = false
             Task { await serve(descriptor, madeAgainAt: path, as: identity) }
         } catch {
             tellLost("\(error)")
@@ -51,9 +54,9 @@ extension ControlServer {
         do {
             let channel = try await bootstrap(autoRead: true).withBoundSocket(descriptor).get()
             // The daemon may be stopping by now, or the file be gone again.
-            guard own?.path == path, own?.identity == identity else { return channel.close(promise: nil) }
+            guard file?.path == path, file?.identity == identity else { return channel.close(promise: nil) }
             listener = channel
-            own?.isTold = false
+            file?.isTold = false
             logger.warning("the control socket \(path) was removed by somebody, and was made again")
             keepSocket()
         } catch {
@@ -63,8 +66,8 @@ extension ControlServer {
     }
 
     private func watchSocket(for expectation: SocketWatch.Expectation) {
-        guard let path = own?.path else { return }
-        own?.watch = SocketWatch(path, for: expectation) { [weak self] in
+        guard let path = file?.path else { return }
+        file?.watch = SocketWatch(path, for: expectation) { [weak self] in
             guard let self else { return }
             // The second kind of report can be frequent: it is about a whole directory.
             let delay: TimeAmount = expectation == .removal ? .zero : .seconds(1)
@@ -79,8 +82,8 @@ extension ControlServer {
     }
 
     private func tellOnce(_ sentence: String) {
-        guard own?.isTold == false else { return }
-        own?.isTold = true
+        guard file?.isTold == false else { return }
+        file?.isTold = true
         logger.error("\(sentence)")
     }
 }

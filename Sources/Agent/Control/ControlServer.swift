@@ -17,7 +17,7 @@ actor ControlServer {
     var listener: (any Channel)?
     /// The listening socket between `listen` and `prepare`.
     private var descriptor: CInt?
-    var own: OwnSocket?
+    var file: SocketFile?
     private var connections: [ConnectionID: ControlConnection] = [:]
     private var lastConnection = 0
     private var scheduler: ControlScheduler
@@ -37,12 +37,20 @@ actor ControlServer {
     /// Takes the socket that systemd passed, or creates one at `path`. A client that connects waits until `serve`.
     func listen(path: String) throws(ControlSocket.Failure) {
         if let activated = SocketActivation.listeners().first {
-            descriptor = activated.descriptor
+            take(activated.descriptor, of: path)
         } else {
             let group = ControlSocket.group
             descriptor = try ControlSocket.listen(at: path, group: group)
-            own = OwnSocket(path: path, group: group, identity: ControlSocket.FileIdentity(path))
+            file = SocketFile(path: path, group: group, identity: ControlSocket.FileIdentity(path), isSystemds: false)
         }
+    }
+
+    /// Takes the socket that systemd passed. It may be another one than that at `path`.
+    func take(_ descriptor: CInt, of path: String) {
+        self.descriptor = descriptor
+        guard ControlSocket.path(of: descriptor) == path else { return }
+        file = SocketFile(
+            path: path, group: ControlSocket.group, identity: ControlSocket.FileIdentity(path), isSystemds: true)
     }
 
     /// The path of the socket that is served; `nil` before it is.
@@ -229,8 +237,8 @@ actor ControlServer {
 
     /// Accepts no more connections.
     func stopListening() async {
-        if let path = own?.path { ControlSocket.remove(path, madeAs: own?.identity) }
-        own = nil
+        if let path = file?.path, file?.isSystemds == false { ControlSocket.remove(path, madeAs: file?.identity) }
+        file = nil
         try? await listener?.close()
         listener = nil
     }

@@ -68,6 +68,19 @@ enum ControlSocket {
         }
     }
 
+    /// The path that a socket is bound to; `nil` if it has none.
+    static func path(of descriptor: CInt) -> String? {
+        var address = sockaddr_un()
+        var length = socklen_t(MemoryLayout<sockaddr_un>.size)
+        let isFound = withUnsafeMutableBytes(of: &address) { bytes in
+            bytes.withMemoryRebound(to: sockaddr.self) { getsockname(descriptor, $0.baseAddress, &length) } == 0
+        }
+        guard isFound, address.sun_family == sa_family_t(AF_UNIX) else { return nil }
+        return withUnsafeBytes(of: address.sun_path) { bytes in
+            bytes.first == 0 ? nil : String(decoding: bytes.prefix { $0 != 0 }, as: UTF8.self)
+        }
+    }
+
     /// Removes the socket that this daemon made, while that is open. If somebody removed it, there may be another
     /// daemon's by now.
     static func remove(_ path: String, madeAs identity: FileIdentity?) {

@@ -158,6 +158,7 @@ public struct Container: Sendable {
     private func install() async throws {
         try await shell("cp -a /installed/. /")
         try await run("systemd-sysusers")
+        try await run("systemd-tmpfiles", "--create", "holdfast.conf")
         try await run("journalctl", "--update-catalog")
         try await run("systemctl", "daemon-reload")
     }

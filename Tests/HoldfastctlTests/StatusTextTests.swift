@@ -263,6 +263,16 @@ struct DetailTests {
             ReloadText.sentence(.init(changed: ["a", "b"], removed: ["c"], errors: [problem]))
                 == "Reloaded: changed a, b; removed c; 1 error.")
         #expect(ReloadText.problem(problem) == "a.toml:3:9: unknown key")
+        let changes = [
+            ConfigurationChange(session: nil, key: "durability", from: "\"normal\"", to: "\"full\""),
+            ConfigurationChange(session: "a", key: "room", from: "\"\"", to: "\"r\""),
+        ]
+        #expect(
+            ReloadText.lines(.init(changed: ["a"], changes: changes), isDry: false) == [
+                "Reloaded: changed the daemon; changed a.", "  holdfast.toml",
+                "    durability: \"normal\" → \"full\", once the service is restarted", "  a",
+                "    room: \"\" → \"r\"",
+            ])
         let left = DaemonReloadMethod.Result.LeftBehind(session: "c", message: "the server may keep 1 publication")
         #expect(
             ReloadText.lines(.init(removed: ["c"], leftBehind: [left]), isDry: false) == [

@@ -88,7 +88,9 @@ enum ReloadText {
             let file = change.session ?? "holdfast.toml"
             if file != group { lines.append(printable("  \(file)")) }
             group = file
-            lines.append(printable("    \(change.key): \(change.from) → \(change.to)"))
+            // The only key that a running daemon does not take.
+            let needed = change.session == nil && change.key == "durability" ? ", once the service is restarted" : ""
+            lines.append(printable("    \(change.key): \(change.from) → \(change.to)\(needed)"))
         }
         return lines + leftBehind(result)
     }

@@ -7,8 +7,8 @@ package struct LoadedConfiguration: Hashable, Sendable {
     package var daemon: Result<DaemonConfiguration, ConfigurationErrors>
     /// One entry per file of `sessions.d`; a failure concerns only its session.
     package var sessions: [SessionName: Result<SessionConfiguration, ConfigurationErrors>]
-    /// Templates, with their `@`, whose instances cannot be read.
-    package var brokenTemplates: [String: ConfigurationErrors] = [:]
+    /// Templates whose instances cannot be read, or not all of them.
+    package var brokenTemplates: [SessionName: ConfigurationErrors] = [:]
     /// Everything that is wrong, including files whose names cannot be a session's.
     package var errors: [ConfigurationError]
     /// Set if there is no `sessions.d`. For a daemon that starts, this means that there are no sessions yet. It is an
@@ -17,9 +17,7 @@ package struct LoadedConfiguration: Hashable, Sendable {
 
     /// What the files say about a running session; `nil` if it was removed.
     package subscript(name: SessionName) -> Result<SessionConfiguration, ConfigurationErrors>? {
-        if let result = sessions[name] { return result }
-        guard let instance = name.instance else { return nil }
-        return brokenTemplates[String(name.description.dropLast(instance.count))].map { .failure($0) }
+        sessions[name] ?? name.template.flatMap { brokenTemplates[$0] }.map { .failure($0) }
     }
 
     /// Returns the session whose file has this error: for a template with several instances, the first of them.

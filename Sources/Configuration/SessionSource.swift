@@ -19,8 +19,8 @@ struct SessionSource {
     /// The sessions and templates in a folder.
     struct Listing {
         var sources: [SessionSource] = []
-        /// Templates, with their `@`, whose instances cannot be read.
-        var brokenTemplates: [String: ConfigurationErrors] = [:]
+        /// Templates whose instances cannot be read, or not all of them.
+        var brokenTemplates: [SessionName: ConfigurationErrors] = [:]
         /// What is wrong with the names of other files.
         var errors: [ConfigurationError] = []
     }
@@ -34,12 +34,10 @@ struct SessionSource {
             let stem = String(fileName.dropLast(".toml".count))
             if let name = SessionName(stem) {
                 listing.sources.append(SessionSource(name: name, path: path))
-            } else if stem.hasSuffix("@"), SessionName(String(stem.dropLast())) != nil {
-                do throws(ConfigurationErrors) {
-                    ofTemplates += try instances(of: stem, path)
-                } catch {
-                    listing.brokenTemplates[stem] = error
-                }
+            } else if let template = SessionName(listed: stem) {
+                let instances = instances(of: template, path)
+                ofTemplates += instances.sources
+                listing.brokenTemplates[template] = instances.errors
             } else {
                 let message =
                     "not a session's name: 1 to 63 of a-z, 0-9 and \"-\", the first not \"-\"; an instance is NAME@INSTANCE"
@@ -52,16 +50,30 @@ struct SessionSource {
         return listing
     }
 
-    /// Returns the sessions that the template names; possibly none.
-    private static func instances(of stem: String, _ path: String) throws(ConfigurationErrors) -> [SessionSource] {
-        let content = try parse(path)
-        guard let value = content["instances"] else {
-            // The template's errors are reported now: its first instance may be added much later.
-            _ = try SessionConfiguration(content.replacing("%i", with: "instance"))
-            return []
+    /// Returns the sessions that the template names, possibly none, and why there may be more. A wrong name in the list
+    /// does not affect the others.
+    private static func instances(
+        of template: SessionName, _ path: String
+    ) -> (sources: [SessionSource], errors: ConfigurationErrors?) {
+        var sources: [SessionSource] = []
+        do throws(ConfigurationErrors) {
+            let content = try parse(path)
+            guard let value = content["instances"] else {
+                // The template's errors are reported now: its first instance may be added much later.
+                _ = try SessionConfiguration(content.replacing("%i", with: "instance"))
+                return ([], nil)
+            }
+            if case .list(let elements) = value.content {
+                for case .text(let instance) in elements.map(\.content) {
+                    guard let name = SessionName("\(template)\(instance)") else { continue }
+                    sources.append(SessionSource(name: name, path: path))
+                }
+            }
+            _ = try ConfigurationForm.list(.instance, of: "instances").read(value)
+            return (sources, nil)
+        } catch {
+            return (sources, error)
         }
-        let names = try ConfigurationForm.list(.instance, of: "instances").read(value)
-        return names.compactMap { SessionName(stem + $0) }.map { SessionSource(name: $0, path: path) }
     }
 
     private static func parse(_ path: String) throws(ConfigurationErrors) -> ConfigurationValue {

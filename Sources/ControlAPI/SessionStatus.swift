@@ -189,10 +189,14 @@ public struct SessionStatus: Codable, Hashable, Sendable {
         public var bytes: Int64
         /// When the oldest of those that are queued or in flight was accepted.
         @OrNull public var oldest: Timestamp?
+        /// Why these numbers, which then are 0, are not known; `nil` when they are.
+        @OrNull public var unknown: String?
 
         public init(
-            queued: Int = 0, inFlight: Int = 0, quarantined: Int = 0, bytes: Int64 = 0, oldest: Timestamp? = nil
+            queued: Int = 0, inFlight: Int = 0, quarantined: Int = 0, bytes: Int64 = 0, oldest: Timestamp? = nil,
+            unknown: String? = nil
         ) {
+            self.unknown = unknown
             self.queued = queued
             self.inFlight = inFlight
             self.quarantined = quarantined

@@ -73,7 +73,7 @@ extension DurableStore {
         ) { row throws(StoreError) in
             count += 1
             last = row.integer(10)
-            guard let name = SessionName(row.text(1)) else { return true }
+            guard let name = SessionName(listed: row.text(1)) else { return true }
             entries.append(
                 HistoryEntry(
                     time: .init(rawValue: row.integer(0)), session: name, from: row.text(2), to: row.text(3),

@@ -5,6 +5,9 @@ public import SessionCore
 
 /// Reads back what the store has of a session.
 extension DurableStore {
+    /// Every session that the store has, or had, anything of.
+    public var sessionNames: [SessionName] { Array(contents.sessionIDs.keys) }
+
     /// Returns the state of a session; an empty one if the name is not known.
     package func session(_ name: SessionName) throws(StoreError) -> StoredSession {
         let database = try opened()

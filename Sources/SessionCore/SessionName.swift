@@ -15,14 +15,33 @@ public struct SessionName: Hashable, Sendable {
         self.text = text
     }
 
+    /// The name of a session, or `NAME@`: that of a template, which is listed like a session while its instances cannot
+    /// be read.
+    ///
+    /// - Returns: `nil` if the text is neither.
+    public init?(listed text: String) {
+        let isTemplate = text.hasSuffix("@") && Self.isSimple(text.utf8.dropLast())
+        guard isTemplate || SessionName(text) != nil else { return nil }
+        self.text = text
+    }
+
     /// A name that no file can have, for a configuration that is checked and is not a session's yet.
     /// - Parameter number: tells it from others.
     public init(draft number: Int) { text = "(draft \(number))" }
 
     /// What follows the `@`; `nil` if this is not an instance of a template.
     public var instance: String? {
-        text.firstIndex(of: "@").map { String(text[text.index(after: $0)...]) }
+        guard !isTemplate, let separator = text.firstIndex(of: "@") else { return nil }
+        return String(text[text.index(after: separator)...])
     }
+
+    /// The template, `NAME@`, that this is an instance of; `nil` if it is none.
+    public var template: SessionName? {
+        instance.flatMap { SessionName(listed: String(text.dropLast($0.count))) }
+    }
+
+    /// Whether this is the name of a template, which is not a session.
+    public var isTemplate: Bool { text.hasSuffix("@") }
 
     private static func isSimple(_ bytes: Substring.UTF8View) -> Bool {
         guard (1...63).contains(bytes.count), bytes.first != UInt8(ascii: "-") else { return false }

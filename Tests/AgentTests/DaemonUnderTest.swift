@@ -140,15 +140,15 @@ struct DaemonUnderTest: Sendable {
         surroundings.clock = clock
         surroundings.credentials = HostCredentials(
             calls: daemon.blocking, helpers: RunningHelpers(eventLoop: loop, timeLimit: .seconds(3600)))
+        let loaded = ConfigurationLoader.load(directory: directory.path)
         try await registry.start(
-            ConfigurationLoader.load(directory: directory.path).sessions.mapValues { result in
+            loaded.sessions.mapValues { result in
                 result.map { configuration in
                     var configuration = configuration
                     configure(&configuration)
                     return configuration
                 }
-            },
-            in: surroundings)
+            }, brokenTemplates: loaded.brokenTemplates, in: surroundings)
         try await control.serve()
         return DaemonUnderTest(
             directory: directory, server: server, daemon: daemon, control: control, store: store, commits: commits,

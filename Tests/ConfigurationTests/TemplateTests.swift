@@ -74,6 +74,15 @@ import Vocabulary
         #expect(throws: Never.self) { try loaded.daemon.get() }
     }
 
+    @Test func `a wrong name in the list does not affect the other instances`() throws {
+        let loaded = try Self.scratch(Self.template + "\ninstances = [\"n\", \"S\", 7, \"s\"]").load()
+        #expect(loaded.sessions.keys.map(\.description).sorted() == ["gw@n", "gw@s"])
+        #expect(try Self.session("gw@n", in: loaded).user == "gateway-n")
+        #expect(loaded.errors.map(\.line) == [4, 4])
+        // One that is missing from the list, perhaps because of the wrong name, is not removed.
+        #expect(try loaded[#require(SessionName("gw@x"))] == .failure(ConfigurationErrors(loaded.errors)))
+    }
+
     @Test func `only a template has instances`() throws {
         let scratch = try ConfigurationScratch()
         try scratch.write(

@@ -21,7 +21,8 @@ struct RoundTripTests {
             { "filter": "orders/#", "qos": 2, "state": "refused", "grantedQoS": null, "reasonCode": 135,
               "message": "not authorized (0x87)", "since": "2026-11-20T09:12:44.120Z",
               "retryAt": "2026-11-20T09:22:44.120Z" } ],
-          "outbox": { "queued": 0, "inFlight": 0, "quarantined": 0, "bytes": 0, "oldest": null },
+          "outbox": { "queued": 0, "inFlight": 0, "quarantined": 0, "bytes": 0, "oldest": null,
+                      "unknown": null },
           "inbox": { "messages": 3, "bytes": 90, "withheld": 1, "dropped": 0, "consumers": [
             { "name": "billing", "filter": "orders/#", "qos": 2, "attached": true, "messages": 3, "bytes": 90,
               "refused": null, "missed": 7 } ] },

@@ -238,7 +238,8 @@ struct EndingTests {
             ("outbox.quued", "did you mean outbox.queued?"),
             (
                 "outbox.nonsense",
-                "the fields are outbox.bytes, outbox.inFlight, outbox.oldest, outbox.quarantined, outbox.queued"
+                "the fields are outbox.bytes, outbox.inFlight, outbox.oldest, outbox.quarantined, outbox.queued, "
+                    + "outbox.unknown"
             ),
             // Only the second row has a reason.
             ("reason.cod", "did you mean reason.code?"), ("session.name", nil),

@@ -27,6 +27,20 @@ struct QueueTextTests {
                 == ["main: 0 quarantined messages."])
     }
 
+    @Test func `the outbox of a session that has failed is not called empty`() {
+        var status = SessionStatus(session: "main", state: .failed, since: Timestamp(rawValue: 0))
+        #expect(!QueueText.isBusy(status))
+        status.outbox.queued = 5
+        #expect(QueueText.isBusy(status))
+        #expect(QueueText.unlisted(status).hasPrefix("main: 5 messages wait, and cannot be listed, because"))
+        status.outbox = .init(unknown: "the disk does not answer")
+        #expect(QueueText.isBusy(status))
+        #expect(QueueText.unlisted(status).hasPrefix("main: it is not known which messages wait, because"))
+        let details = StatusDetails.lines(for: status, times: Self.times)
+        #expect(details.contains("  Outbox    not known: the disk does not answer"))
+        #expect(StatusDetails.table([status], times: Self.times)[1].contains(" ? "))
+    }
+
     @Test func `a list of messages says whose they are, to programs too`() throws {
         let answer = JSONValue.object([
             "messages": .array([.object(["id": .integer(7)]), .object(["id": .integer(8)])]), "next": .null,

@@ -222,14 +222,17 @@ private struct DaemonStart {
             bootID: BootID.current()?.description ?? "",
             deviceID: DeviceID.ofThisHost(keptIn: options.stateDirectory)?.description ?? "")
         do throws(StoreError) {
-            try await registry.start(loaded.sessions, in: surroundings)
+            try await registry.start(loaded.sessions, brokenTemplates: loaded.brokenTemplates, in: surroundings)
         } catch {
             // The sessions that were started before may be running helpers.
             await surroundings.credentials.stop()
             throw StartFailure(status: .cannotCreate, sentence: error.description)
         }
-        // The registry reports the errors of sessions.
-        for error in loaded.errors where loaded.session(of: error) == nil { logger.error("\(error)") }
+        // The registry reports the errors of sessions and templates.
+        let ofTemplates = loaded.brokenTemplates.values.flatMap(\.list)
+        for error in loaded.errors where loaded.session(of: error) == nil && !ofTemplates.contains(error) {
+            logger.error("\(error)")
+        }
     }
 
     private func commits(

@@ -29,7 +29,8 @@ extension SessionRegistry {
             sessionsChanged()
         }
         try checkReload()
-        var result = preview(loaded)
+        let loaded = await listed(loaded)
+        var result = changes(to: loaded)
         let stopped = await stop(changedBy: loaded)
         result.leftBehind = stopped.sorted { $0.key < $1.key }.compactMap { name, stopped in
             stopped.leftBehind.map { .init(session: name.description, message: $0) }
@@ -61,7 +62,17 @@ extension SessionRegistry {
     }
 
     /// Returns what applying a configuration would change.
-    func preview(_ loaded: LoadedConfiguration) -> DaemonReloadMethod.Result {
+    func preview(_ loaded: LoadedConfiguration) async -> DaemonReloadMethod.Result {
+        changes(to: await listed(loaded))
+    }
+
+    private func listed(_ loaded: LoadedConfiguration) async -> LoadedConfiguration {
+        var loaded = loaded
+        loaded.sessions = await listed(loaded.sessions, loaded.brokenTemplates)
+        return loaded
+    }
+
+    private func changes(to loaded: LoadedConfiguration) -> DaemonReloadMethod.Result {
         var result = DaemonReloadMethod.Result()
         for name in Set(entries.keys).union(loaded.sessions.keys).sorted() {
             switch (entries[name], loaded[name]) {
@@ -72,7 +83,7 @@ extension SessionRegistry {
                 result.changed.append(name.description)
                 result.changes += SessionConfiguration.changes(from: driver.configuration, to: new, of: name)
             case (.running?, .failure?): result.kept.append(name.description)
-            case (.failed(.configuration, _)?, .failure?): break
+            case (.failed(.configuration, _, _)?, .failure?): break
             case (.failed?, _): result.changed.append(name.description)
             }
         }
@@ -144,13 +155,13 @@ extension SessionRegistry {
                     decided: .some(await driver.session.verdict)))
         case (.running?, .failure(let errors)):
             if rejected.updateValue(errors, forKey: name) != errors { tellRejected(name, errors) }
-        case (.failed(.configuration(let old), _)?, .failure(let errors)) where old == errors: break
+        case (.failed(.configuration(let old), _, _)?, .failure(let errors)) where old == errors: break
         case (_, .success(let new)):
             // It may have been given for another configuration.
             parked[name]?.credential = nil
             try await startNowOrLater(name, Start(configuration: new, obsolete: [.failure]))
         case (_, .failure(let errors)):
-            list(name, as: .configuration(errors))
+            await list(name, as: .configuration(errors))
         }
     }
 
@@ -203,14 +214,14 @@ extension SessionRegistry {
             try await start(name, how)
         } catch {
             guard case .damaged = error else {
-                list(name, as: unreadable(name, error, later: how))
+                await list(name, as: unreadable(name, error, later: how))
                 if !isStartingLater {
                     isStartingLater = true
                     Task { await startLater() }
                 }
                 throw error
             }
-            list(name, as: unreadable(name, error))
+            await list(name, as: unreadable(name, error))
             throw error
         }
     }
@@ -218,7 +229,7 @@ extension SessionRegistry {
     /// Sessions whose state could not be read, for a reason that may pass, and how to start them.
     var unstarted: [SessionName: Start] {
         entries.compactMapValues { entry in
-            if case .failed(.store(_, let later), _) = entry { later } else { nil }
+            if case .failed(.store(_, let later), _, _) = entry { later } else { nil }
         }
     }
 
@@ -236,7 +247,7 @@ extension SessionRegistry {
                 do throws(StoreError) {
                     try await start(name, how)
                 } catch {
-                    if case .damaged = error { list(name, as: unreadable(name, error)) }
+                    if case .damaged = error { await list(name, as: unreadable(name, error)) }
                 }
             }
             statusMayHaveChanged()

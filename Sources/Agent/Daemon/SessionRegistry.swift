@@ -13,7 +13,8 @@ import Systemd
 actor SessionRegistry {
     enum Entry {
         case running(SessionDriver)
-        case failed(Obstacle, since: Timestamp)
+        /// - Parameter outbox: what the store has of its messages, which nothing changes.
+        case failed(Obstacle, since: Timestamp, outbox: SessionStatus.Outbox)
     }
 
     /// Why a session does not run.
@@ -68,11 +69,14 @@ actor SessionRegistry {
     // MARK: Life
 
     /// Starts all sessions. Called once, before anything else.
+    ///
+    /// - Parameter brokenTemplates: templates whose instances are not all in `sessions`.
     func start(
         _ sessions: [SessionName: Result<SessionConfiguration, ConfigurationErrors>],
-        in surroundings: SessionDriver.Surroundings
+        brokenTemplates: [SessionName: ConfigurationErrors] = [:], in surroundings: SessionDriver.Surroundings
     ) async throws(StoreError) {
         self.surroundings = surroundings
+        let sessions = await listed(sessions, brokenTemplates)
         shareMemory(among: sessions.count)
         historyQueue = HistoryQueue(store: surroundings.store, logger: logger, eventLoop: eventLoop)
         for name in sessions.keys.sorted() { try await recordEndBefore(name, surroundings.store) }
@@ -84,9 +88,9 @@ actor SessionRegistry {
                 } catch {
                     // Damaged rows of one session must not keep the others from starting.
                     guard case .damaged = error else { throw error }
-                    list(name, as: unreadable(name, error))
+                    await list(name, as: unreadable(name, error))
                 }
-            case .failure(let errors): list(name, as: .configuration(errors))
+            case .failure(let errors): await list(name, as: .configuration(errors))
             }
         }
         statusMayHaveChanged()
@@ -155,26 +159,6 @@ actor SessionRegistry {
         await driver.tell()
         let (status, time) = (await driver.status(), clock.wallClock())
         record { $0.started(status, name, at: time) }
-    }
-
-    func unreadable(_ name: SessionName, _ error: StoreError, later: Start? = nil) -> Obstacle {
-        .store("the state of session \(name) cannot be read: \(error)", later: later)
-    }
-
-    /// Lists a session that does not run.
-    func list(_ name: SessionName, as obstacle: Obstacle) {
-        entries[name] = .failed(obstacle, since: clock.wallClock())
-        let reason = obstacle.reason
-        var event = SessionEvent(time: clock.wallClock(), session: name.description, event: .stateChanged)
-        event.state = .failed
-        event.reason = .init(reason, Remedies(session: name, configuration: nil))
-        report(name, event)
-        logger.error(
-            "\(name): failed (\(reason.code.rawValue)): \(reason.message)",
-            metadata: [
-                "MESSAGE_ID": "\(MessageID.failed)", "HOLDFAST_SESSION": "\(name)", "HOLDFAST_STATE": "failed",
-                "HOLDFAST_REASON": "\(reason.code.rawValue)",
-            ])
     }
 
     /// Stops all sessions gracefully, all at once.
@@ -252,17 +236,24 @@ actor SessionRegistry {
         switch try entry(name).entry {
         case .running(let driver):
             return driver
-        case .failed(.configuration(let errors), _):
+        case .failed(.configuration(let errors), _, _):
             throw .wrongState(
                 name, is: "failed (bad-configuration)",
                 hint: "\(errors.summary); correct it, then holdfastctl reload")
-        case .failed(.store(let sentence, _), _):
+        case .failed(.store(let sentence, _), _, _):
             throw .wrongState(name, is: "failed", hint: "\(sentence); holdfastctl reload tries again")
         }
     }
 
     private func entry(_ text: String) throws(RPCError) -> (name: SessionName, entry: Entry) {
-        guard let name = SessionName(text), let entry = entries[name] else {
+        guard let name = SessionName(listed: text), let entry = entries[name] else {
+            if let template = SessionName(text)?.template,
+                case .failed(.configuration(let errors), _, _)? = entries[template]
+            {
+                throw .badConfiguration(
+                    "it is not known whether there is a session \"\(text)\", because its template has errors",
+                    hint: "\(errors.summary); correct it, then holdfastctl reload")
+            }
             throw .unknownSession(text, among: entries.keys.map(\.description))
         }
         return (name, entry)
@@ -284,10 +275,10 @@ actor SessionRegistry {
             status.configurationError = rejected[name]?.summary
             status.storeFailure = driver.surroundings.commits.assumeIsolated { $0.hindrance?.description }
             return status
-        case .failed(let obstacle, let since):
+        case .failed(let obstacle, let since, let outbox):
             return SessionStatus(
                 session: name.description, state: .failed, since: since,
-                reason: .init(obstacle.reason, Remedies(session: name, configuration: nil)))
+                reason: .init(obstacle.reason, Remedies(session: name, configuration: nil)), outbox: outbox)
         }
     }
 
@@ -334,7 +325,7 @@ actor SessionRegistry {
     private func state(of entry: Entry) -> (SessionState, Reason.Code) {
         switch entry {
         case .running(let driver): driver.assumeIsolated { $0.ask { ($0.state, $0.machine.reason.code) } }
-        case .failed(let obstacle, _): (.failed, obstacle.reason.code)
+        case .failed(let obstacle, _, _): (.failed, obstacle.reason.code)
         }
     }
 
@@ -355,7 +346,8 @@ actor SessionRegistry {
         return Result { () throws(RPCError) in
             let statuses = try session.map { text throws(RPCError) in [try status(text)] } ?? self.statuses()
             return watches.add(
-                .init(session: session.flatMap { SessionName($0) }, deliver: deliver), since: since, epoch: epoch,
+                .init(session: session.flatMap { SessionName(listed: $0) }, deliver: deliver), since: since,
+                epoch: epoch,
                 snapshot: SessionSnapshot(sessions: statuses), at: clock.wallClock())
         }
     }
@@ -383,7 +375,7 @@ actor SessionRegistry {
         _ wanted: SessionHistoryMethod.Parameters, for id: RequestID
     ) async throws(RPCError) -> [UInt8] {
         guard let surroundings else { throw .shuttingDown }
-        let name = wanted.session.flatMap { SessionName($0) }
+        let name = wanted.session.flatMap { SessionName(listed: $0) }
         // A session that is no longer configured still has a history.
         if let session = wanted.session, name.flatMap({ entries[$0] }) == nil {
             guard let name, try await !page(surroundings, name, limit: 1).entries.isEmpty else {

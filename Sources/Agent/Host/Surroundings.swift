@@ -105,6 +105,7 @@ extension Connection: TransportConnection {}
 protocol SessionStore: Actor {
     nonisolated var openReport: OpenReport { get }
     var epoch: String { get async }
+    var sessionNames: [SessionName] { get async }
 
     func commit(_ batch: [(session: SessionName, changes: [SessionChange])]) async throws(StoreError)
     func session(_ name: SessionName) async throws(StoreError) -> StoredSession

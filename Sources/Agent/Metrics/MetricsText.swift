@@ -78,16 +78,18 @@ struct MetricsText {
     }
 
     private func messages(_ output: inout OpenMetricsText) {
+        // What is not known is not 0.
+        let known = sessions.filter { $0.outbox.unknown == nil }
         output.begin("holdfast_session_outbox_messages", .gauge, "Messages that were accepted and not delivered yet.")
-        for session in sessions {
+        for session in known {
             output.add("", own(session) + [("state", "queued")], Double(session.outbox.queued))
             output.add("", own(session) + [("state", "in-flight")], Double(session.outbox.inFlight))
             output.add("", own(session) + [("state", "quarantined")], Double(session.outbox.quarantined))
         }
         output.begin("holdfast_session_outbox_bytes", .gauge, unit: "bytes", "Their size.")
-        for session in sessions { output.add("", own(session), Double(session.outbox.bytes)) }
+        for session in known { output.add("", own(session), Double(session.outbox.bytes)) }
         output.begin("holdfast_session_outbox_age_seconds", .gauge, unit: "seconds", "The age of the oldest of them.")
-        for session in sessions {
+        for session in known {
             output.add("", own(session), session.outbox.oldest.map { max(0, now.seconds(since: $0)) } ?? 0)
         }
         output.begin("holdfast_session_inbox_messages", .gauge, "Messages that wait for durable consumers.")

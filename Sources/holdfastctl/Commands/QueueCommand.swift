@@ -42,8 +42,15 @@ struct QueueCommand: AsyncParsableCommand {
                 return
             }
             let sessions = try await client.sessions()
-            let busy = sessions.filter { $0.outbox.queued + $0.outbox.inFlight + $0.outbox.quarantined > 0 }
-            for status in busy { try await show(status.session, client) }
+            let busy = sessions.filter(QueueText.isBusy)
+            for status in busy {
+                do {
+                    try await show(status.session, client)
+                } catch ClientError.refused(let refusal) where refusal.known == .wrongState {
+                    // It has failed, and must not keep the others from being shown.
+                    common.complain(Complaint(notice: QueueText.unlisted(status)))
+                }
+            }
             if busy.isEmpty, !common.json, selection.fields == nil {
                 Terminal().print(
                     sessions.isEmpty
@@ -191,6 +198,22 @@ struct QueueTally {
 
 /// `queue` in words.
 enum QueueText {
+    /// Whether messages wait in the session's outbox, or may.
+    static func isBusy(_ status: SessionStatus) -> Bool {
+        status.outbox.unknown != nil || status.outbox.queued + status.outbox.inFlight + status.outbox.quarantined > 0
+    }
+
+    /// Says how many messages a session has that cannot list them, without the final full stop.
+    static func unlisted(_ status: SessionStatus) -> String {
+        let count = status.outbox.queued + status.outbox.inFlight + status.outbox.quarantined
+        let what =
+            status.outbox.unknown != nil
+            ? "it is not known which messages wait"
+            : "\(count) message\(count == 1 ? " waits and" : "s wait, and") cannot be listed"
+        return "\(status.session): \(what), because the session has failed; "
+            + "holdfastctl status \(status.session) says why"
+    }
+
     /// Adds the name of the session to a list of messages and to each of them, because there may be several lists.
     static func named(_ answer: JSONValue, _ session: String) -> JSONValue {
         guard var members = answer.members, case .array(let messages)? = members["messages"] else { return answer }

@@ -142,6 +142,7 @@ struct TopModel {
 
     private func row(_ session: SessionStatus, _ times: TimeText) -> [String] {
         let outbox = session.outbox
+        let waiting = outbox.unknown == nil ? "\(outbox.queued + outbox.inFlight)" : "?"
         let rate = rates[session.session]
         let isUp = session.state == .connected
         let why = session.retryIn.map { "retry \(times.later($0))" }
@@ -149,7 +150,7 @@ struct TopModel {
             session.session, session.state.rawValue, TimeText.duration(times.now.seconds(since: session.since)),
             session.path?.interface ?? "-", isUp ? session.quality?.rawValue ?? "-" : "-",
             isUp ? session.rtt.map(TimeText.duration) ?? "-" : "-", Self.sparkline(roundTrips[session.session] ?? []),
-            "\(outbox.queued + outbox.inFlight)" + (outbox.quarantined > 0 ? "+\(outbox.quarantined)" : ""),
+            waiting + (outbox.quarantined > 0 ? "+\(outbox.quarantined)" : ""),
             Self.rate(rate?.published), Self.rate(rate?.received),
             isUp ? session.endpoint ?? "" : [session.reason?.code, why].compactMap { $0 }.joined(separator: ", "),
         ]

@@ -71,6 +71,7 @@ enum StatusDetails {
     }
 
     private static func outbox(_ outbox: SessionStatus.Outbox, _ times: TimeText) -> String {
+        if let unknown = outbox.unknown { return "not known: \(unknown)" }
         guard outbox.queued + outbox.inFlight + outbox.quarantined > 0 else { return "empty" }
         var text = "\(outbox.queued) queued, \(outbox.inFlight) in flight, \(TimeText.size(outbox.bytes))"
         if outbox.quarantined > 0 { text += ", \(outbox.quarantined) quarantined" }
@@ -141,7 +142,8 @@ enum StatusDetails {
                 return [
                     status.session, status.state.rawValue + phase, times.span(since: status.since),
                     status.path?.interface ?? "-", status.rtt.map { TimeText.duration($0) } ?? "-",
-                    String(status.outbox.queued + status.outbox.inFlight), status.reason?.code ?? "-",
+                    status.outbox.unknown == nil ? String(status.outbox.queued + status.outbox.inFlight) : "?",
+                    status.reason?.code ?? "-",
                     status.endpoint ?? "-",
                 ]
             }, width: width)

@@ -2,6 +2,7 @@ import ControlAPI
 import Glibc
 import MQTT
 import NIOCore
+import NIOPosix
 import Session
 import SessionCore
 import Support
@@ -214,6 +215,86 @@ struct ReloadTests {
             #expect(Self.names(result, "removed") == [])
             #expect(try await peer.call("session.status", #"{"session":"gw@a"}"#)["state"] == "connected")
         }
+    }
+
+    /// Its instances had messages, and may have more, so it must not look as if there were none.
+    @Test(arguments: ["broken = ", "instances = [\"s\", \"N\"]"])
+    func `a template that is broken at the start is listed, and its instances with their messages`(
+        _ mistake: String
+    ) async throws {
+        try await Self.twoLives { daemon in
+            let template = await DaemonUnderTest.session(
+                daemon.server, "instances = [\"n\"]", autoconnect: false, user: "%i")
+            try daemon.directory.write("sessions.d/gw@.toml", template)
+            let peer = try await daemon.peer()
+            #expect(Self.names(try await peer.call("daemon.reload"), "added") == ["gw@n"])
+            try await peer.call("message.publish", #"{"session":"gw@n","topic":"t","payload":"12"}"#)
+            try daemon.directory.write(
+                "sessions.d/gw@.toml",
+                await DaemonUnderTest.session(daemon.server, mistake, autoconnect: false, user: "%i"))
+            // What runs continues, and the list does not change.
+            let result = try await peer.call("daemon.reload")
+            #expect(Self.names(result, "kept") == ["gw@n"])
+            #expect(!Self.names(result, "added").contains("gw@"))
+        } second: { daemon in
+            let peer = try await daemon.peer()
+            for name in ["gw@", "gw@n"] {
+                let status = try await peer.call("session.status", #"{"session":"\#(name)"}"#)
+                #expect(status["state"] == "failed" && status["reason"]?["code"] == "bad-configuration", "\(name)")
+                #expect(status["reason"]?["message"]?.text?.contains("sessions.d/gw@.toml") == true)
+            }
+            let outbox = try await peer.call("session.status", #"{"session":"gw@n"}"#)["outbox"]
+            #expect(outbox?["queued"] == 1 && outbox?["bytes"] == 3, "\(outbox ?? .null)")
+            #expect(outbox?["oldest"]?.text != nil)
+            // The list may have had it.
+            await #expect(throws: ControlPeer.CallFailure(code: "bad-configuration")) {
+                try await peer.call("session.status", #"{"session":"gw@x"}"#)
+            }
+            let wrong = try await peer.answer(
+                try await peer.request("message.publish", #"{"session":"gw@n","topic":"t","payload":"1"}"#))
+            #expect(wrong["error"]?["data"]?["code"] == "wrong-state")
+            #expect(daemon.log.lines.contains { $0.message.hasPrefix("gw@: failed (bad-configuration)") })
+
+            let template = await DaemonUnderTest.session(
+                daemon.server, "instances = [\"n\"]", autoconnect: false, user: "%i")
+            try daemon.directory.write("sessions.d/gw@.toml", template)
+            #expect(Self.names(try await peer.call("daemon.reload"), "removed").contains("gw@"))
+            let mended = try await peer.call("session.status", #"{"session":"gw@n"}"#)
+            #expect(mended["state"] == "disconnected" && mended["outbox"]?["queued"] == 1)
+        }
+    }
+
+    @Test func `a session that is broken at the start shows what waits in its outbox`() async throws {
+        try await Self.twoLives { daemon in
+            let peer = try await daemon.peer()
+            for _ in 0..<5 {
+                try await peer.call("message.publish", #"{"session":"main","topic":"t","payload":"12"}"#)
+            }
+            try daemon.directory.write("sessions.d/main.toml", "oops = 1\n")
+        } second: { daemon in
+            let peer = try await daemon.peer()
+            let outbox = try await peer.call("session.status", #"{"session":"main"}"#)["outbox"]
+            #expect(outbox?["queued"] == 5 && outbox?["bytes"] == 15, "\(outbox ?? .null)")
+            let metrics = try await peer.call("daemon.metrics")["text"]?.text ?? ""
+            #expect(metrics.contains("holdfast_session_outbox_messages{session=\"main\",state=\"queued\"} 5"))
+        }
+    }
+
+    /// Runs one daemon after the other in the same directory.
+    private static func twoLives(
+        _ first: (DaemonUnderTest) async throws -> Void, second: (DaemonUnderTest) async throws -> Void
+    ) async throws {
+        let directory = try TemporaryDirectory()
+        defer { directory.remove() }
+        let group = MultiThreadedEventLoopGroup(numberOfThreads: 2)
+        let server = LoopbackServer(eventLoop: group.next())
+        try await server.start()
+        try directory.makeFolder("sessions.d")
+        try directory.write("sessions.d/main.toml", await DaemonUnderTest.session(server, autoconnect: false))
+        try await DaemonUnderTest.run(in: directory, server, on: group, first)
+        try await DaemonUnderTest.run(in: directory, server, on: group, second)
+        try await server.stop()
+        try await group.shutdownGracefully()
     }
 
     @Test func `a dry run says what would change and changes nothing`() async throws {

@@ -259,6 +259,10 @@ actor DiskAccess: SessionStore {
         get async { await real?.epoch ?? "model" }
     }
 
+    var sessionNames: [SessionName] {
+        get async { await real?.sessionNames ?? disk.here { Array($0.sessions.keys) } }
+    }
+
     func record(_ entries: [HistoryEntry]) async throws(StoreError) {
         guard await reach() else { return }
         try check(isFor: .inserting)

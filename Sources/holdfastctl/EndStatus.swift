@@ -73,6 +73,16 @@ extension CommandFailure {
         }
     }
 
+    /// The output cannot be written.
+    ///
+    /// - Parameter done: what the command has done nevertheless, without the final full stop.
+    init(unwritten cause: String, done: String?) {
+        let sentence = "the output cannot be written: \(cause)"
+        self.init(
+            .failed, done.map { "\($0), but \(sentence)" } ?? sentence,
+            advice: done.map { _ in "do not repeat the command, which would do it again" })
+    }
+
     private static let doubt = "the request may or may not have been carried out"
 
     /// Returns what went wrong, without advice.

@@ -31,6 +31,29 @@ extension EndToEnd {
         }
     }
 
+    @Test(
+        arguments: [
+            ("", ">/dev/full", "message 1 is accepted, but the output cannot be written: No space left on device"),
+            ("--json", ">&-", "message 1 is accepted, but the output cannot be written: Bad file descriptor"),
+            ("--lines", ">/dev/full", "2 messages are accepted, but the output cannot be written"),
+            ("--lines --json", ">/dev/full", "2 messages are accepted, but the output cannot be written"),
+        ])
+    func `a publish whose output cannot be written says that the message is accepted`(
+        _ options: String, _ output: String, _ sentence: String
+    ) async throws {
+        try await withLab { lab, daemon in
+            try daemon.session()
+            try await daemon.start()
+            let message = options.contains("lines") ? "" : "hi"
+            let words = "publish main t \(message) \(options) --socket '\(daemon.socket)'"
+            let result = try await lab.finish(
+                ["sh", "-c", "printf '1\\n2\\n' | '\(DaemonProcess.programs)/holdfastctl' \(words) \(output)"], in: nil)
+            #expect(result.ending == .exited(1))
+            #expect(result.errors.contains(sentence), "\(result.errors)")
+            #expect(result.errors.contains("do not repeat the command"), "\(result.errors)")
+        }
+    }
+
     @Test func `an interrupted publish of lines says how many are accepted`() async throws {
         try await withLab { lab, daemon in
             try daemon.session()

@@ -132,6 +132,18 @@ struct EndingTests {
         #expect(throws: CommandFailure(.failed, "no")) { _ = try one.take(CommandFailure(.failed, "no")) }
     }
 
+    @Test func `an output that cannot be written does not hide what was done`() {
+        #expect(
+            CommandFailure(unwritten: "No space left on device", done: "message 7 is accepted").lines == [
+                "holdfastctl: message 7 is accepted, but the output cannot be written: No space left on device",
+                "  do not repeat the command, which would do it again",
+            ])
+        #expect(
+            CommandFailure(unwritten: "Bad file descriptor", done: nil).lines == [
+                "holdfastctl: the output cannot be written: Bad file descriptor"
+            ])
+    }
+
     @Test func `exit codes are those of the contract`() {
         let statuses: [EndStatus] = [
             .success, .failed, .usage, .notConnected, .timeout, .notPermitted, .daemonUnreachable, .versionMismatch,

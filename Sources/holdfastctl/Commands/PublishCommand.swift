@@ -73,7 +73,7 @@ struct PublishCommand: AsyncParsableCommand {
         let answer = try await client.publishUndecoded(parameters, timeout: limit)
         let result = try decode(MessagePublishMethod.Result.self, answer)
         let isMissing = wait == .delivered && !result.delivered
-        if common.json || !isMissing { try report(answer) }
+        if common.json || !isMissing { report(answer, result) }
         if isMissing { throw Self.undelivered(result, session) }
     }
 
@@ -102,12 +102,10 @@ struct PublishCommand: AsyncParsableCommand {
             wait: wait, timeout: wait == .delivered ? timeout?.seconds : nil)
     }
 
-    private func report(_ answer: JSONValue) throws {
-        if common.json {
-            Terminal().print(json: answer)
-        } else {
-            Terminal().print(Self.sentence(try decode(MessagePublishMethod.Result.self, answer)))
-        }
+    private func report(_ answer: JSONValue, _ result: MessagePublishMethod.Result) {
+        var terminal = Terminal()
+        terminal.done = "message \(result.id) is \(result.delivered ? "delivered" : "accepted")"
+        if common.json { terminal.print(json: answer) } else { terminal.print(Self.sentence(result)) }
     }
 
     static func sentence(_ result: MessagePublishMethod.Result) -> String {

@@ -37,7 +37,9 @@ struct PublishLines: Sendable {
                 Complaint(notice: "before the error, \(tally.sentence)").write(json: json)
                 throw error
             }
-            if !json { Terminal().print("\(tally.sentence).") }
+            var terminal = Terminal()
+            terminal.done = tally.sentence
+            if !json { terminal.print("\(tally.sentence).") }
             return
         }
         if tally.unanswered > 0 { tally.areTaken = await watch.value }
@@ -49,7 +51,7 @@ struct PublishLines: Sendable {
     /// Sends the lines that one read of standard input brings at once and in order, then awaits their answers, so that
     /// a fast writer is slowed down to what the daemon commits.
     private func publish(until interruption: Interruption) async -> LineTally {
-        let terminal = Terminal()
+        var terminal = Terminal()
         var input = InputLines()
         var tally = LineTally(wait: message.wait, session: message.session)
         var progress = LineProgress(terminal, isWanted: !json)
@@ -63,10 +65,10 @@ struct PublishLines: Sendable {
                     message.payload = MessagePayload(bytes: line)
                     return message
                 }
-                for result in try await client.callInOrder(MessagePublishMethod.self, messages, timeout: timeout) {
-                    if json, case .success(let answer) = result { terminal.print(json: JSONText.value(answer)) }
-                    tally.take(result)
-                }
+                let results = try await client.callInOrder(MessagePublishMethod.self, messages, timeout: timeout)
+                for result in results { tally.take(result) }
+                terminal.done = tally.sentence
+                for case .success(let answer) in results where json { terminal.print(json: JSONText.value(answer)) }
                 progress.show(tally.answered)
                 if input.isTooLong {
                     throw CommandFailure(

@@ -15,6 +15,9 @@ struct Terminal {
     var isTerminal: Bool
     /// Whether lines that were written can be overwritten in place.
     var canDraw: Bool
+    /// What the command has done, without the final full stop. If the output cannot be written, the error says this:
+    /// otherwise the command would be repeated.
+    var done: String?
 
     /// - Parameter colour: the value of `--color`.
     init(_ colour: Colour = .auto) {
@@ -127,9 +130,9 @@ struct Terminal {
     func write(_ bytes: [UInt8]) {
         let code = Self.write(bytes, to: STDOUT_FILENO)
         guard code != 0 else { return }
-        // A reader that has gone (`| head`) is not an error worth a message.
-        if code != EPIPE {
-            let failure = CommandFailure(.failed, "the output cannot be written: \(String(cString: strerror(code)))")
+        // A reader that has gone (`| head`) is not an error worth a message, unless the command changed something.
+        if code != EPIPE || done != nil {
+            let failure = CommandFailure(unwritten: String(cString: strerror(code)), done: done)
             let words = CommandWords(Array(CommandLine.arguments.dropFirst()))
             Complaint(Ending(failure)).write(json: words.wantsJSON)
         }

@@ -98,7 +98,8 @@ extension EndToEnd {
 
             let terminal = TerminalUnderTest(lab)
             try await terminal.start(["bash", "--norc", "--noprofile"], columns: 300)
-            try await terminal.type(words.joined(separator: " "))
+            // The shell ends the loop only if the command ends by the signal.
+            try await terminal.type("for i in 1 2; do \(words.joined(separator: " ")); done")
             try await terminal.press("Enter")
             try await terminal.screen("asks") { $0.contains { $0.hasPrefix("Password for edge-42:") } }
             try await terminal.press("C-c")
@@ -246,7 +247,7 @@ extension EndToEnd {
             let secret = "\(daemon.configuration)/main.secret"
             try await until("the password is written") { access(secret, F_OK) == 0 }
             await process.signal(SIGINT)
-            #expect(try await process.ended(within: .seconds(180)) == .exited(128 + SIGINT))
+            #expect(try await process.ended(within: .seconds(180)) == .killed(signal: SIGINT))
             #expect(access(secret, F_OK) != 0)
             #expect(try beginning.files.isEmpty)
         }

@@ -58,6 +58,34 @@ extension EndToEnd {
         }
     }
 
+    @Test func `a signal ends top, and the terminal is as it was`() async throws {
+        try await withLab { lab, daemon in
+            try daemon.session(top: "autoconnect = false")
+            try await daemon.start()
+            let terminal = TerminalUnderTest(lab)
+            // A shell would report 143 for either ending.
+            let parent = """
+                import subprocess, sys
+                child = subprocess.Popen(sys.argv[2:])
+                open(sys.argv[1], "w").write(str(child.pid))
+                print("returned", child.wait())
+                """
+            let pidFile = "\(lab.directory)/pid"
+            try await terminal.start(
+                [
+                    "python3", "-c", parent, pidFile, "\(DaemonProcess.programs)/holdfastctl", "top", "--socket",
+                    daemon.socket,
+                ])
+            try await terminal.screen("shows the session") { $0.contains { $0.hasPrefix("● main ") } }
+            let text = try String(contentsOfFile: pidFile, encoding: .utf8)
+            let pid = try #require(pid_t(text.filter(\.isNumber)))
+            kill(pid, SIGTERM)
+            try await terminal.screen("has left the other screen, and the signal is known") {
+                $0.contains { $0.contains("returned -15") }
+            }
+        }
+    }
+
     @Test func `top fits any terminal, and redraws when its size changes`() async throws {
         try await withLab { lab, daemon in
             let server = try await LabServer(lab)

@@ -45,7 +45,7 @@ struct PublishLines: Sendable {
         if tally.unanswered > 0 { tally.areTaken = await watch.value }
         let failure = CommandFailure(.failed, "interrupted: \(tally.sentence)")
         Complaint(Ending(failure), status: 128 + signal).write(json: json)
-        Interruption.end(by: signal)
+        endProcess(by: signal)
     }
 
     /// Sends the lines that one read of standard input brings at once and in order, then awaits their answers, so that
@@ -179,17 +179,6 @@ struct Interruption: Sendable {
         ]
         while poll(&waiting, 2, -1) < 0, errno == EINTR {}
         return signal == nil ? try InputFile.readSome() : nil
-    }
-
-    /// Ends the process as the signal would have, so that a shell sees which signal it was.
-    static func end(by number: Int32) -> Never {
-        Glibc.signal(number, SIG_DFL)
-        var one = sigset_t()
-        sigemptyset(&one)
-        sigaddset(&one, number)
-        pthread_sigmask(SIG_UNBLOCK, &one, nil)
-        raise(number)
-        exit(128 + number)
     }
 }
 

@@ -37,6 +37,19 @@ private func isIgnored(_ number: Int32) -> Bool {
     return unsafeBitCast(action.__sigaction_handler.sa_handler, to: Int.self) == unsafeBitCast(SIG_IGN, to: Int.self)
 }
 
+/// Ends the process as the signal would have, so that a shell sees which signal it was and does not go on with a loop.
+/// A signal handler may call it.
+func endProcess(by number: Int32) -> Never {
+    signal(number, SIG_DFL)
+    // It is blocked in its own handler, and in the threads that run Swift tasks.
+    var one = sigset_t()
+    sigemptyset(&one)
+    sigaddset(&one, number)
+    pthread_sigmask(SIG_UNBLOCK, &one, nil)
+    raise(number)
+    _exit(128 + number)
+}
+
 /// A file that a signal which ends the process removes.
 enum UnfinishedFile {
     nonisolated(unsafe) private static var path: UnsafeMutablePointer<CChar>?
@@ -46,7 +59,7 @@ enum UnfinishedFile {
         for number in [SIGINT, SIGTERM, SIGHUP] where !isIgnored(number) {
             signal(number) { number in
                 if let path = UnfinishedFile.path { unlink(path) }
-                _exit(128 + number)
+                endProcess(by: number)
             }
         }
     }
@@ -75,10 +88,10 @@ enum TerminalSettings {
     static func turnOff(_ flags: Int32, _ time: Int32, end: StaticString, to output: Int32) -> Bool {
         change = Change(time: time, end: end, output: output)
         guard tcgetattr(STDIN_FILENO, &change.before) == 0 else { return false }
-        for number in [SIGINT, SIGTERM, SIGHUP] {
+        for number in [SIGINT, SIGTERM, SIGHUP] where !isIgnored(number) {
             signal(number) { number in
                 TerminalSettings.restore()
-                _exit(128 + number)
+                endProcess(by: number)
             }
         }
         var settings = change.before
@@ -90,7 +103,7 @@ enum TerminalSettings {
     static func restore() {
         _ = write(change.output, change.end.utf8Start, change.end.utf8CodeUnitCount)
         tcsetattr(STDIN_FILENO, change.time, &change.before)
-        for number in [SIGINT, SIGTERM, SIGHUP] { signal(number, SIG_DFL) }
+        for number in [SIGINT, SIGTERM, SIGHUP] where !isIgnored(number) { signal(number, SIG_DFL) }
     }
 }
 

@@ -101,7 +101,8 @@ package func effectiveConfiguration(in directory: String, deviceID: String) -> E
                 session: source.name.description, file: source.path, values: session.values(content, deviceID: deviceID)
             ))
     }
-    let errors = loaded.errors.map { (loaded.session(of: $0), $0) }
+    let missing = loaded.missingFolder.map { [$0] } ?? []
+    let errors = (loaded.errors + missing).map { (loaded.session(of: $0), $0) }
     return EffectiveConfiguration(
         files: files,
         errors: (errors + ConfigurationReferences.errors(loaded, in: directory)).map {

@@ -43,10 +43,17 @@ enum SharedClientIDs {
     }
 
     private static func error(_ claim: Claim, _ rival: SessionName, at endpoint: Endpoint) -> ConfigurationError {
+        let clientID = claim.clientID.debugDescription
+        let isSibling = claim.session.template != nil && claim.session.template == rival.template
+        let advice =
+            isSibling
+            ? "put %i, which stands for the instance, into client-id or user, for example client-id = "
+                + "\(claim.clientID)-%i".debugDescription
+            : "give each file its own client-id, here for example client-id = "
+                + "\(claim.clientID)-\(claim.session)".debugDescription
         let message =
-            "sessions \(claim.session) and \(rival) have the same client-id, \(claim.clientID.debugDescription), at "
-            + "\(endpoint.authority), where each would displace the other: give each file its own client-id, "
-            + "here for example client-id = \("\(claim.clientID)-\(claim.session)".debugDescription)"
+            "sessions \(claim.session) and \(rival) have the same client-id, \(clientID), at "
+            + "\(endpoint.authority), where each would displace the other: \(advice)"
         return ConfigurationError(file: claim.file, position: claim.value?.position, message: message)
     }
 }

@@ -92,6 +92,12 @@ struct SpanArgument: ExpressibleByArgument, Equatable, CustomStringConvertible {
 
     var defaultValueDescription: String { description }
 
+    /// Checks the upper limit of the time to wait for a session, which is the daemon's.
+    func checkAsTimeout() throws {
+        guard let seconds, seconds > 365 * 86_400 else { return }
+        throw ValidationError("--timeout must be at most 365d, or never.")
+    }
+
     /// Seconds; `nil`: never.
     var seconds: Double? {
         duration?.seconds

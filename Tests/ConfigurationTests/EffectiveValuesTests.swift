@@ -1,4 +1,5 @@
 import ControlAPI
+import Glibc
 import Testing
 
 @testable import Configuration
@@ -65,5 +66,14 @@ import Testing
             value("heartbeat.interval") == EffectiveValue(key: "heartbeat.interval", value: "\"30s\"", origin: .preset))
         #expect(value("mqtt.version") == EffectiveValue(key: "mqtt.version", value: "\"5\"", origin: .default))
         #expect(Set(values.map(\.key)) == Set(SessionConfiguration.keys.map(\.name)).subtracting(["instances"]))
+    }
+
+    @Test func `a missing sessions.d is an error, as at a reload`() throws {
+        let scratch = try ConfigurationScratch()
+        #expect(effectiveConfiguration(in: scratch.path, deviceID: "d").errors.isEmpty)
+        #expect(rmdir("\(scratch.path)/sessions.d") == 0)
+        let errors = effectiveConfiguration(in: scratch.path, deviceID: "d").errors
+        #expect(errors.map(\.file) == ["\(scratch.path)/sessions.d"])
+        #expect(errors.first?.message.contains("create it, and leave it empty") == true)
     }
 }

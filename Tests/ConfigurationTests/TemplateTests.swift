@@ -95,5 +95,7 @@ import Vocabulary
         let loaded = try Self.scratch(text).load()
         #expect(loaded.errors.count == 2)
         #expect(loaded.errors.allSatisfy { $0.message.contains("the same client-id") })
+        // Another one for the template would be the same for both instances again.
+        #expect(loaded.errors.allSatisfy { $0.message.hasSuffix("for example client-id = \"same-%i\"") })
     }
 }

@@ -37,14 +37,12 @@ extension EndToEnd {
         try await withLab { lab, daemon in
             try daemon.session()
             let file = "\(daemon.configuration)/sessions.d/main.toml"
-            func edit(_ command: String, _ session: String = "main") async throws -> (LabProcess.Ending, String) {
+            func edit(_ command: String, _ session: String? = "main") async throws -> (LabProcess.Ending, String) {
                 let result = try await lab.finish(
                     [
                         "env", "-u", "VISUAL", "EDITOR=\(command)", "\(DaemonProcess.programs)/holdfastctl", "config",
-                        "edit",
-                        session,
-                        "--config-directory", daemon.configuration,
-                    ], in: nil)
+                        "edit", "--config-directory", daemon.configuration,
+                    ] + (session.map { [$0] } ?? []), in: nil)
                 return (result.ending, result.output + result.errors)
             }
             let right = try await edit("sed -i s/^user.*/user=\\\"a\\\"/")
@@ -70,6 +68,20 @@ extension EndToEnd {
             try daemon.writeSession("gw@", "endpoints = [\"mqtts://broker.example\"]\nuser = \"gw-%i\"")
             let template = try await edit("true", "gw@")
             #expect(template.0 == .exited(0) && template.1.contains("/gw@.toml has no errors"), "\(template.1)")
+            let shown = try await daemon.ctl("config", "show", "gw@", "--config-directory", daemon.configuration)
+            #expect(shown.ending == .exited(1) && shown.errors.contains("a template without instances"), "\(shown)")
+            let lost = try await edit("rm", "gw@")
+            #expect(lost.0 == .exited(1) && lost.1.contains("remove the instances"), "\(lost.1)")
+            let gone = try await edit("rm")
+            #expect(gone.0 == .exited(1) && gone.1.contains("there is no \(file) any more"), "\(gone.1)")
+            #expect(gone.1.contains("reload, which would remove the session main"), "\(gone.1)")
+            // holdfast.toml is optional.
+            let main = "\(daemon.configuration)/holdfast.toml"
+            let untouched = try await edit("true", nil)
+            #expect(untouched.0 == .exited(0))
+            #expect(untouched.1 == "There is no \(main), so its keys have their defaults.\n")
+            let made = try await edit("touch", nil)
+            #expect(made.0 == .exited(0) && made.1 == "\(main) has no errors. Next: holdfastctl reload\n", "\(made.1)")
         }
     }
 

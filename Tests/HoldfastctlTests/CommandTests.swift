@@ -168,6 +168,10 @@ struct EndingTests {
         ["wait", "--timeout", "soon"], ["subscribe", "main"], ["subscribe", "main", "#", "--count", "0"],
         ["connect", "main", "--all"], ["reconnect", "main", "--mode", "fast"], ["status", "--follow", "--check"],
         ["list", "--nope"], ["wait", "--timeout", "-1"], ["connect", "main", "--wait", "--timeout", "0"],
+        ["connect", "main", "--wait", "--timeout", "366d"], ["wait", "main", "--timeout", "400d"],
+        ["simulate", "main", "path-lost", "--duration", "2h"],
+        ["simulate", "main", "path-lost", "--duration", "never"],
+        ["simulate", "main", "drop", "--duration", "15s"],
         ["publish", "main", "t", "m", "--timeout", "0"], ["log", "main", "--level", "debug"], ["log", "-n", "-1"],
         ["status", "--socket", ""], ["config", "init", "main", "--stdout", "--json"],
         ["history", "--since", "soon"], ["history", "--limit", "0"], ["history", "--svg", "a.svg", "--json"],
@@ -177,6 +181,14 @@ struct EndingTests {
         #expect(ending?.status == .usage)
         #expect(ending?.isError == true)
         #expect(ending?.output.hasPrefix("holdfastctl: ") == true)
+    }
+
+    @Test(arguments: [
+        ["connect", "main", "--wait", "--timeout", "365d"], ["wait", "main", "--timeout", "never"],
+        ["wait", "main", "--timeout", "0"], ["simulate", "main", "path-lost", "--duration", "1h"],
+    ])
+    func `the limits of a span are allowed`(_ arguments: [String]) {
+        #expect(ending(arguments) == nil)
     }
 
     @Test func `every command takes the common options, before and after its name`() {

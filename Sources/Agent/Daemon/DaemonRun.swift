@@ -74,7 +74,8 @@ private func run(_ options: DaemonOptions, on loop: any EventLoop, disk: any Eve
 /// Checks the configuration and prints every error on standard error.
 public func checkConfiguration(_ directory: String) -> ExitStatus {
     let loaded = ConfigurationLoader.load(directory: directory)
-    let errors = loaded.errors + ConfigurationReferences.errors(loaded, in: directory).map(\.1)
+    let missing = loaded.missingFolder.map { [$0] } ?? []
+    let errors = loaded.errors + missing + ConfigurationReferences.errors(loaded, in: directory).map(\.1)
     guard !errors.isEmpty else { return .success }
     let lines = Array("\(ConfigurationErrors(errors))\n".utf8)
     _ = lines.withUnsafeBytes { write(STDERR_FILENO, $0.baseAddress, $0.count) }

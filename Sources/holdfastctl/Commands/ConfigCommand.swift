@@ -68,12 +68,16 @@ struct ConfigCommand: AsyncParsableCommand {
 
         func run() async throws {
             let configuration = try ConfigCommand.effective(place)
-            let files = configuration.files.filter { session == nil || $0.session == session }
+            let files = configuration.files.filter { shows($0.session) }
             let errors = configuration.errors.filter { error in
-                guard let session else { return true }
-                return error.session == session || place.files(of: session).contains(error.file)
+                shows(error.session) || session.map { place.files(of: $0).contains(error.file) } == true
             }
             if let session, files.isEmpty, errors.isEmpty {
+                if session.hasSuffix("@"), access(place.files(of: session)[0], F_OK) == 0 {
+                    throw CommandFailure(
+                        .failed, "\(session) is a template without instances, and only instances have values",
+                        advice: "holdfastctl instance add \(session)INSTANCE adds one")
+                }
                 let names = configuration.files.compactMap(\.session)
                 throw CommandFailure(
                     .failed, "there is no file for session \"\(session)\" in \(place.configDirectory)/sessions.d",
@@ -88,6 +92,12 @@ struct ConfigCommand: AsyncParsableCommand {
                 common.complain(errors)
             }
             guard errors.isEmpty else { throw CommandFailure(.failed, "") }
+        }
+
+        /// Whether what belongs to a session, or to none, is wanted. A template stands for its instances.
+        private func shows(_ name: String?) -> Bool {
+            guard let session else { return true }
+            return session.hasSuffix("@") ? name?.hasPrefix(session) == true : name == session
         }
     }
 
@@ -140,13 +150,9 @@ struct ConfigCommand: AsyncParsableCommand {
 
         func run() async throws {
             let path = try file()
-            if access(path, W_OK) != 0 {
-                let code = errno
-                throw CommandFailure(
-                    code == EACCES ? .notPermitted : .failed,
-                    "\(path) cannot be written: \(String(cString: strerror(code)))",
-                    advice: code == EACCES ? "try again with sudo" : nil)
-            }
+            let isNew = session == nil && access(path, F_OK) != 0 && errno == ENOENT
+            // holdfast.toml is optional, and the editor may create it.
+            try checkAccess(isNew ? place.configDirectory : path, to: path)
             let variables: [String] = ["VISUAL", "EDITOR"]
             let editor = variables.compactMap { name in getenv(name).map { String(cString: $0) } }
                 .first { !$0.isEmpty }
@@ -157,15 +163,42 @@ struct ConfigCommand: AsyncParsableCommand {
                     .failed, "the editor failed, so nothing was checked",
                     advice: editor == nil ? "choose one: EDITOR=nano holdfastctl config edit" : nil)
             }
+            let isGone = access(path, F_OK) != 0
+            if isGone, let session { throw Self.removed(path, session) }
             let errors = try ConfigCommand.effective(place).errors.filter { $0.file == path }
             if common.json {
                 Terminal().print(json: .object(["file": .string(path), "errors": JSONText.value(errors)]))
+            } else if isGone, errors.isEmpty {
+                Terminal().print(
+                    "There is no \(path), so its keys have their defaults." + (isNew ? "" : " Next: holdfastctl reload")
+                )
             } else if errors.isEmpty {
                 Terminal().print("\(path) has no errors. Next: holdfastctl reload")
             } else {
                 common.complain(errors)
             }
             guard errors.isEmpty else { throw CommandFailure(.failed, "") }
+        }
+
+        /// - Parameter existing: the file, or the directory if it is a new file.
+        private func checkAccess(_ existing: String, to path: String) throws(CommandFailure) {
+            guard access(existing, W_OK) != 0 else { return }
+            let code = errno
+            throw CommandFailure(
+                code == EACCES ? .notPermitted : .failed,
+                "\(path) cannot be written: \(String(cString: strerror(code)))",
+                advice: code == EACCES
+                    ? "try again with sudo"
+                    : code == ENOENT ? "is the package holdfast installed? --config-directory names another place" : nil
+            )
+        }
+
+        /// The editor has removed the file of a session or a template.
+        private static func removed(_ path: String, _ session: String) -> CommandFailure {
+            let victims = path.hasSuffix("@.toml") ? "the instances that it lists" : "the session \(session)"
+            return CommandFailure(
+                .failed, "there is no \(path) any more",
+                advice: "restore it before the next reload, which would remove \(victims)")
         }
 
         /// An instance of a template is edited in the template, unless it has a file of its own.

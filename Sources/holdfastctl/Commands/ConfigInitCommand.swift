@@ -40,6 +40,7 @@ extension ConfigCommand {
 
         private var isTemplate: Bool { name.hasSuffix("@") }
         private var path: String { "\(place.configDirectory)/sessions.d/\(name).toml" }
+        private var secret: SecretFile { SecretFile(path: "\(place.configDirectory)/\(name).secret") }
         private var isComplete: Bool { !endpoint.isEmpty && user != nil }
 
         func validate() throws {
@@ -62,7 +63,6 @@ extension ConfigCommand {
         }
 
         func run() async throws {
-            let secret = SecretFile(path: "\(place.configDirectory)/\(name).secret")
             let text = text(password: askPassword ? "file:\(secret.path)" : password)
             if stdout {
                 Terminal().write(Array(text.utf8))
@@ -168,7 +168,7 @@ extension ConfigCommand {
         /// - Throws: when the daemon rejects the configuration, or no endpoint can be used with it.
         private func trial(of text: String) async throws -> Trial {
             let wanted = CheckRunMethod.Parameters(session: name, configuration: text)
-            let result: CheckRunMethod.Result
+            var result: CheckRunMethod.Result
             do {
                 result = try await common.client().call(CheckRunMethod.self, wanted, timeout: nil)
             } catch ClientError.refused(let refusal) where refusal.known == .badConfiguration {
@@ -178,6 +178,7 @@ extension ConfigCommand {
                 let isRunning = if case ClientError.notRunning = error { false } else { true }
                 return .impossible(CommandFailure.sentence(of: error), isRunning: isRunning)
             }
+            if askPassword { result.endpoints = result.endpoints.map(withoutSecretFile) }
             let terminal = common.terminal
             if !common.json {
                 terminal.print(CheckText.lines(for: result, width: terminal.wrap, isColoured: terminal.isColoured))
@@ -188,6 +189,16 @@ extension ConfigCommand {
                     advice: "correct the settings, or write the file anyway with --untried")
             }
             return .passed(result)
+        }
+
+        /// Returns the outcome with advice that does not name the file of the password: if the trial fails, it is gone.
+        private func withoutSecretFile(_ endpoint: CheckedEndpoint) -> CheckedEndpoint {
+            var endpoint = endpoint
+            for index in endpoint.steps.indices {
+                endpoint.steps[index].hint?.replace(
+                    "the password in \(secret.path)", with: "the password that you gave")
+            }
+            return endpoint
         }
     }
 }

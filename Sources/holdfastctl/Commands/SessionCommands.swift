@@ -81,6 +81,14 @@ struct SimulateCommand: AsyncParsableCommand {
     @Argument(help: "The fault.") var fault: SessionSimulateMethod.Fault
     @Option(help: "How long the path is lost, like 15s; 1s to 1h.") var duration: SpanArgument?
 
+    func validate() throws {
+        guard let duration else { return }
+        guard fault == .pathLost else { throw ValidationError("--duration is only for path-lost.") }
+        guard let seconds = duration.seconds, (1...3600).contains(seconds) else {
+            throw ValidationError("--duration must be from 1s to 1h.")
+        }
+    }
+
     func run() async throws {
         try await common.show(
             SessionSimulateMethod.self, .init(session: session, fault: fault, duration: duration?.seconds)
@@ -98,6 +106,7 @@ struct WaitOptions: ParsableArguments {
 
     func validate() throws {
         if let seconds = timeout.seconds, seconds <= 0 { throw ValidationError("--timeout must be above 0.") }
+        try timeout.checkAsTimeout()
     }
 
     var seconds: Double? { wait ? timeout.seconds : nil }

@@ -141,6 +141,8 @@ struct WaitCommand: AsyncParsableCommand {
     var timeout = SpanArgument(duration: .seconds(30))
     @Option(help: "The state to wait for.") var state = SessionStatus.State.connected
 
+    func validate() throws { try timeout.checkAsTimeout() }
+
     func run() async throws {
         let start = ContinuousClock.now
         let client = common.client(patience: timeout.duration)

@@ -67,7 +67,7 @@ extension ControlConnection {
                     _ = self?.assumeIsolated { $0.timedOut(call) }
                 }
             }
-            deliveries.add(call.number, timer: timer)
+            deliveries.add(call.number, to: driver.name, timer: timer)
         }
         hand(parameters, to: driver, for: call)
     }
@@ -77,15 +77,16 @@ extension ControlConnection {
     ) {
         // Only a key is looked up first, which takes time: the session may be restarted in it. Other messages are not kept.
         let keyed = parameters.key == nil ? nil : parameters
+        let publish = PublishCall(connection: id, number: call.number)
         driver.assumeIsolated { driver in
-            driver.publish(parameters) { [weak self] step in
+            driver.publish(parameters, for: publish) { [weak self] step in
                 self?.assumeIsolated { connection in
                     if let keyed, case .ended(.failure(.sessionIsRestarting)) = step {
                         Task { await connection.handToNext(keyed, for: call) }
-                    } else {
-                        connection.published(call, step)
+                        return true
                     }
-                }
+                    return connection.published(call, step)
+                } ?? false
             }
         }
     }
@@ -95,32 +96,43 @@ extension ControlConnection {
         do throws(RPCError) {
             hand(parameters, to: try await registry.driver(parameters.session), for: call)
         } catch {
-            published(call, .ended(.failure(error)))
+            _ = published(call, .ended(.failure(error)))
         }
     }
 
-    private func published(_ call: RunningCall, _ step: SessionDriver.PublishStep) {
+    /// - Returns: whether the caller waits for more.
+    private func published(_ call: RunningCall, _ step: Publisher.Step) -> Bool {
         switch step {
         case .accepted(let sequence):
-            guard let isLate = deliveries.accepted(call.number, as: sequence) else { return }
+            guard let isLate = deliveries.accepted(call.number, as: sequence) else { return false }
             let id = id
             schedule { scheduler, _ in scheduler.accepted(bytes: call.bytes, of: id) }
             if isLate { endUndelivered(call, sequence) }
+            return !isLate
         case .ended(let result):
             var call = call
             if call.waitsForDelivery {
-                guard let wasAccepted = deliveries.ended(call.number) else { return }
+                guard let wasAccepted = deliveries.ended(call.number) else { return false }
                 if wasAccepted { call.kind = .delivery }
             }
             switch result {
             case .success(let result): answered(call, result)
             case .failure(let error): fail(call, error)
             }
+            return false
         }
     }
 
     private func timedOut(_ call: RunningCall) {
-        if let sequence = deliveries.timedOut(call.number) { endUndelivered(call, sequence) }
+        guard let message = deliveries.timedOut(call.number) else { return }
+        leave(call.number, message)
+        endUndelivered(call, message.sequence)
+    }
+
+    /// The caller does not wait for the delivery of its message any more.
+    func leave(_ call: Int, _ message: PendingDeliveries.Message) {
+        let call = PublishCall(connection: id, number: call)
+        registry.assumeIsolated { $0.leave(call, of: message.sequence, in: message.session) }
     }
 
     /// Answers a call whose caller no longer waits for the delivery of its accepted message.

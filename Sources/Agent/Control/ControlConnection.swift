@@ -319,7 +319,7 @@ actor ControlConnection {
         incoming = IncomingCalls()
         calls.abandon()
         output.discard()
-        deliveries.removeAll()
+        for (call, message) in deliveries.takeAll() { leave(call, message) }
         endFeeds()
     }
 }

@@ -1,21 +1,31 @@
 import MQTT
 import NIOCore
+import SessionCore
 
 /// The publishes whose callers wait for the delivery, by the numbers of the calls.
 struct PendingDeliveries {
+    /// An accepted message.
+    struct Message: Hashable {
+        var session: SessionName
+        var sequence: MessageSequence
+    }
+
     private struct Delivery {
+        var session: SessionName
         /// Ends the caller's wait.
         var timer: Scheduled<Void>?
         /// Set once the message is accepted.
         var sequence: MessageSequence?
         /// Whether the caller's time is up.
         var isLate = false
+
+        var message: Message? { sequence.map { Message(session: session, sequence: $0) } }
     }
 
     private var deliveries: [Int: Delivery] = [:]
 
-    mutating func add(_ call: Int, timer: Scheduled<Void>?) {
-        deliveries[call] = Delivery(timer: timer)
+    mutating func add(_ call: Int, to session: SessionName, timer: Scheduled<Void>?) {
+        deliveries[call] = Delivery(session: session, timer: timer)
     }
 
     /// The message of a call is accepted.
@@ -35,13 +45,13 @@ struct PendingDeliveries {
     /// the disk.
     ///
     /// - Returns: the message, if it is accepted: then the call ends now.
-    mutating func timedOut(_ call: Int) -> MessageSequence? {
-        guard let sequence = deliveries[call]?.sequence else {
+    mutating func timedOut(_ call: Int) -> Message? {
+        guard let message = deliveries[call]?.message else {
             deliveries[call]?.isLate = true
             return nil
         }
         deliveries[call] = nil
-        return sequence
+        return message
     }
 
     /// The message of a call is delivered or refused.
@@ -53,8 +63,12 @@ struct PendingDeliveries {
         return delivery.sequence != nil
     }
 
-    mutating func removeAll() {
+    /// Ends the waits of all callers.
+    ///
+    /// - Returns: the calls whose messages are accepted.
+    mutating func takeAll() -> [(call: Int, message: Message)] {
+        defer { deliveries = [:] }
         for delivery in deliveries.values { delivery.timer?.cancel() }
-        deliveries = [:]
+        return deliveries.compactMap { call, delivery in delivery.message.map { (call, $0) } }
     }
 }

@@ -449,6 +449,14 @@ actor SessionRegistry {
         driver.assumeIsolated { $0.detach(id) }
     }
 
+    /// The caller of an accepted message does not wait for its delivery any more.
+    func leave(_ call: PublishCall, of sequence: MessageSequence, in session: SessionName) {
+        parked[session]?.publishers.remove(call, of: sequence)
+        if parked[session]?.isEmpty == true { parked[session] = nil }
+        guard case .running(let driver)? = entries[session] else { return }
+        driver.assumeIsolated { $0.leave(call, of: sequence) }
+    }
+
     /// A program that takes messages of durable consumers has read some of them.
     func loadConsumers(of session: SessionName) {
         guard case .running(let driver)? = entries[session] else { return }

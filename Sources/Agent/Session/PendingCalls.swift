@@ -25,7 +25,7 @@ struct PendingCalls<Answer> {
 /// The programs' side of what the session knows by ids: all closures and continuations of a driver.
 struct Programs {
     /// Publishers that wait for a message to be accepted or delivered.
-    var publishers: [MessageSequence: SessionDriver.Publisher] = [:]
+    var publishers = Publishers()
     /// The programs of live and durable consumers.
     var subscribers: [SubscriptionID: Subscriber] = [:]
     /// Calls that wait for the server's answer to a subscription; `nil` if the server does not answer.
@@ -62,8 +62,7 @@ struct ParkedPrograms: Sendable {
     var live = LiveConsumers()
     var attached: [ConsumerName: DurableConsumers.Attachment] = [:]
     var subscribers: [SubscriptionID: Subscriber] = [:]
-
-    var publishers: [MessageSequence: SessionDriver.Publisher] = [:]
+    var publishers = Publishers()
     /// The credential that a program gave.
     var credential: SessionCredential?
     /// `nil` if the session was removed.
@@ -83,10 +82,8 @@ struct ParkedPrograms: Sendable {
     /// Answers publishers that wait for delivery, because no new driver follows soon: their messages are accepted, but
     /// not delivered yet.
     mutating func releasePublishers() {
-        for (sequence, publisher) in publishers {
-            publisher.told(
-                .ended(.success(.init(id: sequence.rawValue, accepted: true, delivered: false, reasonCode: nil))))
+        for (sequence, publisher) in publishers.takeAll() {
+            publisher.end(.success(.init(id: sequence.rawValue, accepted: true, delivered: false, reasonCode: nil)))
         }
-        publishers = [:]
     }
 }

@@ -103,7 +103,7 @@ extension SessionDriver {
         } while decided != commitCount
         life = .over
         let publishers = programs.publishers
-        programs.publishers = [:]
+        programs.publishers = Publishers()
         programs.queueing.answerAll(())
         programs.keying.answerAll(nil)
         surroundings.paths.forget(name)

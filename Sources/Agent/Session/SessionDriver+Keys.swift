@@ -6,28 +6,38 @@ import Session
 // Publishing with a key: two messages with the same key are the same message.
 
 extension SessionDriver {
-    /// Publishes the message, unless one was already published with this key: then answers with the state of that one.
+    /// Publishes the message, unless one was already published with this key: then tells the state of that one.
     func publishOnce(
-        _ parameters: MessagePublishMethod.Parameters, _ key: PublishKey,
-        accepted: @escaping @Sendable (MessageSequence) -> Void
-    ) async -> Result<MessagePublishMethod.Result, RPCError> {
+        _ parameters: MessagePublishMethod.Parameters, _ key: PublishKey, _ publisher: Publisher
+    ) async {
         do throws(RPCError) {
             try checkRunning()
             guard let turn = await turn(with: key) else { throw .sessionIsRestarting }
-            // The turn of a new message ends when the message is on disk.
+            // The turn of a new message ends when the message is on disk, or refused.
             var isNew = false
             defer { if !isNew { run(.endKey(key, turn)) } }
             guard let known = try await message(of: key) else {
-                let result = await publishNew(parameters, key, accepted: accepted)
-                if case .success = result { isNew = true }
-                return result
+                var publisher = publisher
+                publisher.told = { [weak self, publisher] step in
+                    if case .ended(.failure) = step { self?.assumeIsolated { $0.run(.endKey(key, turn)) } }
+                    return publisher.told(step)
+                }
+                try publish(parameters, key, publisher)
+                isNew = true
+                return
             }
             run(.endKey(key, turn))
-            if let answer = Self.answer(known, parameters.wait) { return answer }
-            accepted(known.sequence)
-            return .success(try await delivery(of: known.sequence, key))
+            if let answer = Self.answer(known, parameters.wait) { return publisher.end(answer) }
+            try checkRunning()
+            guard publisher.told(.accepted(known.sequence)) else { return }
+            programs.publishers.add(publisher, of: known.sequence)
+            // The message may have been delivered or dropped just before the publisher was registered.
+            await everythingCommitted()
+            if let known = try? await keyed(key), let answer = Self.answer(known, parameters.wait) {
+                endPublish(known.sequence, answer)
+            }
         } catch {
-            return .failure(error)
+            publisher.end(.failure(error))
         }
     }
 
@@ -64,20 +74,6 @@ extension SessionDriver {
         }
     }
 
-    private func publishNew(
-        _ parameters: MessagePublishMethod.Parameters, _ key: PublishKey,
-        accepted: @escaping @Sendable (MessageSequence) -> Void
-    ) async -> Result<MessagePublishMethod.Result, RPCError> {
-        await withCheckedContinuation { continuation in
-            publish(parameters, key) { step in
-                switch step {
-                case .accepted(let sequence): accepted(sequence)
-                case .ended(let result): continuation.resume(returning: result)
-                }
-            }
-        }
-    }
-
     /// - Returns: `nil` when the answer is still to come.
     private static func answer(
         _ known: KeyedMessage, _ wait: MessagePublishMethod.Wait
@@ -95,28 +91,5 @@ extension SessionDriver {
         case .done(.dropped(let reason)):
             return .failure(.messageDropped(reason.sentence))
         }
-    }
-
-    /// Waits until a message that was published before is delivered, rejected or dropped.
-    private func delivery(
-        of sequence: MessageSequence, _ key: PublishKey
-    ) async throws(RPCError) -> MessagePublishMethod.Result {
-        try checkRunning()
-        let result: Result<MessagePublishMethod.Result, RPCError> = await withCheckedContinuation { continuation in
-            let before = programs.publishers[sequence]
-            programs.publishers[sequence] = Publisher(wait: .delivered) { step in
-                before?.told(step)
-                if case .ended(let result) = step { continuation.resume(returning: result) }
-            }
-            // The message may have been delivered or dropped just before the publisher was registered.
-            Task { await answerIfOver(sequence, key) }
-        }
-        return try result.get()
-    }
-
-    private func answerIfOver(_ sequence: MessageSequence, _ key: PublishKey) async {
-        await everythingCommitted()
-        guard let known = try? await keyed(key), let answer = Self.answer(known, .delivered) else { return }
-        programs.publishers.removeValue(forKey: sequence)?.told(.ended(answer))
     }
 }

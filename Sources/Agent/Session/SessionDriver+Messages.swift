@@ -8,25 +8,12 @@ import SessionCore
 // What programs publish.
 
 extension SessionDriver {
-    /// What a publisher is told about its message.
-    enum PublishStep {
-        /// The message is committed; its delivery is awaited.
-        case accepted(MessageSequence)
-        /// The final result.
-        case ended(Result<MessagePublishMethod.Result, RPCError>)
-    }
-
-    /// A caller that waits for a message to be accepted or delivered.
-    struct Publisher {
-        var wait: MessagePublishMethod.Wait
-        var told: @Sendable (PublishStep) -> Void
-    }
-
     /// Accepts a message. Returns when it is committed or, if the caller asked for that, delivered.
     func publish(_ parameters: MessagePublishMethod.Parameters) async throws(RPCError) -> MessagePublishMethod.Result {
         let result: Result<MessagePublishMethod.Result, RPCError> = await withCheckedContinuation { continuation in
             publish(parameters) { step in
                 if case .ended(let result) = step { continuation.resume(returning: result) }
+                return true
             }
         }
         return try result.get()
@@ -36,57 +23,70 @@ extension SessionDriver {
     /// order of the calls.
     ///
     /// A message with a key is looked up in the store first, so messages without a key may overtake it.
-    func publish(_ parameters: MessagePublishMethod.Parameters, told: @escaping @Sendable (PublishStep) -> Void) {
-        guard let text = parameters.key else { return publish(parameters, nil, told: told) }
-        guard let key = PublishKey(text) else {
-            return told(
-                .ended(
-                    .failure(
-                        .invalidParameters("a key has 1 to 128 printable ASCII characters without the space"))))
+    ///
+    /// - Parameters:
+    ///   - call: for ``leave(_:of:)``.
+    ///   - told: returns whether the caller waits for more.
+    func publish(
+        _ parameters: MessagePublishMethod.Parameters, for call: PublishCall? = nil,
+        told: @escaping @Sendable (Publisher.Step) -> Bool
+    ) {
+        let publisher = Publisher(call: call, wait: parameters.wait, told: told)
+        do throws(RPCError) {
+            guard let text = parameters.key else { return try publish(parameters, nil, publisher) }
+            guard let key = PublishKey(text) else {
+                throw .invalidParameters("a key has 1 to 128 printable ASCII characters without the space")
+            }
+            Task { await publishOnce(parameters, key, publisher) }
+        } catch {
+            publisher.end(.failure(error))
         }
-        Task { told(.ended(await publishOnce(parameters, key) { told(.accepted($0)) })) }
     }
 
     func publish(
-        _ parameters: MessagePublishMethod.Parameters, _ key: PublishKey?,
-        told: @escaping @Sendable (PublishStep) -> Void
-    ) {
-        do throws(RPCError) {
-            if let failure = surroundings.commits.assumeIsolated({ $0.failure }) {
-                throw .notCommitted("the message", because: failure.description)
-            }
-            try checkRunning()
-            let time = acceptanceTime()
-            let sequence = try ask { session throws(RPCError) in
-                try session.publish(parameters, key: key, at: time)
-            }
-            programs.publishers[sequence] = Publisher(wait: parameters.wait, told: told)
-        } catch {
-            told(.ended(.failure(error)))
+        _ parameters: MessagePublishMethod.Parameters, _ key: PublishKey?, _ publisher: Publisher
+    ) throws(RPCError) {
+        if let failure = surroundings.commits.assumeIsolated({ $0.failure }) {
+            throw .notCommitted("the message", because: failure.description)
         }
+        try checkRunning()
+        let time = acceptanceTime()
+        let sequence = try ask { session throws(RPCError) in
+            try session.publish(parameters, key: key, at: time)
+        }
+        programs.publishers.add(publisher, of: sequence)
+    }
+
+    /// The caller of an accepted message does not wait for its delivery any more.
+    func leave(_ call: PublishCall, of sequence: MessageSequence) { programs.publishers.remove(call, of: sequence) }
+
+    /// Tells all who wait for the message what has become of it.
+    func endPublish(_ sequence: MessageSequence, _ result: Result<MessagePublishMethod.Result, RPCError>) {
+        for publisher in programs.publishers.take(sequence) { publisher.end(result) }
     }
 
     func accepted(_ sequence: MessageSequence) {
-        guard let publisher = programs.publishers[sequence] else { return }
-        guard publisher.wait == .accepted else { return publisher.told(.accepted(sequence)) }
-        programs.publishers[sequence] = nil
-        publisher.told(
-            .ended(.success(.init(id: sequence.rawValue, accepted: true, delivered: false, reasonCode: nil))))
+        // A key is repeated only after this.
+        guard let publisher = programs.publishers.first(of: sequence) else { return }
+        if publisher.wait == .accepted {
+            endPublish(
+                sequence, .success(.init(id: sequence.rawValue, accepted: true, delivered: false, reasonCode: nil)))
+        } else if !publisher.told(.accepted(sequence)) {
+            _ = programs.publishers.take(sequence)
+        }
     }
 
     /// The store refused the new messages among these changes; the other changes may take a while.
     func refused(_ changes: [DurableChange], _ error: StoreError) {
         for case .insert(let stored) in changes {
-            programs.publishers.removeValue(forKey: stored.sequence)?.told(
-                .ended(.failure(.notCommitted("the message", because: error.description))))
+            endPublish(stored.sequence, .failure(.notCommitted("the message", because: error.description)))
         }
     }
 
     func delivered(_ sequence: MessageSequence, _ code: ReasonCode) {
-        programs.publishers.removeValue(forKey: sequence)?.told(
-            .ended(
-                .success(
-                    .init(id: sequence.rawValue, accepted: true, delivered: true, reasonCode: Int(code.rawValue)))))
+        endPublish(
+            sequence,
+            .success(.init(id: sequence.rawValue, accepted: true, delivered: true, reasonCode: Int(code.rawValue))))
     }
 
     func rejected(_ message: MQTTClientMachine.RejectedMessage) {
@@ -97,8 +97,7 @@ extension SessionDriver {
         event.topic = message.topic
         event.reasonCode = Int(message.code.rawValue)
         report(event)
-        programs.publishers.removeValue(forKey: message.sequence)?.told(
-            .ended(.failure(.messageRejected(sentence, reasonCode: Int(message.code.rawValue)))))
+        endPublish(message.sequence, .failure(.messageRejected(sentence, reasonCode: Int(message.code.rawValue))))
     }
 
     /// What the server said about a message.

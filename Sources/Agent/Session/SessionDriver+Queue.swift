@@ -10,8 +10,7 @@ extension SessionDriver {
 
     func dropped(_ dropped: MQTTClientMachine.DroppedMessage) {
         report(dropped.reason, dropped.sequence.rawValue, dropped.topic)
-        programs.publishers.removeValue(forKey: dropped.sequence)?.told(
-            .ended(.failure(.messageDropped(dropped.reason.sentence))))
+        endPublish(dropped.sequence, .failure(.messageDropped(dropped.reason.sentence)))
     }
 
     /// - Parameter id: `nil` for a message that was not accepted.

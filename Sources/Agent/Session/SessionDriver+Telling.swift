@@ -131,8 +131,7 @@ extension SessionDriver {
     func tell(_ news: Session.News) {
         switch news {
         case .accepted(let sequence): accepted(sequence)
-        case .notAccepted(let sequence):
-            programs.publishers.removeValue(forKey: sequence)?.told(.ended(.failure(.storeFull)))
+        case .notAccepted(let sequence): endPublish(sequence, .failure(.storeFull))
         case .delivered(let sequence, let code): delivered(sequence, code)
         case .rejected(let message): rejected(message)
         case .messageDropped(let message): dropped(message)

@@ -50,6 +50,31 @@ struct PublishKeyTests {
         }
     }
 
+    private static func hasPublishers(_ driver: isolated SessionDriver) -> Bool {
+        !driver.programs.publishers.isEmpty
+    }
+
+    @Test(.timeLimit(.minutes(2)))
+    func `a caller that no longer waits for the delivery is let go`() async throws {
+        try await DaemonUnderTest.run(autoconnect: false) { daemon in
+            let driver = try await daemon.registry.driver("main")
+            let peer = try await daemon.watcher("disconnected")
+            let late = #"{"session":"main","topic":"t","payload":"x","key":"a","wait":"delivered","timeout":0.01}"#
+            for _ in 1...3 {
+                let answer = try await peer.call("message.publish", late)
+                #expect(answer["id"] == 1 && answer["delivered"] == .bool(false))
+                #expect(await !Self.hasPublishers(driver))
+            }
+            for key in ["a", "b"] {
+                let gone = try await daemon.peer()
+                try await gone.request("message.publish", Self.publish(key, wait: "delivered"))
+                while await !Self.hasPublishers(driver) { try Task.checkCancellation() }
+                try await gone.close()
+                while await Self.hasPublishers(driver) { try Task.checkCancellation() }
+            }
+        }
+    }
+
     @Test func `a repeated call for a refused message is refused again`() async throws {
         try await DaemonUnderTest.run { daemon in
             let peer = try await daemon.watcher()

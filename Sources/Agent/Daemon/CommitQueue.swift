@@ -178,11 +178,11 @@ actor CommitQueue {
         var batch = entries
         while true {
             dropGivenUp(from: &batch)
-            if batch.isEmpty { return }
+            if batch.isEmpty, failure == nil { return }
             let changes = Self.changes(of: batch)
             do throws(StoreError) {
                 // While transactions fail, an empty one tests whether they still do: a batch whose messages were all
-                // refused proves nothing.
+                // refused, or whose sessions gave up, proves nothing.
                 if !changes.isEmpty || failure != nil {
                     let start = ContinuousClock.now
                     let store = store

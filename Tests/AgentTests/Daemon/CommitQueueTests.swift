@@ -328,6 +328,28 @@ struct CommitQueueTests {
         }
     }
 
+    @Test(.timeLimit(.minutes(2)))
+    func `a failure whose only changes were given up ends with its cause`() async throws {
+        try await Self.run { bench in
+            try await bench.store.setWritable(false)
+            let answers = Arrivals<String>(eventLoop: bench.queue.eventLoop)
+            try await bench.queue.eventLoop.submit {
+                bench.queue.assumeIsolated { queue in
+                    queue.commit([.mqtt(.setEstablished(true))], of: bench.main) { _ in }
+                    queue.barrier(bench.main) { error in answers.note("barrier \(error?.code ?? "")") }
+                }
+            }.get()
+            _ = try await answers.first { $0 == "barrier store-unwritable" ? true : nil }
+            await bench.queue.giveUp(bench.main)
+            try await bench.store.setWritable(true)
+            while await bench.queue.failure != nil {
+                try Task.checkCancellation()
+                await Task.yield()
+            }
+            #expect(await bench.queue.refusal == nil)
+        }
+    }
+
     @Test func `a period of refused messages is reported once, and its end once`() async throws {
         try await Self.run { bench in
             try await bench.commit([[Self.insert(5)]])

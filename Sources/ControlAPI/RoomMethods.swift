@@ -10,10 +10,13 @@ public enum RoomParticipantsMethod: ControlMethod {
         public var room: String
         /// Everyone in the room, this session included; ordered by user and device.
         public var participants: [RoomParticipant]
+        /// Whether this is everyone. At most 10,000 participants are listed, and fewer if their names are long.
+        public var complete: Bool
 
-        public init(room: String, participants: [RoomParticipant]) {
+        public init(room: String, participants: [RoomParticipant], complete: Bool = true) {
             self.room = room
             self.participants = participants
+            self.complete = complete
         }
     }
 }

@@ -124,7 +124,8 @@ extension Session {
                 RoomParticipant(
                     user: $0.identity.user, device: $0.identity.device, state: .online, since: $0.since,
                     quality: $0.quality)
-            })
+            },
+            complete: membership.participants.isComplete)
     }
 
     // MARK: The credential

@@ -38,6 +38,21 @@ import Testing
         #expect(participants.received(nil, of: Self.ann, isRetained: false) == .left(Self.ann, .left))
     }
 
+    @Test func `participants with long names fill no more memory than many with short ones`() {
+        var participants = Self.filled
+        for number in 0..<1000 {
+            let identity = Participant.Identity(user: String(repeating: "u", count: 4000), device: "d\(number)")
+            _ = participants.received(Self.message(identity), of: identity, isRetained: false)
+        }
+        let bytes = participants.list.map { $0.identity.user.utf8.count + $0.identity.device.utf8.count }
+        #expect((900 << 10...1 << 20).contains(bytes.reduce(0, +)))
+        #expect(!participants.isComplete)
+        // Who leaves makes room.
+        let first = Participant.Identity(user: String(repeating: "u", count: 4000), device: "d0")
+        #expect(participants.received(nil, of: first, isRetained: false) == .left(first, .left))
+        #expect(participants.received(Self.message(Self.bob), of: Self.bob, isRetained: false) == .joined(Self.bob))
+    }
+
     @Test func `participants of the first snapshot are listed without being reported`() {
         var participants = Participants(own: Self.me)
         #expect(!participants.isKnown)

@@ -6,10 +6,14 @@ import ControlAPI
 struct EventLog: Sendable {
     /// How many events are kept for replay.
     static let capacity = 4096
+    /// How many bytes the texts of the kept events may have: those from outside, such as topics, can be long.
+    static let maximumBytes = 2 << 20
 
-    private var events: [SessionEvent] = []
-    /// The position of the oldest event in `events`, once that is full.
-    private var oldest = 0
+    /// Each event is at the place of its number, modulo the capacity.
+    private var kept: [SessionEvent?] = []
+    /// The number of the oldest event that is kept.
+    private var oldest: Int64 = 1
+    private var bytes = 0
     /// The number of the last event; 0 before the first.
     private(set) var sequence: Int64 = 0
     /// Distinguishes this numbering from those of other runs of the daemon.
@@ -20,20 +24,33 @@ struct EventLog: Sendable {
         sequence += 1
         var event = event
         event.sequence = sequence
-        if events.count < Self.capacity {
-            events.append(event)
-        } else {
-            events[oldest] = event
-            oldest = (oldest + 1) % Self.capacity
+        bytes += event.textBytes
+        if kept.count < Self.capacity { kept.append(nil) }
+        while oldest < sequence, sequence - oldest >= Int64(Self.capacity) || bytes > Self.maximumBytes {
+            let place = Self.place(of: oldest)
+            bytes -= kept[place]?.textBytes ?? 0
+            kept[place] = nil
+            oldest += 1
         }
+        kept[Self.place(of: sequence)] = event
         return event
     }
 
     /// Returns the kept events after a number, and how many events after it are no longer kept.
     func events(since: Int64) -> (events: [SessionEvent], forgotten: Int64) {
-        let missed = sequence - min(max(0, since), sequence)
-        let kept = min(missed, Int64(events.count))
-        let ordered = events[oldest...] + events[..<oldest]
-        return (Array(ordered.suffix(Int(kept))), missed - kept)
+        let first = min(max(0, since), sequence) + 1
+        let start = max(first, oldest)
+        return ((start..<sequence + 1).compactMap { kept[Self.place(of: $0)] }, start - first)
+    }
+
+    private static func place(of number: Int64) -> Int { Int((number - 1) % Int64(capacity)) }
+}
+
+extension SessionEvent {
+    /// How many bytes its texts have that someone outside can make long.
+    fileprivate var textBytes: Int {
+        [
+            session, room, reason?.message, endpoint, user, device, previousRoom, topic, subscription?.filter,
+        ].reduce(0) { $0 + ($1?.utf8.count ?? 0) }
     }
 }

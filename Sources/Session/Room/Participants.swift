@@ -11,6 +11,8 @@ package struct Participant: Hashable, Sendable {
             self.device = device
         }
 
+        fileprivate var bytes: Int { user.utf8.count + device.utf8.count }
+
         package static func < (left: Identity, right: Identity) -> Bool {
             (left.user, left.device) < (right.user, right.device)
         }
@@ -50,11 +52,15 @@ package struct Participants: Hashable, Sendable {
     }
 
     private var present: [Participant.Identity: Participant] = [:]
+    /// How many bytes the names of all participants have.
+    private var bytes = 0
     private var phase = Phase.unknown
     private let own: Participant.Identity
-    /// How many participants are kept and reported.
+    /// How many participants are listed and reported, and how many bytes their names may have. Anyone who may publish
+    /// in the room could invent enough participants to fill the memory.
     package static let maximumCount = 10_000
-    /// Whether all participants that were heard of are in the list.
+    static let maximumBytes = 1 << 20
+    /// Whether everyone is in the list. What is left out of it stays out until the next snapshot.
     package private(set) var isComplete = true
 
     /// - Parameter own: the session's own identity, whose joining and leaving is not reported.
@@ -92,7 +98,7 @@ package struct Participants: Hashable, Sendable {
     package mutating func endSnapshot() -> [Change] {
         guard case .filling(let missing, _) = phase else { return [] }
         phase = .known
-        for identity in missing { present[identity] = nil }
+        for identity in missing { _ = remove(identity) }
         return missing.filter { $0 != own }.sorted().map { .left($0, .left) }
     }
 
@@ -109,18 +115,31 @@ package struct Participants: Hashable, Sendable {
             isSilent = isSilent || (isFirst && isRetained)
         }
         if let message, message.state == .online {
-            // Anyone who may publish in the room could invent enough participants to fill the memory.
-            guard present.count < Self.maximumCount || present[identity] != nil else {
+            let before = present[identity]
+            guard before != nil || admit(identity) else {
                 isComplete = false
                 return nil
             }
-            let before = present.updateValue(
-                Participant(identity: identity, since: message.since, quality: message.quality), forKey: identity)
+            present[identity] = Participant(identity: identity, since: message.since, quality: message.quality)
             guard !isSilent else { return nil }
             guard let before else { return .joined(identity) }
             return message.quality.flatMap { $0 == before.quality ? nil : .changed(identity, $0) }
         }
-        let wasPresent = present.removeValue(forKey: identity) != nil
+        let wasPresent = remove(identity)
         return wasPresent && identity != own ? .left(identity, message == nil ? .left : .lost) : nil
+    }
+
+    /// - Returns: whether there is room for one more participant.
+    private mutating func admit(_ identity: Participant.Identity) -> Bool {
+        guard present.count < Self.maximumCount, bytes + identity.bytes <= Self.maximumBytes else { return false }
+        bytes += identity.bytes
+        return true
+    }
+
+    /// - Returns: whether the participant was in the list.
+    private mutating func remove(_ identity: Participant.Identity) -> Bool {
+        guard present.removeValue(forKey: identity) != nil else { return false }
+        bytes -= identity.bytes
+        return true
     }
 }

@@ -25,12 +25,15 @@ package struct Room: Hashable, Sendable {
         "\(base)presence/\(participant.user)/\(participant.device)"
     }
 
-    /// The participant whose presence has this topic; `nil` for every other topic.
+    /// The participant whose presence has this topic; `nil` for every other topic, also if its levels are too long for
+    /// a user and a device.
     package func participant(ofPresence topic: String) -> Participant.Identity? {
         guard topic.utf8.starts(with: base.utf8) else { return nil }
         let levels = topic.utf8.dropFirst(base.utf8.count)
             .split(separator: UInt8(ascii: "/"), omittingEmptySubsequences: false).map { String(Substring($0)) }
-        guard levels.count == 3, levels[0] == "presence", !levels[1].isEmpty, !levels[2].isEmpty else { return nil }
+        guard levels.count == 3, levels[0] == "presence",
+            levels.allSatisfy({ (1...Self.maximumLength).contains($0.utf8.count) })
+        else { return nil }
         return Participant.Identity(user: levels[1], device: levels[2])
     }
 

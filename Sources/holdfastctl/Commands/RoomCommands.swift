@@ -67,7 +67,8 @@ enum RoomText {
     ) -> [String] {
         let count = result.participants.count
         let when = state == .connected ? "" : "\(session) is \(state.rawValue); before, it knew of "
-        let overview = "\(when)\(count) participant\(count == 1 ? "" : "s") in \(result.room)\(count == 0 ? "." : ":")"
+        let people = "\(count) participant\(count == 1 ? "" : "s")\(result.complete ? "" : " and more")"
+        let overview = "\(when)\(people) in \(result.room)\(count == 0 ? "." : ":")"
         guard count > 0 else { return [printable(overview)] }
         let rows = result.participants.map {
             [

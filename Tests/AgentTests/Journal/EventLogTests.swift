@@ -34,4 +34,18 @@ struct EventLogTests {
         #expect(missing == Int64(forgotten))
         #expect(events.map(\.sequence) == Array(Int64(appended - kept + 1)..<Int64(appended + 1)))
     }
+
+    @Test func `events with long texts take the place of more than one`() {
+        var log = Self.log(1000)
+        var long = Self.event()
+        long.topic = String(repeating: "t", count: 65_535)
+        for _ in 1...1000 { _ = log.append(long) }
+        let (events, missing) = log.events(since: 0)
+        let bytes = events.map { $0.topic?.utf8.count ?? 0 }.reduce(0, +)
+        #expect((1 << 20...2 << 20).contains(bytes))
+        #expect(missing == Int64(2000 - events.count))
+        #expect(events.map(\.sequence) == Array(missing + 1...2000))
+        for _ in 1...EventLog.capacity { _ = log.append(Self.event()) }
+        #expect(log.events(since: 0).events.count == EventLog.capacity)
+    }
 }

@@ -210,6 +210,27 @@ import Testing
         #expect(output.readableBytes == 0)
     }
 
+    @Test func `a server with endless presences is not read to their end`() {
+        var look = look()
+        var output = ByteBuffer()
+        #expect(look.received(bytes(.connack(Connack()), suback), into: &output) == .unfinished)
+        var outcome = PresenceLook.Outcome.unfinished
+        var count = 0
+        while outcome == .unfinished, count < 100_000 {
+            count += 1
+            let message = presence("holdfast/rooms/plant/north/presence/twin/d\(count)")
+            outcome = look.received(bytes(message), into: &output)
+        }
+        #expect(outcome == .impossible("the user has more than 1000 presences in the room"))
+        #expect(count == 1001)
+    }
+
+    @Test func `a presence is kept without texts that no session writes`() {
+        let name = String(repeating: "s", count: 100_000)
+        let message = Self.message("a", 1, session: name)
+        #expect(PresenceMessage(message.bytes, of: message.identity)?.session == "")
+    }
+
     /// [MQTT-3.2.2-4]
     @Test func `a server that claims a session after Clean Start makes the look impossible`() {
         var look = look()

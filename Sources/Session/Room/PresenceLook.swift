@@ -51,6 +51,8 @@ package struct PresenceLook: Sendable {
     /// What the server accepts.
     private var limits = MQTTClientMachine.ServerLimits()
     private var seen: [Participant.Identity: PresenceMessage] = [:]
+    /// More than the devices of one user that can matter.
+    private static let mostSeen = 1000
     package let version: ProtocolVersion
     private var decoder: PacketDecoder
 
@@ -165,6 +167,10 @@ package struct PresenceLook: Sendable {
                 identity.user == user
             else { break }
             seen[identity] = PresenceMessage(publish.payload.readableBytesView, of: identity)
+            // Anyone who may publish in the room could invent enough of them to fill the memory.
+            guard seen.count <= Self.mostSeen else {
+                return .impossible("the user has more than \(Self.mostSeen) presences in the room")
+            }
         case (.reading, .pingresp):
             return .seen(seen.values.sorted { $0.identity < $1.identity })
         case (_, .disconnect(let disconnect)):

@@ -1,4 +1,5 @@
 package import ControlAPI
+import SessionCore
 
 /// The retained message that says whether a participant of a room is present.
 package struct PresenceMessage: Hashable, Sendable {
@@ -10,7 +11,7 @@ package struct PresenceMessage: Hashable, Sendable {
     package var state: State
     /// When the participant joined.
     package var since: Timestamp?
-    /// The name of the participant's session.
+    /// The name of the participant's session; empty if it is not one.
     package var session: String
     /// The mark of the participant's connection; `nil` if the participant does not publish one.
     package var connection: ConnectionMark?
@@ -40,7 +41,7 @@ package struct PresenceMessage: Hashable, Sendable {
         else { return nil }
         self.init(
             identity: identity, state: state, since: value["since"]?.text.flatMap { Timestamp($0) },
-            session: value["session"]?.text ?? "",
+            session: value["session"]?.text.flatMap { SessionName($0) }?.description ?? "",
             connection: value["connection"]?.text.flatMap { ConnectionMark($0) },
             quality: value["quality"]?.text.flatMap(Quality.init))
     }

@@ -173,6 +173,8 @@ extension Session {
             if let next = calls.queueTurns.end() { act(.answer([next], .turn)) }
         case .awaitOutcome(let call, let limit):
             calls.outcomeWaiters.add(call, until: limit)
+        case .forgetOutcome(let call):
+            calls.outcomeWaiters.remove(call)
         case .stop(let reason, let forGood):
             stop(because: reason, forGood: forGood)
         case .timeReached:

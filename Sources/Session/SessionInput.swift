@@ -39,6 +39,8 @@ extension Session {
         case endQueue
         /// Answer the call with the outcome of a command, or when the time is up.
         case awaitOutcome(CallID, until: Instant?)
+        /// The caller that waited for the outcome has left.
+        case forgetOutcome(CallID)
         /// The session's driver is about to stop.
         case stop(Reason, forGood: Bool)
         /// Time has passed; due when `nextDeadline` is reached.

@@ -215,7 +215,7 @@ actor ControlConnection {
 
     private func runInTask(_ call: RunningCall, _ waiting: WaitingCall) {
         calls.tasksAhead += 1
-        Task {
+        let task = Task {
             calls.tasksAhead -= 1
             if waiting.request.method == MessagePublishMethod.name {
                 publish(call, waiting)
@@ -223,7 +223,9 @@ actor ControlConnection {
             } else {
                 ended(call, await answer(waiting.request))
             }
+            calls.taskEnded(call)
         }
+        calls.taskBegan(call, task)
     }
 
     /// Starts the read that waits first: there is room for its answer.
@@ -231,12 +233,12 @@ actor ControlConnection {
         guard let (call, request) = calls.nextRead() else { return }
         let task = Task {
             let reply = await answer(request)
-            calls.readEnded(call)
+            calls.taskEnded(call)
             let id = id
             schedule { scheduler, _ in scheduler.readEnded(answer: call.answer, of: id) }
             ended(call, reply)
         }
-        calls.readBegan(call, task)
+        calls.taskBegan(call, task)
     }
 
     func fail(_ call: RunningCall, _ error: RPCError) {

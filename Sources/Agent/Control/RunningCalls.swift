@@ -12,7 +12,8 @@ struct RunningCalls {
     var tasksAhead = 0
     var batches = CallBatches()
     private var waitingReads = CircularBuffer<(call: RunningCall, request: ClientCall)>()
-    private var reads: [Int: Task<Void, Never>] = [:]
+    /// The calls that run in a task of their own: all except publishes.
+    private var tasks: [Int: Task<Void, Never>] = [:]
 
     mutating func begin(_ call: WaitingCall, _ kind: CallKind, answer: Int) -> RunningCall {
         unanswered += 1
@@ -29,14 +30,14 @@ struct RunningCalls {
 
     mutating func nextRead() -> (call: RunningCall, request: ClientCall)? { waitingReads.popFirst() }
 
-    mutating func readBegan(_ call: RunningCall, _ task: Task<Void, Never>) { reads[call.number] = task }
+    mutating func taskBegan(_ call: RunningCall, _ task: Task<Void, Never>) { tasks[call.number] = task }
 
-    mutating func readEnded(_ call: RunningCall) { reads[call.number] = nil }
+    mutating func taskEnded(_ call: RunningCall) { tasks[call.number] = nil }
 
-    /// The peer is gone: calls that are still running must leave nothing behind.
+    /// The peer is gone: calls that are still running must leave nothing behind. Those that only wait for an answer end.
     mutating func abandon() {
         batches = CallBatches()
         waitingReads = []
-        for task in reads.values { task.cancel() }
+        for task in tasks.values { task.cancel() }
     }
 }

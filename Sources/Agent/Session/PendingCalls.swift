@@ -10,10 +10,18 @@ struct PendingCalls<Answer> {
 
     /// - Parameter resume: called once, with the answer.
     mutating func add(_ resume: @escaping (Answer) -> Void) -> CallID {
+        let call = next()
+        add(call, resume)
+        return call
+    }
+
+    /// Returns the id of a call that is about to be added.
+    mutating func next() -> CallID {
         last = CallID(rawValue: last.rawValue + 1)
-        waiting[last] = resume
         return last
     }
+
+    mutating func add(_ call: CallID, _ resume: @escaping (Answer) -> Void) { waiting[call] = resume }
 
     mutating func answer(_ calls: [CallID], _ answer: Answer) {
         for call in calls { waiting.removeValue(forKey: call)?(answer) }

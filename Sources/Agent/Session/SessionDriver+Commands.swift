@@ -1,6 +1,7 @@
 import Configuration
 import ControlAPI
 import MQTT
+import NIOCore
 import Session
 import SessionCore
 
@@ -47,7 +48,7 @@ extension SessionDriver {
 
     var isStopping: Bool { life != .running }
 
-    /// What the last command comes to.
+    /// What the last command comes to. The wait ends early when the task is cancelled.
     ///
     /// - Parameter limit: how long to wait; `nil`: as long as it takes.
     func outcome(within limit: Duration?) async -> SessionStateResult {
@@ -55,13 +56,23 @@ extension SessionDriver {
         if let reached = SessionOutcome(session.state) {
             outcome = reached
         } else {
-            outcome = await withCheckedContinuation { continuation in
-                let call = programs.commanding.add { continuation.resume(returning: $0) }
-                run(.awaitOutcome(call, until: limit.map { now.advanced(by: $0) }))
+            let call = programs.commanding.next()
+            outcome = await withTaskCancellationHandler {
+                await withCheckedContinuation { continuation in
+                    programs.commanding.add(call) { continuation.resume(returning: $0) }
+                    run(.awaitOutcome(call, until: limit.map { now.advanced(by: $0) }))
+                }
+            } onCancel: {
+                eventLoop.execute { self.assumeIsolated { $0.forgetOutcome(call) } }
             }
         }
         return SessionStateResult(
             state: session.state, outcome: outcome, reason: reason(session.machine.status.reason))
+    }
+
+    private func forgetOutcome(_ call: CallID) {
+        run(.forgetOutcome(call))
+        programs.commanding.answer([call], .timeout)
     }
 
     /// - Throws: ``RPCError/sessionIsRestarting`` when this driver decides nothing any more.

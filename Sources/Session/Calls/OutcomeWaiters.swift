@@ -12,6 +12,9 @@ package struct OutcomeWaiters: Sendable {
     /// - Parameter limit: when to stop waiting for an outcome; `nil`: never.
     package mutating func add(_ call: CallID, until limit: Instant?) { waiting.append((call, limit)) }
 
+    /// The caller has left.
+    package mutating func remove(_ call: CallID) { waiting.removeAll { $0.call == call } }
+
     /// - Returns: the calls whose time is up.
     package mutating func timeReached(at now: Instant) -> [CallID] {
         let isLate = { (limit: Instant?) in limit.map { $0 <= now } ?? false }

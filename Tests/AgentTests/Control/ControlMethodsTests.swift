@@ -5,6 +5,7 @@ import MQTT
 import NIOConcurrencyHelpers
 import NIOCore
 import NIOPosix
+import Session
 import SessionCore
 import Support
 import Testing
@@ -319,6 +320,19 @@ struct ControlMethodsTests {
             #expect(late["outcome"] == "timeout" && late["state"] == "connecting")
             let unwaited = try await peer.call("session.disconnect", #"{"session":"main"}"#)
             #expect(unwaited["outcome"] == nil && unwaited["reason"] == nil)
+        }
+    }
+
+    @Test(.timeLimit(.minutes(2)))
+    func `a program that leaves no longer waits for the outcome of its command`() async throws {
+        try await DaemonUnderTest.run(autoconnect: false) { daemon in
+            await daemon.server.set { $0.connack = Connack(reasonCode: .serverBusy) }
+            let driver = try await daemon.registry.driver("main")
+            let peer = try await daemon.peer()
+            try await peer.request("session.connect", #"{"session":"main","wait":true,"timeout":3600}"#)
+            while await driver.session.calls.outcomeWaiters.nextDeadline == nil { try Task.checkCancellation() }
+            try await peer.close()
+            while await driver.session.calls.outcomeWaiters.nextDeadline != nil { try Task.checkCancellation() }
         }
     }
 

@@ -58,10 +58,11 @@ extension Session {
 
     // MARK: Flow
 
-    /// The kernel has taken this many more bytes.
+    /// The kernel has taken this many more bytes. Call it between two inputs.
     ///
     /// - Returns: whether there is anything left to decide or to carry out.
-    package mutating func flushed(_ count: Int, on connection: DialID) -> Bool {
+    package mutating func flushed(_ count: Int, on connection: DialID, at moment: Moment) -> Bool {
+        self.moment = moment
         if link?.connection == connection { link?.flow.unflushed -= count }
         adjustReading()
         return hasWork

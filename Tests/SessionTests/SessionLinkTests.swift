@@ -47,7 +47,7 @@ struct SessionLinkTests {
 
     @Test func `a server that does not read is not read from, until it has taken half`() throws {
         var session = try SessionUnderTest().connected()
-        _ = session.session.flushed(session.session.link?.flow.unflushed ?? 0, on: session.dialed)
+        _ = session.flushed(session.session.link?.flow.unflushed ?? 0, on: session.dialed)
         for _ in 0..<4 { #expect(try fill(&session, Self.limit / 4 - 1) == ["send SUBSCRIBE"]) }
         #expect(session.receives(.pingresp) == [])
         #expect(session.take(.mqtt(.ping)) == ["send PINGREQ"])
@@ -57,6 +57,17 @@ struct SessionLinkTests {
         #expect(session.flushed(2, on: DialID(rawValue: 99)) == false, "that is another connection")
         #expect(session.flushed(1, on: session.dialed) == true)
         #expect(session.proceed() == ["read"])
+    }
+
+    @Test func `reading resumes when the server has taken enough, not when something last happened`() throws {
+        var session = try SessionUnderTest().connected()
+        _ = session.flushed(session.session.link?.flow.unflushed ?? 0, on: session.dialed)
+        for _ in 0..<4 { _ = try fill(&session, Self.limit / 4) }
+        #expect(session.take(.mqtt(.ping)) == ["send PINGREQ", "pause"])
+        let paused = session.now
+        _ = session.wait(3)
+        #expect(session.flushed(Self.limit, on: session.dialed) == true)
+        #expect(session.session.link?.flow.resumedAt == paused.advanced(by: .seconds(3)))
     }
 
     @Test func `the session's own messages on a slow link are no reason to stop reading`() throws {

@@ -101,7 +101,9 @@ struct SessionUnderTest {
     }
 
     /// The kernel has taken this many bytes. Returns whether there is anything to carry out.
-    mutating func flushed(_ count: Int, on connection: DialID) -> Bool { session.flushed(count, on: connection) }
+    mutating func flushed(_ count: Int, on connection: DialID) -> Bool {
+        session.flushed(count, on: connection, at: moment)
+    }
 
     /// Decides and carries out what waits, as the driver does.
     mutating func proceed() -> [String] {

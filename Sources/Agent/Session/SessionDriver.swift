@@ -122,7 +122,7 @@ actor SessionDriver {
 
     /// The kernel has taken this many more bytes.
     func flushed(_ count: Int, _ flush: FlushNumber?, on id: DialID) {
-        let hasWork = session.flushed(count, on: id)
+        let hasWork = session.flushed(count, on: id, at: moment)
         if let flush {
             run(.flushed(flush))
         } else if hasWork {

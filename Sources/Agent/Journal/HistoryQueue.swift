@@ -23,7 +23,7 @@ actor HistoryQueue {
     private var waiting: [HistoryEntry] = []
     private var isRunning = false
     private var isFailing = false
-    private var idleWaiters: [CheckedContinuation<Void, Never>] = []
+    private var waiters: [CheckedContinuation<Void, Never>] = []
     private var lastSignOfLife: Instant?
 
     init(store: any SessionStore, logger: Logger, eventLoop: any EventLoop) {
@@ -58,7 +58,7 @@ actor HistoryQueue {
     /// Returns when everything recorded so far is in the store, or dropped.
     func everythingRecorded() async {
         await withCheckedContinuation { continuation in
-            if isRunning { idleWaiters.append(continuation) } else { continuation.resume() }
+            if isRunning { waiters.append(continuation) } else { continuation.resume() }
         }
     }
 
@@ -70,10 +70,11 @@ actor HistoryQueue {
     }
 
     private func run() async {
-        while !waiting.isEmpty {
+        repeat {
             await eventLoop.pause(for: Self.gathering)
             let entries = waiting
-            waiting = []
+            var recorded = waiters
+            (waiting, waiters) = ([], [])
             do throws(StoreError) {
                 try await store.record(entries)
                 isFailing = false
@@ -81,9 +82,13 @@ actor HistoryQueue {
                 if !isFailing { logger.warning("the history of the sessions has a gap: \(error)") }
                 isFailing = true
             }
-        }
+            if waiting.isEmpty {
+                // Those that came during the transaction have waited for it alone.
+                recorded += waiters
+                waiters = []
+            }
+            for waiter in recorded { waiter.resume() }
+        } while !waiting.isEmpty
         isRunning = false
-        for waiter in idleWaiters { waiter.resume() }
-        idleWaiters = []
     }
 }

@@ -171,6 +171,31 @@ struct HistoryTests {
         #expect(log.lines.map(\.message) == ["the history of the sessions has a gap: the store is closed"])
         try await group.shutdownGracefully()
     }
+
+    @Test(.timeLimit(.minutes(2)))
+    func `who waits for the history does not wait for what is recorded later`() async throws {
+        let directory = try TemporaryDirectory()
+        defer { directory.remove() }
+        let group = MultiThreadedEventLoopGroup(numberOfThreads: 2)
+        let store = try DurableStore(
+            directory: "\(directory.path)/state", durability: .normal, executor: group.next().executor)
+        let loop = group.next()
+        let queue = HistoryQueue(store: store, logger: RecordingLog().logger, eventLoop: loop)
+        let main = try #require(SessionName("main"))
+        let entry = HistoryEntry(
+            time: .now, session: main, from: "connecting", to: "connected", reasonCode: "autoconnect",
+            message: "…")
+        await queue.record(entry)
+        let flood = loop.scheduleRepeatedTask(initialDelay: .zero, delay: .microseconds(100)) { _ in
+            queue.assumeIsolated { $0.record(entry) }
+        }
+        await queue.everythingRecorded()
+        #expect(try await !store.history(session: main, since: nil, until: nil, limit: 1).isEmpty)
+        flood.cancel()
+        await queue.everythingRecorded()
+        try await store.close()
+        try await group.shutdownGracefully()
+    }
 }
 
 struct HistoryRecorderTests {

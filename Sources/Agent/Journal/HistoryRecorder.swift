@@ -32,9 +32,14 @@ struct HistoryRecorder {
         case .stateChanged, .phaseChanged:
             guard let state = event.state, let reason = event.reason else { return nil }
             let ended = completed.removeValue(forKey: session)
-            return changed(
-                session, to: state, isOffline: isOffline(session, event), mode: ended?.mode ?? event.mode,
-                reason: reason, outage: ended?.outage, at: event.time)
+            let isOffline = isOffline(session, event)
+            if let last = last[session], last.state == state, last.isOffline == isOffline { return nil }
+            return append(
+                session, to: state, isOffline: isOffline, mode: ended?.mode ?? event.mode, reason: reason,
+                outage: ended?.outage, at: event.time)
+        case .sessionRemoved:
+            (last[session], completed[session]) = (nil, nil)
+            return nil
         default:
             return nil
         }

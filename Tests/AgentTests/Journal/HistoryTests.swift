@@ -247,6 +247,14 @@ struct HistoryRecorderTests {
         #expect(recorder.stopped(at: Timestamp(rawValue: 9)).isEmpty)
     }
 
+    @Test func `a session that was removed does not end once more with the daemon`() {
+        var recorder = HistoryRecorder()
+        _ = recorder.take(main, change(to: .disconnected))
+        _ = recorder.take(
+            main, SessionEvent(time: Timestamp(rawValue: 8), session: "main", event: .sessionRemoved))
+        #expect(recorder.stopped(at: Timestamp(rawValue: 9)).isEmpty)
+    }
+
     @Test(
         arguments: [
             // The last sign of life; not before the last entry; not after now; the last entry if there is none.

@@ -36,10 +36,9 @@ actor Daemon {
     private var configuration: DaemonConfiguration
     /// How long a program that connects waits for the name service.
     private let accountPatience: Duration
-    /// What the names in `[access]` and `[topics]` stand for.
-    private var accounts = Accounts()
-    /// Whether the name service did not answer the last time.
-    private var isAccountFailureTold = false
+    /// What the names in `[access]` and `[topics]` stand for, and whether the name service did not answer the last time.
+    private var accounts = (known: Accounts(), isFailureTold: false)
+    private let accountLookups: SharedRuns
     private let notifier = Notifier()
     /// Counts of the calls on the control socket.
     var calls = CallMetrics()
@@ -62,28 +61,31 @@ actor Daemon {
         self.accountPatience = accountPatience
         blocking = BlockingCalls(eventLoop: eventLoop)
         denials = DenialLog(logger: logger, eventLoop: eventLoop)
+        accountLookups = SharedRuns(eventLoop: eventLoop)
     }
 
     nonisolated var access: AccessPolicy {
-        assumeIsolated { AccessPolicy(configuration: $0.configuration.access, accounts: $0.accounts) }
+        assumeIsolated { AccessPolicy(configuration: $0.configuration.access, accounts: $0.accounts.known) }
     }
 
     // MARK: Users and groups
 
-    /// Looks up the users and groups that the configuration names, since they may have changed. While the name service
-    /// does not answer, what it said before stays true.
-    func refreshAccounts(for new: (DaemonConfiguration, LoadedConfiguration)? = nil) async {
+    /// Looks up the users and groups that the configuration names, since they may have changed.
+    func refreshAccounts() async { await accountLookups.run { await self.lookUpAccounts() } }
+
+    /// While the name service does not answer, what it said before stays true.
+    private func lookUpAccounts(for new: (DaemonConfiguration, LoadedConfiguration)? = nil) async {
         var principals = await registry.principals + configuration.access.principals
         if let (daemon, loaded) = new { principals += daemon.access.principals + loaded.principals }
         let wanted = principals.filter(\.isName)
         guard !wanted.isEmpty else { return }
         do {
-            accounts.update(
+            accounts.known.update(
                 with: try await blocking.run("accounts", within: accountPatience) { Accounts(of: wanted) }.get())
-            isAccountFailureTold = false
+            accounts.isFailureTold = false
         } catch {
-            guard !isAccountFailureTold else { return }
-            isAccountFailureTold = true
+            guard !accounts.isFailureTold else { return }
+            accounts.isFailureTold = true
             logger.warning(
                 "the users and groups that the configuration names cannot be looked up, and what they were before counts: \(error)"
             )
@@ -194,7 +196,7 @@ actor Daemon {
         await withCheckedContinuation { if reloads.begin($0) { $0.resume() } }
         defer { reloads.end()?.resume() }
         let loaded = try await load()
-        if case .success(let new) = loaded.daemon { await refreshAccounts(for: (new, loaded)) }
+        if case .success(let new) = loaded.daemon { await lookUpAccounts(for: (new, loaded)) }
         // A reload that is refused must not be announced: the service manager would mistake its end for the end of
         // stopping.
         try await registry.checkReload()

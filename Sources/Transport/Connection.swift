@@ -117,9 +117,6 @@ public final class Connection {
         return true
     }
 
-    /// Whether more should be written now; false unless open. See ``ConnectionEvent/writabilityChanged(_:)``.
-    public var isWritable: Bool { phase == .open && wire?.channel.isWritable == true }
-
     /// Writes bytes and flushes them. Ignored unless the connection is open.
     ///
     /// - Parameter flushed: called on the loop when the bytes were handed to the kernel, and never when that failed or
@@ -226,10 +223,6 @@ extension Connection {
 
     func channelReceived(_ bytes: ByteBuffer) {
         if phase == .open { emit(.received(bytes)) }
-    }
-
-    func channelWritabilityChanged(_ isWritable: Bool) {
-        if phase == .open { emit(.writabilityChanged(isWritable)) }
     }
 
     func channelFailed(_ error: any Error) {

@@ -1,7 +1,7 @@
 public import NIOCore
 
 /// What happened to a connection, in the order in which it happens:
-/// `resolving?, resolved, dialing, (reached,)? (securing,)? opened, (received | writabilityChanged)*, closed`.
+/// `resolving?, resolved, dialing, (reached,)? (securing,)? opened, received*, closed`.
 /// `closed` may follow any of them; it comes once and is the last. After ``Connection/close(_:)`` with `.abort` nothing
 /// comes, not even `closed`. When the TLS handshake with one address fails for a reason that another address of the
 /// same name may not share, `dialing` and `securing` are repeated for the remaining addresses.
@@ -25,8 +25,6 @@ public enum ConnectionEvent: Sendable {
     case opened(Opened)
     /// Bytes from the server, without what carries them: TLS or a WebSocket.
     case received(ByteBuffer)
-    /// Whether more should be written now. False while more than 64 KiB wait, true again below 32 KiB.
-    case writabilityChanged(Bool)
     /// The end.
     case closed(ConnectionEnd)
 }

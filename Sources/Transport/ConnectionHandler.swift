@@ -18,11 +18,6 @@ final class ConnectionHandler: ChannelInboundHandler {
         connection?.channelReceived(unwrapInboundIn(data))
     }
 
-    func channelWritabilityChanged(context: ChannelHandlerContext) {
-        connection?.channelWritabilityChanged(context.channel.isWritable)
-        context.fireChannelWritabilityChanged()
-    }
-
     func userInboundEventTriggered(context: ChannelHandlerContext, event: Any) {
         if case .handshakeCompleted? = event as? TLSUserEvent { connection?.channelSecured() }
         if let ended = event as? WebSocketEnded { connection?.webSocketEnded(ended) }

@@ -206,20 +206,6 @@ import Testing
         #expect(try await client.end() == .closedLocally)
     }
 
-    @Test func `writability follows what is waiting`() async throws {
-        let server = try await TestServer(.echo)
-        let client = try await TestClient("mqtt://127.0.0.1:\(server.port)") { event, connection in
-            if case .opened = event { connection.send(ByteBuffer(repeating: 0, count: 4 << 20)) }
-        }
-        var changes: [Bool] = []
-        for await event in client.events {
-            if case .writabilityChanged(let isWritable) = event { changes.append(isWritable) }
-            if changes.count == 2 { break }
-        }
-        #expect(changes == [false, true])
-        try await client.close(.abort)
-    }
-
     /// [MQTT-4.2.0-1]
     @Test func `a paused connection holds the peer back and loses nothing`() async throws {
         let size = 4 << 20

@@ -148,7 +148,6 @@ extension ConnectionEvent {
         case .securing: "securing"
         case .opened: "opened"
         case .received: "received"
-        case .writabilityChanged: "writability-changed"
         case .closed: "closed"
         }
     }

@@ -73,7 +73,7 @@ struct EndpointCheck: Sendable {
     mutating func take(_ event: ConnectionEvent, at now: Instant) -> Action? {
         guard !isOver else { return nil }
         switch event {
-        case .resolving, .resolved, .dialing, .writabilityChanged:
+        case .resolving, .resolved, .dialing:
             return nil
         case .tlsFilesRejected(let failure):
             return fail(Reason(failure), at: now)

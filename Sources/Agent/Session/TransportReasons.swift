@@ -58,7 +58,7 @@ extension DialEvent {
             self = .opened(LinkPeer(address: opened.peer, name: opened.peerAddress, tlsVersion: opened.tlsVersion))
         case .received(let bytes): self = .received(bytes)
         case .closed(let end): self = .closed(Reason(end), retryAfter: end.retryAfter)
-        case .resolving, .writabilityChanged, .tlsFilesRejected: return nil
+        case .resolving, .tlsFilesRejected: return nil
         }
     }
 }

@@ -81,15 +81,6 @@ struct HistoryRecorder {
         }
     }
 
-    private mutating func changed(
-        _ session: SessionName, to state: SessionStatus.State, isOffline: Bool, mode: SessionStatus.Mode?,
-        reason: SessionStatus.Reason, outage: Double?, at time: Timestamp
-    ) -> HistoryEntry? {
-        if let last = last[session], last.state == state, last.isOffline == isOffline { return nil }
-        return append(
-            session, to: state, isOffline: isOffline, mode: mode, reason: reason, outage: outage, at: time)
-    }
-
     private mutating func append(
         _ session: SessionName, to state: SessionStatus.State, isOffline: Bool = false, mode: SessionStatus.Mode?,
         reason: SessionStatus.Reason, outage: Double? = nil, at time: Timestamp

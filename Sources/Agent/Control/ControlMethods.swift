@@ -164,8 +164,21 @@ extension ControlConnection {
         case SessionUnwatchMethod.name:
             try unwatch(take(SessionUnwatchMethod.self, parameters).watch)
             return OutgoingLine.answer(id, result: SessionUnwatchMethod.Result())
-        case SessionConnectMethod.name, SessionDisconnectMethod.name, SessionReconnectMethod.name:
-            return try await runConnectionMethod(id, method, parameters)
+        case SessionConnectMethod.name:
+            let wanted = try take(SessionConnectMethod.self, parameters)
+            return try await command(id, wanted.session, waits: wanted.wait, within: wanted.timeout) {
+                driver throws(RPCError) in try await driver.connect()
+            }
+        case SessionDisconnectMethod.name:
+            let wanted = try take(SessionDisconnectMethod.self, parameters)
+            return try await command(id, wanted.session, waits: wanted.wait, within: wanted.timeout) {
+                driver throws(RPCError) in try await driver.disconnect()
+            }
+        case SessionReconnectMethod.name:
+            let wanted = try take(SessionReconnectMethod.self, parameters)
+            return try await command(id, wanted.session, waits: wanted.wait, within: wanted.timeout) {
+                driver throws(RPCError) in try await driver.reconnect(ReconnectMode(wanted.mode))
+            }
         case SessionRenewTokenMethod.name:
             let parameters = try take(SessionRenewTokenMethod.self, parameters)
             let driver = try await registry.driver(parameters.session)
@@ -189,38 +202,16 @@ extension ControlConnection {
         }
     }
 
-    /// Runs connect, disconnect and reconnect, whose callers can wait for the outcome.
-    private func runConnectionMethod(
-        _ id: RequestID, _ method: String, _ parameters: JSONValue?
+    /// Gives a session a command, whose caller can wait for the outcome.
+    ///
+    /// - Parameter seconds: how long to wait for the outcome.
+    private func command(
+        _ id: RequestID, _ session: String, waits: Bool, within seconds: Double?,
+        _ give: (SessionDriver) async throws(RPCError) -> SessionState
     ) async throws(RPCError) -> [UInt8] {
-        switch method {
-        case SessionConnectMethod.name:
-            let parameters = try take(SessionConnectMethod.self, parameters)
-            let limit = try Self.limit(parameters.timeout)
-            let driver = try await registry.driver(parameters.session)
-            let state = try await driver.connect()
-            return await answer(id, state, of: driver, waits: parameters.wait, within: limit)
-        case SessionDisconnectMethod.name:
-            let parameters = try take(SessionDisconnectMethod.self, parameters)
-            let limit = try Self.limit(parameters.timeout)
-            let driver = try await registry.driver(parameters.session)
-            let state = try await driver.disconnect()
-            return await answer(id, state, of: driver, waits: parameters.wait, within: limit)
-        case SessionReconnectMethod.name:
-            let parameters = try take(SessionReconnectMethod.self, parameters)
-            let limit = try Self.limit(parameters.timeout)
-            let driver = try await registry.driver(parameters.session)
-            let state = try await driver.reconnect(ReconnectMode(parameters.mode))
-            return await answer(id, state, of: driver, waits: parameters.wait, within: limit)
-        default:
-            throw .unknownMethod(method)
-        }
-    }
-
-    /// - Parameter limit: how long to wait for the outcome of the command.
-    private func answer(
-        _ id: RequestID, _ state: SessionState, of driver: SessionDriver, waits: Bool, within limit: Duration?
-    ) async -> [UInt8] {
+        let limit = try Self.limit(seconds)
+        let driver = try await registry.driver(session)
+        let state = try await give(driver)
         guard waits else { return OutgoingLine.answer(id, result: SessionStateResult(state: state)) }
         return OutgoingLine.answer(id, result: await driver.outcome(within: limit))
     }

@@ -98,17 +98,12 @@ extension Session {
         knocks.dialed(dial(dialed, as: .knock(endpoint)), at: endpoint, isBehindProxy: behindProxy)
     }
 
-    /// Returns the connection of the knock that the attempt continues on, if any; one that it cannot use is closed.
+    /// Returns the connection of the knock that the attempt continues on, if any. ``dropUnwantedKnocks()`` closes one that
+    /// it cannot use.
     mutating func takeKnock(for attempt: Attempt) -> DialID? {
         var needsLogin = false
         if case .some(true, _) = settings.proxy { needsLogin = true }
-        switch knocks.take(for: attempt, needsLogin: needsLogin) {
-        case .none: return nil
-        case .with(let connection): return connection
-        case .without(let connection):
-            letGo(connection, .abort)
-            return nil
-        }
+        return knocks.take(for: attempt, needsLogin: needsLogin)
     }
 
     mutating func dropUnwantedKnocks() {

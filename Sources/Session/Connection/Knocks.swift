@@ -50,23 +50,16 @@ package struct Knocks: Sendable {
         return !knock.hasAnswered
     }
 
-    package enum Continuation: Hashable, Sendable {
-        /// There is no knock to continue.
-        case none
-        /// The attempt continues on this connection.
-        case with(DialID)
-        /// The connection cannot be used: it has not logged in at the proxy.
-        case without(DialID)
-    }
-
-    /// Takes the knock that an attempt continues, if it was answered.
+    /// Takes the knock that an attempt continues, if it was answered and can be used.
     ///
     /// - Parameter needsLogin: whether the proxy wants a login. Its password is fetched for each attempt, and a knock
     ///   at the proxy itself had none.
-    package mutating func take(for attempt: Attempt, needsLogin: Bool) -> Continuation {
-        guard attempt.continuesKnock, let knock = underWay[attempt.endpoint], knock.hasAnswered else { return .none }
+    package mutating func take(for attempt: Attempt, needsLogin: Bool) -> DialID? {
+        guard attempt.continuesKnock, let knock = underWay[attempt.endpoint], knock.hasAnswered,
+            !needsLogin || knock.isBehindProxy
+        else { return nil }
         underWay[attempt.endpoint] = nil
-        return needsLogin && !knock.isBehindProxy ? .without(knock.connection) : .with(knock.connection)
+        return knock.connection
     }
 
     /// - Returns: the connections of the knocks that are no longer wanted.

@@ -35,7 +35,7 @@ public struct SessionName: Hashable, Sendable {
         return String(text[text.index(after: separator)...])
     }
 
-    /// The template, `NAME@`, that this is an instance of; `nil` if it is none.
+    /// The template, `NAME@`, that this is an instance of; `nil` for any other session.
     public var template: SessionName? {
         instance.flatMap { SessionName(listed: String(text.dropLast($0.count))) }
     }

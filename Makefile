@@ -242,7 +242,8 @@ install: ## install the release under DESTDIR; configuration that is there stays
 	    test -e "$(DESTDIR)$(SYSCONFDIR)/$$file" || install -m 644 "$$file" "$(DESTDIR)$(SYSCONFDIR)/$$file" || exit 1; \
 	done
 	@test -n '$(DESTDIR)' || { echo; echo 'Then, as root:'; \
-	    echo '  systemd-sysusers'; echo '  systemd-tmpfiles --create holdfast.conf'; echo '  journalctl --update-catalog'; echo '  systemctl daemon-reload'; \
+	    echo '  systemd-sysusers'; echo '  systemd-tmpfiles --create holdfast.conf'; \
+	    echo '  journalctl --update-catalog'; echo '  systemctl daemon-reload'; \
 	    echo '  systemctl enable --now holdfast'; }
 
 uninstall: ## remove what install installed, but not configuration and state

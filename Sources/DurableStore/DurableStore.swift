@@ -345,13 +345,11 @@ public actor DurableStore {
             commits.failed += 1
             throw error
         }
-        if mustFlush, durability != .full {
-            // The changes are committed, so a failure is not the batch's: the next commit tries again.
-            if directory.flush(Self.fileName + "-wal") {
-                commits.flushes += 1
-                mustFlush = false
-            }
-        } else {
+        if durability == .full {
+            mustFlush = false
+        } else if mustFlush, directory.flush(Self.fileName + "-wal") {
+            // If that fails, it does not concern the batch, which is committed: the next commit tries again.
+            commits.flushes += 1
             mustFlush = false
         }
         beginWriting(needed)

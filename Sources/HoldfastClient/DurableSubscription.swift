@@ -33,9 +33,10 @@ public struct DurableSubscription: AsyncSequence, Sendable {
         ///   While the daemon is away, or is back but has not sent the message again yet,
         ///   ``DurableSubscription/Acknowledgement/pending`` at once. If the daemon's store has been replaced in the
         ///   meantime, ``DurableSubscription/Acknowledgement/outdated``.
-        /// - Throws: when the daemon refuses, or the task is cancelled before the answer. After the sequence has ended: its error
-        ///   (``ClientError/consumerEnded(_:)`` after a take-over), or ``ClientError/closed`` if it ended without one.
-        ///   The next program that has the consumer then receives the message again, unless it was acknowledged before.
+        /// - Throws: when the daemon refuses, or the task is cancelled before the answer. After the sequence has ended:
+        ///   its error (``ClientError/consumerEnded(_:)`` after a take-over), or ``ClientError/closed`` if it ended
+        ///   without one. The next program that has the consumer then receives the message again, unless it was
+        ///   acknowledged before.
         @discardableResult
         public func ack() async throws(ClientError) -> Acknowledgement {
             try await client.acknowledge(self)
@@ -125,7 +126,8 @@ extension HoldfastClient {
     /// program has it.
     ///
     /// - Parameter consumer: its name, 1 to 64 letters, digits, hyphens, underscores and full stops.
-    /// - Throws: when the daemon cannot be reached or refuses; ``ClientError/cancelled`` when the task is cancelled first.
+    /// - Throws: when the daemon cannot be reached or refuses; ``ClientError/cancelled`` when the task is cancelled
+    ///   first.
     public func consume(
         session: String, filter: String, qos: QoS = .atLeastOnce, consumer: String
     ) async throws(ClientError) -> DurableSubscription {

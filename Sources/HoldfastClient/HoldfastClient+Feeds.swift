@@ -8,7 +8,8 @@ extension HoldfastClient {
     /// - Parameter since: a sequence number; the events after it are replayed as far as the daemon still has them.
     /// - Parameter epoch: the epoch of the answer that `since` comes from; it shows whether the daemon was restarted in
     ///   between.
-    /// - Throws: when the daemon cannot be reached or refuses; ``ClientError/cancelled`` when the task is cancelled first.
+    /// - Throws: when the daemon cannot be reached or refuses; ``ClientError/cancelled`` when the task is cancelled
+    ///   first.
     public func watch(
         session: String? = nil, since: Int64? = nil, epoch: String? = nil
     ) async throws(ClientError) -> SessionWatch {
@@ -23,7 +24,8 @@ extension HoldfastClient {
 
     /// Subscribes to messages, across restarts of the daemon.
     ///
-    /// - Throws: when the daemon cannot be reached or refuses; ``ClientError/cancelled`` when the task is cancelled first.
+    /// - Throws: when the daemon cannot be reached or refuses; ``ClientError/cancelled`` when the task is cancelled
+    ///   first.
     public func subscribe(
         _ parameters: MessageSubscribeMethod.Parameters
     ) async throws(ClientError) -> MessageSubscription {

@@ -58,7 +58,7 @@ public actor HoldfastClient {
         case call(CheckedContinuation<Answer, Never>)
         /// One of several calls whose answers are awaited together.
         case member(of: Int64, index: Int)
-        /// The continuation belongs to the caller who opens the feed; there is none when the feed is restored.
+        /// The continuation is that of the caller who opens the feed; `nil` when the feed is restored.
         case feed(FeedID, CheckedContinuation<Answer, Never>?)
         /// An acknowledgement that is sent again because the daemon has not confirmed it.
         case acknowledgement(FeedID, Int64)

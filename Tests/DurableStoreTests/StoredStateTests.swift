@@ -1,4 +1,5 @@
 import DurableStore
+import Glibc
 import MQTT
 import NIOCore
 import Session
@@ -352,6 +353,19 @@ import Vocabulary
     @Test func `is flushed only when numbers are reserved with durability normal`() async throws {
         let store = try openStore(directory, .normal)
         for number in 1...4 as ClosedRange<Int64> { try await store.commit(main, .insert(message(number))) }
+        #expect(await store.statistics().commits.flushes == 1)
+    }
+
+    @Test func `is flushed by the next commit if a flush fails`() async throws {
+        let store = try openStore(directory, .normal)
+        let log = "\(directory.path)/holdfast.db-wal"
+        // SQLite has the file open; flushing opens it again, and follows no link.
+        #expect(rename(log, log + ".away") == 0 && symlink(log + ".away", log) == 0)
+        try await store.commit(main, .insert(message(1)))
+        #expect(await store.statistics().commits.flushes == 0)
+        #expect(rename(log + ".away", log) == 0)
+        try await store.commit(main, .insert(message(2)))
+        try await store.commit(main, .insert(message(3)))
         #expect(await store.statistics().commits.flushes == 1)
     }
 

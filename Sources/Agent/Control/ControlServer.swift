@@ -46,7 +46,7 @@ actor ControlServer {
     }
 
     /// Takes the socket that systemd passed. It may be another one than that at `path`.
-    func take(_ descriptor: CInt, of path: String) {
+    private func take(_ descriptor: CInt, of path: String) {
         self.descriptor = descriptor
         guard ControlSocket.path(of: descriptor) == path else { return }
         file = SocketFile(

@@ -1,7 +1,8 @@
 package import MQTT
 
 /// How much memory the messages of one session may take, so that those of all sessions together fit into what the
-/// service may have (`MemoryMax=`). Each session may exceed this by one message, and by one for each durable consumer.
+/// service may have (`MemoryMax=`). A session may exceed this by one message while it is connected, and until that message
+/// is acknowledged.
 package struct MessageMemory: Hashable, Sendable {
     /// Bytes of messages that were sent and are not acknowledged.
     package var inFlight: Int

@@ -191,6 +191,73 @@ import Testing
         #expect(client.machine.oldestAcceptance == nil)
     }
 
+    // MARK: Large messages
+
+    /// A client whose message is too large to be held in memory without a connection.
+    private static func clientWithLargeMessage() throws -> (MQTTClientHarness, StoredMessage) {
+        var client = MQTTClientHarness {
+            $0.readAheadBytes = 100
+            $0.outbox.maximumAge = 60_000
+        }
+        let payload = String(repeating: "x", count: 101)
+        var message = OutboundMessage(topic: "t", payload: ByteBuffer(string: payload))
+        message.acceptedAt = client.now
+        try client.publish(payload)
+        try client.publish("y")
+        return (client, StoredMessage(sequence: MessageSequence(rawValue: 1), message: message))
+    }
+
+    @Test func `a large message is not held in memory while there is no connection`() throws {
+        var (client, message) = try Self.clientWithLargeMessage()
+        #expect(client.machine.outbox.readAhead.messages.isEmpty)
+        #expect(client.machine.oldestAcceptance == client.now)
+        client.now = client.now.advanced(by: 30_000)
+        #expect(client.handle(.timePassed) == [], "its times are known")
+        #expect(client.connect() == ["connected", "restored", "load after 0"])
+        #expect(client.handle(.loaded([message])).contains { $0.hasPrefix("PUBLISH xxx") })
+    }
+
+    @Test func `a large message that was read for its times is not kept`() throws {
+        var (client, message) = try Self.clientWithLargeMessage()
+        client.handle(.clockStepped(by: 1000, acceptedWithin: Timestamp(rawValue: 0)...client.now))
+        message.message.acceptedAt = message.message.acceptedAt.advanced(by: 1000)
+        #expect(client.machine.oldestAcceptance == nil)
+        #expect(client.handle(.timePassed) == ["load after 0"])
+        #expect(client.handle(.loaded([message])) == [])
+        #expect(client.machine.outbox.readAhead.messages.isEmpty)
+        #expect(client.machine.oldestAcceptance == message.message.acceptedAt)
+        #expect(client.handle(.timePassed) == [])
+    }
+
+    @Test func `a large message that is too old is read, and dropped`() throws {
+        var (client, message) = try Self.clientWithLargeMessage()
+        client.now = client.now.advanced(by: 60_000)
+        #expect(client.handle(.timePassed) == ["load after 0"])
+        #expect(client.handle(.loaded([message])) == ["too old 1", "load after 1"])
+    }
+
+    @Test func `a large message is not kept when its connection ends`() throws {
+        var client = MQTTClientHarness { $0.readAheadBytes = 100 }
+        client.connect(Connack.Properties(receiveMaximum: 1))
+        try client.publish("sent")
+        try client.publish(String(repeating: "x", count: 101))
+        #expect(client.machine.outbox.readAhead.messages.count == 1)
+        client.handle(.connectionClosed)
+        #expect(client.machine.outbox.readAhead.messages.isEmpty)
+        #expect(client.connect(resumed: true).contains("load after 1"))
+    }
+
+    @Test func `what is known of a large message goes with it`() throws {
+        var client = MQTTClientHarness { $0.readAheadBytes = 100 }
+        client.holdsCommits = true
+        try client.publish(String(repeating: "x", count: 101))
+        #expect(client.machine.oldestAcceptance == client.now)
+        #expect(client.handle(.committedWithoutInserts(client.heldCommits[0])) == ["not accepted 1"])
+        #expect(client.machine.oldestAcceptance == nil)
+    }
+
+    // MARK: Age
+
     @Test func `the age is measured from the acceptance, even after a restart`() {
         var message = OutboundMessage(topic: "t", payload: ByteBuffer(string: "x"))
         message.acceptedAt = Timestamp(rawValue: 1_000_000)

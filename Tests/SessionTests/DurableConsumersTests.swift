@@ -144,6 +144,14 @@ import Testing
         #expect(try heldAhead(&consumers) == [9])
     }
 
+    @Test func `a message that is larger than the room in memory is read from the store`() throws {
+        let name = try #require(ConsumerName("c"))
+        var consumers = try caughtUp(name)
+        consumers.collected(collected(9...9, for: [name], size: consumers.memory))
+        #expect(try heldAhead(&consumers) == [])
+        #expect(consumers.beginLoad()?.after.rawValue == 8)
+    }
+
     @Test func `held messages are given in portions, until the window is full`() throws {
         let name = try #require(ConsumerName("c"))
         var consumers = try caughtUp(name)

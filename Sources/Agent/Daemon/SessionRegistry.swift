@@ -98,8 +98,7 @@ actor SessionRegistry {
 
     /// Gives each session, also those that are started from now on, its share.
     func shareMemory(among sessions: Int) {
-        let share = MessageMemory(sessions: sessions)
-        guard surroundings?.messageMemory != share else { return }
+        guard let share = surroundings?.memoryShare(sessions), surroundings?.messageMemory != share else { return }
         surroundings?.messageMemory = share
         for case .running(let driver) in entries.values { driver.assumeIsolated { $0.limit(to: share) } }
     }

@@ -32,6 +32,8 @@ extension SessionDriver {
         var seed: @Sendable () -> UInt64 = { .random(in: .min ... .max) }
         /// Takes every event of the session, and `nil` when only the status text may have changed.
         var report: @Sendable (SessionName, SessionEvent?) -> Void = { _, _ in }
+        /// What one of so many sessions may take of the daemon's memory.
+        var memoryShare: @Sendable (_ sessions: Int) -> MessageMemory = MessageMemory.init
         /// The session's share of the daemon's memory.
         var messageMemory = MessageMemory(sessions: 1)
         /// Called whenever a timer has woken the daemon.

@@ -114,16 +114,19 @@ extension MQTTClientMachine {
 
     // MARK: Loading
 
-    /// Whether the head of the queue is needed. Without a connection, that is only to drop messages from it.
-    func isHeadWanted(_ step: Step) -> Bool {
-        outbox.isHeadMissing
-            && (step.looksAtTimes || (configuration.outbox.whenFull == .dropOldest && excess() != (0, 0)))
+    /// Whether the head of the queue is needed although there is no connection: to know its times, or to drop it.
+    private func isHeadWanted(_ step: Step) -> Bool {
+        guard outbox.isHeadMissing else { return false }
+        if configuration.outbox.whenFull == .dropOldest, excess() != (0, 0) { return true }
+        return step.looksAtTimes
+            && (outbox.readAhead.unloaded.map { fate(of: $0, at: step.now) != nil } ?? true)
     }
 
     mutating func nextLoad(_ step: Step) -> Action? {
         if isConnected {
             return outbox.nextLoad(messages: configuration.readAheadMessages, bytes: configuration.readAheadBytes)
         }
+        outbox.readAhead.unload(above: configuration.readAheadBytes)
         guard isHeadWanted(step) else { return nil }
         return outbox.nextLoad(
             messages: min(64, configuration.readAheadMessages), bytes: min(64 << 10, configuration.readAheadBytes))

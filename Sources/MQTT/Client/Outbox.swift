@@ -155,8 +155,9 @@ struct Outbox: Sendable {
     /// When the first of the messages that are queued or in flight was accepted, as far as they are in memory.
     var oldestAcceptance: Timestamp? {
         var first = inFlight.values.min { $0.sequence < $1.sequence }.map { ($0.sequence, $0.acceptedAt) }
-        let heads = [backlog.first, readAhead.messages.first].compactMap(\.self) + refused.map(\.queued)
-        for queued in heads where queued.sequence < first?.0 ?? MessageSequence(rawValue: .max) {
+        let head = readAhead.messages.first ?? readAhead.unloaded
+        let waiting = [backlog.first, head].compactMap(\.self) + refused.map(\.queued)
+        for queued in waiting where queued.sequence < first?.0 ?? MessageSequence(rawValue: .max) {
             first = (queued.sequence, queued.message.acceptedAt)
         }
         return first?.1

@@ -6,6 +6,8 @@ struct ReadAhead: Sendable {
     private(set) var bytes = 0
     /// Every queued message up to this one is in memory.
     private(set) var loadedThrough: MessageSequence
+    /// The next message after that, without its content, if it was in memory and is too large to stay there.
+    private(set) var unloaded: Outbox.Queued?
     /// Set while a load is outstanding: what was durable when it was issued.
     private var loadingThrough: MessageSequence?
     /// Whether the outstanding load will bring messages that are out of date.
@@ -43,6 +45,7 @@ struct ReadAhead: Sendable {
 
     /// Returns whether the message was in memory.
     mutating func remove(_ sequence: MessageSequence) -> Bool {
+        if unloaded?.sequence == sequence { unloaded = nil }
         guard let index = messages.lastIndex(where: { $0.sequence == sequence }) else { return false }
         bytes -= messages[index].message.size
         messages.remove(at: index)
@@ -65,6 +68,15 @@ struct ReadAhead: Sendable {
         makeLoadStale()
     }
 
+    /// Keeps nothing in memory if it is more than this: a large message alone may be.
+    mutating func unload(above maxBytes: Int) {
+        guard bytes > maxBytes, let first = messages.first else { return }
+        startOver(after: MessageSequence(rawValue: first.sequence.rawValue - 1))
+        var outline = OutboundMessage(topic: "", expiresAt: first.message.expiresAt)
+        outline.acceptedAt = first.message.acceptedAt
+        unloaded = Outbox.Queued(sequence: first.sequence, message: outline)
+    }
+
     // MARK: Loading
 
     /// What to load now, if anything: when half of the room is free and the store has more.
@@ -85,6 +97,7 @@ struct ReadAhead: Sendable {
             loadIsStale = false
             return
         }
+        unloaded = nil
         let returned = held.union(messages.lazy.map(\.sequence).filter { [loadedThrough] in $0 > loadedThrough })
         for stored in stored where stored.sequence > loadedThrough {
             if returned.contains(stored.sequence) {
@@ -97,9 +110,10 @@ struct ReadAhead: Sendable {
         if stored.isEmpty { loadedThrough = max(loadedThrough, through) }
     }
 
-    /// Discards what an outstanding load brings, because a message that it may bring was removed from the store, or
-    /// changed.
+    /// Discards what an outstanding load brings, and what is known of the next message, because it may have been removed
+    /// from the store, or changed.
     mutating func makeLoadStale() {
+        unloaded = nil
         if loadingThrough != nil { loadIsStale = true }
     }
 }

@@ -74,9 +74,7 @@ package struct DurableConsumers: Hashable, Sendable {
 
         /// Holds the next message for the program. Returns whether there was room for it.
         fileprivate mutating func hold(_ message: CollectedMessage, within bytes: Int) -> Bool {
-            guard ahead.count < windowMessages, aheadBytes + message.size <= bytes || ahead.isEmpty else {
-                return false
-            }
+            guard ahead.count < windowMessages, aheadBytes + message.size <= bytes else { return false }
             var message = message
             // A copy: a slice would keep everything in memory that was read from the server along with it.
             message.message.payload = ByteBuffer(bytes: message.message.payload.readableBytesView)
@@ -140,8 +138,7 @@ package struct DurableConsumers: Hashable, Sendable {
     }
 
     package private(set) var consumers: [ConsumerName: Consumer] = [:]
-    /// How many bytes of messages are held for all programs together that are up to date. Each has an equal share, and
-    /// one message may always be held for it.
+    /// How many bytes of messages are held for all programs together that are up to date. Each has an equal share.
     package var memory: Int
     /// The last message that is known to be in the inbox, or to have been there.
     package private(set) var collectedThrough: InboxSequence

@@ -36,6 +36,7 @@ actor Host {
     private var fuse: (actions: Int, landing: Bool)?
     private var onDeath: () -> Void = {}
     private var onEvent: (SessionEvent) -> Void = { _ in }
+    private var memory = MessageMemory(sessions: 1)
     private var logger = Logger(label: "scenario") { _ in SwiftLogNoOpLogHandler() }
     private var paths: ScenarioPaths
     private var tokens: TokenService?
@@ -78,13 +79,15 @@ actor Host {
 
     /// - Parameters:
     ///   - configurations: the sessions, instead of what is in the files.
+    ///   - memory: what the messages of each session may take.
     ///   - onDeath: called when the fuse has killed the daemon.
     ///   - onEvent: takes the events, which are not kept then.
     func prepare(
-        _ configurations: [SessionName: SessionConfiguration], logger: Logger,
+        _ configurations: [SessionName: SessionConfiguration], memory: MessageMemory, logger: Logger,
         onDeath: @escaping @Sendable () -> Void, onEvent: @escaping @Sendable (SessionEvent) -> Void
     ) {
         self.configurations = configurations.mapValues { .success($0) }
+        self.memory = memory
         self.logger = logger
         self.onDeath = onDeath
         self.onEvent = onEvent
@@ -105,7 +108,7 @@ actor Host {
         let registry = SessionRegistry(
             notifier: StatusNotifier(notifier: Notifier(), eventLoop: loop), logger: log, eventLoop: loop)
         daemon = (registry, store)
-        let (scenario, name) = (scenario, name)
+        let (scenario, name, memory) = (scenario, name, memory)
         let surroundings = SessionDriver.Surroundings(
             eventLoop: loop,
             clock: HostClock(
@@ -128,7 +131,8 @@ actor Host {
             },
             credentials: ScenarioCredentials(host: self),
             logger: log, bootID: bootID, deviceID: "device-\(name.lowercased())",
-            seed: { seed &+ UInt64(name.utf8.reduce(0) { $0 + Int($1) }) })
+            seed: { seed &+ UInt64(name.utf8.reduce(0) { $0 + Int($1) }) },
+            memoryShare: { _ in memory })
         let watch = await registry.watch(nil, since: nil) { [weak self] event in
             self?.assumeIsolated { if $0.life == life { $0.take(event) } }
         }

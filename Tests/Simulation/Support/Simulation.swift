@@ -140,7 +140,7 @@ actor Simulation {
             await host.prepare(
                 ["main": configuration].reduce(into: [:]) { result, element in
                     if let name = SessionName(element.key) { result[name] = element.value }
-                }, logger: logger,
+                }, memory: world.memory, logger: logger,
                 onDeath: { [weak self] in self?.here { $0.forgetPrograms(index) } },
                 onEvent: { [weak self] event in self?.here { $0.take(event, of: index) } })
             host.disk.here { disk in

@@ -1,4 +1,5 @@
 import MQTT
+import Session
 import Vocabulary
 
 @testable import Agent
@@ -30,6 +31,8 @@ public struct World: Hashable, Sendable {
         case serverWindow = "server-window"
         /// Whether the hosts' kernels say how far what was sent has come.
         case measured
+        /// Whether the daemons may hold so little in memory that nearly every message is read from the disk.
+        case memory
 
         var choices: Int {
             switch self {
@@ -46,7 +49,7 @@ public struct World: Hashable, Sendable {
             case .second: 60
             case .version: 70
             case .receiveMaximum, .kick, .silentTakeOver, .inbox, .serverWindow: 70
-            case .demand: 85
+            case .demand, .memory: 85
             case .measured: 30
             default: 50
             }
@@ -117,6 +120,13 @@ public struct World: Hashable, Sendable {
         if self[.inbox] > 0 { lines += ["[inbox]", "max-messages = 6"] }
         if self[.inbox] == 2 { lines.append("when-full = \"withhold\"") }
         return lines.joined(separator: "\n") + "\n"
+    }
+
+    /// How much memory the messages of a session may take.
+    var memory: MessageMemory {
+        var memory = MessageMemory(sessions: 1)
+        if self[.memory] == 1 { (memory.inFlight, memory.readAhead, memory.unflushed, memory.ahead) = (40, 8, 40, 8) }
+        return memory
     }
 
     /// What the servers announce, unless a step changes it.

@@ -32,10 +32,8 @@ struct QueueTextTests {
         #expect(!QueueText.isBusy(status))
         status.outbox.queued = 5
         #expect(QueueText.isBusy(status))
-        #expect(QueueText.unlisted(status).hasPrefix("main: 5 messages wait, and cannot be listed, because"))
         status.outbox = .init(unknown: "the disk does not answer")
         #expect(QueueText.isBusy(status))
-        #expect(QueueText.unlisted(status).hasPrefix("main: it is not known which messages wait, because"))
         let details = StatusDetails.lines(for: status, times: Self.times)
         #expect(details.contains("  Outbox    not known: the disk does not answer"))
         #expect(StatusDetails.table([status], times: Self.times)[1].contains(" ? "))

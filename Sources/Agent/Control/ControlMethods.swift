@@ -238,8 +238,7 @@ extension ControlConnection {
             return OutgoingLine.answer(id, result: try await acknowledge(take(MessageAckMethod.self, parameters)))
         case MessageQueueListMethod.name:
             let parameters = try take(MessageQueueListMethod.self, parameters)
-            let driver = try await registry.driver(parameters.session)
-            return OutgoingLine.answer(id, result: try await driver.queueList(parameters))
+            return OutgoingLine.answer(id, result: try await registry.queueList(parameters))
         case MessageQueueRetryMethod.name:
             let parameters = try take(MessageQueueRetryMethod.self, parameters)
             let driver = try await registry.driver(parameters.session)

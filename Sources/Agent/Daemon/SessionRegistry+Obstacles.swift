@@ -52,6 +52,25 @@ extension SessionRegistry {
         }
     }
 
+    /// Lists the outbox of a session, also of one that does not run.
+    func queueList(
+        _ wanted: MessageQueueListMethod.Parameters
+    ) async throws(RPCError) -> MessageQueueListMethod.Result {
+        guard let name = SessionName(wanted.session), case .failed? = entries[name], let surroundings else {
+            return try await driver(wanted.session).queueList(wanted)
+        }
+        let store = surroundings.store
+        do throws(StoreError) {
+            let found = try await surroundings.commits.watch.answer { () throws(StoreError) in
+                try await store.summaries(
+                    name, .init(wanted.state), after: .init(rawValue: wanted.after ?? 0), limit: wanted.limit + 1)
+            }
+            return .init(page: found, limit: wanted.limit)
+        } catch {
+            throw .internalError("the outbox of session \(name) cannot be read: \(error)")
+        }
+    }
+
     /// Adds what must not vanish because the instances of a template cannot be read: the template itself, and those of
     /// its instances that the store knows, so that their messages can be seen. Neither is added at a reload while
     /// instances run: those keep their configuration, and say so.

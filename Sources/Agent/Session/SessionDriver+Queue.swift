@@ -26,9 +26,6 @@ extension SessionDriver {
 
     // MARK: The list
 
-    /// The most bytes in a page, so that its line stays below the limit however its texts are escaped.
-    private static let pageBytes = 900 << 10
-
     func queueList(
         _ wanted: MessageQueueListMethod.Parameters
     ) async throws(RPCError) -> MessageQueueListMethod.Result {
@@ -40,15 +37,7 @@ extension SessionDriver {
             return try await store.summaries(
                 self.name, .init(wanted.state), after: .init(rawValue: wanted.after ?? 0), limit: wanted.limit + 1)
         }
-        var page: [ListedMessage] = []
-        var bytes = 0
-        for summary in found.prefix(wanted.limit) {
-            let message = ListedMessage(summary)
-            bytes += 400 + 6 * (message.topic.utf8.count + (message.message?.utf8.count ?? 0))
-            guard page.isEmpty || bytes <= Self.pageBytes else { break }
-            page.append(message)
-        }
-        return .init(messages: page, next: page.count < found.count ? page.last?.id : nil)
+        return .init(page: found, limit: wanted.limit)
     }
 
     private func read<Value: Sendable>(
@@ -189,5 +178,23 @@ extension ListedMessage {
             reasonCode = Int(code.rawValue)
             message = sentence
         }
+    }
+}
+
+extension MessageQueueListMethod.Result {
+    /// The most bytes in a page, so that its line stays below the limit however its texts are escaped.
+    private static let pageBytes = 900 << 10
+
+    /// - Parameter found: one more message than wanted, if there are more.
+    init(page found: [StoredMessageSummary], limit: Int) {
+        var page: [ListedMessage] = []
+        var bytes = 0
+        for summary in found.prefix(limit) {
+            let message = ListedMessage(summary)
+            bytes += 400 + 6 * (message.topic.utf8.count + (message.message?.utf8.count ?? 0))
+            guard page.isEmpty || bytes <= Self.pageBytes else { break }
+            page.append(message)
+        }
+        self.init(messages: page, next: page.count < found.count ? page.last?.id : nil)
     }
 }

@@ -46,9 +46,9 @@ struct QueueCommand: AsyncParsableCommand {
             for status in busy {
                 do {
                     try await show(status.session, client)
-                } catch ClientError.refused(let refusal) where refusal.known == .wrongState {
-                    // It has failed, and must not keep the others from being shown.
-                    common.complain(Complaint(notice: QueueText.unlisted(status)))
+                } catch ClientError.refused(let refusal) where refusal.known == .internalError {
+                    // It cannot be read, and must not keep the others from being shown.
+                    common.complain(Complaint(notice: refusal.message))
                 }
             }
             if busy.isEmpty, !common.json, selection.fields == nil {
@@ -201,17 +201,6 @@ enum QueueText {
     /// Whether messages wait in the session's outbox, or may.
     static func isBusy(_ status: SessionStatus) -> Bool {
         status.outbox.unknown != nil || status.outbox.queued + status.outbox.inFlight + status.outbox.quarantined > 0
-    }
-
-    /// Says how many messages a session has that cannot list them, without the final full stop.
-    static func unlisted(_ status: SessionStatus) -> String {
-        let count = status.outbox.queued + status.outbox.inFlight + status.outbox.quarantined
-        let what =
-            status.outbox.unknown != nil
-            ? "it is not known which messages wait"
-            : "\(count) message\(count == 1 ? " waits and" : "s wait, and") cannot be listed"
-        return "\(status.session): \(what), because the session has failed; "
-            + "holdfastctl status \(status.session) says why"
     }
 
     /// Adds the name of the session to a list of messages and to each of them, because there may be several lists.

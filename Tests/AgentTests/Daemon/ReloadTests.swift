@@ -275,6 +275,10 @@ struct ReloadTests {
             let peer = try await daemon.peer()
             let outbox = try await peer.call("session.status", #"{"session":"main"}"#)["outbox"]
             #expect(outbox?["queued"] == 5 && outbox?["bytes"] == 15, "\(outbox ?? .null)")
+            let list = try await peer.call("message.queue.list", #"{"session":"main","after":2,"limit":2}"#)
+            guard case .array(let messages)? = list["messages"] else { throw ControlPeer.CallFailure(code: "shape") }
+            #expect(messages.map { $0["id"] } == [3, 4])
+            #expect(list["next"] == 4)
             let metrics = try await peer.call("daemon.metrics")["text"]?.text ?? ""
             #expect(metrics.contains("holdfast_session_outbox_messages{session=\"main\",state=\"queued\"} 5"))
         }

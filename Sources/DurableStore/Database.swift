@@ -44,7 +44,8 @@ final class Database {
         self.path = path
         handle = opened
         waitForLocks(Self.lockPatience)
-        // Joined writes need it, and pages that are written before the commit may have to be written again.
+        // Joined writes need it while others may write, and pages that are written before the commit may have to be
+        // written again.
         try execute("PRAGMA cache_spill = OFF")
     }
 
@@ -55,8 +56,13 @@ final class Database {
     /// first use.
     ///
     /// SQLite then keeps the index of the log in its own memory. Otherwise the index is a file mapped into memory, and
-    /// truncating that file kills the process with SIGBUS.
-    func excludeOthers() throws(StoreError) { try execute("PRAGMA locking_mode = EXCLUSIVE") }
+    /// truncating that file kills the process with SIGBUS. And a transaction that needs more memory than this is written
+    /// to the log in parts.
+    ///
+    /// - Parameter pages: of 4 KiB.
+    func excludeOthers(spillingAbove pages: Int = 16_384) throws(StoreError) {
+        try execute("PRAGMA locking_mode = EXCLUSIVE; PRAGMA cache_spill = \(pages)")
+    }
 
     /// Whether SQLite knows the VFS of that name. It is told once in the process.
     private static let joinsWrites = holdfast_join_writes() == SQLITE_OK

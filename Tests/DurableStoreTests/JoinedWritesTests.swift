@@ -91,4 +91,34 @@ import Testing
         #expect(try killed(directory).integer("SELECT sum(key) FROM message") == 5)
         #expect(try database.text("PRAGMA integrity_check") == "ok")
     }
+
+    @Test(arguments: [false, true])
+    func `takes a transaction that is too large for the memory in parts`(isTakenBack: Bool) throws {
+        let directory = try TemporaryDirectory()
+        let path = "\(directory.path)/test.db"
+        do {
+            let database = try makeDatabase(in: directory)
+            try database.run("INSERT INTO message (key, payload) VALUES (1, x'61')")
+        }
+        let database = try Database(path: path)
+        try database.excludeOthers(spillingAbove: 300)
+        let payload = ByteBuffer(repeating: 0x62, count: 1_000_000)
+        try database.execute("BEGIN")
+        for key: Int64 in 2...8 {
+            try database.run("INSERT INTO message (key, payload) VALUES (?, ?)", .integer(key), .blob(payload))
+        }
+        // Pages that were written come back, and are changed.
+        try database.run("UPDATE message SET payload = x'63' WHERE key = 2")
+        var status = stat()
+        #expect(stat("\(path)-wal", &status) == 0 && status.st_size > 2_000_000)
+        #expect(try killed(directory).integer("SELECT sum(key) FROM message") == 1)
+        try database.execute(isTakenBack ? "ROLLBACK" : "COMMIT")
+        let sum: Int64 = isTakenBack ? 1 : 36
+        #expect(try killed(directory).integer("SELECT sum(key) FROM message") == sum)
+        try database.run("INSERT INTO message (key, payload) VALUES (100, x'64')")
+        #expect(try database.text("PRAGMA integrity_check") == "ok")
+        let copy = try killed(directory)
+        #expect(try copy.integer("SELECT sum(key) FROM message") == sum + 100)
+        #expect(try copy.text("PRAGMA integrity_check") == "ok")
+    }
 }

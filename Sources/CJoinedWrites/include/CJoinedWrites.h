@@ -7,8 +7,9 @@
  * write-ahead log together, and does not append to a log that somebody has cut short. SQLite writes each frame in two
  * calls, its header and its page, so that a message of 1 MB takes 490 of them.
  *
- * A connection that uses it must have `PRAGMA cache_spill = OFF`, so that only a commit writes frames: frames are held
- * until the one that ends the transaction, and nothing else ends the wait if there is none.
+ * A connection that uses it must either be the only one or have `PRAGMA cache_spill = OFF`, so that only a commit writes
+ * frames: frames are held until the one that ends the transaction, or until something else is done with the file. If the
+ * transaction is taken back, that may be after another connection has written in their place.
  *
  * Returns a result code of SQLite. May be called again. */
 int holdfast_join_writes(void);

@@ -61,7 +61,8 @@ final class Database {
     ///
     /// - Parameter pages: of 4 KiB.
     func excludeOthers(spillingAbove pages: Int = 16_384) throws(StoreError) {
-        try execute("PRAGMA locking_mode = EXCLUSIVE; PRAGMA cache_spill = \(pages)")
+        // SQLite takes a multiple of 256 for OFF as well as for the number.
+        try execute("PRAGMA locking_mode = EXCLUSIVE; PRAGMA cache_spill = \(pages); PRAGMA cache_spill = ON")
     }
 
     /// Whether SQLite knows the VFS of that name. It is told once in the process.

@@ -101,7 +101,7 @@ import Testing
             try database.run("INSERT INTO message (key, payload) VALUES (1, x'61')")
         }
         let database = try Database(path: path)
-        try database.excludeOthers(spillingAbove: 300)
+        try database.excludeOthers(spillingAbove: 512)
         let payload = ByteBuffer(repeating: 0x62, count: 1_000_000)
         try database.execute("BEGIN")
         for key: Int64 in 2...8 {

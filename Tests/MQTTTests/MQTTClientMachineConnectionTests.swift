@@ -290,6 +290,33 @@ import Testing
         #expect(client.connect() == ["connected session lost", "SUBSCRIBE cut", "SUBSCRIBE kept", "SUBSCRIBE new"])
     }
 
+    @Test(arguments: [ProtocolVersion.five, .threeOneOne])
+    func `a session that is resumed after one was lost may be that of another server behind the same address`(
+        version: ProtocolVersion
+    ) throws {
+        var client = MQTTClientHarness { $0.version = version }
+        func granted(_ value: UInt16) -> Packet { .suback(Suback(packetID: id(value), reasonCodes: [.grantedQoS1])) }
+        client.connect()
+        try client.subscribe("a")
+        client.server(granted(1))
+        client.handle(.connectionClosed)
+        #expect(client.connect() == ["connected session lost", "SUBSCRIBE a"])
+        client.server(granted(2))
+        try client.subscribe("b")
+        client.server(granted(3))
+        for first: UInt16 in [4, 6] {
+            client.handle(.connectionClosed)
+            guard version == .five else {
+                #expect(client.connect(resumed: true) == ["connected resumed", "restored"])
+                continue
+            }
+            #expect(client.connect(resumed: true) == ["connected resumed", "SUBSCRIBE a", "SUBSCRIBE b"])
+            #expect(client.subscribes.suffix(2).allSatisfy { $0.subscriptions[0].retainHandling == .sendIfNew })
+            client.server(granted(first))
+            #expect(client.server(granted(first + 1)).last == "restored")
+        }
+    }
+
     @Test func `every subscription is sent again when the answer to CONNECT was lost`() throws {
         var client = MQTTClientHarness()
         client.connect()

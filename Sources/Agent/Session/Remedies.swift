@@ -17,7 +17,9 @@ struct Remedies: Sendable {
     /// Returns one sentence without the final full stop, whose commands can be typed as they are; `nil` when there is
     /// nothing to do but wait.
     func hint(for code: Reason.Code) -> String? {
-        if code == .badConfiguration { return "correct the session's file, then holdfastctl reload" }
+        if code == .badConfiguration {
+            return "correct sessions.d/\(session.template ?? session).toml, then holdfastctl reload"
+        }
         guard let configuration else { return nil }
         switch code {
         case .userDisconnect: return "holdfastctl connect \(session) starts it"

@@ -51,6 +51,9 @@ extension MQTTClientMachine {
         /// A CONNECT for a new session was never answered. It may still arrive after the next one was accepted, and delete
         /// what was set up since.
         var mayBeginAnew = false
+        /// The server had lost the session once, or it was another one behind the same address. So a session that is resumed
+        /// may be older than what is known here.
+        var wasLost = false
         /// In MQTT 3.1.1 only.
         var discarding = Discarding.none
         var assignedClientID: String?
@@ -319,15 +322,19 @@ extension MQTTClientMachine {
         quota.connected()
         link.aliases = TopicAliases(maximum: lessons.usesAliases ? limits.topicAliasMaximum : 0)
         step.emit(.connected(grant))
+        let isCertain = connecting.wasSessionCertain && !claim.wasLost
         if connack.sessionPresent {
-            resume(isCertain: connecting.wasSessionCertain, &step)
+            resume(isCertain: isCertain, &step)
         } else {
             loseSession(&step)
         }
         claim.isCertain = !claim.mayBeginAnew
         claim.mayBeginAnew = false
+        if grant.sessionLost { claim.wasLost = true }
+        // A server of MQTT 3.1.1 would send retained messages again.
         restoreSubscriptions(
-            resumed: connack.sessionPresent, isCertain: connecting.wasSessionCertain, limits, &step)
+            resumed: connack.sessionPresent, isCertain: version == .five ? isCertain : connecting.wasSessionCertain,
+            limits, &step)
     }
 
     /// Whether the server takes packets as large as the answers that a client has to send [MQTT-3.2.2-15]: PUBREL and

@@ -166,8 +166,10 @@ struct RemediesTests {
     }
 
     @Test func `a session without a configuration gets hints only for its file`() throws {
-        let gone = Remedies(session: try #require(SessionName("main")), configuration: nil)
-        #expect(hints(gone) == ["correct the session's file, then holdfastctl reload"])
+        for (name, file) in [("main", "main"), ("gw@n", "gw@"), ("gw@", "gw@")] {
+            let gone = Remedies(session: try #require(SessionName(listed: name)), configuration: nil)
+            #expect(hints(gone) == ["correct sessions.d/\(file).toml, then holdfastctl reload"])
+        }
     }
 
     @Test func `each hint is one sentence that a terminal shows as it is`() throws {

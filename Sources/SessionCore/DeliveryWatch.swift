@@ -14,6 +14,12 @@ struct DeliveryWatch: Hashable, Sendable {
         case dead
     }
 
+    /// What the last look found: how many segments were delivered, and when the last of them was.
+    private struct Progress: Hashable {
+        var segments: Int?
+        var at: Instant
+    }
+
     /// The shortest silence that cannot be explained by a queue filling up on the way.
     static let deadAfter: Duration = .seconds(4)
 
@@ -21,6 +27,7 @@ struct DeliveryWatch: Hashable, Sendable {
     let longest: Duration
     /// When the oldest unacknowledged data was sent, as far as is known.
     private var since: Instant?
+    private var progress: Progress?
     /// Whether the last look found that nothing comes back.
     private(set) var isSilent = false
     /// When to ask the kernel; `nil` while nothing is expected.
@@ -52,6 +59,7 @@ struct DeliveryWatch: Hashable, Sendable {
     /// more is sent.
     mutating func heard() {
         since = nil
+        progress = nil
         deadline = nil
         isSilent = false
     }
@@ -61,6 +69,7 @@ struct DeliveryWatch: Hashable, Sendable {
     mutating func restarted(at now: Instant) {
         guard since != nil else { return }
         since = now
+        progress = nil
         deadline = now.advanced(by: .seconds(1))
     }
 
@@ -70,8 +79,7 @@ struct DeliveryWatch: Hashable, Sendable {
             heard()
             return .living
         }
-        let waited = since.duration(to: now)
-        let silence = min(waited, measurement.sinceAcknowledgement ?? waited)
+        let silence = silence(since: since, measurement, at: now)
         let usual = Self.patience(roundTrip: measurement.roundTrip, variation: measurement.variation)
         let limit = max(Self.deadAfter, min(usual, longest))
         let patience = min(usual, limit)
@@ -89,6 +97,19 @@ struct DeliveryWatch: Hashable, Sendable {
             lookAgain(after: silence < limit ? limit - silence : .seconds(1))
             return .silent
         }
+    }
+}
+
+extension DeliveryWatch {
+    /// How long nothing was acknowledged of what was sent.
+    private mutating func silence(since: Instant, _ measurement: TCPMeasurement, at now: Instant) -> Duration {
+        if let progress, let segments = measurement.deliveredSegments, segments == progress.segments {
+            return progress.at.duration(to: now)
+        }
+        let waited = since.duration(to: now)
+        let silence = min(waited, measurement.sinceAcknowledgement ?? waited)
+        progress = Progress(segments: measurement.deliveredSegments, at: now.advanced(by: .zero - silence))
+        return silence
     }
 }
 

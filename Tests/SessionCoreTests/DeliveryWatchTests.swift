@@ -4,12 +4,13 @@ import Testing
 
 /// What the kernel says of a connection: times in milliseconds.
 private func kernel(
-    rtt: Int = 20, variation: Int = 5, unacknowledged: Int = 1, retries: Int = 3, sinceAcknowledgement: Int? = nil
+    rtt: Int = 20, variation: Int = 5, unacknowledged: Int = 1, retries: Int = 3, sinceAcknowledgement: Int? = nil,
+    delivered: Int? = nil
 ) -> TCPMeasurement {
     TCPMeasurement(
         roundTrip: .milliseconds(rtt), variation: .milliseconds(variation), retransmissions: retries,
         unacknowledged: unacknowledged, retries: retries,
-        sinceAcknowledgement: sinceAcknowledgement.map { .milliseconds($0) })
+        sinceAcknowledgement: sinceAcknowledgement.map { .milliseconds($0) }, deliveredSegments: delivered)
 }
 
 @Suite struct `What was sent` {
@@ -60,6 +61,21 @@ private func kernel(
             #expect(watch.deadline.map { now.duration(to: $0) } == look.next.map { .milliseconds($0) })
         }
         #expect(watch.isSilent == (look.verdict == .silent))
+    }
+
+    @Test func `is not acknowledged by what the server sends again`() {
+        let start = Instant(nanoseconds: 0)
+        func look(_ watch: inout DeliveryWatch, _ after: Int, _ delivered: Int) -> DeliveryWatch.Verdict {
+            watch.measured(
+                kernel(sinceAcknowledgement: 100, delivered: delivered), at: start.advanced(by: .milliseconds(after)))
+        }
+        var watch = DeliveryWatch(longest: .seconds(10))
+        watch.sent(at: start, patience: .seconds(1))
+        #expect(look(&watch, 1000, 7) == .living)
+        #expect(look(&watch, 2000, 7) == .silent)
+        #expect(look(&watch, 3000, 8) == .living, "something new has arrived")
+        #expect(look(&watch, 6800, 8) == .silent)
+        #expect(look(&watch, 6900, 8) == .dead)
     }
 
     @Test(arguments: [(nil, nil, 1000), (10, 5, 1000), (200, 100, 2000), (3000, 1000, 28_000)] as [(Int?, Int?, Int)])

@@ -4,6 +4,7 @@ import NIOCore
 import NIOPosix
 import Support
 import Testing
+import Vocabulary
 
 @testable import Transport
 
@@ -20,6 +21,23 @@ import Testing
         try await client.close(.afterFlush)
         #expect(try await client.end() == .closedLocally)
         try await server.waitFor(.closed)
+    }
+
+    @Test func `the kernel says how much the server has acknowledged`() async throws {
+        let server = try await TestServer(.echo)
+        let client = try await TestClient("mqtt://127.0.0.1:\(server.port)")
+        _ = try await client.opened()
+        var before = 0
+        for _ in 0..<3 {
+            try await client.send("hello")
+            // The answer acknowledges the question.
+            #expect(try await client.received(5) == "hello")
+            let measurement = try await client.on { $0.measure() }
+            let delivered = try #require(measurement?.deliveredSegments)
+            #expect((before + 1...before + 5).contains(delivered))
+            before = delivered
+        }
+        try await client.close(.abort)
     }
 
     @Test func `events come in order, without resolving for an address`() async throws {

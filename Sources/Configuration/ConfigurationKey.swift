@@ -46,7 +46,9 @@ struct ConfigurationKey<Root: Sendable>: Sendable {
         var errors: [ConfigurationError] = []
 
         func collect(_ value: ConfigurationValue) {
-            if tables.contains(value.name) || value.name.isEmpty {
+            if case .invalid(let error) = value.content {
+                errors.append(error)
+            } else if tables.contains(value.name) || value.name.isEmpty {
                 if case .table(let members) = value.content {
                     for member in members { collect(member) }
                 } else {
@@ -64,10 +66,13 @@ struct ConfigurationKey<Root: Sendable>: Sendable {
             }
         }
         collect(file)
+        let isComplete = file.syntaxErrors.isEmpty
 
         for key in keys {
             guard let value = found[key.name] else {
-                if key.isRequired { errors += file.error("the key \"\(key.name)\" is required and missing").list }
+                if key.isRequired, isComplete {
+                    errors += file.error("the key \"\(key.name)\" is required and missing").list
+                }
                 continue
             }
             do throws(ConfigurationErrors) {

@@ -101,7 +101,7 @@ extension DaemonConfiguration {
     package init(_ file: ConfigurationFile) throws(ConfigurationErrors) {
         self.init()
         let errors = ConfigurationKey.read(
-            Self.keys, from: try ConfigurationParser.parse(file.text, file: file.path), into: &self)
+            Self.keys, from: ConfigurationParser.parse(file.text, file: file.path), into: &self)
         guard errors.isEmpty else { throw ConfigurationErrors(errors) }
     }
 }
@@ -114,7 +114,9 @@ extension SessionConfiguration {
     /// - Parameter content: the whole of a session's file; for an instance, with its name filled in.
     init(_ content: ConfigurationValue) throws(ConfigurationErrors) {
         self.init()
-        let errors = ConfigurationKey.read(Self.keys, from: content, into: &self) + contradictions(in: content)
+        var errors = ConfigurationKey.read(Self.keys, from: content, into: &self)
+        // Otherwise what seems to contradict a key, or to be missing, may be in the part that cannot be read.
+        if content.syntaxErrors.isEmpty { errors += contradictions(in: content) }
         guard errors.isEmpty else { throw ConfigurationErrors(errors) }
         if clientID.isEmpty { clientID = user }
         if password != nil { username = username ?? user }

@@ -13,10 +13,13 @@ struct ConfigurationParser {
     private var index = 0
     private var position = TextPosition()
 
-    /// - Throws: the first violation of the grammar, which includes a key that occurs twice.
-    static func parse(_ text: String, file: String) throws(ConfigurationErrors) -> ConfigurationValue {
+    /// The most violations that are looked for in one text.
+    private static let errorLimit = 20
+
+    /// Returns the table that the text is, with each violation of the grammar as a member. A key that occurs twice is one.
+    static func parse(_ text: String, file: String) -> ConfigurationValue {
         var parser = ConfigurationParser(file: file, scalars: Array(text.unicodeScalars))
-        return try parser.document()
+        return parser.document()
     }
 
     private init(file: String, scalars: [Unicode.Scalar]) {
@@ -24,25 +27,47 @@ struct ConfigurationParser {
         self.scalars = scalars
     }
 
-    private mutating func document() throws(ConfigurationErrors) -> ConfigurationValue {
+    private mutating func document() -> ConfigurationValue {
         if peek == "\u{FEFF}" { index += 1 }
         let root = Table(origin: .header, name: "", position: position)
         var current = root
-        while skipBlank(), peek != nil {
-            if take("[") {
-                if peek == "[" { throw error("there are no lists of tables here: write [TABLE]") }
-                let keys = try self.keys()
-                try expect("]", "after the name of a table")
-                current = try open(keys, in: root)
-            } else {
-                try entry(in: current, depth: 0)
-            }
-            skipSpaces()
-            if peek != nil, peek != "\n", peek != "#" {
-                throw error("nothing but a comment may follow on the same line")
+        var errors: [ConfigurationError] = []
+        while skipBlank(), peek != nil, errors.count < Self.errorLimit {
+            let isHeader = peek == "["
+            do throws(ConfigurationErrors) {
+                if isHeader { current = try header(in: root) } else { try entry(in: current, depth: 0) }
+                skipSpaces()
+                if peek != nil, peek != "\n", peek != "#" {
+                    throw error("nothing but a comment may follow on the same line")
+                }
+            } catch {
+                errors += error.list
+                // Nobody knows what table the following keys are meant for.
+                if isHeader { current = Table(origin: .header, name: "", position: position) }
+                resume()
             }
         }
-        return root.value(file: file)
+        return root.value(file: file, errors: errors)
+    }
+
+    private mutating func header(in root: Table) throws(ConfigurationErrors) -> Table {
+        advance()
+        if peek == "[" { throw error("there are no lists of tables here: write [TABLE]") }
+        let keys = try self.keys()
+        try expect("]", "after the name of a table")
+        return try open(keys, in: root)
+    }
+
+    /// Skips what follows an error, up to a line that begins like a table or a key: one error in a list or text of
+    /// several lines must not lead to more.
+    private mutating func resume() {
+        while peek != nil {
+            while let scalar = peek, scalar != "\n" { advance() }
+            advance()
+            let line = scalars[index...].prefix { $0 != "\n" }.drop(while: isSpace)
+            let isEntry = line.first.map(isBareKey) == true && line.contains("=")
+            if isEntry || line.first == "[" && line.dropFirst().first.map(isBareKey) == true { return }
+        }
     }
 
     // MARK: Tables
@@ -86,16 +111,23 @@ struct ConfigurationParser {
             return table
         }
 
-        func value(file: String, position: TextPosition? = nil) -> ConfigurationValue {
+        func value(
+            file: String, position: TextPosition? = nil, errors: [ConfigurationError] = []
+        ) -> ConfigurationValue {
             let values = members.values.map { member in
                 switch member {
                 case .table(let table): table.value(file: file)
                 case .value(let value): value
                 }
             }
+            let invalid = errors.map { error in
+                let place = error.position ?? self.position
+                return ConfigurationValue(
+                    file: file, name: name, keyPosition: place, position: place, content: .invalid(error))
+            }
             return ConfigurationValue(
                 file: file, name: name, keyPosition: self.position, position: position ?? self.position,
-                content: .table(values))
+                content: .table(values + invalid))
         }
     }
 

@@ -4,25 +4,20 @@ package import SessionCore
 /// Checks what a file only refers to: other files, commands, credentials, users and groups. The daemon looks at these
 /// when it needs them, since they may be created later; `config check` looks at once.
 package enum ConfigurationReferences {
-    /// - Parameter directory: the directory that `loaded` was read from.
-    package static func errors(_ loaded: LoadedConfiguration, in directory: String) -> [(
-        SessionName?, ConfigurationError
-    )] {
+    /// - Parameter directory: the directory of the configuration. Files that are wrong in other ways are checked, too.
+    package static func errors(in directory: String) -> [(SessionName?, ConfigurationError)] {
         var errors: [(SessionName?, ConfigurationError)] = []
         let path = "\(directory)/holdfast.toml"
-        if case .success = loaded.daemon, let file = try? ConfigurationFile(path: path),
-            let content = try? ConfigurationParser.parse(file.text, file: path)
-        {
+        if let file = try? ConfigurationFile(path: path) {
+            let content = ConfigurationParser.parse(file.text, file: path)
             errors += accounts(["observe", "message", "control"], of: "access", content).map { (nil, $0) }
             errors += textfile(content).map { (nil, $0) }
         }
         let listing = SessionSource.list(
             "\(directory)/sessions.d", ConfigurationLoader.sessionFiles(in: directory).names ?? [])
         for source in listing.sources.sorted(by: { $0.name < $1.name }) {
-            guard case .success(let session)? = loaded.sessions[source.name], let content = try? source.content() else {
-                continue
-            }
-            errors += files(session, content).map { (source.name, $0) }
+            guard let content = try? source.content() else { continue }
+            errors += files(content).map { (source.name, $0) }
             errors += accounts(["publish", "subscribe"], of: "topics", content).map { (source.name, $0) }
         }
         return errors
@@ -40,6 +35,7 @@ package enum ConfigurationReferences {
             let text = given.prefix { $0 != " " }
             guard let colon = text.firstIndex(of: ":") else { return nil }
             let name = String(text[text.index(after: colon)...])
+            if name.isEmpty { return nil }
             let isThere =
                 switch text[..<colon] {
                 case "user": HostAccounts.uid(ofUser: name) != nil
@@ -71,18 +67,16 @@ package enum ConfigurationReferences {
         case key(String)
     }
 
-    private static func files(
-        _ session: SessionConfiguration, _ content: ConfigurationValue
-    ) -> [ConfigurationError] {
-        let references: [(key: String, reference: Reference?)] = [
-            ("password", session.password.map { .secret($0) }),
-            ("proxy.password", session.proxy.password.map { .secret($0) }),
-            ("tls.ca", session.tls.authorities.map { .certificates($0) }),
-            ("tls.certificate", session.tls.certificate.map { .certificates($0) }),
-            ("tls.key", session.tls.key.map { .key($0) }),
+    private static func files(_ content: ConfigurationValue) -> [ConfigurationError] {
+        let secret = { (text: String) in SecretReference(text).map(Reference.secret) }
+        let certificates = { (path: String) in path.hasPrefix("/") ? Reference.certificates(path) : nil }
+        let references: [(key: String, read: (String) -> Reference?)] = [
+            ("password", secret), ("proxy.password", secret), ("tls.ca", certificates),
+            ("tls.certificate", certificates), ("tls.key", { $0.hasPrefix("/") ? .key($0) : nil }),
         ]
-        return references.compactMap { key, reference in
-            reference.flatMap(problem).flatMap { content.value(named: key)?.problem($0) }
+        return references.compactMap { key, read in
+            guard let value = content.value(named: key), case .text(let text) = value.content else { return nil }
+            return read(text).flatMap(problem).map(value.problem)
         }
     }
 

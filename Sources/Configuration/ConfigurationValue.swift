@@ -8,6 +8,8 @@ struct ConfigurationValue {
         case table([ConfigurationValue])
         /// A kind of value that no key takes, in TOML's words.
         case other(String)
+        /// A part of the file that is not valid TOML.
+        case invalid(ConfigurationError)
     }
 
     let file: String
@@ -26,7 +28,14 @@ struct ConfigurationValue {
         case .list: "a list"
         case .table: "a table"
         case .other(let word): "a \(word)"
+        case .invalid: "something that is not valid TOML"
         }
+    }
+
+    /// What is not valid TOML in the file whose whole this is.
+    var syntaxErrors: [ConfigurationError] {
+        guard case .table(let members) = content else { return [] }
+        return members.compactMap { if case .invalid(let error) = $0.content { error } else { nil } }
     }
 
     func error(_ message: String, suggestion: String? = nil) -> ConfigurationErrors {

@@ -84,8 +84,8 @@ package func effectiveConfiguration(in directory: String, deviceID: String) -> E
     var files: [EffectiveConfiguration.File] = []
     let path = "\(directory)/holdfast.toml"
     if case .success(let daemon) = loaded.daemon {
-        let content = (try? ConfigurationFile(path: path)).flatMap { file in
-            try? ConfigurationParser.parse(file.text, file: file.path)
+        let content = (try? ConfigurationFile(path: path)).map { file in
+            ConfigurationParser.parse(file.text, file: file.path)
         }
         let values = ConfigurationKey.values(DaemonConfiguration.keys, of: daemon, content: content) { _ in .default }
         files.append(.init(session: nil, file: path, values: values))
@@ -105,7 +105,7 @@ package func effectiveConfiguration(in directory: String, deviceID: String) -> E
     let errors = (loaded.errors + missing).map { (loaded.session(of: $0), $0) }
     return EffectiveConfiguration(
         files: files,
-        errors: (errors + ConfigurationReferences.errors(loaded, in: directory)).map {
+        errors: (errors + ConfigurationReferences.errors(in: directory)).sorted { $0.1 < $1.1 }.map {
             ConfigurationProblem($1, of: $0)
         })
 }

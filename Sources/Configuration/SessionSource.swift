@@ -70,7 +70,9 @@ struct SessionSource {
                 }
             }
             _ = try ConfigurationForm.list(.instance, of: "instances").read(value)
-            return (sources, nil)
+            // More instances may be listed where the file cannot be read.
+            let errors = content.syntaxErrors
+            return (sources, errors.isEmpty ? nil : ConfigurationErrors(errors))
         } catch {
             return (sources, error)
         }
@@ -83,7 +85,7 @@ struct SessionSource {
         } catch {
             throw ConfigurationErrors([error.error])
         }
-        return try ConfigurationParser.parse(file.text, file: file.path)
+        return ConfigurationParser.parse(file.text, file: file.path)
     }
 }
 
@@ -108,7 +110,7 @@ extension ConfigurationValue {
         case .text(let own): with(.text(own.replacing(placeholder, with: text)))
         case .list(let values): with(.list(values.map { $0.replacing(placeholder, with: text) }))
         case .table(let members): with(.table(members.map { $0.replacing(placeholder, with: text) }))
-        case .integer, .boolean, .other: self
+        case .integer, .boolean, .other, .invalid: self
         }
     }
 

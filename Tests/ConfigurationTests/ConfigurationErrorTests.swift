@@ -25,6 +25,30 @@ private let number = "a whole number from 1 to 65535"
 private let duration = #"a duration such as "250ms", "15s" or "20min""#
 
 @Suite struct `A configuration that is wrong` {
+    @Test func `has the errors of its grammar and those of its values in one list`() {
+        let found = errors(
+            file: """
+                endpoints = ["mqtts://broker.example",
+                  "mqtts://b"
+                usre = "x"
+                room = "a//b"
+                [timeouts
+                dial = "1s"
+                [mqtt]
+                receive-maximum = 0
+                authentication = SCRAM
+                """)
+        #expect(
+            found.map { $0.split(separator: ":").dropFirst().prefix(2).joined(separator: ":") }
+                == ["3:1", "4:8", "5:10", "8:19", "9:18"], "\(found)")
+        #expect(found.filter { $0.contains("not valid TOML") }.count == 3, "\(found)")
+        #expect(!found.contains { $0.contains("missing") }, "it may be in the part that cannot be read: \(found)")
+    }
+
+    @Test func `has a limited number of errors of its grammar`() {
+        #expect(errors(file: String(repeating: "a = b\n", count: 1000)).count == 20)
+    }
+
     @Test(arguments: [
         // Keys.
         ("usre = \"x\"", #"3:1: there is no key "usre"; did you mean "user"?"#),

@@ -14,7 +14,9 @@ private func flat(_ value: ConfigurationValue) -> [String] {
 }
 
 private func parse(_ text: String) throws(ConfigurationErrors) -> ConfigurationValue {
-    try ConfigurationParser.parse(text, file: "f")
+    let value = ConfigurationParser.parse(text, file: "f")
+    guard value.syntaxErrors.isEmpty else { throw ConfigurationErrors(value.syntaxErrors) }
+    return value
 }
 
 /// The only value of a text with one key.

@@ -31,6 +31,18 @@ struct ConfigurationReferencesTests {
             ])
     }
 
+    @Test func `what is wrong with other files is reported beside other errors`() throws {
+        let scratch = try ConfigurationScratch()
+        try scratch.write("holdfast.toml", "durabilty = \"full\"\n[access]\nobserve = [\"user:no-such-user\"]\n")
+        try scratch.write("sessions.d/main.toml", session + "devcie = \"d\"\npassword = \"file:/nowhere/secret\"\n")
+        try scratch.write("sessions.d/other.toml", session + "room =\n[tls]\nca = \"/nowhere/ca.pem\"\n")
+        let found = effectiveConfiguration(in: scratch.path, deviceID: "device").errors
+        #expect(
+            found.map { "\($0.session ?? "-") \($0.line ?? 0):\($0.column ?? 0)" } == [
+                "- 1:1", "- 3:12", "main 3:1", "main 4:12", "other 3:7", "other 5:6",
+            ], "\(found)")
+    }
+
     @Test func `a secret that everyone can read is reported`() throws {
         #expect(
             try errors(["open": "x", "sessions.d/main.toml": session + "password = \"file:FOLDER/open\"\n"]) == [

@@ -75,7 +75,7 @@ private func run(_ options: DaemonOptions, on loop: any EventLoop, disk: any Eve
 public func checkConfiguration(_ directory: String) -> ExitStatus {
     let loaded = ConfigurationLoader.load(directory: directory)
     let missing = loaded.missingFolder.map { [$0] } ?? []
-    let errors = loaded.errors + missing + ConfigurationReferences.errors(loaded, in: directory).map(\.1)
+    let errors = loaded.errors + missing + ConfigurationReferences.errors(in: directory).map(\.1)
     guard !errors.isEmpty else { return .success }
     let lines = Array("\(ConfigurationErrors(errors))\n".utf8)
     _ = lines.withUnsafeBytes { write(STDERR_FILENO, $0.baseAddress, $0.count) }

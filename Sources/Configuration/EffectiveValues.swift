@@ -92,7 +92,7 @@ package func effectiveConfiguration(in directory: String, deviceID: String) -> E
     }
     let names = ConfigurationLoader.sessionFiles(in: directory).names ?? []
     let listing = SessionSource.list("\(directory)/sessions.d", names)
-    for source in listing.sources.sorted(by: { $0.name < $1.name }) {
+    for source in listing.sources.sorted(by: { NaturalOrder.precedes($0.name.description, $1.name.description) }) {
         guard case .success(let session)? = loaded.sessions[source.name], let content = try? source.content() else {
             continue
         }

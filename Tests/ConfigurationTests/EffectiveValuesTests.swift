@@ -68,6 +68,15 @@ import Testing
         #expect(Set(values.map(\.key)) == Set(SessionConfiguration.keys.map(\.name)).subtracting(["instances"]))
     }
 
+    @Test func `sessions are in natural order`() throws {
+        let scratch = try ConfigurationScratch()
+        for name in ["gw-10", "gw-2"] {
+            try scratch.write("sessions.d/\(name).toml", "endpoints = [\"mqtts://\(name).example\"]\nuser = \"u\"\n")
+        }
+        let shown = effectiveConfiguration(in: scratch.path, deviceID: "device")
+        #expect(shown.files.map(\.session) == [nil, "gw-2", "gw-10"])
+    }
+
     @Test func `a missing sessions.d is an error, as at a reload`() throws {
         let scratch = try ConfigurationScratch()
         #expect(effectiveConfiguration(in: scratch.path, deviceID: "d").errors.isEmpty)

@@ -264,7 +264,7 @@ actor SessionRegistry {
     }
 
     func statuses() -> [SessionStatus] {
-        entries.sorted { $0.key < $1.key }.map { status(of: $0.key, $0.value) }
+        entries.map { status(of: $0.key, $0.value) }.inNaturalOrder
     }
 
     private func status(of name: SessionName, _ entry: Entry) -> SessionStatus {

@@ -60,7 +60,7 @@ enum StatusLine {
             guard !those.isEmpty else { return nil }
             let count = "\(those.count) \(state.rawValue)"
             if state == .connected { return count }
-            let names = those.sorted { $0.session < $1.session }.prefix(3).map { session in
+            let names = those.sorted { NaturalOrder.precedes($0.session, $1.session) }.prefix(3).map { session in
                 session.session + (session.reason.map { ": \($0)" } ?? "")
             }
             return "\(count) (\(names.joined(separator: ", "))\(those.count > 3 ? ", …" : ""))"

@@ -118,6 +118,23 @@ struct ReloadTests {
         }
     }
 
+    @Test func `sessions are listed in natural order, also in a snapshot`() async throws {
+        try await DaemonUnderTest.run { daemon in
+            for name in ["gw-10", "gw-2"] {
+                let text = await DaemonUnderTest.session(daemon.server, autoconnect: false, user: name)
+                try daemon.directory.write("sessions.d/\(name).toml", text)
+            }
+            let peer = try await daemon.peer()
+            try await peer.call("daemon.reload")
+            for answer in [try await peer.call("session.list"), try await peer.call("session.watch")["snapshot"]] {
+                guard case .array(let sessions)? = answer?["sessions"] else {
+                    throw ControlPeer.CallFailure(code: "none")
+                }
+                #expect(sessions.map { $0["session"] } == ["gw-2", "gw-10", "main"])
+            }
+        }
+    }
+
     @Test func `a session that is removed is gone`() async throws {
         try await DaemonUnderTest.run { daemon in
             let peer = try await daemon.watcher()

@@ -35,15 +35,21 @@ enum Folder {
 enum OutputFile {
     /// Replaces the contents of a file.
     ///
-    /// - Parameter path: `-` is standard output.
-    static func write(_ text: String, to path: String) throws(CommandFailure) {
+    /// - Parameters:
+    ///   - path: `-` is standard output.
+    ///   - mode: that of a file that is created.
+    static func write(_ text: String, to path: String, mode: mode_t = 0o666) throws(CommandFailure) {
         if path == "-" {
             Terminal().write(Array(text.utf8))
-            return
+        } else {
+            try write(Array(text.utf8), to: path, mode: mode)
         }
-        let descriptor = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0o666)
+    }
+
+    static func write(_ bytes: [UInt8], to path: String, mode: mode_t = 0o666) throws(CommandFailure) {
+        let descriptor = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, mode)
         guard descriptor >= 0 else { throw failure(path, errno) }
-        if let code = write(Array(text.utf8), to: descriptor) {
+        if let code = write(bytes, to: descriptor) {
             close(descriptor)
             throw failure(path, code)
         }

@@ -40,8 +40,9 @@ extension EndToEnd {
             func edit(_ command: String, _ session: String? = "main") async throws -> (LabProcess.Ending, String) {
                 let result = try await lab.finish(
                     [
-                        "env", "-u", "VISUAL", "EDITOR=\(command)", "\(DaemonProcess.programs)/holdfastctl", "config",
-                        "edit", "--config-directory", daemon.configuration,
+                        "env", "-u", "VISUAL", "EDITOR=\(command)", "TMPDIR=\(lab.directory)",
+                        "\(DaemonProcess.programs)/holdfastctl", "config", "edit", "--config-directory",
+                        daemon.configuration,
                     ] + (session.map { [$0] } ?? []), in: nil)
                 return (result.ending, result.output + result.errors)
             }
@@ -49,9 +50,13 @@ extension EndToEnd {
             #expect(right.0 == .exited(0))
             #expect(right.1 == "\(file) has no errors. Next: holdfastctl reload\n")
             #expect(try String(contentsOfFile: file, encoding: .utf8).contains("user=\"a\""))
+            let text = try String(contentsOfFile: file, encoding: .utf8)
+            // Nobody can be asked what to do with errors.
             let wrong = try await edit("sed -i s/^user/usr/")
             #expect(wrong.0 == .exited(1))
-            #expect(wrong.1.contains("there is no key \"usr\"; did you mean \"user\"?"))
+            #expect(wrong.1.contains("\(file):2:1: there is no key \"usr\"; did you mean \"user\"?"), "\(wrong.1)")
+            #expect(wrong.1.contains("\(file) is unchanged"), "\(wrong.1)")
+            #expect(try String(contentsOfFile: file, encoding: .utf8) == text)
             #expect(try await edit("false").0 == .exited(1))
             // The editor can be ended with Control-C, and is told when the terminal's size changes.
             let signals = try await edit("grep ^Sig...: /proc/self/status #").1
@@ -67,14 +72,14 @@ extension EndToEnd {
             }
             try daemon.writeSession("gw@", "endpoints = [\"mqtts://broker.example\"]\nuser = \"gw-%i\"")
             let template = try await edit("true", "gw@")
-            #expect(template.0 == .exited(0) && template.1.contains("/gw@.toml has no errors"), "\(template.1)")
+            #expect(
+                template.0 == .exited(0) && template.1.contains("/gw@.toml is unchanged, and has no errors"),
+                "\(template.1)")
             let shown = try await daemon.ctl("config", "show", "gw@", "--config-directory", daemon.configuration)
             #expect(shown.ending == .exited(1) && shown.errors.contains("a template without instances"), "\(shown)")
-            let lost = try await edit("rm", "gw@")
-            #expect(lost.0 == .exited(1) && lost.1.contains("remove the instances"), "\(lost.1)")
             let gone = try await edit("rm")
-            #expect(gone.0 == .exited(1) && gone.1.contains("there is no \(file) any more"), "\(gone.1)")
-            #expect(gone.1.contains("reload, which would remove the session main"), "\(gone.1)")
+            #expect(gone.0 == .exited(0) && gone.1 == "\(file) is unchanged, and has no errors.\n", "\(gone.1)")
+            #expect(access(file, F_OK) == 0, "the editor had a copy")
             // holdfast.toml is optional.
             let main = "\(daemon.configuration)/holdfast.toml"
             let untouched = try await edit("true", nil)
@@ -82,6 +87,48 @@ extension EndToEnd {
             #expect(untouched.1 == "There is no \(main), so its keys have their defaults.\n")
             let made = try await edit("touch", nil)
             #expect(made.0 == .exited(0) && made.1 == "\(main) has no errors. Next: holdfastctl reload\n", "\(made.1)")
+            let names = try FileManager.default.contentsOfDirectory(atPath: lab.directory)
+            #expect(!names.contains { $0.hasPrefix("holdfastctl-") }, "no copy is left: \(names)")
+        }
+    }
+
+    @Test(arguments: [
+        // The editor makes a mistake each time, and mends it the second time.
+        (keys: ["e"], status: 0, last: "has no errors", isWritten: true),
+        (keys: ["x", "d"], status: 1, last: "is unchanged", isWritten: false),
+        (keys: ["k"], status: 1, last: "is written, with its errors.", isWritten: true),
+    ])
+    func `on a terminal, config edit asks what to do with errors`(
+        _ keys: [String], _ status: Int, _ last: String, _ isWritten: Bool
+    ) async throws {
+        try await withLab { lab, daemon in
+            try daemon.session()
+            let file = "\(daemon.configuration)/sessions.d/main.toml"
+            let before = try String(contentsOfFile: file, encoding: .utf8)
+            let editor = try lab.write(
+                "editor",
+                "#!/bin/sh\ngrep -q usr \"$1\" && exec sed -i s/^usr/user/ \"$1\"\nsed -i s/^user/usr/ \"$1\"\n")
+            chmod(editor, 0o755)
+            let terminal = TerminalUnderTest(lab)
+            try await terminal.start(
+                [
+                    "env", "-u", "VISUAL", "EDITOR=\(editor)", "\(DaemonProcess.programs)/holdfastctl", "config",
+                    "edit",
+                    "main", "--config-directory", daemon.configuration,
+                ], columns: 300)
+            for (count, key) in keys.enumerated() {
+                try await terminal.screen("asks") { lines in
+                    lines.count { $0.contains("keep them anyway?") } == count + 1
+                }
+                try await terminal.press(key)
+                try await terminal.press("Enter")
+            }
+            let screen = try await terminal.screen("has an end") { $0.contains("ended with \(status)") }
+            #expect(screen.contains { $0.contains("there is no key \"usr\"") }, "\(screen)")
+            #expect(screen.contains { $0.contains(last) }, "\(screen)")
+            let after = try String(contentsOfFile: file, encoding: .utf8)
+            #expect((after != before) == (isWritten && keys != ["e"]), "\(after)")
+            try await terminal.close()
         }
     }
 

@@ -91,7 +91,11 @@ extension ConfigCommand {
         }
 
         private func check(_ text: String) throws {
-            let errors = DraftConfiguration.errors(of: text, as: name, in: place)
+            // Without a temporary directory or the daemon's program, there is nothing to check with.
+            guard let draft = DraftConfiguration(of: "sessions.d/\(name).toml", in: place) else { return }
+            defer { draft.remove() }
+            try OutputFile.write(text, to: draft.path)
+            guard let errors = try? draft.errors() else { return }
             guard errors.isEmpty else {
                 common.complain(errors)
                 throw CommandFailure(.failed, "\(path) is not written", advice: "correct the settings and try again")
@@ -290,40 +294,6 @@ private struct NewFile {
                 .failed, "\(path) cannot be written: there is no folder \(folder)",
                 advice: "is the package holdfast installed? --config-directory names another place")
         default: CommandFailure(.failed, "\(path) cannot be written: \(String(cString: strerror(code)))")
-        }
-    }
-}
-
-/// The configuration as it would be with one more file.
-private enum DraftConfiguration {
-    /// Returns the errors of the file, including conflicts with the other files; an empty list if they cannot be
-    /// determined, for example because `holdfastd` is not installed.
-    static func errors(of text: String, as name: String, in place: ConfigCommand.Place) -> [ConfigurationProblem] {
-        var template = Array("\(Folder.temporary)/holdfastctl-XXXXXX".utf8CString)
-        guard let made = mkdtemp(&template) else { return [] }
-        let folder = String(cString: made)
-        let sessions = "\(folder)/sessions.d"
-        mkdir(sessions, 0o700)
-        let others = (Folder.names(in: "\(place.configDirectory)/sessions.d") ?? []).map { "sessions.d/\($0)" }
-        let linked = (others + ["holdfast.toml"]).filter {
-            symlink("\(place.configDirectory)/\($0)", "\(folder)/\($0)") == 0
-        }
-        let draft = "\(sessions)/\(name).toml"
-        defer {
-            for name in linked { unlink("\(folder)/\(name)") }
-            unlink(draft)
-            rmdir(sessions)
-            rmdir(folder)
-        }
-        var here = place
-        here.configDirectory = folder
-        guard (try? OutputFile.write(text, to: draft)) != nil, let found = try? ConfigCommand.effective(here) else {
-            return []
-        }
-        return found.errors.filter { $0.file == draft }.map { problem in
-            var problem = problem
-            problem.file = "\(place.configDirectory)/sessions.d/\(name).toml"
-            return problem
         }
     }
 }

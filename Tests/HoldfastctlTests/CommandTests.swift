@@ -463,6 +463,21 @@ struct EndingTests {
         #expect(failure?.lines == [])
     }
 
+    @Test func `a coloured table has marks, and is as wide as the terminal`() {
+        let rows = [["a", "up"], ["b", "down"]]
+        let plain = Columns.table(["NAME", "STATE"], rows)
+        #expect(plain == ["NAME  STATE", "a     up", "b     down"])
+        let coloured = Columns.table(["NAME", "STATE"], rows, marks: ["32", "31"])
+        #expect(
+            coloured == [
+                "\u{1B}[1m  NAME  STATE\u{1B}[0m", "\u{1B}[32m●\u{1B}[0m a     up", "\u{1B}[31m●\u{1B}[0m b     down",
+            ])
+        #expect(Columns.table(["NAME", "STATE"], rows, marks: [])[1] == plain[1], "no marks, no room for them")
+        let long = [String(repeating: "n", count: 100), "up"]
+        let narrow = Columns.table(["NAME", "STATE"], [long], width: 40, marks: ["32"])
+        #expect(Terminal.room(for: narrow[1]) <= 40)
+    }
+
     @Test(
         arguments: [
             ("250ms", .milliseconds(250)), ("15s", .seconds(15)), ("20min", .seconds(1200)), ("24h", .seconds(86_400)),

@@ -30,7 +30,8 @@ struct ClientsCommand: AsyncParsableCommand {
         } else {
             terminal.print(
                 table: try ClientText.lines(
-                    for: answer, times: Terminal.times(isAbsolute: verbose), width: terminal.wrap))
+                    for: answer, times: Terminal.times(isAbsolute: verbose), width: terminal.wrap,
+                    isColoured: terminal.isColoured))
         }
     }
 }
@@ -76,7 +77,9 @@ enum ClientText {
     /// - Parameters:
     ///   - answer: with the names.
     ///   - width: that of the terminal; `nil` if the table is not cut.
-    static func lines(for answer: JSONValue, times: TimeText, width: Int? = nil) throws -> [String] {
+    static func lines(
+        for answer: JSONValue, times: TimeText, width: Int? = nil, isColoured: Bool = false
+    ) throws -> [String] {
         let clients = try decode(DaemonClientsMethod.Result.self, answer).clients
         guard case .array(let named)? = answer["clients"] else { return [] }
         let count = clients.count
@@ -96,7 +99,8 @@ enum ClientText {
         return ["\(count) program\(count == 1 ? " is" : "s are") connected:", ""]
             + Columns.table(
                 ["PROGRAM", "PID", "USER", "ROLE", "SINCE", "CALLS", "UNREAD", "DROPPED", "RECEIVES"], rows,
-                width: width)
+                // A client is in no state that a mark could show.
+                width: width, marks: isColoured ? [] : nil)
     }
 
     /// The name of the process, and what the program calls itself if that says more.

@@ -18,7 +18,8 @@ struct NetworkCommand: AsyncParsableCommand {
         try await common.show(NetworkStatusMethod.self, NoParameters(), selection, of: "paths") { status, terminal in
             terminal.print(
                 table: NetworkText.lines(
-                    for: status, times: Terminal.times(isAbsolute: verbose), width: terminal.wrap))
+                    for: status, times: Terminal.times(isAbsolute: verbose), width: terminal.wrap,
+                    isColoured: terminal.isColoured))
         }
     }
 }

@@ -28,7 +28,8 @@ struct PublicationsCommand: AsyncParsableCommand {
                 result, terminal in
                 let times = Terminal.times(isAbsolute: verbose)
                 terminal.print(
-                    table: PublicationText.lines(for: result, of: session, times: times, width: terminal.wrap))
+                    table: PublicationText.lines(
+                        for: result, of: session, times: times, width: terminal.wrap, isColoured: terminal.isColoured))
             }
         }
     }
@@ -108,9 +109,19 @@ enum PublicationText {
         }
     }
 
+    private static func mark(_ state: PublicationState) -> Mark {
+        switch state {
+        case .published: .good
+        case .refused: .bad
+        case .removed: .off
+        default: .trouble
+        }
+    }
+
     /// - Parameter width: that of the terminal; `nil` if the table is not cut.
     static func lines(
-        for result: PublicationListMethod.Result, of session: String, times: TimeText, width: Int? = nil
+        for result: PublicationListMethod.Result, of session: String, times: TimeText, width: Int? = nil,
+        isColoured: Bool = false
     ) -> [String] {
         let count = result.publications.count
         let overview = "\(session): \(count) publication\(count == 1 ? "" : "s")\(count == 0 ? "." : ":")"
@@ -125,6 +136,8 @@ enum PublicationText {
             ]
         }
         return [printable(overview), ""]
-            + Columns.table(["TOPIC", "STATE", "QOS", "BYTES", "SINCE"], rows, width: width)
+            + Columns.table(
+                ["TOPIC", "STATE", "QOS", "BYTES", "SINCE"], rows, width: width,
+                marks: isColoured ? result.publications.map { mark($0.state).rawValue } : nil)
     }
 }

@@ -63,7 +63,7 @@ struct QueueCommand: AsyncParsableCommand {
             let answer = try await client.callUndecoded(
                 MessageQueueListMethod.self, .init(session: session, state: state, after: after, limit: limit),
                 timeout: CommonOptions.answerTimeout)
-            let terminal = Terminal()
+            let terminal = common.terminal
             if let fields = selection.fields {
                 try terminal.print(fields: fields, of: QueueText.named(answer, session), "messages")
             } else if common.json {
@@ -72,7 +72,8 @@ struct QueueCommand: AsyncParsableCommand {
                 terminal.print(
                     table: QueueText.lines(
                         for: try decode(MessageQueueListMethod.Result.self, answer), of: session, state: state,
-                        times: Terminal.times(isAbsolute: verbose), width: terminal.wrap))
+                        times: Terminal.times(isAbsolute: verbose), width: terminal.wrap,
+                        isColoured: terminal.isColoured))
             }
         }
     }
@@ -219,7 +220,7 @@ enum QueueText {
 
     static func lines(
         for result: MessageQueueListMethod.Result, of session: String, state: QueuedMessageState?, times: TimeText,
-        width: Int? = nil
+        width: Int? = nil, isColoured: Bool = false
     ) -> [String] {
         let count = result.messages.count
         let kind = state.map { " \($0.rawValue)" } ?? ""
@@ -235,7 +236,17 @@ enum QueueText {
         }
         let more = result.next.map { ["", "There are more: --after \($0)"] } ?? []
         return [printable("\(overview):"), ""]
-            + Columns.table(["ID", "STATE", "QOS", "SIZE", "ACCEPTED", "TOPIC"], rows, width: width) + more
+            + Columns.table(
+                ["ID", "STATE", "QOS", "SIZE", "ACCEPTED", "TOPIC"], rows, width: width,
+                marks: isColoured ? result.messages.map { mark($0.state).rawValue } : nil) + more
+    }
+
+    private static func mark(_ state: QueuedMessageState) -> Mark {
+        switch state {
+        case .quarantined: .bad
+        case .queued: .off
+        default: .trouble
+        }
     }
 
     private static func describe(_ message: ListedMessage) -> String {

@@ -51,7 +51,9 @@ struct ParticipantsCommand: AsyncParsableCommand {
             result, terminal in
             let times = Terminal.times(isAbsolute: verbose)
             terminal.print(
-                table: RoomText.lines(for: result, of: session, state: state, times: times, width: terminal.wrap))
+                table: RoomText.lines(
+                    for: result, of: session, state: state, times: times, width: terminal.wrap,
+                    isColoured: terminal.isColoured))
         }
     }
 }
@@ -63,7 +65,7 @@ enum RoomText {
     ///   - width: that of the terminal; `nil` if the table is not cut.
     static func lines(
         for result: RoomParticipantsMethod.Result, of session: String, state: SessionStatus.State, times: TimeText,
-        width: Int? = nil
+        width: Int? = nil, isColoured: Bool = false
     ) -> [String] {
         let count = result.participants.count
         let when = state == .connected ? "" : "\(session) is \(state.rawValue); before, it knew of "
@@ -77,6 +79,9 @@ enum RoomText {
             ]
         }
         return Columns.wrapped(printable(overview), to: width, indent: 2) + [""]
-            + Columns.table(["USER", "DEVICE", "STATE", "QUALITY", "SINCE"], rows, width: width)
+            + Columns.table(
+                ["USER", "DEVICE", "STATE", "QUALITY", "SINCE"], rows, width: width,
+                marks: isColoured
+                    ? result.participants.map { ($0.state == .online ? Mark.good : .off).rawValue } : nil)
     }
 }

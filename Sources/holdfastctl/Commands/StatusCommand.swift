@@ -231,7 +231,8 @@ struct ListCommand: AsyncParsableCommand {
         } else {
             terminal.print(
                 table: StatusDetails.table(
-                    sessions, times: Terminal.times(isAbsolute: verbose), width: terminal.wrap))
+                    sessions, times: Terminal.times(isAbsolute: verbose), width: terminal.wrap,
+                    isColoured: terminal.isColoured))
         }
     }
 }

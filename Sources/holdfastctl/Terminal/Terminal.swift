@@ -190,12 +190,14 @@ struct Terminal {
 
     /// The number of a state's colour in an escape sequence.
     static func colour(_ state: SessionStatus.State) -> String {
-        switch state {
-        case .connected: "32"
-        case .connecting, .reconnecting, .disconnecting: "33"
-        case .failed: "31"
-        case .disconnected: "90"
-        }
+        let mark: Mark =
+            switch state {
+            case .connected: .good
+            case .connecting, .reconnecting, .disconnecting: .trouble
+            case .failed: .bad
+            case .disconnected: .off
+            }
+        return mark.rawValue
     }
 
     /// - Parameter isAbsolute: whether to show dates instead of spans.
@@ -209,6 +211,14 @@ struct Terminal {
         var fields = tm()
         return localtime_r(&seconds, &fields) == nil ? 0 : Int64(fields.tm_gmtoff)
     }
+}
+
+/// What the colour of a mark says about whatever it stands before: the colour's number in an escape sequence.
+enum Mark: String {
+    case good = "32"
+    case trouble = "33"
+    case bad = "31"
+    case off = "90"
 }
 
 /// What `--json` prints.

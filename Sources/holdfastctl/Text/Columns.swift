@@ -2,11 +2,22 @@
 enum Columns {
     /// A table with a heading. The last column is not padded.
     ///
-    /// - Parameter width: the width of a terminal. If the table is wider, the cells of the widest columns are cut, so that
-    ///   one long name does not hide all other columns; the last column is left to be cut at the edge.
-    static func table(_ heading: [String], _ rows: [[String]], width: Int? = nil) -> [String] {
+    /// - Parameters:
+    ///   - width: the width of a terminal. If the table is wider, the cells of the widest columns are cut, so that one long
+    ///     name does not hide all other columns; the last column is left to be cut at the edge.
+    ///   - marks: the colour of each row's mark, as the number in an escape sequence; `nil` without colour.
+    static func table(
+        _ heading: [String], _ rows: [[String]], width: Int? = nil, marks: [String]? = nil
+    ) -> [String] {
         let table = [heading] + rows
-        return align(width.map { narrowed(table, to: $0) } ?? table)
+        let markWidth = marks?.isEmpty == false ? 2 : 0
+        let lines = align(width.map { narrowed(table, to: $0 - markWidth) } ?? table)
+        guard let marks else { return lines }
+        let blank = String(repeating: " ", count: markWidth)
+        return ["\u{1B}[1m\(blank)\(lines[0])\u{1B}[0m"]
+            + lines.dropFirst().enumerated().map { row, line in
+                row < marks.count ? "\u{1B}[\(marks[row])m●\u{1B}[0m \(line)" : blank + line
+            }
     }
 
     private static let gap = 2

@@ -3,7 +3,9 @@ import ControlAPI
 /// `network` in words.
 enum NetworkText {
     /// - Parameter width: that of the terminal; `nil` if the tables are not cut.
-    static func lines(for status: NetworkStatus, times: TimeText, width: Int? = nil) -> [String] {
+    static func lines(
+        for status: NetworkStatus, times: TimeText, width: Int? = nil, isColoured: Bool = false
+    ) -> [String] {
         var lines = [overview(status), ""]
         lines += Columns.table(
             ["INTERFACE", "TYPE", "STATE", "ADDRESSES", "DEFAULT ROUTE"],
@@ -12,7 +14,9 @@ enum NetworkText {
                     interface.name, interface.type, interface.up ? (interface.carrier ? "up" : "no carrier") : "down",
                     list(interface.addresses), list(interface.defaultRoutes),
                 ]
-            }, width: width)
+            }, width: width,
+            marks: isColoured
+                ? status.interfaces.map { $0.up ? $0.carrier ? Mark.good : .trouble : .off }.map(\.rawValue) : nil)
         if !status.paths.isEmpty {
             lines += [""]
             lines += Columns.table(
@@ -22,7 +26,8 @@ enum NetworkText {
                         path.session, path.endpoint, path.interface ?? missing(path), path.source ?? "-",
                         path.gateway ?? "-",
                     ]
-                }, width: width)
+                }, width: width,
+                marks: isColoured ? status.paths.map { $0.interface == nil ? Mark.bad : .good }.map(\.rawValue) : nil)
         }
         if !status.changes.isEmpty {
             lines += ["", "Last changes:"]

@@ -134,7 +134,9 @@ enum StatusDetails {
     /// The table of `list`.
     ///
     /// - Parameter width: that of the terminal; `nil` if the table is not cut.
-    static func table(_ sessions: [SessionStatus], times: TimeText, width: Int? = nil) -> [String] {
+    static func table(
+        _ sessions: [SessionStatus], times: TimeText, width: Int? = nil, isColoured: Bool = false
+    ) -> [String] {
         Columns.table(
             ["SESSION", "STATE", "TIME", "VIA", "RTT", "OUTBOX", "REASON", "ENDPOINT"],
             sessions.map { status in
@@ -146,6 +148,6 @@ enum StatusDetails {
                     status.reason?.code ?? "-",
                     status.endpoint ?? "-",
                 ]
-            }, width: width)
+            }, width: width, marks: isColoured ? sessions.map { Terminal.colour($0.state) } : nil)
     }
 }

@@ -154,8 +154,13 @@ extension EndToEnd {
 
             let untried = try await beginning.begin("main", "--untried")
             #expect(untried.status == 0, "\(untried.text)")
+            let away = try await beginning.begin("gw@", endpoint: "mqtt://\(Lab.serverAddress):1")
+            #expect(away.status == 1 && away.text.contains("The check failed at the step TCP."), "\(away.text)")
+            let steps = try await beginning.begin("other", "--json", endpoint: "mqtt://\(Lab.serverAddress):1")
+            #expect(steps.status == 1 && steps.text.contains("\"step\":\"tcp\""), "\(steps.text)")
             let template = try await beginning.begin("gw@")
             #expect(template.status == 0 && template.text.contains("instance add"), "\(template.text)")
+            #expect(template.text.contains("The login was not tried"), "\(template.text)")
             #expect(try beginning.files == ["gw@.toml", "main.toml"])
         }
     }

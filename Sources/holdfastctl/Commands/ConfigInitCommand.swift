@@ -104,8 +104,10 @@ extension ConfigCommand {
 
         private func write(_ new: NewFile, _ text: String) async throws {
             try check(text)
-            // Settings that were not given are written as examples, which cannot be tried.
-            let trial: Trial? = !isComplete || untried || isTemplate ? nil : try await self.trial(of: text)
+            // Settings that were not given are written as examples, which cannot be tried. Neither can a template's
+            // endpoint that is different for each instance.
+            let isPattern = isTemplate && endpoint.contains { $0.contains("%i") }
+            let trial: Trial? = !isComplete || untried || isPattern ? nil : try await self.trial(of: text)
             try new.write(text)
             UnfinishedFile.end()
             var members: [String: JSONValue] = ["file": .string(path)]
@@ -154,6 +156,9 @@ extension ConfigCommand {
                 terminal.print("The settings could not be tried: \(printable(why)).")
                 if !isRunning { load = "systemctl start holdfast" }
             }
+            if isTemplate, case .passed? = trial {
+                terminal.print("The login was not tried, since each instance has its own.")
+            }
             let next =
                 !isComplete
                 ? "holdfastctl config edit \(name), then \(load)"
@@ -171,7 +176,12 @@ extension ConfigCommand {
 
         /// - Throws: when the daemon rejects the configuration, or no endpoint can be used with it.
         private func trial(of text: String) async throws -> Trial {
-            let wanted = CheckRunMethod.Parameters(session: name, configuration: text)
+            // Each instance of a template logs in as somebody else; what is common to them is the way to the server.
+            let wanted =
+                isTemplate
+                ? CheckRunMethod.Parameters(
+                    session: "\(name)instance", until: .tls, configuration: text.replacing("%i", with: "instance"))
+                : CheckRunMethod.Parameters(session: name, configuration: text)
             var result: CheckRunMethod.Result
             do {
                 result = try await common.client().call(CheckRunMethod.self, wanted, timeout: nil)
@@ -188,6 +198,13 @@ extension ConfigCommand {
                 terminal.print(CheckText.lines(for: result, width: terminal.wrap, isColoured: terminal.isColoured))
             }
             guard result.endpoints.contains(where: \.ok) else {
+                // The error has no room for the steps.
+                if common.json {
+                    terminal.print(
+                        json: .object([
+                            "file": .null, "endpoints": JSONText.value(result)["endpoints"] ?? .null,
+                        ]))
+                }
                 throw CommandFailure(
                     .failed, "\(path) is not written: the server cannot be used with these settings",
                     advice: "correct the settings, or write the file anyway with --untried")

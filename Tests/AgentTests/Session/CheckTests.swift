@@ -148,6 +148,13 @@ struct EndpointCheckTests {
         #expect(check.take(.reached(address), at: at(6)) == .finish)
         #expect(check.steps.map(\.step) == [.dns, .route, .tcp])
     }
+
+    @Test func `a check does not go beyond the step requested if the endpoint does not have that step`() throws {
+        var check = try check("mqtt://broker.example", until: .tls)
+        _ = check.resolved([address], via: "eth0", at: at(5))
+        #expect(check.take(.reached(address), at: at(6)) == .finish)
+        #expect(check.steps.map(\.step) == [.dns, .route, .tcp])
+    }
 }
 
 @Suite(.timeLimit(.minutes(5)))

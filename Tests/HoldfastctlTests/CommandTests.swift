@@ -463,6 +463,27 @@ struct EndingTests {
         #expect(failure?.lines == [])
     }
 
+    @Test(arguments: [
+        (["ping", "main", "-c1"], ["ping", "main", "-c", "1"]), (["log", "-n5"], ["log", "-n", "5"]),
+        (["log", "-f", "-n5", "main"], ["log", "-f", "-n", "5", "main"]),
+        (["bugreport", "-o/tmp/report"], ["bugreport", "-o", "/tmp/report"]),
+    ])
+    func `a short option may have its value attached`(_ short: [String], _ long: [String]) throws {
+        let (attached, apart) = try (
+            HoldfastControl.parseAsRoot(CommandWords(short).complete),
+            HoldfastControl.parseAsRoot(CommandWords(long).complete)
+        )
+        switch (attached, apart) {
+        case (let attached as PingCommand, let apart as PingCommand): #expect(attached.count == apart.count)
+        case (let attached as LogCommand, let apart as LogCommand):
+            #expect(attached.lines == apart.lines && attached.lines == 5)
+            #expect(attached.follow == apart.follow && attached.session == apart.session)
+        case (let attached as BugreportCommand, let apart as BugreportCommand):
+            #expect(attached.output == apart.output && attached.output == "/tmp/report")
+        default: Issue.record("\(attached)")
+        }
+    }
+
     @Test func `a coloured table has marks, and is as wide as the terminal`() {
         let rows = [["a", "up"], ["b", "down"]]
         let plain = Columns.table(["NAME", "STATE"], rows)

@@ -135,7 +135,9 @@ struct PingCommand: AsyncParsableCommand {
     @Argument(help: "The session; may be omitted if there is only one.", completion: .sessions) var session: String?
     @Option(help: ArgumentHelp("The endpoint of the session; by default the first one.", valueName: "url"))
     var endpoint: String?
-    @Option(name: [.short, .long], help: "How many times; by default until interrupted.") var count: Int?
+    @Option(
+        name: [.customShort("c", allowingJoined: true), .long], help: "How many times; by default until interrupted.")
+    var count: Int?
     @Option(help: "The time between two measurements.") var interval = SpanArgument(duration: .seconds(1))
 
     func validate() throws {

@@ -15,7 +15,8 @@ struct LogCommand: AsyncParsableCommand {
     @OptionGroup var common: CommonOptions
     @Argument(help: "Only entries about this session.", completion: .sessions) var session: String?
     @Flag(name: [.short, .long], help: "Keep printing new entries.") var follow = false
-    @Option(name: [.customShort("n"), .long], help: "Show this many of the newest entries.") var lines = 50
+    @Option(name: [.customShort("n", allowingJoined: true), .long], help: "Show this many of the newest entries.")
+    var lines = 50
     @Flag(name: [.customShort("x"), .long], help: "Explain each entry.") var explain = false
     @Option(
         help: "Set the log level: trace, debug, info, notice, warning, error or critical.",
@@ -123,7 +124,8 @@ struct BugreportCommand: AsyncParsableCommand {
     @OptionGroup var common: CommonOptions
     @OptionGroup var place: ConfigCommand.Place
     @Option(
-        name: [.short, .long], help: ArgumentHelp("Write it to this file.", valueName: "file"), completion: .file())
+        name: [.customShort("o", allowingJoined: true), .long],
+        help: ArgumentHelp("Write it to this file.", valueName: "file"), completion: .file())
     var output: String?
     @Flag(help: "Write it without confirmation.") var yes = false
 

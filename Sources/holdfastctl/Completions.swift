@@ -12,7 +12,12 @@ extension CompletionKind {
 
     /// The sessions that are instances of a template.
     static var instances: CompletionKind {
-        offered { await $0.statuses().map(\.session).filter { $0.contains("@") } }
+        offered { await $0.statuses().map(\.session).filter { $0.contains("@") && !$0.hasSuffix("@") } }
+    }
+
+    /// The templates in the configuration directory, as the beginning of an instance's name.
+    static var templates: CompletionKind {
+        offered { $0.templates }
     }
 
     /// The durable consumers of the sessions named on the line, or of all sessions if none is named.
@@ -58,9 +63,17 @@ struct Completions {
         self.words = words
     }
 
-    /// The socket that the line names. bash splits `--socket=PATH` into three words.
-    var socket: String? {
-        guard let index = words.lastIndex(where: { $0.hasPrefix("--socket") }) else { return nil }
+    var socket: String? { value(of: "--socket") }
+
+    var templates: [String] {
+        let folder = "\(value(of: "--config-directory") ?? ConfigCommand.Place.standard)/sessions.d"
+        let files = (Folder.names(in: folder) ?? []).filter { $0.hasSuffix("@.toml") }
+        return files.map { String($0.dropLast(".toml".count)) }.sorted(by: NaturalOrder.precedes)
+    }
+
+    /// The value that the line has for an option. bash splits `--option=value` into three words.
+    private func value(of option: String) -> String? {
+        guard let index = words.lastIndex(where: { $0.hasPrefix(option) }) else { return nil }
         let parts = words[index].split(separator: "=", maxSplits: 1)
         if parts.count == 2 { return String(parts[1]) }
         return words[(index + 1)...].first { $0 != "=" }

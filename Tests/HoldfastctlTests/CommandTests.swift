@@ -363,7 +363,7 @@ struct EndingTests {
             case let command as StatusCommand: command.common
             case let command as ConfigCommand.Edit: command.common
             case let command as QueueCommand.List: command.common
-            case let command as InstanceCommand.Add: command.options.common
+            case let command as InstanceCommand.Add: command.common
             case let command: throw CommandFailure(.failed, "\(command)")
             }
         #expect(common.socket == "/s" && common.json)
@@ -497,6 +497,21 @@ struct EndingTests {
         let long = [String(repeating: "n", count: 100), "up"]
         let narrow = Columns.table(["NAME", "STATE"], [long], width: 40, marks: ["32"])
         #expect(Terminal.room(for: narrow[1]) <= 40)
+    }
+
+    @Test func `instance add completes the templates of the directory that the line names`() throws {
+        let folder = "\(Folder.temporary)/holdfastctl-templates-\(getpid())"
+        mkdir(folder, 0o700)
+        mkdir("\(folder)/sessions.d", 0o700)
+        let names = ["gw@.toml", "gw@a.toml", "main.toml", "edge@.toml"]
+        for name in names { try OutputFile.write("", to: "\(folder)/sessions.d/\(name)") }
+        defer {
+            for name in names { unlink("\(folder)/sessions.d/\(name)") }
+            rmdir("\(folder)/sessions.d")
+            rmdir(folder)
+        }
+        let line = ["holdfastctl", "instance", "add", "--config-directory", folder, ""]
+        #expect(Completions(line).templates == ["edge@", "gw@"])
     }
 
     @Test(

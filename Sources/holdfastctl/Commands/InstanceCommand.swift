@@ -15,16 +15,17 @@ struct InstanceCommand: AsyncParsableCommand {
             """,
         subcommands: [Add.self, Remove.self])
 
-    struct Options: ParsableArguments {
-        @OptionGroup var common: CommonOptions
-        @OptionGroup var place: ConfigCommand.Place
-        @Argument(help: "The session, like gateway@edge-17.", completion: .instances) var session: String
+    /// An instance, and the files that belong to it.
+    private struct Instance {
+        let session: String
+        let place: ConfigCommand.Place
 
-        func validate() throws {
+        init(_ session: String, in place: ConfigCommand.Place) throws {
             let parts = session.split(separator: "@", omittingEmptySubsequences: false).map(String.init)
             guard parts.count == 2, parts.allSatisfy(SessionWord.isValid) else {
                 throw ValidationError("an instance is NAME@INSTANCE; \(SessionWord.rule)")
             }
+            (self.session, self.place) = (session, place)
         }
 
         /// The template's file, in sessions.d.
@@ -44,19 +45,24 @@ struct InstanceCommand: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
             abstract: "Add an instance, and make the daemon read its configuration again.")
 
-        @OptionGroup var options: Options
+        @OptionGroup var common: CommonOptions
+        @OptionGroup var place: ConfigCommand.Place
+        @Argument(help: "The session, like gateway@edge-17.", completion: .templates) var session: String
+
+        func validate() throws { _ = try Instance(session, in: place) }
 
         func run() async throws {
-            guard access("\(options.folder)/\(options.template)", F_OK) == 0 else {
+            let instance = try Instance(session, in: place)
+            guard access("\(instance.folder)/\(instance.template)", F_OK) == 0 else {
                 throw CommandFailure(
-                    .failed, "there is no template \(options.folder)/\(options.template)",
-                    advice: "create it with: holdfastctl config init \(options.template.dropLast(".toml".count))")
+                    .failed, "there is no template \(instance.folder)/\(instance.template)",
+                    advice: "create it with: holdfastctl config init \(instance.template.dropLast(".toml".count))")
             }
-            guard symlink(options.template, options.link) == 0 else {
-                if errno == EEXIST { throw CommandFailure(.failed, "\(options.link) already exists") }
-                throw options.failure("created")
+            guard symlink(instance.template, instance.link) == 0 else {
+                if errno == EEXIST { throw CommandFailure(.failed, "\(instance.link) already exists") }
+                throw instance.failure("created")
             }
-            try await options.common.reload(for: options.session)
+            try await common.reload(for: session)
         }
     }
 
@@ -65,23 +71,28 @@ struct InstanceCommand: AsyncParsableCommand {
             abstract: "Remove an instance that was added, and make the daemon read its configuration again.",
             discussion: "Messages waiting in its outbox stay on disk, and are sent if the instance is added again.")
 
-        @OptionGroup var options: Options
+        @OptionGroup var common: CommonOptions
+        @OptionGroup var place: ConfigCommand.Place
+        @Argument(help: "The session, like gateway@edge-17.", completion: .instances) var session: String
+
+        func validate() throws { _ = try Instance(session, in: place) }
 
         func run() async throws {
+            let instance = try Instance(session, in: place)
             var status = stat()
-            guard lstat(options.link, &status) == 0 else {
-                guard errno == ENOENT else { throw options.failure("removed") }
+            guard lstat(instance.link, &status) == 0 else {
+                guard errno == ENOENT else { throw instance.failure("removed") }
                 throw CommandFailure(
-                    .failed, "\(options.session) was not added as an instance",
-                    advice: "it may be listed in the key \"instances\" in \(options.template)")
+                    .failed, "\(session) was not added as an instance",
+                    advice: "it may be listed in the key \"instances\" in \(instance.template)")
             }
             guard status.st_mode & S_IFMT == S_IFLNK else {
                 throw CommandFailure(
-                    .failed, "\(options.link) is a regular file, not a link to the template",
+                    .failed, "\(instance.link) is a regular file, not a link to the template",
                     advice: "if you want it gone, remove it yourself, then holdfastctl reload")
             }
-            guard unlink(options.link) == 0 else { throw options.failure("removed") }
-            try await options.common.reload(for: options.session)
+            guard unlink(instance.link) == 0 else { throw instance.failure("removed") }
+            try await common.reload(for: session)
         }
     }
 }

@@ -13,7 +13,7 @@ struct StatusCommand: AsyncParsableCommand {
 
     @OptionGroup var common: CommonOptions
     @Argument(help: "The session; without it, all of them.", completion: .sessions) var session: String?
-    @Flag(help: "Exit with code 3 unless every session shown is connected.") var check = false
+    @Flag(help: "Exit with code 3 unless there are sessions, and every one shown is connected.") var check = false
     @Flag(name: [.short, .long], help: "Show dates instead of durations, and the details of every session.")
     var verbose = false
     @Flag(
@@ -120,7 +120,7 @@ struct StatusCommand: AsyncParsableCommand {
 
     /// Returns what `--check` ends with. The sentences have already been printed.
     static func failure(_ sessions: [SessionStatus]) -> CommandFailure? {
-        sessions.allSatisfy { $0.state == .connected } ? nil : CommandFailure(.notConnected, "")
+        !sessions.isEmpty && sessions.allSatisfy { $0.state == .connected } ? nil : CommandFailure(.notConnected, "")
     }
 }
 

@@ -129,9 +129,9 @@ struct WaitCommand: AsyncParsableCommand {
             Without SESSION, it waits for all sessions that connect automatically: not for those that were disconnected \
             with a command, and not for those that connect on demand.
 
-            The exit code is 0 when all of them are in the state, 4 when that took too long, 3 as soon as one has \
-            failed and will not connect on its own, or when there is none to wait for, and 1 if one is not configured, \
-            or is removed by a reload.
+            The exit code is 0 when all of them are in the state, also if there is none to wait for; 4 when that took \
+            too long; 3 as soon as one has failed and will not connect on its own, or if no session is configured; and 1 \
+            if one is not configured, or is removed by a reload.
             """)
 
     @OptionGroup var common: CommonOptions
@@ -158,6 +158,13 @@ struct WaitCommand: AsyncParsableCommand {
         if outcome == nil { outcome = try await within(left) { [progress] in try await progress.outcome(client) } }
         switch outcome {
         case .reached(let sessions)?:
+            if sessions.isEmpty {
+                common.complain(
+                    Complaint(
+                        notice:
+                            "there is nothing to wait for: each session was disconnected with a command, connects on "
+                            + "demand or has autoconnect = false; name the ones to wait for"))
+            }
             if common.json {
                 Terminal().print(json: JSONText.value(["sessions": sessions]))
             }
@@ -253,13 +260,7 @@ struct WaitProgress: Sendable {
             return .removed(removed)
         }
         let awaited = names.isEmpty ? states.keys.filter(connectsByItself).sorted() : names
-        if awaited.isEmpty {
-            return .hopeless(
-                states.isEmpty
-                    ? "no session is configured; holdfastctl config init NAME creates one"
-                    : "no session connects on its own now: each was disconnected with a command, connects on demand or "
-                        + "has autoconnect = false; name the ones to wait for")
-        }
+        if states.isEmpty { return .hopeless("no session is configured; holdfastctl config init NAME creates one") }
         if awaited.allSatisfy({ states[$0] == wanted }) {
             return .reached(Dictionary(awaited.map { ($0, wanted.rawValue) }, uniquingKeysWith: { first, _ in first }))
         }

@@ -58,6 +58,8 @@ extension EndToEnd {
             }
             let text = try String(contentsOfFile: file, encoding: .utf8)
             #expect(text == written.output)
+            var status = stat()
+            #expect(stat(file, &status) == 0 && status.st_mode & 0o777 == 0o600, "it is the writer's only")
             for heading in [
                 "Versions", "daemon.status", "session.list", "network.status", "session.history", "daemon.clients",
                 "daemon.metrics",

@@ -140,7 +140,8 @@ struct BugreportCommand: AsyncParsableCommand {
                 throw CommandFailure(.failed, "nothing was written")
             }
         }
-        try OutputFile.write(report + "\n", to: output)
+        // It has no secrets, but whom the host talks to concerns only whoever wrote it.
+        try OutputFile.write(report + "\n", to: output, mode: 0o600)
     }
 
     private func text() async -> String {

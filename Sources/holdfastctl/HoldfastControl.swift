@@ -105,6 +105,10 @@ enum Main {
         setenv("LIBDISPATCH_LOG", "NO", 1)
         let words = CommandWords(Array(CommandLine.arguments.dropFirst()))
         do {
+            // Swift finds the arguments there, and libdispatch its threads.
+            guard access("/proc/self/cmdline", R_OK) == 0 else {
+                throw CommandFailure(.failed, "/proc is not mounted", advice: "mount -t proc proc /proc")
+            }
             if let failure = notUTF8 ?? words.failure { throw failure }
             var command = try await HoldfastControl.asyncParseAsRoot(words.complete)
             if var asynchronous = command as? any AsyncParsableCommand {

@@ -75,7 +75,8 @@ actor MetricsPublisher {
                 }
                 .bind(to: address).get()
         } catch {
-            logger.error("metrics cannot be served on \(text): \(error); holdfastctl reload tries again")
+            let why = (error as? IOError).map { systemText($0.errnoCode) } ?? "\(error)"
+            logger.error("metrics cannot be served on \(text): \(why); holdfastctl reload tries again")
         }
     }
 

@@ -163,7 +163,7 @@ private struct DaemonStart {
         await daemon.publishMetrics()
         let sleepWatch = SleepWatch(registry: registry, logger: logger, eventLoop: loop)
         await sleepWatch.start()
-        await reportReady(server)
+        await reportReady(server, await registry.count)
         return Running(
             daemon: daemon, server: server, store: store, sleepWatch: sleepWatch, resolverWatch: resolverWatch)
     }
@@ -260,9 +260,9 @@ private struct DaemonStart {
         }
     }
 
-    private func reportReady(_ server: ControlServer) async {
+    private func reportReady(_ server: ControlServer, _ sessions: Int) async {
         Notifier().ready()
-        let (sessions, socketPath) = (loaded.sessions.count, await server.path ?? options.socketPath)
+        let socketPath = await server.path ?? options.socketPath
         logger.notice(
             "ready: \(sessions) session\(sessions == 1 ? "" : "s"), control socket \(socketPath)",
             metadata: ["MESSAGE_ID": "\(MessageID.ready)"])

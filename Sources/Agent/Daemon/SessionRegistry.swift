@@ -263,6 +263,9 @@ actor SessionRegistry {
         return status(of: name, entry)
     }
 
+    /// How many sessions there are. A template that is listed because its instances cannot be read is none.
+    var count: Int { entries.keys.count { !$0.isTemplate } }
+
     func statuses() -> [SessionStatus] {
         entries.map { status(of: $0.key, $0.value) }.inNaturalOrder
     }

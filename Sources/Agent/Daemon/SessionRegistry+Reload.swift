@@ -101,10 +101,10 @@ extension SessionRegistry {
         await withTaskGroup(of: (SessionName, String?).self) { group in
             for (name, entry) in entries {
                 guard case .running(let driver) = entry else { continue }
-                let code = Reason.Code.configurationChanged
+                var reason = Reason(.configurationChanged)
                 var (forGood, hasNext, isSameClient) = (true, false, false)
                 switch loaded[name] {
-                case nil: break
+                case nil: reason.message = "the session was removed from the configuration"
                 case .success(driver.configuration)?: continue
                 // If the new file names other servers only, the old ones must not keep what the session publishes.
                 case .success(let new)?:
@@ -118,10 +118,10 @@ extension SessionRegistry {
                 stopped[name] = StoppedSession(wasUp: state != .disconnected && state != .disconnecting)
                 // Callers that ask for this session wait until `changed`.
                 changing[name] = []
-                let (isForGood, isFollowed, keepsCredential) = (forGood, hasNext, isSameClient)
+                let (why, isForGood, isFollowed, keepsCredential) = (reason, forGood, hasNext, isSameClient)
                 group.addTask {
                     let leftBehind = await self.stop(
-                        driver, code, forGood: isForGood, hasNext: isFollowed, keepsCredential: keepsCredential)
+                        driver, why, forGood: isForGood, hasNext: isFollowed, keepsCredential: keepsCredential)
                     return (name, leftBehind)
                 }
             }
@@ -192,7 +192,9 @@ extension SessionRegistry {
         }
         await withTaskGroup(of: Void.self) { group in
             for (driver, _) in drivers {
-                group.addTask { _ = await self.stop(driver, .storeReplaced, forGood: false, keepsCredential: true) }
+                group.addTask {
+                    _ = await self.stop(driver, Reason(.storeReplaced), forGood: false, keepsCredential: true)
+                }
             }
         }
         for (driver, wasUp) in drivers {
@@ -257,9 +259,9 @@ extension SessionRegistry {
     /// - Parameter keepsCredential: whether the next driver may use the credential that a program gave.
     /// - Returns: what the server may keep of a session that is gone for good.
     private func stop(
-        _ driver: SessionDriver, _ code: Reason.Code, forGood: Bool, hasNext: Bool = false, keepsCredential: Bool
+        _ driver: SessionDriver, _ reason: Reason, forGood: Bool, hasNext: Bool = false, keepsCredential: Bool
     ) async -> String? {
-        var (programs, leftBehind) = await driver.stop(code, forGood: forGood, hasNext: hasNext)
+        var (programs, leftBehind) = await driver.stop(reason, forGood: forGood, hasNext: hasNext)
         if !keepsCredential { programs.credential = nil }
         parked[driver.name] = programs.isEmpty ? nil : programs
         return leftBehind

@@ -165,7 +165,7 @@ actor SessionRegistry {
         isStopping = true
         await withTaskGroup(of: Void.self) { group in
             for case .running(let driver) in entries.values {
-                group.addTask { _ = await driver.stop(.shutdown) }
+                group.addTask { _ = await driver.stop(Reason(.shutdown)) }
             }
         }
         // The sessions have given up theirs. Checks may still run some, and they may take a moment to end.

@@ -91,11 +91,11 @@ extension SessionDriver {
     /// - Returns: what outlives this driver. After a stop for good, `leftBehind` is what the server may keep all the
     ///   same, in words, or `nil` if nothing.
     func stop(
-        _ code: Reason.Code, forGood: Bool = false, hasNext: Bool = false
+        _ reason: Reason, forGood: Bool = false, hasNext: Bool = false
     ) async -> (programs: ParkedPrograms, leftBehind: String?) {
         life = .stopping
         let outage = session.machine.outage
-        run(.stop(Reason(code), forGood: forGood))
+        run(.stop(reason, forGood: forGood))
         await untilDown()
         let leftBehind = forGood ? ask { $0.leftBehind() } : nil
         if let leftBehind { log.leftBehind(leftBehind) }

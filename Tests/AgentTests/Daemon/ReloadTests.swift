@@ -153,6 +153,10 @@ struct ReloadTests {
                 try await peer.call("session.status", #"{"session":"main"}"#)
             }
             _ = try await daemon.server.packet { if case .disconnect = $0 { true } else { nil } }
+            #expect(
+                daemon.log.lines.contains {
+                    $0.message == "main: disconnected: the session was removed from the configuration"
+                })
         }
     }
 

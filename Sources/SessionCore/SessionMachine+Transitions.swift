@@ -81,6 +81,9 @@ extension SessionMachine {
         case .connected(let connected):
             goDown(connected.attempt, flush: flush, at: now, into: &actions)
         case .trying(let trying):
+            if let outage {
+                counters.longestOutage = max(counters.longestOutage, outage.since.duration(to: now))
+            }
             if case .attempting(let attempt, _, _, let established) = trying.activity {
                 // The server has the session, and others may see it already, so it is told.
                 if established != nil { return goDown(attempt, flush: flush, at: now, into: &actions) }

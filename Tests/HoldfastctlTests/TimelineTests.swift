@@ -155,6 +155,17 @@ struct TimelineTests {
         #expect(timeline(entries, earlier: [entry(-1, .connecting, .connected)]).outages.count == count)
     }
 
+    @Test func `a disconnect ends an outage`() {
+        let outages = timeline(
+            [
+                entry(10, .connected, .reconnecting), entry(15, .reconnecting, .disconnected, "user-disconnect"),
+                entry(40, .disconnected, .connecting), entry(41, .connecting, .connected),
+            ], earlier: [entry(-1, .connecting, .connected)]
+        ).outages
+        #expect(outages.map(\.length) == [300])
+        #expect(outages.map(\.ending) == ["disconnected"])
+    }
+
     @Test func `the timeline begins with the first known state`() {
         let entries = [entry(20, .disconnected, .connecting), entry(21, .connecting, .connected)]
         let fitted = timeline(entries).fitted

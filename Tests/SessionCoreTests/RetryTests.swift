@@ -24,6 +24,15 @@ import Testing
         #expect(session.machine.counters.attempts == 13)
     }
 
+    @Test func `a disconnect ends an outage, which counts with its length`() {
+        var session = SessionUnderTest(.connected)
+        session.end(.serverClosed)
+        session.pass(.milliseconds(20))
+        session.disconnect()
+        #expect(session.machine.counters.outages == 1)
+        #expect(session.machine.counters.longestOutage == .milliseconds(20))
+    }
+
     @Test func `the table starts again only after the connection was stable`() {
         var session = SessionUnderTest(.connected)
         for delay: Duration in [.milliseconds(50), .milliseconds(250), .milliseconds(500)] {

@@ -9,6 +9,7 @@ struct EventMetrics: Sendable {
     /// How often another device took over, by session.
     private(set) var displacements: [String: Int64] = [:]
 
+    private static let endings = ["user-disconnect", "goodbye-unheard", "suspend"]
     private static let outageBounds: [Double] = [0.1, 0.5, 1, 2, 5, 10, 30, 60, 300, 900, 3600, 14_400, 86_400]
 
     mutating func take(_ session: String, _ event: SessionEvent) {
@@ -19,6 +20,12 @@ struct EventMetrics: Sendable {
         case .displaced:
             displacements[session, default: 0] += 1
         case .stateChanged:
+            // A disconnect that was asked for ends an outage as well.
+            if event.from == .reconnecting, event.state == .disconnected || event.state == .disconnecting,
+                let lasted = event.lasted, Self.endings.contains(event.reason?.code ?? "")
+            {
+                outages[session, default: Histogram(bounds: Self.outageBounds)].add(lasted)
+            }
             // An attempt has failed when the session waits for the next one, or gives up. A connection is lost when the
             // session leaves `connected`.
             let hasFailed = event.state == .failed || event.phase == .waiting || event.from == .connected

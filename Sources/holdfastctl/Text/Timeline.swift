@@ -171,6 +171,9 @@ private struct RowBuilder {
         last = entry
         if entry.to == .connected {
             end(at: time, by: entry)
+        } else if Self.isStop(entry), Self.isAskedFor(entry) {
+            // From now on the session is not meant to be connected.
+            end(at: time, by: entry)
         } else if outage == nil, !Self.isStop(entry) {
             outage = begun(by: entry, at: time)
             isAskedFor = Self.isAskedFor(entry)
@@ -254,7 +257,9 @@ private struct RowBuilder {
         // If the daemon ran throughout, it has measured the length without the wall clock.
         ended.length = entry.outage ?? Double(max(0, time - ended.start)) / 1000
         guard !ended.isPlanned || ended.length >= Self.longestPlanned else { return }
-        ended.ending = entry.mode.map { "connected, \($0.rawValue) reconnect" } ?? "connected"
+        ended.ending =
+            entry.to == .connected
+            ? entry.mode.map { "connected, \($0.rawValue) reconnect" } ?? "connected" : "disconnected"
         outages.append(ended)
     }
 }

@@ -65,13 +65,14 @@ struct EventMetricsTests {
     private func event(
         _ kind: SessionEvent.Kind, _ state: SessionStatus.State? = nil, from: SessionStatus.State? = nil,
         phase: SessionStatus.Phase? = nil, because code: String = "refused", group: String = "network",
-        outage: Double? = nil
+        outage: Double? = nil, lasted: Double? = nil
     ) -> SessionEvent {
         var event = SessionEvent(time: Timestamp(rawValue: 0), session: "main", event: kind)
         event.state = state
         event.from = from
         event.phase = phase
         event.outage = outage
+        event.lasted = lasted
         event.reason = .init(code: code, group: group, terminal: false, message: "")
         return event
     }
@@ -87,6 +88,17 @@ struct EventMetricsTests {
         metrics.take(
             "main", event(.stateChanged, .disconnected, from: .connected, because: "user-disconnect", group: "local"))
         #expect(metrics.failures == ["main": ["refused": 2, "heartbeat-timeout": 1, "credential-rejected": 1]])
+    }
+
+    @Test func `an outage ends with a requested disconnect, and goes on over a restart`() {
+        var metrics = EventMetrics()
+        for code in ["user-disconnect", "shutdown", "configuration-changed"] {
+            metrics.take(
+                "main",
+                event(.stateChanged, .disconnected, from: .reconnecting, because: code, group: "local", lasted: 7))
+        }
+        #expect(metrics.outages["main"]?.count == 1)
+        #expect(metrics.outages["main"]?.sum == 7)
     }
 
     @Test func `outages and displacements are counted until the session is gone`() {

@@ -107,7 +107,7 @@ struct SessionLog {
             if tryingSince == nil { begin(at: now) }
             summarize(status: status, at: now)
         case (_, .disconnecting):
-            break
+            tryingSince = nil
         }
     }
 
@@ -135,21 +135,20 @@ struct SessionLog {
         summaries = 0
     }
 
-    /// Writes a summary if one is due. If a session was never up, its first failure is reported at once. There is no
-    /// timer for summaries: they are checked when an attempt begins or ends.
+    /// When the summary after that many others is due, from the beginning on.
+    private static func summaryTime(after count: Int) -> Duration {
+        let first = [1, 5, 15]
+        return .seconds(60 * (count < first.count ? first[count] : 60 * (count - first.count + 1)))
+    }
+
+    /// Writes a summary if one is due. If a session was never up, its first failure is reported at once.
     private mutating func summarize(status: SessionMachine.Status, at now: Instant) {
         guard let tryingSince else { return }
-        let minutes = tryingSince.duration(to: now).components.seconds / 60
-        let due: Int =
-            switch minutes {
-            case ..<1: 0
-            case ..<5: 1
-            case ..<15: 2
-            default: 3 + Int(minutes / 60)
-            }
+        var due = summaries
+        while tryingSince.advanced(by: Self.summaryTime(after: due)) <= now { due += 1 }
         let isFirstFailure = status.state == .connecting && summaries == 0 && status.phase.map(Self.isPause) ?? false
         guard due > summaries || isFirstFailure else { return }
-        summaries = max(due, summaries)
+        summaries = due
         if isFirstFailure { summaries = max(summaries, 1) }
         let attempts = status.attempt - (status.phase.map(Self.isPause) ?? false ? 1 : 0)
         let wait = status.retryAt.map { retry in
@@ -303,13 +302,20 @@ struct SessionLog {
             metadata: identity.merging(["MESSAGE_ID": "\(MessageID.itemQuarantined)"]) { $1 })
     }
 
-    // MARK: Summaries of a minute
+    // MARK: Summaries
 
     var nextDeadline: Instant? {
-        [quarantinePacer.nextDeadline, dropPacer.nextDeadline].compactMap(\.self).min()
+        let summary = tryingSince.map { $0.advanced(by: Self.summaryTime(after: summaries)) }
+        return [quarantinePacer.nextDeadline, dropPacer.nextDeadline, summary].compactMap(\.self).min()
     }
 
-    mutating func timeReached(at now: Instant) {
+    /// - Parameter status: the present one, which may not have been told yet.
+    mutating func timeReached(at now: Instant, status: SessionMachine.Status) {
+        if status.state == .connecting || status.state == .reconnecting {
+            summarize(status: status, at: now)
+        } else {
+            tryingSince = nil
+        }
         if let end = quarantinePacer.nextDeadline, end <= now { summarizeQuarantined(quarantinePacer.summary()) }
         if let end = dropPacer.nextDeadline, end <= now { summarizeDropped(dropPacer.summary()) }
     }

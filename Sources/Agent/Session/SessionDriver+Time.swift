@@ -64,6 +64,6 @@ extension SessionDriver {
         returnPathsIfDue()
         // Everything is done before the next timer is set, since what was due is no longer due then.
         run(.timeReached)
-        log.timeReached(at: now)
+        log.timeReached(at: now, status: session.machine.status)
     }
 }

@@ -129,6 +129,21 @@ struct SessionLogTests {
             ])
     }
 
+    @Test mutating func `a summary comes at its time, also between two attempts`() throws {
+        change(to: .connected, at: 0)
+        change(to: .reconnecting, .waiting, because: .serverClosed, attempt: 1, retryIn: 100_000, at: 10)
+        var times: [Instant] = []
+        for _ in 0..<5 {
+            let due = try #require(log.nextDeadline)
+            times.append(due)
+            log.timeReached(at: due, status: status(.reconnecting, .waiting, .serverClosed, 1, 100_000, 10))
+        }
+        #expect(times == [1, 5, 15, 60, 120].map { Self.at(10 + 60 * $0) })
+        #expect(told.count == 1 + 5)
+        change(to: .connected, at: 8000)
+        #expect(log.nextDeadline == nil, "nothing is summed up while connected")
+    }
+
     @Test mutating func `an outage is one line when lost and one when back`() {
         change(to: .connected, at: 0)
         change(to: .reconnecting, .waiting, because: .serverClosed, attempt: 1, retryIn: 1, at: 10)
@@ -205,9 +220,10 @@ struct SessionLogTests {
             #expect((log.nextDeadline != nil) == (number > JournalPacer.burst))
         }
         #expect(log.nextDeadline == Self.at(60))
-        log.timeReached(at: Self.at(59))
+        let up = status(.connected, nil, .refused, 0, nil, 0)
+        log.timeReached(at: Self.at(59), status: up)
         #expect(told.count == JournalPacer.burst)
-        log.timeReached(at: Self.at(60))
+        log.timeReached(at: Self.at(60), status: up)
         #expect(log.nextDeadline == nil)
         #expect(told.count == JournalPacer.burst + 1)
         #expect(told.last == "main: 95 more messages were rejected within a minute and are quarantined")

@@ -182,22 +182,6 @@ public enum DaemonReloadMethod: ControlMethod {
             self.changes = changes
             self.leftBehind = leftBehind
         }
-
-        enum CodingKeys: String, CodingKey {
-            case changed, added, removed, kept, errors, changes, leftBehind
-        }
-
-        /// Accepts the answer of an older daemon, which has neither `kept`, `changes` nor `leftBehind`.
-        public init(from decoder: any Decoder) throws {
-            let container = try decoder.container(keyedBy: CodingKeys.self)
-            changed = try container.decode([String].self, forKey: .changed)
-            added = try container.decode([String].self, forKey: .added)
-            removed = try container.decode([String].self, forKey: .removed)
-            kept = try container.decodeIfPresent([String].self, forKey: .kept) ?? []
-            errors = try container.decode([ConfigurationProblem].self, forKey: .errors)
-            changes = try container.decodeIfPresent([ConfigurationChange].self, forKey: .changes) ?? []
-            leftBehind = try container.decodeIfPresent([LeftBehind].self, forKey: .leftBehind) ?? []
-        }
     }
 }
 

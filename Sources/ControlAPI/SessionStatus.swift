@@ -298,30 +298,5 @@ public struct SessionStatus: Codable, Hashable, Sendable {
             self.dropped = dropped
             self.refused = refused
         }
-
-        enum CodingKeys: String, CodingKey {
-            case attempts, connects, resumes, outages, longestOutage, published, received, dropped, refused
-        }
-
-        /// Accepts the counters of an older daemon: those that it does not have are 0.
-        public init(from decoder: any Decoder) throws {
-            let container = try decoder.container(keyedBy: CodingKeys.self)
-            attempts = try container.decode(Int64.self, forKey: .attempts)
-            connects = try container.decode(Int64.self, forKey: .connects)
-            resumes = try container.decode(Int64.self, forKey: .resumes)
-            outages = try container.decode(Int64.self, forKey: .outages)
-            longestOutage = try container.decodeIfPresent(Double.self, forKey: .longestOutage)
-            published = try container.decode(Int64.self, forKey: .published)
-            received = try container.decode(Int64.self, forKey: .received)
-            dropped = try container.decodeIfPresent(Int64.self, forKey: .dropped) ?? 0
-            refused = try container.decodeIfPresent(Int64.self, forKey: .refused) ?? 0
-        }
-    }
-}
-
-extension KeyedDecodingContainer {
-    /// Decodes the inbox of a status; that of an older daemon, which has none, is empty.
-    func decode(_ type: SessionStatus.Inbox.Type, forKey key: Key) throws -> SessionStatus.Inbox {
-        try decodeIfPresent(type, forKey: key) ?? SessionStatus.Inbox()
     }
 }

@@ -74,10 +74,3 @@ extension SessionStatus {
         }
     }
 }
-
-extension KeyedDecodingContainer {
-    /// Decodes the subscriptions of a status; an older daemon, which does not list them, has none.
-    func decode(_ type: [SessionStatus.Subscription].Type, forKey key: Key) throws -> [SessionStatus.Subscription] {
-        try decodeIfPresent(type, forKey: key) ?? []
-    }
-}

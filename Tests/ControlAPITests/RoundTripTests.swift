@@ -97,8 +97,10 @@ struct RoundTripTests {
     @Test func `a status with missing optional members and unknown ones is read`() throws {
         let text = """
             {"session":"a","state":"failed","since":"2026-01-01T00:00:00Z","attempt":0,"lost":false,"new":{"x":[1]},
-             "outbox":{"queued":1,"inFlight":0,"quarantined":0,"bytes":9},
-             "counters":{"attempts":1,"connects":0,"resumes":0,"outages":0,"published":0,"received":0}}
+             "subscriptions":[],"outbox":{"queued":1,"inFlight":0,"quarantined":0,"bytes":9},
+             "inbox":{"messages":0,"bytes":0,"withheld":0,"dropped":0,"consumers":[]},
+             "counters":{"attempts":1,"connects":0,"resumes":0,"outages":0,"published":0,"received":0,"dropped":0,
+                "refused":0}}
             """
         let value = try JSONValue(parsing: Array(text.utf8)[...])
         let status = try ParameterDecoder.decodeLeniently(SessionStatus.self, from: value)

@@ -104,18 +104,11 @@ public struct DaemonStatus: Codable, Hashable, Sendable {
 
         /// Counts the states of all sessions.
         public init(states: some Sequence<SessionStatus.State>) {
-            self.init()
-            for state in states {
-                total += 1
-                switch state {
-                case .connected: connected += 1
-                case .connecting: connecting += 1
-                case .reconnecting: reconnecting += 1
-                case .disconnecting: disconnecting += 1
-                case .disconnected: disconnected += 1
-                case .failed: failed += 1
-                }
-            }
+            let counts = states.reduce(into: [:]) { $0[$1, default: 0] += 1 }
+            self.init(
+                connected: counts[.connected] ?? 0, connecting: counts[.connecting] ?? 0,
+                reconnecting: counts[.reconnecting] ?? 0, disconnecting: counts[.disconnecting] ?? 0,
+                disconnected: counts[.disconnected] ?? 0, failed: counts[.failed] ?? 0)
         }
     }
 }

@@ -147,20 +147,6 @@ private struct KeyedContainer<Key: CodingKey>: KeyedDecodingContainerProtocol {
     }
 
     func decodeNil(forKey key: Key) throws -> Bool { try member(key).value == .null }
-    func decode(_ type: Bool.Type, forKey key: Key) throws -> Bool { try member(key).bool() }
-    func decode(_ type: String.Type, forKey key: Key) throws -> String { try member(key).string() }
-    func decode(_ type: Double.Type, forKey key: Key) throws -> Double { try member(key).double() }
-    func decode(_ type: Float.Type, forKey key: Key) throws -> Float { Float(try member(key).double()) }
-    func decode(_ type: Int.Type, forKey key: Key) throws -> Int { try member(key).integer() }
-    func decode(_ type: Int8.Type, forKey key: Key) throws -> Int8 { try member(key).integer() }
-    func decode(_ type: Int16.Type, forKey key: Key) throws -> Int16 { try member(key).integer() }
-    func decode(_ type: Int32.Type, forKey key: Key) throws -> Int32 { try member(key).integer() }
-    func decode(_ type: Int64.Type, forKey key: Key) throws -> Int64 { try member(key).integer() }
-    func decode(_ type: UInt.Type, forKey key: Key) throws -> UInt { try member(key).integer() }
-    func decode(_ type: UInt8.Type, forKey key: Key) throws -> UInt8 { try member(key).integer() }
-    func decode(_ type: UInt16.Type, forKey key: Key) throws -> UInt16 { try member(key).integer() }
-    func decode(_ type: UInt32.Type, forKey key: Key) throws -> UInt32 { try member(key).integer() }
-    func decode(_ type: UInt64.Type, forKey key: Key) throws -> UInt64 { try member(key).integer() }
     func decode<T: Decodable>(_ type: T.Type, forKey key: Key) throws -> T { try member(key).decode(type) }
 
     func nestedContainer<Nested: CodingKey>(

@@ -29,16 +29,13 @@ extension Auth.Properties: PropertySet {
         sink.put(userProperties)
     }
 
-    mutating func take(
-        _ id: PropertyID, _ field: Field, from reader: inout PacketReader
-    ) throws(MalformedPacket) -> Bool {
+    mutating func take(_ id: PropertyID, _ field: Field, from reader: inout PacketReader) throws(MalformedPacket) {
         switch id {
         case .authenticationMethod: authenticationMethod = try reader.string(field)
         case .authenticationData: authenticationData = try reader.binary(field)
         case .reasonString: reasonString = try reader.string(field)
         case .userProperty: userProperties.append(try reader.userProperty(field))
-        default: return false
+        default: throw reader.misplaced(field)
         }
-        return true
     }
 }

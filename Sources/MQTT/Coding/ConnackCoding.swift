@@ -81,9 +81,7 @@ extension Connack.Properties: PropertySet {
         sink.put(.authenticationData, binary: authenticationData)
     }
 
-    mutating func take(
-        _ id: PropertyID, _ field: Field, from reader: inout PacketReader
-    ) throws(MalformedPacket) -> Bool {
+    mutating func take(_ id: PropertyID, _ field: Field, from reader: inout PacketReader) throws(MalformedPacket) {
         switch id {
         case .sessionExpiryInterval: sessionExpiryInterval = try reader.uint32(field)
         case .receiveMaximum: receiveMaximum = try reader.nonZeroUInt16(field)
@@ -102,8 +100,7 @@ extension Connack.Properties: PropertySet {
         case .serverReference: serverReference = try reader.string(field)
         case .authenticationMethod: authenticationMethod = try reader.string(field)
         case .authenticationData: authenticationData = try reader.binary(field)
-        default: return false
+        default: throw reader.misplaced(field)
         }
-        return true
     }
 }

@@ -140,9 +140,7 @@ extension Connect.Properties: PropertySet {
         sink.put(userProperties)
     }
 
-    mutating func take(
-        _ id: PropertyID, _ field: Field, from reader: inout PacketReader
-    ) throws(MalformedPacket) -> Bool {
+    mutating func take(_ id: PropertyID, _ field: Field, from reader: inout PacketReader) throws(MalformedPacket) {
         switch id {
         case .sessionExpiryInterval: sessionExpiryInterval = try reader.uint32(field)
         case .receiveMaximum: receiveMaximum = try reader.nonZeroUInt16(field)
@@ -153,9 +151,8 @@ extension Connect.Properties: PropertySet {
         case .authenticationMethod: authenticationMethod = try reader.string(field)
         case .authenticationData: authenticationData = try reader.binary(field)
         case .userProperty: userProperties.append(try reader.userProperty(field))
-        default: return false
+        default: throw reader.misplaced(field)
         }
-        return true
     }
 }
 
@@ -172,9 +169,7 @@ extension Will.Properties: PropertySet {
         sink.put(userProperties)
     }
 
-    mutating func take(
-        _ id: PropertyID, _ field: Field, from reader: inout PacketReader
-    ) throws(MalformedPacket) -> Bool {
+    mutating func take(_ id: PropertyID, _ field: Field, from reader: inout PacketReader) throws(MalformedPacket) {
         switch id {
         case .willDelayInterval: willDelay = try reader.uint32(field)
         case .payloadFormatIndicator: payloadFormat = try reader.payloadFormat(field)
@@ -183,8 +178,7 @@ extension Will.Properties: PropertySet {
         case .responseTopic: responseTopic = try reader.topic(field)
         case .correlationData: correlationData = try reader.binary(field)
         case .userProperty: userProperties.append(try reader.userProperty(field))
-        default: return false
+        default: throw reader.misplaced(field)
         }
-        return true
     }
 }

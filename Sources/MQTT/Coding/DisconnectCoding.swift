@@ -31,9 +31,7 @@ extension Disconnect.Properties: PropertySet {
         sink.put(.serverReference, string: serverReference)
     }
 
-    mutating func take(
-        _ id: PropertyID, _ field: Field, from reader: inout PacketReader
-    ) throws(MalformedPacket) -> Bool {
+    mutating func take(_ id: PropertyID, _ field: Field, from reader: inout PacketReader) throws(MalformedPacket) {
         switch id {
         case .sessionExpiryInterval:
             guard reader.sender == .client else {
@@ -43,8 +41,7 @@ extension Disconnect.Properties: PropertySet {
         case .reasonString: reasonString = try reader.string(field)
         case .userProperty: userProperties.append(try reader.userProperty(field))
         case .serverReference: serverReference = try reader.string(field)
-        default: return false
+        default: throw reader.misplaced(field)
         }
-        return true
     }
 }

@@ -181,11 +181,13 @@ extension PacketReader {
             let bit: UInt64 = 1 << UInt64(id.rawValue)
             guard seen & bit == 0 || mayRepeat(id) else { throw error(field, "occurs twice", .protocolError) }
             seen |= bit
-            guard try properties.take(id, field, from: &reader) else {
-                throw error(field, "is not a property of this packet")
-            }
+            try properties.take(id, field, from: &reader)
         }
         return properties
+    }
+
+    func misplaced(_ property: Field) -> MalformedPacket {
+        error(property, "is not a property of this packet")
     }
 
     /// Whether a property may be there more than once (2.2.2.2, 3.3.2.3.8).

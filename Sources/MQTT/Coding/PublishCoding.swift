@@ -89,9 +89,7 @@ extension Publish.Properties: PropertySet {
         sink.put(.contentType, string: contentType)
     }
 
-    mutating func take(
-        _ id: PropertyID, _ field: Field, from reader: inout PacketReader
-    ) throws(MalformedPacket) -> Bool {
+    mutating func take(_ id: PropertyID, _ field: Field, from reader: inout PacketReader) throws(MalformedPacket) {
         switch id {
         case .payloadFormatIndicator: payloadFormat = try reader.payloadFormat(field)
         case .messageExpiryInterval: messageExpiryInterval = try reader.uint32(field)
@@ -108,9 +106,8 @@ extension Publish.Properties: PropertySet {
             guard subscriptionIDs.count < Self.maximumRepeats else { throw reader.error(field, Self.tooOften) }
             subscriptionIDs.append(try reader.subscriptionID(field))
         case .contentType: contentType = try reader.string(field)
-        default: return false
+        default: throw reader.misplaced(field)
         }
-        return true
     }
 
     private static var tooOften: String { "occurs more than \(maximumRepeats) times" }

@@ -72,15 +72,12 @@ extension Subscribe.Properties: PropertySet {
         sink.put(userProperties)
     }
 
-    mutating func take(
-        _ id: PropertyID, _ field: Field, from reader: inout PacketReader
-    ) throws(MalformedPacket) -> Bool {
+    mutating func take(_ id: PropertyID, _ field: Field, from reader: inout PacketReader) throws(MalformedPacket) {
         switch id {
         case .subscriptionIdentifier: subscriptionID = try reader.subscriptionID(field)
         case .userProperty: userProperties.append(try reader.userProperty(field))
-        default: return false
+        default: throw reader.misplaced(field)
         }
-        return true
     }
 }
 

@@ -24,12 +24,9 @@ extension Unsubscribe.Properties: PropertySet {
         sink.put(userProperties)
     }
 
-    mutating func take(
-        _ id: PropertyID, _ field: Field, from reader: inout PacketReader
-    ) throws(MalformedPacket) -> Bool {
-        guard id == .userProperty else { return false }
+    mutating func take(_ id: PropertyID, _ field: Field, from reader: inout PacketReader) throws(MalformedPacket) {
+        guard id == .userProperty else { throw reader.misplaced(field) }
         userProperties.append(try reader.userProperty(field))
-        return true
     }
 }
 

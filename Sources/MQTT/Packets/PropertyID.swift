@@ -71,8 +71,6 @@ protocol PropertySet {
     /// Writes every property that is present.
     func put(into sink: inout some PacketSink)
 
-    /// Takes the value of one property. Returns false if this kind of packet does not have that property.
-    mutating func take(
-        _ id: PropertyID, _ field: Field, from reader: inout PacketReader
-    ) throws(MalformedPacket) -> Bool
+    /// Takes the value of one property. Throws `reader.misplaced(field)` if the packet cannot have that property.
+    mutating func take(_ id: PropertyID, _ field: Field, from reader: inout PacketReader) throws(MalformedPacket)
 }

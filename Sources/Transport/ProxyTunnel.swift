@@ -76,7 +76,7 @@ private final class ConnectHandler: ChannelInboundHandler, RemovableChannelHandl
         var headers: HTTPHeaders = ["Host": authority]
         if let login {
             let pair = Array(login.username.utf8) + [UInt8(ascii: ":")] + login.password
-            headers.add(name: "Proxy-Authorization", value: "Basic " + base64(pair))
+            headers.add(name: "Proxy-Authorization", value: "Basic " + Base64.encode(pair))
         }
         let head = HTTPRequestHead(version: .http1_1, method: .CONNECT, uri: authority, headers: headers)
         context.write(wrapOutboundOut(.head(head)), promise: nil)
@@ -163,19 +163,4 @@ private final class SOCKS5Handler: ChannelInboundHandler, RemovableChannelHandle
             }
         }
     }
-}
-
-/// RFC 4648, 4.
-func base64(_ bytes: [UInt8]) -> String {
-    let alphabet = Array("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/".utf8)
-    var text: [UInt8] = []
-    for start in stride(from: 0, to: bytes.count, by: 3) {
-        let group = bytes[start..<min(start + 3, bytes.count)]
-        let bits = group.reduce(UInt32(0)) { $0 << 8 | UInt32($1) } << UInt32(8 * (3 - group.count))
-        for index in 0..<4 {
-            let sextet = Int(bits >> UInt32(18 - 6 * index) & 63)
-            text.append(index <= group.count ? alphabet[sextet] : UInt8(ascii: "="))
-        }
-    }
-    return String(decoding: text, as: UTF8.self)
 }

@@ -33,7 +33,7 @@ public struct ProxyAddress: Hashable, Sendable {
             self.host = try Endpoint.canonicalHost(host)
             port = try portText.map(Endpoint.port) ?? (scheme == .socks5 ? 1080 : 0)
         } catch {
-            throw ProxyError(error)
+            throw .invalid(error)
         }
         if port == 0 { throw .noPort }
     }
@@ -52,49 +52,31 @@ extension ProxyAddress: CustomStringConvertible {
 
 /// Why a text is not a proxy. The description is a sentence for the person who wrote it.
 public enum ProxyError: Error, Hashable, Sendable {
-    case unexpectedCharacter
-    case noScheme
-    case unknownScheme(String)
-    case noHost
+    /// Only `socks5` has a usual port.
     case noPort
-    case userInformation
-    case path
-    /// The host or the port is not valid.
-    case badAddress(EndpointError)
-
-    init(_ error: EndpointError) {
-        switch error {
-        case .unexpectedCharacter: self = .unexpectedCharacter
-        case .noScheme: self = .noScheme
-        case .unknownScheme(let scheme): self = .unknownScheme(scheme)
-        case .noHost: self = .noHost
-        case .userInformation: self = .userInformation
-        case .path, .query, .fragment: self = .path
-        case .badHost, .badIPv4, .badIPv6, .unbracketedIPv6, .badPort: self = .badAddress(error)
-        }
-    }
+    case invalid(EndpointError)
 }
 
 extension ProxyError: CustomStringConvertible {
     /// What is wrong and what to write instead, in one sentence without the final full stop.
     public var description: String {
         switch self {
-        case .unexpectedCharacter:
+        case .invalid(.unexpectedCharacter):
             "the URL of a proxy may contain only printable ASCII without spaces"
-        case .noScheme:
+        case .invalid(.noScheme):
             "the URL of a proxy begins with http:// or socks5://; write for example http://proxy.example:3128"
-        case .unknownScheme(let scheme):
+        case .invalid(.unknownScheme(let scheme)):
             "“\(scheme)” is not a kind of proxy; write http or socks5"
-        case .noHost:
+        case .invalid(.noHost):
             "the proxy has no host; write a name or an address after the ://"
         case .noPort:
             "an HTTP proxy has no usual port; write it after the host, for example :3128"
-        case .userInformation:
+        case .invalid(.userInformation):
             "the URL of a proxy must not contain a user name or password; set username and password in [proxy] instead, the "
                 + "password as a reference such as \"file:/etc/holdfast/proxy.password\""
-        case .path:
+        case .invalid(.path):
             "the URL of a proxy ends with the port; remove what follows it"
-        case .badAddress(let error):
+        case .invalid(let error):
             error.description
         }
     }

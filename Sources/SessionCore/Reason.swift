@@ -122,38 +122,10 @@ extension Reason {
 
 extension Reason.Code {
     /// The group that the code belongs to.
-    public var group: ReasonGroup {
-        switch self {
-        case .autoconnect, .userConnect, .userDisconnect, .goodbyeUnheard, .userReconnect, .configurationChanged,
-            .credentialRenewed,
-            .credentialChanged, .shutdown, .switchRoom, .demand, .idle, .suspend, .wake, .returning,
-            .inboxRoom, .storeReplaced, .storeUnavailable:
-            .local
-        case .noPath, .pathGained, .pathMoved, .pathReturned, .pathLost, .networkNotAllowed, .answered, .dnsFailed,
-            .unreachable, .refused,
-            .reset, .dialTimeout, .tlsTimeout, .tlsFailed, .proxyFailed, .retryTimeout:
-            .network
-        case .heartbeatTimeout, .probeTimeout, .unacknowledged, .unanswered:
-            .liveness
-        case .credentialRejected, .credentialExpired, .credentialUnreadable, .notAuthorized:
-            .auth
-        case .sessionLost, .stateMismatch:
-            .session
-        case .serverClosed, .displacedSuspected, .serverShutdown, .serverBusy, .rateLimited, .serverMoved, .serverError,
-            .serverKeepAliveTimeout, .authenticateTimeout, .restoreTimeout, .protocolError, .wrongProtocol,
-            .webSocketFailed:
-            .server
-        case .displaced, .yielded:
-            .displaced
-        case .banned, .removedByAdministrator:
-            .removed
-        case .badConfiguration, .badEndpoint, .clientIdentifierRejected, .unsupportedVersion, .certificateInvalid,
-            .serverUnauthenticated, .authenticationMethodRejected, .redirectRefused, .incompatible, .quota:
-            .config
-        case .unknown:
-            .unknown
-        }
-    }
+    public var group: ReasonGroup { entry.group }
+
+    /// The default message of a reason with this code.
+    public var sentence: String { entry.sentence }
 
     /// Whether the session stays down until a person, a new configuration or a new credential changes something.
     ///
@@ -166,83 +138,87 @@ extension Reason.Code {
         }
     }
 
-    /// The default message of a reason with this code.
-    public var sentence: String {
+    private var entry: (group: ReasonGroup, sentence: String) {
         switch self {
-        case .autoconnect: "the session connects automatically when the daemon starts"
-        case .userConnect: "a connect was requested"
-        case .userDisconnect: "a disconnect was requested"
-        case .goodbyeUnheard: "a disconnect was requested, but the server cannot have received it"
-        case .userReconnect: "a reconnect was requested"
-        case .configurationChanged: "the session's configuration changed"
-        case .credentialRenewed: "the credential was renewed before its end"
-        case .credentialChanged: "the file with the rejected credential, or with the authorities, has changed"
-        case .shutdown: "the daemon is stopping"
-        case .switchRoom: "the session changed its room"
-        case .demand: "a local program uses the session"
-        case .idle: "no local program uses the session"
-        case .suspend: "the host is about to sleep"
-        case .wake: "the host woke up"
-        case .returning: "the first endpoint answers again, and the session returns to it"
-        case .storeReplaced: "the durable state was damaged, and the session continues with what could be recovered"
-        case .storeUnavailable: "what must be stored before the session can connect was not stored in time"
-        case .inboxRoom: "the inbox has room again, and the server resends the messages that did not fit"
-        case .noPath: "no network: the kernel has no route to any endpoint"
-        case .pathGained: "the kernel has a route to the endpoint again"
-        case .pathMoved: "the route to the endpoint moved to another interface, address or gateway"
-        case .pathReturned: "the route to the endpoint came back unchanged"
-        case .pathLost: "the route to the endpoint is gone, or its interface has no carrier"
-        case .networkNotAllowed: "there is a route to the endpoint, but not through a network that the session may use"
-        case .answered: "the endpoint answers again"
-        case .dnsFailed: "the endpoint's name could not be resolved"
-        case .unreachable: "the endpoint cannot be reached"
-        case .refused: "the endpoint refused the TCP connection"
-        case .reset: "the connection was reset"
-        case .dialTimeout: "the endpoint did not answer the TCP connection in time"
-        case .tlsTimeout: "the TLS handshake was not finished in time"
-        case .tlsFailed: "the TLS handshake failed"
-        case .proxyFailed: "the proxy does not connect to the endpoint"
-        case .retryTimeout: "the session could not be restored within give-up-after"
-        case .heartbeatTimeout: "nothing was heard from the server within the heartbeat timeout"
-        case .probeTimeout: "the server did not answer a probe after the network changed"
-        case .unacknowledged: "sent data is no longer acknowledged, despite retransmissions"
-        case .unanswered: "the server responds, but leaves a message or a subscription unanswered"
-        case .credentialRejected: "the server rejected the user name or password"
-        case .credentialExpired: "the credential has expired"
-        case .credentialUnreadable: "the credential could not be read"
-        case .notAuthorized: "the server does not let this user connect"
-        case .sessionLost: "the server no longer has the session"
-        case .stateMismatch: "server and client disagree about the session's state"
-        case .serverClosed: "the server closed the connection without saying why"
+        case .autoconnect: (.local, "the session connects automatically when the daemon starts")
+        case .userConnect: (.local, "a connect was requested")
+        case .userDisconnect: (.local, "a disconnect was requested")
+        case .goodbyeUnheard: (.local, "a disconnect was requested, but the server cannot have received it")
+        case .userReconnect: (.local, "a reconnect was requested")
+        case .configurationChanged: (.local, "the session's configuration changed")
+        case .credentialRenewed: (.local, "the credential was renewed before its end")
+        case .credentialChanged: (.local, "the file with the rejected credential, or with the authorities, has changed")
+        case .shutdown: (.local, "the daemon is stopping")
+        case .switchRoom: (.local, "the session changed its room")
+        case .demand: (.local, "a local program uses the session")
+        case .idle: (.local, "no local program uses the session")
+        case .suspend: (.local, "the host is about to sleep")
+        case .wake: (.local, "the host woke up")
+        case .returning: (.local, "the first endpoint answers again, and the session returns to it")
+        case .storeReplaced:
+            (.local, "the durable state was damaged, and the session continues with what could be recovered")
+        case .storeUnavailable: (.local, "what must be stored before the session can connect was not stored in time")
+        case .inboxRoom: (.local, "the inbox has room again, and the server resends the messages that did not fit")
+        case .noPath: (.network, "no network: the kernel has no route to any endpoint")
+        case .pathGained: (.network, "the kernel has a route to the endpoint again")
+        case .pathMoved: (.network, "the route to the endpoint moved to another interface, address or gateway")
+        case .pathReturned: (.network, "the route to the endpoint came back unchanged")
+        case .pathLost: (.network, "the route to the endpoint is gone, or its interface has no carrier")
+        case .networkNotAllowed:
+            (.network, "there is a route to the endpoint, but not through a network that the session may use")
+        case .answered: (.network, "the endpoint answers again")
+        case .dnsFailed: (.network, "the endpoint's name could not be resolved")
+        case .unreachable: (.network, "the endpoint cannot be reached")
+        case .refused: (.network, "the endpoint refused the TCP connection")
+        case .reset: (.network, "the connection was reset")
+        case .dialTimeout: (.network, "the endpoint did not answer the TCP connection in time")
+        case .tlsTimeout: (.network, "the TLS handshake was not finished in time")
+        case .tlsFailed: (.network, "the TLS handshake failed")
+        case .proxyFailed: (.network, "the proxy does not connect to the endpoint")
+        case .retryTimeout: (.network, "the session could not be restored within give-up-after")
+        case .heartbeatTimeout: (.liveness, "nothing was heard from the server within the heartbeat timeout")
+        case .probeTimeout: (.liveness, "the server did not answer a probe after the network changed")
+        case .unacknowledged: (.liveness, "sent data is no longer acknowledged, despite retransmissions")
+        case .unanswered: (.liveness, "the server responds, but leaves a message or a subscription unanswered")
+        case .credentialRejected: (.auth, "the server rejected the user name or password")
+        case .credentialExpired: (.auth, "the credential has expired")
+        case .credentialUnreadable: (.auth, "the credential could not be read")
+        case .notAuthorized: (.auth, "the server does not let this user connect")
+        case .sessionLost: (.session, "the server no longer has the session")
+        case .stateMismatch: (.session, "server and client disagree about the session's state")
+        case .serverClosed: (.server, "the server closed the connection without saying why")
         case .displacedSuspected:
-            "the server repeatedly closes the connection soon after connecting, without saying why: another "
-                + "device may have the same client-id"
-        case .serverShutdown: "the server is shutting down"
-        case .serverBusy: "the server is busy"
-        case .rateLimited: "the server limits the rate of connections or messages"
-        case .serverMoved: "the server says that the session has moved elsewhere"
-        case .serverError: "the server reported an error"
-        case .serverKeepAliveTimeout: "the server heard nothing from us within the keep-alive interval"
-        case .authenticateTimeout: "the server did not answer CONNECT in time"
-        case .restoreTimeout: "the server did not acknowledge the subscriptions in time"
-        case .protocolError: "the server broke the protocol"
-        case .wrongProtocol: "the endpoint is not an MQTT server"
-        case .webSocketFailed: "the endpoint does not speak MQTT over WebSocket"
-        case .displaced: "another device took over this session's identity"
-        case .yielded: "another device of this user is online, and this session yields"
-        case .banned: "the server has banned this client"
-        case .removedByAdministrator: "an administrator removed this session at the server"
-        case .badConfiguration: "the session's configuration file has errors"
-        case .badEndpoint: "the endpoint cannot be used"
-        case .clientIdentifierRejected: "the server does not accept the client identifier"
-        case .unsupportedVersion: "the server does not speak this version of the protocol"
-        case .certificateInvalid: "the server's certificate is not valid for this endpoint"
-        case .serverUnauthenticated: "the server could not prove that it knows the password"
-        case .authenticationMethodRejected: "the server does not accept this authentication method"
-        case .redirectRefused: "the server sends the session to another server, which is not allowed"
-        case .incompatible: "the server does not accept what this client sends"
-        case .quota: "the server's quota for this client is used up"
-        case .unknown: "an unknown error"
+            (
+                .server,
+                "the server repeatedly closes the connection soon after connecting, without saying why: another "
+                    + "device may have the same client-id"
+            )
+        case .serverShutdown: (.server, "the server is shutting down")
+        case .serverBusy: (.server, "the server is busy")
+        case .rateLimited: (.server, "the server limits the rate of connections or messages")
+        case .serverMoved: (.server, "the server says that the session has moved elsewhere")
+        case .serverError: (.server, "the server reported an error")
+        case .serverKeepAliveTimeout: (.server, "the server heard nothing from us within the keep-alive interval")
+        case .authenticateTimeout: (.server, "the server did not answer CONNECT in time")
+        case .restoreTimeout: (.server, "the server did not acknowledge the subscriptions in time")
+        case .protocolError: (.server, "the server broke the protocol")
+        case .wrongProtocol: (.server, "the endpoint is not an MQTT server")
+        case .webSocketFailed: (.server, "the endpoint does not speak MQTT over WebSocket")
+        case .displaced: (.displaced, "another device took over this session's identity")
+        case .yielded: (.displaced, "another device of this user is online, and this session yields")
+        case .banned: (.removed, "the server has banned this client")
+        case .removedByAdministrator: (.removed, "an administrator removed this session at the server")
+        case .badConfiguration: (.config, "the session's configuration file has errors")
+        case .badEndpoint: (.config, "the endpoint cannot be used")
+        case .clientIdentifierRejected: (.config, "the server does not accept the client identifier")
+        case .unsupportedVersion: (.config, "the server does not speak this version of the protocol")
+        case .certificateInvalid: (.config, "the server's certificate is not valid for this endpoint")
+        case .serverUnauthenticated: (.config, "the server could not prove that it knows the password")
+        case .authenticationMethodRejected: (.config, "the server does not accept this authentication method")
+        case .redirectRefused: (.config, "the server sends the session to another server, which is not allowed")
+        case .incompatible: (.config, "the server does not accept what this client sends")
+        case .quota: (.config, "the server's quota for this client is used up")
+        case .unknown: (.unknown, "an unknown error")
         }
     }
 }

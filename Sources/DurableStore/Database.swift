@@ -138,6 +138,31 @@ final class Database {
         }
     }
 
+    /// Returns what `read` makes of each row.
+    func rows<Element>(
+        _ sql: StaticString, _ values: Value..., read: (Row) throws(StoreError) -> Element
+    ) throws(StoreError) -> [Element] {
+        try rows(prepared(sql), values, read)
+    }
+
+    /// Does the same with a text that is composed.
+    func rows<Element>(
+        text sql: String, with values: [Value], read: (Row) throws(StoreError) -> Element
+    ) throws(StoreError) -> [Element] {
+        try rows(prepared(sql), values, read)
+    }
+
+    private func rows<Element>(
+        _ statement: OpaquePointer, _ values: [Value], _ read: (Row) throws(StoreError) -> Element
+    ) throws(StoreError) -> [Element] {
+        var rows: [Element] = []
+        try query(statement, values) { row throws(StoreError) in
+            rows.append(try read(row))
+            return true
+        }
+        return rows
+    }
+
     /// Returns the integer in the first column of the only row; `nil` without a row.
     func integer(_ sql: StaticString, _ values: Value...) throws(StoreError) -> Int64? {
         var integer: Int64?

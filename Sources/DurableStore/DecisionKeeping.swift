@@ -5,25 +5,22 @@ internal import Session
 extension DurableStore {
     func readDecisions(of session: Int64, into stored: inout StoredSession) throws(StoreError) {
         let database = try opened()
-        try database.query(
+        stored.verdict = try database.rows(
             """
             SELECT state, reason_code, message, server_code, boot_id, since, configuration, credential
             FROM verdict WHERE session = ?
             """,
             .integer(session)
-        ) { row throws(StoreError) in
-            stored.verdict = Verdict(
+        ) { row in
+            Verdict(
                 state: row.text(0), reasonCode: row.text(1), message: row.text(2),
                 serverCode: row.optionalInteger(3).flatMap { UInt8(exactly: $0) }, bootID: row.text(4),
                 since: .init(rawValue: row.integer(5)), configuration: row.optionalText(6),
                 credential: row.optionalText(7))
-            return false
-        }
-        try database.query("SELECT room, configured, boot_id FROM chosen_room WHERE session = ?", .integer(session)) {
-            row throws(StoreError) in
-            stored.chosenRoom = ChosenRoom(room: row.text(0), configured: row.text(1), bootID: row.text(2))
-            return false
-        }
+        }.first
+        stored.chosenRoom = try database.rows(
+            "SELECT room, configured, boot_id FROM chosen_room WHERE session = ?", .integer(session)
+        ) { ChosenRoom(room: $0.text(0), configured: $0.text(1), bootID: $0.text(2)) }.first
     }
 
     func setVerdict(_ verdict: Verdict?, _ session: Int64, _ database: Database) throws(StoreError) {

@@ -260,13 +260,11 @@ public actor DurableStore {
                 UPDATE session SET next_inbox_sequence = reserved_inbox_sequence + 1
                 WHERE reserved_inbox_sequence >= next_inbox_sequence
                 """)
-            var windows: [(session: Int64, window: IdentifierWindow)] = []
-            try database.query("SELECT id, window_first, window_count FROM session WHERE window_count > 0") {
-                row throws(StoreError) in
-                let window = IdentifierWindow(
-                    first: UInt16(clamping: row.integer(1)), count: Int(clamping: row.integer(2)))
-                windows.append((row.integer(0), window))
-                return true
+            let windows = try database.rows(
+                "SELECT id, window_first, window_count FROM session WHERE window_count > 0"
+            ) { row in
+                let first = UInt16(clamping: row.integer(1))
+                return (row.integer(0), IdentifierWindow(first: first, count: Int(clamping: row.integer(2))))
             }
             for (session, window) in windows {
                 let keys = MessageKey.range(of: session)

@@ -46,24 +46,18 @@ extension DurableStore {
     /// Adds the durable consumers of a session to its state.
     func readConsumers(of session: Int64, into durable: inout DurableSession) throws(StoreError) {
         let database = try opened()
-        var rows: [(id: Int64, consumer: DurableConsumer)] = []
-        try database.query(
+        let rows = try database.rows(
             "SELECT id, name, filter, qos, given_through, missed FROM consumer WHERE session = ? ORDER BY name",
             .integer(session)
         ) { row throws(StoreError) in
             guard let name = ConsumerName(row.text(1)), let qos = UInt8(exactly: row.integer(3)).flatMap(QoS.init)
-            else { throw self.damage("a consumer is invalid") }
-            rows.append(
-                (
-                    row.integer(0),
-                    DurableConsumer(
-                        name: name, filter: row.text(2), qos: qos, givenThrough: .init(rawValue: row.integer(4)),
-                        missed: Int(row.integer(5)))
-                ))
-            return true
+            else { throw damage("a consumer is invalid") }
+            let consumer = DurableConsumer(
+                name: name, filter: row.text(2), qos: qos, givenThrough: .init(rawValue: row.integer(4)),
+                missed: Int(row.integer(5)))
+            return (id: row.integer(0), consumer: consumer)
         }
-        for (id, consumer) in rows {
-            var consumer = consumer
+        for (id, var consumer) in rows {
             consumer.runs = try runs(of: id, in: database)
             durable.consumers.append(consumer)
         }
@@ -82,21 +76,17 @@ extension DurableStore {
                 "SELECT max(key) FROM inbox WHERE key BETWEEN ? AND ?", bounds[0], bounds[1])
         else { return [] }
         guard range.contains(first), range.contains(last) else { return [] }
-        var runs: [InboxRun] = []
-        try database.query(
+        return try database.rows(
             """
             SELECT max(key), count(*), sum(size) FROM inbox WHERE key BETWEEN ?1 AND ?2
             GROUP BY (key - ?1) / ?3 ORDER BY 1
             """,
             .integer(first), .integer(last), .integer((last - first) / Self.runs + 1)
-        ) { row throws(StoreError) in
-            runs.append(
-                InboxRun(
-                    through: InboxSequence(rawValue: MessageKey(rawValue: row.integer(0)).sequence.rawValue),
-                    messages: Int(row.integer(1)), bytes: Int(row.integer(2))))
-            return true
+        ) { row in
+            InboxRun(
+                through: InboxSequence(rawValue: MessageKey(rawValue: row.integer(0)).sequence.rawValue),
+                messages: Int(row.integer(1)), bytes: Int(row.integer(2)))
         }
-        return runs
     }
 
     func dropCollected(
@@ -112,10 +102,8 @@ extension DurableStore {
     func shiftInbox(
         by milliseconds: Int64, receivedWithin range: ClosedRange<Timestamp>, _ session: Int64, _ database: Database
     ) throws(StoreError) {
-        var consumers: [Int64] = []
-        try database.query("SELECT id FROM consumer WHERE session = ?", .integer(session)) { row throws(StoreError) in
-            consumers.append(row.integer(0))
-            return true
+        let consumers = try database.rows("SELECT id FROM consumer WHERE session = ?", .integer(session)) {
+            $0.integer(0)
         }
         for consumer in consumers {
             let keys = MessageKey.range(of: consumer)

@@ -30,20 +30,15 @@ extension DurableStore {
             case .quarantined: "quarantine CROSS JOIN message USING (key) LEFT JOIN in_flight USING (key)"
             }
         let condition = filter == .queued ? "AND in_flight.key IS NULL AND quarantine.key IS NULL" : ""
-        var found: [StoredMessageSummary] = []
-        try database.query(
+        return try database.rows(
             text: """
                 SELECT \(Self.summaryColumns) FROM \(tables) WHERE message.key > ? AND message.key <= ? \(condition)
                 ORDER BY message.key LIMIT ?
                 """,
             with: [
                 .integer(after.rawValue), .integer(MessageKey.range(of: id).upperBound), .integer(Int64(max(0, limit))),
-            ]
-        ) { row throws(StoreError) in
-            found.append(try self.summary(row))
-            return true
-        }
-        return found
+            ],
+            read: summary)
     }
 
     /// Returns these messages without their contents, in this order. Messages that are gone are omitted.
@@ -54,16 +49,12 @@ extension DurableStore {
         guard let id = contents.sessionIDs[session] else { return [] }
         var found: [StoredMessageSummary] = []
         for key in sequences.compactMap({ MessageKey(session: id, sequence: $0) }) {
-            try database.query(
+            found += try database.rows(
                 text: """
                     SELECT \(Self.summaryColumns)
                     FROM message LEFT JOIN in_flight USING (key) LEFT JOIN quarantine USING (key) WHERE message.key = ?
                     """,
-                with: [.integer(key.rawValue)]
-            ) { row throws(StoreError) in
-                found.append(try self.summary(row))
-                return false
-            }
+                with: [.integer(key.rawValue)], read: summary)
         }
         return found
     }

@@ -64,15 +64,11 @@ extension DurableStore {
             WHERE key BETWEEN ?1 AND ?2 AND key NOT IN (SELECT key FROM quarantine WHERE key BETWEEN ?1 AND ?2)
             """,
             keys.first, keys.last, .integer(packetID.rawValue))
-        var identifiers: [PacketID] = []
-        try database.query(
+        let identifiers = try database.rows(
             "SELECT key - ?1 + ?3 FROM message WHERE key BETWEEN ?1 AND ?2 AND qos = ?4 ORDER BY key", keys.first,
             keys.last, .integer(packetID.rawValue), .integer(QoS.exactlyOnce.rawValue)
-        ) { row throws(StoreError) in
-            if let id = UInt16(exactly: row.integer(0)).flatMap(PacketID.init) { identifiers.append(id) }
-            return true
-        }
-        for id in identifiers { try reserve(id, of: session, in: database) }
+        ) { UInt16(exactly: $0.integer(0)).flatMap(PacketID.init) }
+        for id in identifiers.compactMap(\.self) { try reserve(id, of: session, in: database) }
     }
 
     private func range(

@@ -27,13 +27,9 @@ struct Salvage {
     ) throws(StoreError) {
         (self.damaged, self.new, self.unreadable) = (damaged, new, unreadable)
         isComplete = unreadable == 0
-        var tables: [String] = []
-        try new.query(
+        let tables = try new.rows(
             "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%' AND name <> 'store'"
-        ) { row throws(StoreError) in
-            tables.append(row.text(0))
-            return true
-        }
+        ) { $0.text(0) }
         for table in tables {
             try new.transaction { () throws(StoreError) in try copy(table) }
         }
@@ -48,21 +44,14 @@ struct Salvage {
     static func pagesWithSessions(of path: String) throws(StoreError) -> Set<UInt32> {
         let database = try Database(path: path)
         try database.excludeOthers()
-        var pages: Set<UInt32> = []
-        try database.query("SELECT rootpage FROM sqlite_schema WHERE name IN ('session', 'consumer')") { row in
-            pages.insert(UInt32(clamping: row.integer(0)))
-            return true
+        let pages = try database.rows("SELECT rootpage FROM sqlite_schema WHERE name IN ('session', 'consumer')") {
+            UInt32(clamping: $0.integer(0))
         }
-        return pages
+        return Set(pages)
     }
 
     private func columns(of table: String, in database: Database) throws(StoreError) -> [String] {
-        var columns: [String] = []
-        try database.query("SELECT name FROM pragma_table_info(?)", .text(table)) { row throws(StoreError) in
-            columns.append(row.text(0))
-            return true
-        }
-        return columns
+        try database.rows("SELECT name FROM pragma_table_info(?)", .text(table)) { $0.text(0) }
     }
 
     private mutating func copy(_ table: String) throws(StoreError) {

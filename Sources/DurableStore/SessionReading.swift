@@ -14,21 +14,15 @@ extension DurableStore {
         var stored = StoredSession()
         guard let id = contents.sessionIDs[name] else { return stored }
         stored.mqtt = try protocolState(of: id)
-        try database.query("SELECT address FROM home WHERE session = ? ORDER BY position", .integer(id)) {
-            row throws(StoreError) in
-            stored.homes.append(row.text(0))
-            return true
-        }
-        try database.query("SELECT since FROM presence WHERE session = ?", .integer(id)) {
-            row throws(StoreError) in
-            stored.presences.insert(Timestamp(rawValue: row.integer(0)))
-            return true
-        }
-        try database.query("SELECT topic FROM presence_topic WHERE session = ?", .integer(id)) {
-            row throws(StoreError) in
-            stored.presenceTopics.insert(row.text(0))
-            return true
-        }
+        stored.homes = try database.rows(
+            "SELECT address FROM home WHERE session = ? ORDER BY position", .integer(id)
+        ) { $0.text(0) }
+        stored.presences = Set(
+            try database.rows("SELECT since FROM presence WHERE session = ?", .integer(id)) {
+                Timestamp(rawValue: $0.integer(0))
+            })
+        stored.presenceTopics = Set(
+            try database.rows("SELECT topic FROM presence_topic WHERE session = ?", .integer(id)) { $0.text(0) })
         try readPublications(of: id, into: &stored)
         try readDecisions(of: id, into: &stored)
         return stored
@@ -74,12 +68,7 @@ extension DurableStore {
     }
 
     private func packetIDs(_ sql: StaticString, of session: Int64) throws(StoreError) -> Set<PacketID> {
-        var ids: Set<PacketID> = []
-        try opened().query(sql, .integer(session)) { row throws(StoreError) in
-            ids.insert(try self.packetID(row.integer(0)))
-            return true
-        }
-        return ids
+        Set(try opened().rows(sql, .integer(session)) { row throws(StoreError) in try packetID(row.integer(0)) })
     }
 
     private func subscriptions(of session: Int64) throws(StoreError) -> Set<TopicFilter> {
@@ -106,12 +95,10 @@ extension DurableStore {
     private func countQueue(of session: Int64, into durable: inout DurableSession) throws(StoreError) {
         let range = MessageKey.range(of: session)
         func total(_ sql: StaticString) throws(StoreError) -> (count: Int, bytes: Int) {
-            var total = (count: 0, bytes: 0)
-            try opened().query(sql, .integer(range.lowerBound), .integer(range.upperBound)) { row throws(StoreError) in
-                total = (Int(row.integer(0)), Int(row.integer(1)))
-                return false
+            let totals = try opened().rows(sql, .integer(range.lowerBound), .integer(range.upperBound)) {
+                (Int($0.integer(0)), Int($0.integer(1)))
             }
-            return total
+            return totals.first ?? (0, 0)
         }
         let all = try total("SELECT count(*), sum(size) FROM message WHERE key BETWEEN ? AND ?")
         let inFlight = try total(
@@ -131,24 +118,19 @@ extension DurableStore {
 
     private func readPublications(of session: Int64, into stored: inout StoredSession) throws(StoreError) {
         let database = try opened()
-        try database.query(
+        stored.publications = try database.rows(
             "SELECT topic, qos, properties, payload, since FROM publication WHERE session = ? ORDER BY id",
             .integer(session)
         ) { row throws(StoreError) in
             guard let qos = UInt8(exactly: row.integer(1)).flatMap(QoS.init), qos != .exactlyOnce else {
-                throw self.damage("the QoS of a publication is invalid")
+                throw damage("the QoS of a publication is invalid")
             }
-            stored.publications.append(
-                Publication(
-                    topic: row.text(0), payload: row.blob(3), qos: qos,
-                    properties: try self.properties(row.optionalBlob(2)), since: .init(rawValue: row.integer(4))))
-            return true
+            return Publication(
+                topic: row.text(0), payload: row.blob(3), qos: qos, properties: try properties(row.optionalBlob(2)),
+                since: .init(rawValue: row.integer(4)))
         }
-        try database.query("SELECT topic FROM retained WHERE session = ?", .integer(session)) {
-            row throws(StoreError) in
-            stored.retainedTopics.insert(row.text(0))
-            return true
-        }
+        stored.retainedTopics = Set(
+            try database.rows("SELECT topic FROM retained WHERE session = ?", .integer(session)) { $0.text(0) })
     }
 
     func properties(_ bytes: ByteBuffer?) throws(StoreError) -> Publish.Properties {
@@ -208,15 +190,9 @@ extension DurableStore {
 
     /// Returns the messages of a range of keys. CROSS JOIN keeps the order of the tables: the small one leads.
     func messages(from tables: String, _ range: ClosedRange<Int64>) throws(StoreError) -> [StoredMessage] {
-        var messages: [StoredMessage] = []
-        try opened().query(
+        try opened().rows(
             text: "SELECT \(Self.columns) FROM \(tables) WHERE key BETWEEN ? AND ? ORDER BY key",
-            with: [.integer(range.lowerBound), .integer(range.upperBound)]
-        ) { row throws(StoreError) in
-            messages.append(try self.message(row))
-            return true
-        }
-        return messages
+            with: [.integer(range.lowerBound), .integer(range.upperBound)], read: message)
     }
 
     /// Reads a row of ``columns``.

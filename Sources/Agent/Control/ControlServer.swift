@@ -36,8 +36,8 @@ actor ControlServer {
 
     /// Takes the socket that systemd passed, or creates one at `path`. A client that connects waits until `serve`.
     func listen(path: String) throws(ControlSocket.Failure) {
-        if let activated = SocketActivation.listeners().first {
-            take(activated.descriptor, of: path)
+        if let activated = SocketActivation.descriptors().first {
+            take(activated, of: path)
         } else {
             let group = ControlSocket.group
             descriptor = try ControlSocket.listen(at: path, group: group)

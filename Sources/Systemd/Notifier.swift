@@ -5,15 +5,9 @@ internal import Glibc
 ///
 /// Every call does nothing when the daemon was not started by systemd (`NOTIFY_SOCKET` is not set).
 public struct Notifier: Sendable {
-    /// The outcome of a notification.
-    public enum Delivery: Equatable, Sendable {
-        /// The service manager has it in its queue.
-        case sent
-        /// The process was not started with a notification socket.
-        case noServiceManager
-        /// The socket did not take it; the number is an `errno`.
-        case failed(Int32)
-    }
+    /// What sd_notify(3) returns: more than 0 if the service manager has the notification in its queue, 0 without one, or
+    /// an `errno`, negative.
+    public typealias Delivery = Int32
 
     /// The service manager ignores a datagram of more than 4096 bytes, so a status is truncated well before that.
     static let longestStatus = 1024
@@ -72,9 +66,7 @@ public struct Notifier: Sendable {
     }
 
     private func send(_ assignments: [String]) -> Delivery {
-        let result = sd_notify(0, assignments.joined(separator: "\n"))
-        if result > 0 { return .sent }
-        return result == 0 ? .noServiceManager : .failed(-result)
+        sd_notify(0, assignments.joined(separator: "\n"))
     }
 
     /// Makes the assignment. A newline would begin another one, and NUL would end the text, so no control character

@@ -11,19 +11,19 @@ import Testing
             setenv("NOTIFY_SOCKET", socket.name, 1)
             let notifier = Notifier()
 
-            #expect(notifier.ready() == .sent)
+            #expect(notifier.ready() > 0)
             #expect(socket.receive() == "READY=1")
-            #expect(notifier.ready(status: "5 sessions") == .sent)
+            #expect(notifier.ready(status: "5 sessions") > 0)
             #expect(socket.receive() == "READY=1\nSTATUS=5 sessions")
-            #expect(notifier.status("main: no network") == .sent)
+            #expect(notifier.status("main: no network") > 0)
             #expect(socket.receive() == "STATUS=main: no network")
-            #expect(notifier.stopping() == .sent)
+            #expect(notifier.stopping() > 0)
             #expect(socket.receive() == "STOPPING=1")
-            #expect(notifier.watchdog() == .sent)
+            #expect(notifier.watchdog() > 0)
             #expect(socket.receive() == "WATCHDOG=1")
-            #expect(notifier.extendTimeout(.milliseconds(1500)) == .sent)
+            #expect(notifier.extendTimeout(.milliseconds(1500)) > 0)
             #expect(socket.receive() == "EXTEND_TIMEOUT_USEC=1500000")
-            #expect(notifier.extendTimeout(.seconds(30), status: "migrating") == .sent)
+            #expect(notifier.extendTimeout(.seconds(30), status: "migrating") > 0)
             #expect(socket.receive() == "EXTEND_TIMEOUT_USEC=30000000\nSTATUS=migrating")
             #expect(socket.receive() == nil)
         }
@@ -37,7 +37,7 @@ import Testing
             clock_gettime(CLOCK_MONOTONIC, &now)
             let before = UInt64(now.tv_sec) * 1_000_000 + UInt64(now.tv_nsec) / 1000
 
-            #expect(Notifier().reloading() == .sent)
+            #expect(Notifier().reloading() > 0)
 
             clock_gettime(CLOCK_MONOTONIC, &now)
             let after = UInt64(now.tv_sec) * 1_000_000 + UInt64(now.tv_nsec) / 1000
@@ -54,7 +54,7 @@ import Testing
         await #expect(processExitsWith: .success) {
             let socket = try #require(DatagramSocket())
             setenv("NOTIFY_SOCKET", socket.name, 1)
-            #expect(Notifier().status("lost\nMAINPID=1\r\nFDSTORE=1\0end") == .sent)
+            #expect(Notifier().status("lost\nMAINPID=1\r\nFDSTORE=1\0end") > 0)
             #expect(socket.receive() == "STATUS=lost MAINPID=1  FDSTORE=1 end")
         }
     }
@@ -67,14 +67,14 @@ import Testing
     @Test func `does nothing without a service manager`() async {
         await #expect(processExitsWith: .success) {
             unsetenv("NOTIFY_SOCKET")
-            #expect(Notifier().ready() == .noServiceManager)
+            #expect(Notifier().ready() == 0)
         }
     }
 
     @Test func `reports a socket without a listener`() async {
         await #expect(processExitsWith: .success) {
             setenv("NOTIFY_SOCKET", "@holdfast-test-nobody-\(getpid())", 1)
-            #expect(Notifier().ready() == .failed(ECONNREFUSED))
+            #expect(Notifier().ready() == -ECONNREFUSED)
         }
     }
 

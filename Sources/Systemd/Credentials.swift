@@ -5,8 +5,12 @@ public struct Credentials: Sendable {
     /// `$CREDENTIALS_DIRECTORY`, without a slash at the end; `nil` when the unit has no credentials.
     public let directory: String?
 
-    public init(environment: Environment = .process) {
-        guard let text = environment["CREDENTIALS_DIRECTORY"], text.hasPrefix("/") else {
+    public init() {
+        self.init(directory: getenv("CREDENTIALS_DIRECTORY").map { String(cString: $0) })
+    }
+
+    init(directory text: String?) {
+        guard let text, text.hasPrefix("/") else {
             directory = nil
             return
         }

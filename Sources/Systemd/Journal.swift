@@ -7,11 +7,13 @@ public enum Journal {
     ///
     /// `$JOURNAL_STREAM` names device and inode of the journal's stream. A child with redirected stderr inherits the
     /// variable but not the stream, so the two are compared: systemd.exec(5).
-    public static var isAttached: Bool { isAttached(descriptor: STDERR_FILENO, environment: .process) }
+    public static var isAttached: Bool {
+        isAttached(STDERR_FILENO, to: getenv("JOURNAL_STREAM").map { String(cString: $0) })
+    }
 
-    /// The same as ``isAttached``, for any descriptor.
-    public static func isAttached(descriptor: Int32, environment: Environment) -> Bool {
-        guard let stream = environment["JOURNAL_STREAM"] else { return false }
+    /// Whether a descriptor is the stream of this device and inode.
+    static func isAttached(_ descriptor: Int32, to stream: String?) -> Bool {
+        guard let stream else { return false }
         let parts = stream.utf8.split(separator: UInt8(ascii: ":"), omittingEmptySubsequences: false)
         guard parts.count == 2, let device = UInt64(Substring(parts[0])), let inode = UInt64(Substring(parts[1])) else {
             return false

@@ -14,7 +14,7 @@ import Testing
         defer { unlink(file) }
 
         for text in [directory, directory + "/"] {
-            let credentials = Credentials(environment: Environment(["CREDENTIALS_DIRECTORY": text]))
+            let credentials = Credentials(directory: text)
             #expect(credentials.directory == directory)
             #expect(try credentials.path(of: "broker-password") == file)
             #expect(throws: CredentialError.missing(name: "other", directory: directory)) {
@@ -25,13 +25,13 @@ import Testing
 
     @Test(arguments: ["", ".", "..", "a/b", "../passwd", "a\nb", "a\0b", "a:b", String(repeating: "a", count: 256)])
     func `a name cannot lead out of the directory`(name: String) {
-        let credentials = Credentials(environment: Environment(["CREDENTIALS_DIRECTORY": "/run/credentials/x"]))
+        let credentials = Credentials(directory: "/run/credentials/x")
         #expect(throws: CredentialError.invalidName(name)) { try credentials.path(of: name) }
     }
 
-    @Test(arguments: [[:], ["CREDENTIALS_DIRECTORY": ""], ["CREDENTIALS_DIRECTORY": "relative"]])
-    func `no credential exists without a directory`(variables: [String: String]) {
-        let credentials = Credentials(environment: Environment(variables))
+    @Test(arguments: [nil, "", "relative"])
+    func `no credential exists without a directory`(directory: String?) {
+        let credentials = Credentials(directory: directory)
         #expect(credentials.directory == nil)
         #expect(throws: CredentialError.noDirectory) { try credentials.path(of: "a") }
     }

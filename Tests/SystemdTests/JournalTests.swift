@@ -64,10 +64,7 @@ import Testing
         defer { ends.forEach { close($0) } }
         var status = stat()
         try #require(fstat(ends[1], &status) == 0)
-        func attached(_ stream: String?) -> Bool {
-            Journal.isAttached(
-                descriptor: ends[1], environment: Environment(stream.map { ["JOURNAL_STREAM": $0] } ?? [:]))
-        }
+        func attached(_ stream: String?) -> Bool { Journal.isAttached(ends[1], to: stream) }
         #expect(attached("\(status.st_dev):\(status.st_ino)"))
         #expect(!attached("\(status.st_dev):\(status.st_ino + 1)"))
         #expect(!attached("\(status.st_dev + 1):\(status.st_ino)"))
@@ -75,8 +72,6 @@ import Testing
         for text in ["", ":", "1", "1:2:3", "a:b", "\(status.st_dev):", "-1:-1", "99999999999999999999:1"] {
             #expect(!attached(text), "\(text)")
         }
-        #expect(
-            !Journal.isAttached(
-                descriptor: -1, environment: Environment(["JOURNAL_STREAM": "\(status.st_dev):\(status.st_ino)"])))
+        #expect(!Journal.isAttached(-1, to: "\(status.st_dev):\(status.st_ino)"))
     }
 }

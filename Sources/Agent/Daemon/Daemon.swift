@@ -215,7 +215,9 @@ actor Daemon {
             }
             let changes = DaemonConfiguration.changes(from: configuration, to: new)
             configuration = new
-            if options.logLevel == nil { JournalLogHandler.setLevel(Logger.Level(new.logLevel)) }
+            if options.logLevel == nil, let level = Logger.Level(rawValue: new.logLevel.rawValue) {
+                JournalLogHandler.setLevel(level)
+            }
             await publisher?.apply(new.metrics)
             var result = try await registry.apply(loaded)
             result.changes = changes + result.changes
@@ -225,21 +227,6 @@ actor Daemon {
                 metadata: ["MESSAGE_ID": "\(MessageID.reloadDone)"])
             return result
         }
-    }
-}
-
-extension Logger.Level {
-    init(_ level: LogLevel) {
-        self =
-            switch level {
-            case .trace: .trace
-            case .debug: .debug
-            case .info: .info
-            case .notice: .notice
-            case .warning: .warning
-            case .error: .error
-            case .critical: .critical
-            }
     }
 }
 

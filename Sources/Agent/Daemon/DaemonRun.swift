@@ -112,7 +112,7 @@ private struct Running: Sendable {
 private func level(_ options: DaemonOptions, _ loaded: LoadedConfiguration) -> Logger.Level {
     if let level = options.logLevel.flatMap(Logger.Level.init(rawValue:)) { return level }
     guard case .success(let configuration) = loaded.daemon else { return .info }
-    return Logger.Level(configuration.logLevel)
+    return Logger.Level(rawValue: configuration.logLevel.rawValue) ?? .info
 }
 
 /// The parts of a daemon, created one after the other.

@@ -167,23 +167,23 @@ struct SessionLog {
     mutating func tlsFilesRejected(_ failure: TransportFailure) {
         guard failure != lastTLSFailure else { return }
         lastTLSFailure = failure
-        logger.warning("\(session): \(failure.message); the previous ones stay in use", metadata: identity)
+        say(.warning, "\(failure.message); the previous ones stay in use")
     }
 
     func presenceRefused(_ sentence: String) {
-        logger.warning(
-            "\(session): the server refused to announce the session in its room: \(sentence)", metadata: identity)
+        say(.warning, "the server refused to announce the session in its room: \(sentence)")
     }
 
     func publicationRefused(_ topic: String, _ sentence: String) {
-        logger.warning("\(session): the server refused the publication \(topic): \(sentence)", metadata: identity)
+        say(.warning, "the server refused the publication \(topic): \(sentence)")
     }
 
     /// The configuration no longer has the session, or its servers.
     func leftBehind(_ sentence: String) {
-        logger.warning(
-            "\(session): the server cannot have received the session's last disconnect: \(sentence); to send it, put the session's file back as it was, connect, and disconnect",
-            metadata: identity)
+        say(
+            .warning,
+            "the server cannot have received the session's last disconnect: \(sentence); to send it, put the session's file back as it was, connect, and disconnect"
+        )
     }
 
     /// A subscription that is granted as requested is not reported.
@@ -203,18 +203,18 @@ struct SessionLog {
                 case (_, nil): "it is requested again when a program subscribes"
                 default: "it is requested again every 10 min and at every reconnect"
                 }
-            logger.warning(
-                "\(session): the server refuses the subscription to \(filter)\(who): \(subscription.message ?? ""); \(next)",
-                metadata: identity.merging(["MESSAGE_ID": "\(MessageID.subscriptionRefused)"]) { $1 })
+            say(
+                .warning,
+                "the server refuses the subscription to \(filter)\(who): \(subscription.message ?? ""); \(next)",
+                .subscriptionRefused)
         case .granted:
             let wasRefused = refusedFilters.remove(filter) != nil
             guard let granted = subscription.grantedQoS else { return }
             if granted.rawValue < subscription.qos.rawValue {
                 let lower = "QoS \(granted.rawValue), not \(subscription.qos.rawValue)"
-                logger.notice(
-                    "\(session): the server grants the subscription to \(filter) with \(lower)", metadata: identity)
+                say(.notice, "the server grants the subscription to \(filter) with \(lower)")
             } else if wasRefused {
-                logger.notice("\(session): the server grants the subscription to \(filter) again", metadata: identity)
+                say(.notice, "the server grants the subscription to \(filter) again")
             }
         }
     }
@@ -224,51 +224,48 @@ struct SessionLog {
         guard shortfalls != toldShortfalls else { return }
         toldShortfalls = shortfalls
         guard !shortfalls.isEmpty else {
-            logger.notice("\(session): the server now grants everything that was requested", metadata: identity)
+            say(.notice, "the server now grants everything that was requested")
             return
         }
-        logger.notice(
-            "\(session): the server grants less than was requested: \(shortfalls.joined(separator: "; "))",
-            metadata: identity)
+        say(.notice, "the server grants less than was requested: \(shortfalls.joined(separator: "; "))")
     }
 
     func inboxFull(_ isFull: Bool) {
         if isFull {
-            logger.warning(
-                "\(session): the inbox is full: the server's messages are not acknowledged until a consumer takes some",
-                metadata: identity)
+            say(.warning, "the inbox is full: the server's messages are not acknowledged until a consumer takes some")
         } else {
-            logger.notice("\(session): the inbox has room again", metadata: identity)
+            say(.notice, "the inbox has room again")
         }
     }
 
     func serverLowersQoS() {
-        logger.warning(
-            "\(session): the server acknowledges messages of QoS 2 like those of QoS 1: one may arrive twice after an outage",
-            metadata: identity)
+        say(
+            .warning,
+            "the server acknowledges messages of QoS 2 like those of QoS 1: one may arrive twice after an outage")
     }
 
     func cannotLook(_ sentence: String) {
-        logger.notice(
-            "\(session): the room cannot be checked for other devices of the user: \(sentence)", metadata: identity)
+        say(.notice, "the room cannot be checked for other devices of the user: \(sentence)")
     }
 
     mutating func quarantined(_ sequence: MessageSequence, _ sentence: String, at now: Instant) {
         guard case .write = quarantinePacer.take(at: now) else { return }
-        writeQuarantined("message \(sequence.rawValue) was rejected and is quarantined: \(sentence)")
+        say(.warning, "message \(sequence.rawValue) was rejected and is quarantined: \(sentence)", .itemQuarantined)
     }
 
     private func summarizeQuarantined(_ count: Int) {
-        writeQuarantined(
+        say(
+            .warning,
             "\(count) more message\(count == 1 ? " was" : "s were") rejected within a minute and \(count == 1 ? "is" : "are") "
-                + "quarantined")
+                + "quarantined", .itemQuarantined)
     }
 
     /// Happens at most once for each session that a server loses.
     func repeated(_ count: Int) {
-        logger.notice(
-            "\(session): the server lost the session before it had confirmed \(count) of the messages of QoS 2: they are sent again, and may arrive twice",
-            metadata: identity)
+        say(
+            .notice,
+            "the server lost the session before it had confirmed \(count) of the messages of QoS 2: they are sent again, and may arrive twice"
+        )
     }
 
     /// Any publisher can cause any number of these, so one an hour is written.
@@ -277,29 +274,15 @@ struct SessionLog {
         let sentence =
             "a message from the server cannot be used and is set aside: topic \(quoted(message.topic)), "
             + message.flaw.message + (unwritten == 0 ? "" : ", and \(unwritten) more since the last such entry")
-        logger.warning(
-            "\(session): \(sentence)",
-            metadata: identity.merging(["MESSAGE_ID": "\(MessageID.messageRefused)"]) { $1 })
+        say(.warning, sentence, .messageRefused)
     }
 
     mutating func dropped(_ sentence: String, at now: Instant) {
-        if case .write = dropPacer.take(at: now) { writeDropped(sentence) }
+        if case .write = dropPacer.take(at: now) { say(.warning, sentence, .messageDropped) }
     }
 
     private func summarizeDropped(_ count: Int) {
-        writeDropped("\(count) more message\(count == 1 ? " was" : "s were") dropped within a minute")
-    }
-
-    private func writeDropped(_ sentence: String) {
-        logger.warning(
-            "\(session): \(sentence)",
-            metadata: identity.merging(["MESSAGE_ID": "\(MessageID.messageDropped)"]) { $1 })
-    }
-
-    private func writeQuarantined(_ sentence: String) {
-        logger.warning(
-            "\(session): \(sentence)",
-            metadata: identity.merging(["MESSAGE_ID": "\(MessageID.itemQuarantined)"]) { $1 })
+        say(.warning, "\(count) more message\(count == 1 ? " was" : "s were") dropped within a minute", .messageDropped)
     }
 
     // MARK: Summaries
@@ -323,6 +306,11 @@ struct SessionLog {
     // MARK: Fields
 
     private var identity: Logger.Metadata { ["HOLDFAST_SESSION": "\(session)"] }
+
+    private func say(_ level: Logger.Level, _ text: String, _ id: MessageID? = nil) {
+        let metadata = id.map { identity.merging(["MESSAGE_ID": "\($0)"]) { $1 } } ?? identity
+        logger.log(level: level, "\(session): \(text)", metadata: metadata)
+    }
 
     private func write(
         _ level: Logger.Level, _ id: MessageID?, status: SessionMachine.Status, endpoint: String?, _ text: String,

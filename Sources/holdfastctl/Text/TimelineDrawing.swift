@@ -66,15 +66,15 @@ struct TimelineDrawing {
         let spans = row.spans.sorted { ($0.condition == .connected ? 0 : 1) < ($1.condition == .connected ? 0 : 1) }
         for span in spans {
             let (from, to) = (x(span.start), x(span.end))
-            let height = Double(Self.barHeight) * span.condition.height
+            let height = Double(Self.barHeight) * span.condition.look.height
             let reason = span.reason.map { ": \($0)" } ?? ""
             let tip =
-                "\(row.session), \(span.condition.name) from \(date(span.start)) to \(date(span.end)) "
+                "\(row.session), \(span.condition.look.name) from \(date(span.start)) to \(date(span.end)) "
                 + "(\(TimeText.duration(Double(span.end - span.start) / 1000)))\(reason)"
             lines.append(
                 "<rect x=\"\(Self.number(from))\" y=\"\(Self.number(Double(baseline) - height))\" "
                     + "width=\"\(Self.number(max(to - from, 1)))\" height=\"\(Self.number(height))\" "
-                    + "fill=\"\(span.condition.colour)\"><title>\(Self.escaped(tip))</title></rect>")
+                    + "fill=\"\(span.condition.look.colour)\"><title>\(Self.escaped(tip))</title></rect>")
         }
         return lines
     }
@@ -99,12 +99,12 @@ struct TimelineDrawing {
         var position = left
         let used = Set(timeline.rows.flatMap { $0.spans.map(\.condition) })
         return Timeline.Condition.allCases.filter(used.contains).flatMap { condition in
-            defer { position += 34 + condition.name.count * 8 }
-            let height = 14 * condition.height
+            defer { position += 34 + condition.look.name.count * 8 }
+            let height = 14 * condition.look.height
             return [
                 "<rect x=\"\(position)\" y=\"\(Self.number(Double(bottom + 60) - height))\" width=\"14\" "
-                    + "height=\"\(Self.number(height))\" fill=\"\(condition.colour)\"/>",
-                text(position + 20, bottom + 58, condition.name, " font-size=\"12\""),
+                    + "height=\"\(Self.number(height))\" fill=\"\(condition.look.colour)\"/>",
+                text(position + 20, bottom + 58, condition.look.name, " font-size=\"12\""),
             ]
         }
     }
@@ -147,34 +147,14 @@ struct TimelineDrawing {
 }
 
 extension Timeline.Condition {
-    fileprivate var name: String {
+    /// The height is a fraction of the full bar.
+    fileprivate var look: (name: String, colour: String, height: Double) {
         switch self {
-        case .connected: "connected"
-        case .trying: "trying"
-        case .offline: "no network"
-        case .down: "down"
-        case .unknown: "unknown"
-        }
-    }
-
-    fileprivate var colour: String {
-        switch self {
-        case .connected: "#009E73"
-        case .trying: "#E69F00"
-        case .offline: "#56B4E9"
-        case .down: "#D55E00"
-        case .unknown: "#BBBBBB"
-        }
-    }
-
-    /// The height as a fraction of the full bar.
-    fileprivate var height: Double {
-        switch self {
-        case .connected: 1
-        case .trying: 0.75
-        case .offline: 0.5
-        case .down: 0.3
-        case .unknown: 0.12
+        case .connected: ("connected", "#009E73", 1)
+        case .trying: ("trying", "#E69F00", 0.75)
+        case .offline: ("no network", "#56B4E9", 0.5)
+        case .down: ("down", "#D55E00", 0.3)
+        case .unknown: ("unknown", "#BBBBBB", 0.12)
         }
     }
 }

@@ -97,8 +97,8 @@ struct TimelineText {
         var text = ""
         var last: Cell?
         for cell in cells {
-            if style == .colouredBlocks, cell != last { text += "\u{1B}[\(cell.colour)m" }
-            text += style == .plain ? cell.character : cell.block
+            if style == .colouredBlocks, cell != last { text += "\u{1B}[\(cell.look.colour)m" }
+            text += style == .plain ? cell.look.character : cell.look.block
             last = cell
         }
         return style == .colouredBlocks && !cells.isEmpty ? text + "\u{1B}[0m" : text
@@ -108,7 +108,7 @@ struct TimelineText {
     private func legend(_ cells: [Cell]) -> [String] {
         var lines: [String] = []
         for cell in cells {
-            let entry = drawn([cell]) + " " + cell.meaning
+            let entry = drawn([cell]) + " " + cell.look.meaning
             if let last = lines.last, !isBounded || Terminal.room(for: last + "  " + entry) <= width {
                 lines[lines.count - 1] += "  " + entry
             } else {
@@ -178,46 +178,16 @@ struct TimelineText {
 }
 
 extension TimelineText.Cell {
-    var block: String {
+    /// - `block`, `character`: what it is drawn with.
+    /// - `colour`: the parameters of SGR.
+    var look: (block: String, character: String, colour: String, meaning: String) {
         switch self {
-        case .connected: "█"
-        case .interrupted: "▓"
-        case .trying: "▒"
-        case .offline: "░"
-        case .down: "▂"
-        case .unknown: "·"
-        }
-    }
-
-    var character: String {
-        switch self {
-        case .connected: "="
-        case .interrupted: "+"
-        case .trying: "~"
-        case .offline: "."
-        case .down: "_"
-        case .unknown: "-"
-        }
-    }
-
-    var colour: String {
-        switch self {
-        case .connected: "32"
-        case .interrupted, .trying: "33"
-        case .offline: "36"
-        case .down: "31"
-        case .unknown: "90"
-        }
-    }
-
-    var meaning: String {
-        switch self {
-        case .connected: "connected"
-        case .interrupted: "interrupted"
-        case .trying: "trying"
-        case .offline: "no network"
-        case .down: "down"
-        case .unknown: "unknown"
+        case .connected: ("█", "=", "32", "connected")
+        case .interrupted: ("▓", "+", "33", "interrupted")
+        case .trying: ("▒", "~", "33", "trying")
+        case .offline: ("░", ".", "36", "no network")
+        case .down: ("▂", "_", "31", "down")
+        case .unknown: ("·", "-", "90", "unknown")
         }
     }
 }

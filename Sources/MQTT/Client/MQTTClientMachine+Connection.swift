@@ -8,7 +8,7 @@ extension MQTTClientMachine {
         /// CONNECT is sent, or waits for a commit. Can transition to: connected, closing, closed.
         case connecting(Connecting)
         /// CONNACK was received. Can transition to: closing, closed.
-        case connected(ServerSession)
+        case connected(Connected)
         /// One side has ended the connection: nothing is sent, and what arrives is ignored. Can transition to: closed.
         case closing
     }
@@ -80,13 +80,6 @@ extension MQTTClientMachine {
         /// ``SessionClaim/isCertain`` as it was before CONNECT.
         var wasSessionCertain: Bool
         var isSent = false
-    }
-
-    /// What the server granted on one connection.
-    struct ServerSession: Sendable {
-        /// What CONNACK said.
-        var grant: Connected
-        var limits: ServerLimits { grant.limits }
     }
 
     mutating func connectionOpened(_ credentials: MQTTCredentials, forceCleanStart: Bool, _ step: inout Step) {
@@ -317,7 +310,7 @@ extension MQTTClientMachine {
             resumed: connack.sessionPresent, sessionLost: connecting.claimsSession && !connack.sessionPresent,
             isCertain: connecting.wasSessionCertain, clientID: clientID, keepAlive: keepAlive,
             sessionExpiry: connack.properties.sessionExpiryInterval ?? configuration.sessionExpiry, limits: limits)
-        connection = .connected(ServerSession(grant: grant))
+        connection = .connected(grant)
         link.isFreshlyResumed = connack.sessionPresent
         quota.connected()
         link.aliases = TopicAliases(maximum: lessons.usesAliases ? limits.topicAliasMaximum : 0)

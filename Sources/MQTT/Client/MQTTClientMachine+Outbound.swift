@@ -272,7 +272,7 @@ extension MQTTClientMachine {
     }
 
     /// Takes the next message of the queue. Returns whether the one behind it may be tried.
-    private mutating func pass(_ queued: Outbox.Queued, _ session: ServerSession, _ step: inout Step) -> Bool {
+    private mutating func pass(_ queued: Outbox.Queued, _ session: Connected, _ step: inout Step) -> Bool {
         let message = queued.message
         if fate(of: queued, at: step.now) != nil || message.qos == .atMostOnce
             || refusal(of: message, session.limits) != nil
@@ -301,7 +301,7 @@ extension MQTTClientMachine {
 
     /// Takes the next message of the queue, if it needs no room in the window: it is QoS 0, too old, or refused.
     private mutating func passUnacknowledged(
-        _ queued: Outbox.Queued, _ session: ServerSession, _ step: inout Step
+        _ queued: Outbox.Queued, _ session: Connected, _ step: inout Step
     ) -> Bool {
         if let reason = fate(of: queued, at: step.now) {
             dropFirst(queued, because: reason, &step)
@@ -366,7 +366,6 @@ extension MQTTClientMachine {
         }
         step.write(.publish(publish))
         step.messageBytes += message.size
-        step.hasMessages = true
     }
 
     // MARK: Answers

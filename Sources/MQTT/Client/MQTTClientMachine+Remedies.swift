@@ -37,7 +37,7 @@ extension MQTTClientMachine {
 
     /// Does what the reason code asks for, and returns what has changed.
     mutating func remedies(
-        for disconnect: Disconnect, _ session: ServerSession, _ step: inout Step
+        for disconnect: Disconnect, _ session: Connected, _ step: inout Step
     ) -> [Remedy] {
         let code = disconnect.reasonCode
         var remedies: [Remedy] = []

@@ -112,7 +112,7 @@ public struct MQTTClientMachine: Sendable {
 
     /// What the server granted on the present connection; `nil` without one.
     public var grant: Connected? {
-        if case .connected(let session) = connection { session.grant } else { nil }
+        if case .connected(let session) = connection { session } else { nil }
     }
 
     /// Whether whole packets may have arrived that were not processed, because there were more than one input's share.
@@ -191,7 +191,6 @@ extension MQTTClientMachine {
         var output = ByteBuffer()
         /// Bytes of messages in `output`.
         var messageBytes = 0
-        var hasMessages = false
         var closes = false
         /// Whether the head of the queue is looked at although there is no connection.
         var looksAtTimes = false
@@ -232,7 +231,7 @@ extension MQTTClientMachine {
         if let load = nextLoad(step) { step.actions.append(load) }
         if step.output.readableBytes > 0 {
             var flush: FlushNumber?
-            if step.hasMessages {
+            if step.messageBytes > 0 {
                 commits.lastFlush = FlushNumber(rawValue: commits.lastFlush.rawValue + 1)
                 outbox.backlog.assign(commits.lastFlush, bytes: step.messageBytes)
                 flush = commits.lastFlush

@@ -30,18 +30,6 @@ struct OlderVersionTests {
         #expect(refusal == [.connack(Connack(reasonCode: .unsupportedProtocolVersion))])
     }
 
-    @Test(arguments: [
-        Packet.auth(Auth()), .puback(answer(1, .notAuthorized)), .disconnect(Disconnect(reasonCode: .protocolError)),
-        .publish(Publish(topic: "", properties: .init(topicAlias: 1))), .connect(Connect(clientID: "")),
-        .publish(Publish(topic: "a", properties: .init(contentType: "text"))),
-        .connect(Connect(clientID: "a", password: ByteBuffer(string: "p"))),
-        .suback(Suback(packetID: id(1), reasonCodes: [.notAuthorized])),
-        .subscribe(Subscribe(packetID: id(1), subscriptions: [Subscription(filter: "a", noLocal: true)])),
-    ])
-    func `a packet that MQTT 3.1.1 cannot express is rejected before encoding`(_ packet: Packet) {
-        #expect(throws: UnencodablePacket.notInVersion(.threeOneOne)) { try packet.checkEncodable(as: .threeOneOne) }
-    }
-
     @Test func `the window is 20 for a server that cannot announce its Receive Maximum`() throws {
         var harness = Self.machine()
         harness.open()

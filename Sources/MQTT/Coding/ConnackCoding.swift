@@ -32,7 +32,7 @@ extension Connack {
 }
 
 /// The return codes that CONNACK has in MQTT 3.1.1 (3.1.1, 3.2.2.3).
-enum ReturnCode: UInt8, CaseIterable {
+package enum ReturnCode: UInt8, CaseIterable {
     case accepted = 0
     case unacceptableVersion = 1
     case identifierRejected = 2
@@ -40,7 +40,7 @@ enum ReturnCode: UInt8, CaseIterable {
     case badUserNameOrPassword = 4
     case notAuthorized = 5
 
-    var reasonCode: ReasonCode {
+    package var reasonCode: ReasonCode {
         switch self {
         case .accepted: .success
         case .unacceptableVersion: .unsupportedProtocolVersion
@@ -52,7 +52,7 @@ enum ReturnCode: UInt8, CaseIterable {
     }
 
     /// The one with the same meaning; `serverUnavailable` for an error that MQTT 3.1.1 does not know.
-    init(_ reasonCode: ReasonCode) {
+    package init(_ reasonCode: ReasonCode) {
         self =
             Self.allCases.first { $0.reasonCode == reasonCode } ?? (reasonCode.isError ? .serverUnavailable : .accepted)
     }

@@ -19,10 +19,9 @@ extension Packet {
 
     /// Appends the packet, in the form of MQTT 5 or 3.1.1. Nothing but `buffer` is allocated.
     ///
-    /// What 3.1.1 cannot express is left out: properties, reason codes of acknowledgements, and so on. The packet must
-    /// be encodable (see `checkEncodable(as:)`): a string or binary field over 65,535 bytes, a packet over
-    /// 268,435,460 bytes, a packet identifier that is missing at QoS 1 and 2 or present at QoS 0, and AUTH in 3.1.1 are
-    /// programming errors and trap. What comes from users has to be checked where it is accepted.
+    /// What 3.1.1 cannot express is left out: properties, reason codes of acknowledgements, and so on. A string or
+    /// binary field over 65,535 bytes, a packet over 268,435,460 bytes, a packet identifier that is missing at QoS 1 and
+    /// 2 or present at QoS 0, and AUTH in 3.1.1 are programming errors and trap. What comes from users has to be checked where it is accepted.
     public func encode(into buffer: inout ByteBuffer, as version: ProtocolVersion = .five) {
         precondition(kind != .auth || version == .five, "MQTT 3.1.1 has no AUTH")
         if case .publish(let publish) = self {

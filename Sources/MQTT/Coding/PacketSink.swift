@@ -1,7 +1,7 @@
 import NIOCore
 
-/// Where a packet's fields go. Each packet says once, in order, what its fields are; a sink writes them, counts them or
-/// checks them, so that the length that is announced cannot differ from what is written.
+/// Where a packet's fields go. Each packet says once, in order, what its fields are; a sink writes them or counts them, so
+/// that the length that is announced cannot differ from what is written.
 protocol PacketSink {
     mutating func put(byte: UInt8)
     mutating func put(uint16: UInt16)

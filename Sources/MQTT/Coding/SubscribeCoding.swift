@@ -113,3 +113,8 @@ extension PacketReader {
         return payload.readableBytesView.map(ReasonCode.init(rawValue:))
     }
 }
+
+extension ReasonCode {
+    /// Whether SUBACK may have it in MQTT 3.1.1 (3.1.1, 3.9.3).
+    package var isReturnCodeOfSuback: Bool { rawValue <= QoS.exactlyOnce.rawValue || self == .unspecifiedError }
+}

@@ -1,6 +1,5 @@
 /// One MQTT control packet (section 2.1.2), as it is on the wire and without any meaning that depends on a session. The
-/// types are those of MQTT 5. MQTT 3.1.1 has the same packets except AUTH, and can express less in them:
-/// `checkEncodable(as:)` tells whether it can express a packet completely.
+/// types are those of MQTT 5. MQTT 3.1.1 has the same packets except AUTH, and can express less in them.
 ///
 /// The codec is pure: `PacketDecoder` turns bytes into packets and `encode(into:)` does the reverse. Strings are
 /// Swift strings; note that `==` on strings is canonical equivalence, while the standard compares topics byte by byte

@@ -1,9 +1,9 @@
+import MQTT
+
 extension Packet {
-    /// What is left of the packet in this version of MQTT. In MQTT 5 that is all of it. In 3.1.1 it has no properties,
-    /// no reason codes of acknowledgements and DISCONNECT, no subscription options but the QoS, and no password without
-    /// a user name. `nil` if there is no such packet.
-    package func reduced(to version: ProtocolVersion) -> Packet? {
-        guard version == .threeOneOne else { return self }
+    /// What is left of the packet in MQTT 3.1.1: no properties, no reason codes of acknowledgements and DISCONNECT, no
+    /// subscription options but the QoS, and no password without a user name. `nil` if there is no such packet.
+    var inThreeOneOne: Packet? {
         switch self {
         case .connect(var connect):
             connect.properties = .init()
@@ -38,9 +38,4 @@ extension Packet {
         case .auth: return nil
         }
     }
-}
-
-extension ReasonCode {
-    /// Whether SUBACK may have it in MQTT 3.1.1 (3.1.1, 3.9.3).
-    var isReturnCodeOfSuback: Bool { rawValue <= QoS.exactlyOnce.rawValue || self == .unspecifiedError }
 }

@@ -6,8 +6,7 @@ import Testing
 /// What the session publishes itself: outside the outbox, within the window.
 @Suite struct AnnouncementTests {
     @Test func `an announcement is sent at once, and its answer is reported`() {
-        var client = MQTTClientHarness()
-        client.connect()
+        var client = MQTTClientHarness().connected()
         client.changes = []
         #expect(client.announce("here") == ["PUBLISH here id 1"])
         #expect(client.machine.isAnnouncing)
@@ -19,8 +18,7 @@ import Testing
     }
 
     @Test func `a refused announcement is reported and quarantines nothing`() {
-        var client = MQTTClientHarness()
-        client.connect()
+        var client = MQTTClientHarness().connected()
         client.announce("here")
         #expect(client.server(.puback(answer(1, .notAuthorized))) == ["announced presence 87"])
         #expect(client.machine.counts == .init())
@@ -28,8 +26,7 @@ import Testing
 
     @Test func `an identifier that the server calls in use is not used again, a second one is a state mismatch`() throws
     {
-        var client = MQTTClientHarness()
-        client.connect()
+        var client = MQTTClientHarness().connected()
         client.announce("here")
         #expect(client.server(.puback(answer(1, .packetIdentifierInUse))) == ["announced presence 91"])
         #expect(client.changes.contains(.retireIdentifier(try #require(PacketID(rawValue: 1)))))
@@ -41,8 +38,7 @@ import Testing
 
     /// [MQTT-3.3.4-7]
     @Test func `an announcement takes room in the window, and goes ahead of waiting messages`() throws {
-        var client = MQTTClientHarness()
-        client.connect(Connack.Properties(receiveMaximum: 1))
+        var client = MQTTClientHarness().connected(Connack.Properties(receiveMaximum: 1))
         #expect(try client.publish("a") == ["accepted 1", "PUBLISH a id 1"])
         #expect(try client.publish("b") == ["accepted 2"])
         #expect(client.announce("here").isEmpty)
@@ -51,8 +47,7 @@ import Testing
     }
 
     @Test func `an announcement waits for messages that fill the window, not for another announcement`() throws {
-        var client = MQTTClientHarness()
-        client.connect(Connack.Properties(receiveMaximum: 1))
+        var client = MQTTClientHarness().connected(Connack.Properties(receiveMaximum: 1))
         try client.publish("a")
         client.announce("1")
         client.announce("2")
@@ -63,8 +58,7 @@ import Testing
     }
 
     @Test func `an announcement is dropped with its connection`() {
-        var client = MQTTClientHarness()
-        client.connect()
+        var client = MQTTClientHarness().connected()
         client.announce("here")
         client.handle(.connectionClosed)
         #expect(!client.machine.isAnnouncing)
@@ -81,8 +75,7 @@ import Testing
 
     /// [MQTT-3.2.2-11] [MQTT-3.2.2-14]
     @Test func `an announcement that the server cannot take is not sent`() {
-        var client = MQTTClientHarness()
-        client.connect(Connack.Properties(retainAvailable: false))
+        var client = MQTTClientHarness().connected(Connack.Properties(retainAvailable: false))
         #expect(client.announce("here") == ["announced presence 9A"])
         client = MQTTClientHarness()
         client.connect(Connack.Properties(maximumQoS: .atMostOnce))
@@ -90,8 +83,7 @@ import Testing
     }
 
     @Test func `an announcement of QoS 0 needs no answer, and properties are sent along`() {
-        var client = MQTTClientHarness()
-        client.connect()
+        var client = MQTTClientHarness().connected()
         #expect(client.announce("here", qos: .atMostOnce) == ["announced presence 00", "PUBLISH here"])
         #expect(!client.machine.isAnnouncing)
         client.announce("there", properties: Publish.Properties(contentType: "text/plain"))
@@ -100,8 +92,7 @@ import Testing
     }
 
     @Test func `an announcement of QoS 0 does not overtake the one before it`() {
-        var client = MQTTClientHarness()
-        client.connect(Connack.Properties(receiveMaximum: 1))
+        var client = MQTTClientHarness().connected(Connack.Properties(receiveMaximum: 1))
         client.announce("1")
         #expect(client.announce("2").isEmpty)
         #expect(client.announce("3", qos: .atMostOnce).isEmpty)
@@ -111,14 +102,12 @@ import Testing
     }
 
     @Test func `an announcement larger than the server takes is not sent`() {
-        var client = MQTTClientHarness()
-        client.connect(Connack.Properties(maximumPacketSize: 100))
+        var client = MQTTClientHarness().connected(Connack.Properties(maximumPacketSize: 100))
         #expect(client.announce(String(repeating: "x", count: 100)) == ["announced presence 95"])
     }
 
     @Test func `a message in flight is not blamed for an announcement`() throws {
-        var client = MQTTClientHarness()
-        client.connect()
+        var client = MQTTClientHarness().connected()
         try client.publish("innocent")
         client.announce("here")
         #expect(
@@ -129,8 +118,7 @@ import Testing
     }
 
     @Test func `a message does not wait for the answer to an announcement`() throws {
-        var client = MQTTClientHarness()
-        client.connect()
+        var client = MQTTClientHarness().connected()
         client.announce("here")
         #expect(try client.publish("a") == ["accepted 1", "PUBLISH a id 2"])
     }

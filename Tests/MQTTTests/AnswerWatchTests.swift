@@ -68,8 +68,7 @@ import Testing
     }
 
     @Test func `nothing is awaited on a connection because of what was sent on an earlier one`() throws {
-        var client = MQTTClientHarness()
-        client.connect()
+        var client = MQTTClientHarness().connected()
         try client.subscribe("a")
         #expect(client.machine.nextDeadline == client.now.advanced(by: 30_000))
         client.handle(.connectionClosed)
@@ -124,8 +123,7 @@ import Testing
     }
 
     @Test func `a packet that took long to arrive leaves the server half of the time`() throws {
-        var client = MQTTClientHarness()
-        client.connect()
+        var client = MQTTClientHarness().connected()
         client.machine.measured(acknowledged: 0, pending: 0, at: client.now)
         try client.publish("a")
         client.flush()
@@ -143,8 +141,7 @@ import Testing
     @Test func `a missing answer is noticed in time if the transport cannot tell any more how far a packet has come`()
         throws
     {
-        var client = MQTTClientHarness()
-        client.connect()
+        var client = MQTTClientHarness().connected()
         client.machine.measured(acknowledged: 0, pending: 0, at: client.now)
         try client.publish("a")
         client.flush()
@@ -168,8 +165,7 @@ import Testing
 extension MQTTClientHarness {
     /// A client that asks for a sign of life, because its message was not answered in time.
     static func late() throws -> MQTTClientHarness {
-        var client = MQTTClientHarness()
-        client.connect()
+        var client = MQTTClientHarness().connected()
         try client.publish("a")
         client.handle(.flushed(try #require(client.lastFlush)))
         client.now = client.now.advanced(by: 60_000)

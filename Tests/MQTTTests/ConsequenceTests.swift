@@ -60,8 +60,7 @@ struct ConsequenceTests {
     func `the only message unanswered after a resume is quarantined and blocks nothing`(
         code: ReasonCode
     ) throws {
-        var client = MQTTClientHarness()
-        client.connect()
+        var client = MQTTClientHarness().connected()
         try client.publish("bad")
         client.handle(.connectionClosed)
         try client.publish("good")
@@ -82,8 +81,7 @@ struct ConsequenceTests {
 
     @Test(arguments: codes(with: .cleanStart, in: .disconnect).filter { $0.rawValue <= 0x82 })
     func `0x81 and 0x82 in the middle of a connection blame no message yet`(code: ReasonCode) throws {
-        var client = MQTTClientHarness()
-        client.connect(resumed: false)
+        var client = MQTTClientHarness().connected(resumed: false)
         try client.publish("a")
         let hex = MQTTClientHarness.hex(code)
         #expect(
@@ -96,8 +94,7 @@ struct ConsequenceTests {
     }
 
     @Test func `no message is blamed while one of QoS 0 may be the reason`() throws {
-        var client = MQTTClientHarness()
-        client.connect()
+        var client = MQTTClientHarness().connected()
         try client.publish("bad", qos: .atMostOnce)
         client.handle(.flushed(try #require(client.lastFlush)))
         try client.publish("good")
@@ -112,8 +109,7 @@ struct ConsequenceTests {
     }
 
     @Test func `an answered message clears those of QoS 0 before it`() throws {
-        var client = MQTTClientHarness()
-        client.connect()
+        var client = MQTTClientHarness().connected()
         try client.publish("fine", qos: .atMostOnce)
         client.handle(.flushed(try #require(client.lastFlush)))
         try client.publish("good")
@@ -123,8 +119,7 @@ struct ConsequenceTests {
     }
 
     @Test func `messages of QoS 0 do not block those that go out one by one`() throws {
-        var client = MQTTClientHarness()
-        client.connect()
+        var client = MQTTClientHarness().connected()
         try client.publish("1")
         try client.publish("2", qos: .atMostOnce)
         try client.publish("3")
@@ -145,8 +140,7 @@ struct ConsequenceTests {
 
     @Test(arguments: [ReasonCode.malformedPacket, .protocolError])
     func `a session ended right after its resume, before any message, is discarded`(code: ReasonCode) {
-        var client = MQTTClientHarness(durable: MQTTClientHarness.established())
-        client.connect(resumed: true)
+        var client = MQTTClientHarness(durable: MQTTClientHarness.established()).connected(resumed: true)
         let hex = MQTTClientHarness.hex(code)
         #expect(
             client.server(Self.goodbye(code)) == ["disconnected by server \(hex): \(Remedy.cleanStart)", "close"])
@@ -156,7 +150,7 @@ struct ConsequenceTests {
 
     @Test func `a resume is not blamed once something was answered`() throws {
         var client = MQTTClientHarness(durable: MQTTClientHarness.established([.inFlight(id(1))], qos: .atLeastOnce))
-        client.connect(resumed: true)
+            .connected(resumed: true)
         client.server(.puback(answer(1)))
         #expect(client.server(Self.goodbye(.protocolError)) == ["disconnected by server 82", "close"])
     }
@@ -165,8 +159,7 @@ struct ConsequenceTests {
     func `a filter that the server ends the connection for is found, reported as refused, and not asked again`(
         code: ReasonCode
     ) throws {
-        var client = MQTTClientHarness()
-        client.connect()
+        var client = MQTTClientHarness().connected()
         client.holdsCommits = true
         for filter in ["a", "b", "c"] { try client.subscribe(filter) }
         client.holdsCommits = false
@@ -203,8 +196,7 @@ struct ConsequenceTests {
     }
 
     @Test func `0x94 turns topic aliases off`() throws {
-        var client = MQTTClientHarness()
-        client.connect(Connack.Properties(topicAliasMaximum: 2))
+        var client = MQTTClientHarness().connected(Connack.Properties(topicAliasMaximum: 2))
         try client.publish("a", topic: "long/topic")
         #expect(client.publishes.last?.properties.topicAlias == 1)
         #expect(
@@ -235,8 +227,7 @@ struct ConsequenceTests {
 
     @Test(arguments: [QoS.atLeastOnce, .exactlyOnce])
     func `an identifier answered with 0x91 is not used again, a second one is a state mismatch`(qos: QoS) throws {
-        var client = MQTTClientHarness()
-        client.connect()
+        var client = MQTTClientHarness().connected()
         try client.publish("a", qos: qos)
         try client.publish("b", qos: qos)
         func refusal(_ value: UInt16) -> Packet {
@@ -248,8 +239,7 @@ struct ConsequenceTests {
     }
 
     @Test func `a SUBSCRIBE whose identifier is in use is sent again with another one`() throws {
-        var client = MQTTClientHarness()
-        client.connect()
+        var client = MQTTClientHarness().connected()
         try client.subscribe("a")
         let again = client.server(.suback(Suback(packetID: id(1), reasonCodes: [.packetIdentifierInUse])))
         #expect(again == ["SUBSCRIBE a"])
@@ -261,8 +251,7 @@ struct ConsequenceTests {
     @Test(arguments: Consequence.rows.indices)
     func `an acknowledgement with any code of a row ends the message and keeps the connection`(index: Int) throws {
         for code in Consequence.rows[index].codes {
-            var client = MQTTClientHarness()
-            client.connect()
+            var client = MQTTClientHarness().connected()
             try client.publish("a")
             try client.publish("b")
             let hex = MQTTClientHarness.hex(code)

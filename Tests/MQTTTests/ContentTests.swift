@@ -91,8 +91,7 @@ import Testing
     }
 
     @Test func `a message with too many properties is set aside`() {
-        var client = MQTTClientHarness()
-        client.connect()
+        var client = MQTTClientHarness().connected()
         func message(_ count: Int, _ id: UInt16) -> Packet {
             let user = [UserProperty](repeating: UserProperty(name: "n", value: ""), count: count)
             return .publish(
@@ -113,8 +112,7 @@ import Testing
     }
 
     @Test func `an unusable QoS 2 message that is sent again is reported once`() {
-        var client = MQTTClientHarness()
-        client.connect()
+        var client = MQTTClientHarness().connected()
         let bytes = ByteBuffer(bytes: Self.flawed[0].bytes(.exactlyOnce, .five))
         #expect(Self.refusals(client.handle(.received(bytes))).count == 1)
         client.handle(.connectionClosed)
@@ -147,8 +145,7 @@ import Testing
     func `an error in framing, or one only the server can make, ends the connection`(
         _ name: String, _ hex: String, _ code: String
     ) {
-        var client = MQTTClientHarness()
-        client.connect()
+        var client = MQTTClientHarness().connected()
         #expect(
             client.handle(.received(ByteBuffer(bytes: bytesOf(hex)))) == [
                 "violation \(code)", "DISCONNECT \(code)", "close",

@@ -15,8 +15,7 @@ import Testing
     // MARK: Signs of life
 
     @Test func `only a whole packet is a sign of life`() {
-        var client = MQTTClientHarness()
-        client.connect()
+        var client = MQTTClientHarness().connected()
         let start = client.machine.signsOfLife
         // A PUBLISH of 100 bytes that arrives byte by byte.
         for byte in [UInt8(0x30), 98] + [UInt8](repeating: 0x20, count: 97) {
@@ -31,8 +30,7 @@ import Testing
     }
 
     @Test func `the parts of a large message on a slow link are signs of life`() {
-        var client = MQTTClientHarness()
-        client.connect()
+        var client = MQTTClientHarness().connected()
         let start = client.machine.signsOfLife
         let whole = bytes([.publish(Publish(topic: "t", payload: ByteBuffer(repeating: 0, count: 100_000)))])
         for part in stride(from: 0, to: whole.readableBytes, by: 1000) {

@@ -30,8 +30,7 @@ import Testing
     // MARK: The stored state may be older than that
 
     @Test func `in a restored session, a QoS 2 message gets an identifier that the server has released`() throws {
-        var client = MQTTClientHarness(durable: durable([]))
-        client.connect(resumed: true)
+        var client = MQTTClientHarness(durable: durable([])).connected(resumed: true)
         let words = try client.publish("x", qos: .exactlyOnce)
         #expect(words == ["accepted 1"] + (1...32).map { "PUBREL \($0)" })
         #expect(try client.publish("y") == ["accepted 2"], "it keeps its place")
@@ -41,8 +40,7 @@ import Testing
     }
 
     @Test func `a released identifier is used again, so that few are released`() throws {
-        var client = MQTTClientHarness(durable: durable([]))
-        client.connect(resumed: true)
+        var client = MQTTClientHarness(durable: durable([])).connected(resumed: true)
         try client.publish("0", qos: .exactlyOnce)
         for value: UInt16 in 1...32 { client.server(.pubcomp(answer(value))) }
         for _ in 1...100 {
@@ -83,8 +81,7 @@ import Testing
     }
 
     @Test func `in a new session at the server no identifier needs to be released`() throws {
-        var client = MQTTClientHarness(durable: durable([]))
-        client.connect(resumed: false)
+        var client = MQTTClientHarness(durable: durable([])).connected(resumed: false)
         #expect(try client.publish("x", qos: .exactlyOnce).contains("PUBLISH x id 1"))
         client.handle(.connectionClosed)
         client.connect(resumed: true)
@@ -120,8 +117,7 @@ import Testing
     }
 
     @Test func `the client identifier of the session is durable`() {
-        var client = MQTTClientHarness()
-        client.connect()
+        var client = MQTTClientHarness().connected()
         #expect(client.changes.contains(.setClientID("me")))
         client.changes = []
         client.handle(.connectionClosed)
@@ -130,8 +126,7 @@ import Testing
     }
 
     @Test func `a key is committed with its message, and its outcome with the removal`() throws {
-        var client = MQTTClientHarness()
-        client.connect()
+        var client = MQTTClientHarness().connected()
         client.changes = []
         let key = try #require(PublishKey("k"))
         var actions: [MQTTClientMachine.Action] = []
@@ -145,8 +140,7 @@ import Testing
     }
 
     @Test func `a key gets its outcome even when the exchange is finished without the server`() throws {
-        var client = MQTTClientHarness()
-        client.connect()
+        var client = MQTTClientHarness().connected()
         let key = try #require(PublishKey("k"))
         var actions: [MQTTClientMachine.Action] = []
         let sequence = try client.machine.publish(
@@ -164,8 +158,7 @@ import Testing
     }
 
     @Test func `identifiers that the server was asked to release are free when the connection ends`() throws {
-        var client = MQTTClientHarness(durable: durable([]))
-        client.connect(resumed: true)
+        var client = MQTTClientHarness(durable: durable([])).connected(resumed: true)
         #expect(try client.publish("x", qos: .exactlyOnce).last == "PUBREL 32")
         client.server(.pubcomp(answer(1)))
         client.handle(.connectionClosed)

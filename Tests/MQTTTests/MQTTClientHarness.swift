@@ -68,6 +68,12 @@ struct MQTTClientHarness {
         return server(.connack(Connack(sessionPresent: resumed, properties: properties)))
     }
 
+    func connected(resumed: Bool = false, _ properties: Connack.Properties = Connack.Properties()) -> Self {
+        var connected = self
+        connected.connect(resumed: resumed, properties)
+        return connected
+    }
+
     @discardableResult
     mutating func publish(_ payload: String, qos: QoS = .atLeastOnce, topic: String = "t", expiresIn: Int64? = nil)
         throws -> [String]

@@ -101,8 +101,7 @@ import Testing
     /// [MQTT-3.2.0-2]
     @Test(arguments: forbidden)
     func `a second CONNACK, or a packet only a client may send, is a violation`(packet: Packet) throws {
-        var client = MQTTClientHarness()
-        client.connect()
+        var client = MQTTClientHarness().connected()
         let words = client.server(packet)
         #expect(words.first?.hasPrefix("violation 8") == true)
         #expect(words.dropFirst().first?.hasPrefix("DISCONNECT 8") == true)
@@ -121,8 +120,7 @@ import Testing
 
     /// [MQTT-4.13.1-1]
     @Test func `rule 23: malformed bytes close with their code`() {
-        var client = MQTTClientHarness()
-        client.connect()
+        var client = MQTTClientHarness().connected()
         #expect(
             client.handle(.received(ByteBuffer(bytes: [0x00, 0x00]))) == ["violation 81", "DISCONNECT 81", "close"])
         #expect(client.handle(.received(ByteBuffer(bytes: [0xD0, 0x00]))) == [], "later bytes are ignored")
@@ -130,8 +128,7 @@ import Testing
 
     /// [MQTT-3.14.4-1] [MQTT-3.14.4-2]
     @Test func `rule 24: nothing is sent after DISCONNECT`() throws {
-        var client = MQTTClientHarness()
-        client.connect()
+        var client = MQTTClientHarness().connected()
         client.holdsCommits = true
         try client.publish("a")
         #expect(client.handle(.disconnect(.normalDisconnection)) == ["DISCONNECT 00", "close"])
@@ -144,8 +141,7 @@ import Testing
 
     /// [MQTT-4.13.2-1]
     @Test func `the server's DISCONNECT is reported, and nothing is sent after it`() throws {
-        var client = MQTTClientHarness()
-        client.connect()
+        var client = MQTTClientHarness().connected()
         let words = client.server(
             .disconnect(Disconnect(reasonCode: .sessionTakenOver)), inbound("x", qos: .atLeastOnce, 1))
         #expect(words == ["disconnected by server 8E", "close"])
@@ -164,8 +160,7 @@ import Testing
 
     /// [MQTT-2.2.1-5] [MQTT-4.3.3-8] [MQTT-4.3.3-10] [MQTT-4.3.3-11]
     @Test func `rule 13: an inbound QoS 2 identifier is durable before PUBREC, its removal before PUBCOMP`() {
-        var client = MQTTClientHarness()
-        client.connect()
+        var client = MQTTClientHarness().connected()
         client.holdsCommits = true
         #expect(client.server(inbound("x", qos: .exactlyOnce, 5)) == ["received x", "commit"])
         #expect(client.changes.last == .insertInbound(id(5)))
@@ -179,22 +174,21 @@ import Testing
 
     /// [MQTT-3.1.2-23] [MQTT-4.3.3-10]
     @Test func `a duplicate is known after a restart`() {
-        var client = MQTTClientHarness(durable: DurableSession(established: true, inboundIDs: [id(5)]))
-        client.connect(resumed: true)
+        var client = MQTTClientHarness(durable: DurableSession(established: true, inboundIDs: [id(5)])).connected(
+            resumed: true)
         #expect(client.server(inbound("x", qos: .exactlyOnce, 5, duplicate: true)) == ["PUBREC 5"])
     }
 
     @Test func `a new message with an identifier of a session that was lost unnoticed is delivered`() {
-        var client = MQTTClientHarness(durable: DurableSession(established: true, inboundIDs: [id(5)]))
-        client.connect(resumed: true)
+        var client = MQTTClientHarness(durable: DurableSession(established: true, inboundIDs: [id(5)])).connected(
+            resumed: true)
         #expect(client.server(inbound("x", qos: .exactlyOnce, 5)) == ["received x", "PUBREC 5"])
         #expect(client.server(inbound("x", qos: .exactlyOnce, 5, duplicate: true)) == ["PUBREC 5"])
     }
 
     /// [MQTT-3.3.4-1] [MQTT-4.6.0-2] [MQTT-4.6.0-3]
     @Test func `rule 11: acknowledgements leave in the order of what they acknowledge`() {
-        var client = MQTTClientHarness()
-        client.connect()
+        var client = MQTTClientHarness().connected()
         client.holdsCommits = true
         let words = client.server(
             inbound("a", qos: .exactlyOnce, 1), inbound("b", qos: .atLeastOnce, 2), inbound("c", qos: .exactlyOnce, 3))
@@ -242,8 +236,7 @@ import Testing
 
     /// [MQTT-3.1.2-26] [MQTT-3.1.2-27] [MQTT-3.3.2-11]
     @Test func `a topic alias from the server is a violation, since we allow none`() {
-        var client = MQTTClientHarness()
-        client.connect()
+        var client = MQTTClientHarness().connected()
         let publish = Publish(topic: "t", properties: Publish.Properties(topicAlias: 1))
         #expect(client.server(.publish(publish)) == ["violation 94", "DISCONNECT 94", "close"])
     }
@@ -265,8 +258,7 @@ import Testing
 
     /// [MQTT-3.2.2-5]
     @Test func `rule 6: on resume only the difference is issued`() throws {
-        var client = MQTTClientHarness()
-        client.connect()
+        var client = MQTTClientHarness().connected()
         try client.subscribe("kept")
         client.server(.suback(Suback(packetID: id(1), reasonCodes: [.grantedQoS1])))
         try client.subscribe("cut")
@@ -318,8 +310,7 @@ import Testing
     }
 
     @Test func `every subscription is sent again when the answer to CONNECT was lost`() throws {
-        var client = MQTTClientHarness()
-        client.connect()
+        var client = MQTTClientHarness().connected()
         try client.subscribe("a")
         client.server(.suback(Suback(packetID: id(1), reasonCodes: [.grantedQoS1])))
         client.handle(.connectionClosed)
@@ -345,8 +336,7 @@ import Testing
     }
 
     @Test func `every subscription is sent again when another server resumes the session`() throws {
-        var client = MQTTClientHarness()
-        client.connect()
+        var client = MQTTClientHarness().connected()
         try client.subscribe("a")
         client.server(.suback(Suback(packetID: id(1), reasonCodes: [.grantedQoS1])))
         client.handle(.connectionClosed)
@@ -358,8 +348,7 @@ import Testing
     }
 
     @Test func `a subscription is remembered before SUBSCRIBE is sent`() throws {
-        var client = MQTTClientHarness()
-        client.connect()
+        var client = MQTTClientHarness().connected()
         client.holdsCommits = true
         #expect(try client.subscribe("a") == ["commit"])
         #expect(client.changes.last == .rememberSubscription(try TopicFilter("a")))
@@ -412,8 +401,7 @@ import Testing
 
     /// [MQTT-3.8.4-6]
     @Test func `a SUBACK with the wrong number of codes is a violation`() throws {
-        var client = MQTTClientHarness()
-        client.connect()
+        var client = MQTTClientHarness().connected()
         try client.subscribe("a")
         let words = client.server(.suback(Suback(packetID: id(1), reasonCodes: [.success, .success])))
         #expect(words == ["violation 82", "DISCONNECT 82", "close"])

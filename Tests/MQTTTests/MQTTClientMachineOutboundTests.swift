@@ -7,16 +7,14 @@ import Testing
 /// Rules 3, 4, 5, 7, 8, 9, 14, 17, 22 of Documentation/MQTT-rules.md, and how messages are accepted.
 @Suite struct MQTTClientMachineOutboundTests {
     @Test func `topics that look alike but differ in bytes have different aliases`() throws {
-        var client = MQTTClientHarness()
-        client.connect(Connack.Properties(topicAliasMaximum: 2))
+        var client = MQTTClientHarness().connected(Connack.Properties(topicAliasMaximum: 2))
         for topic in ["a/caf\u{E9}", "a/cafe\u{301}", "a/cafe\u{301}"] { try client.publish("x", topic: topic) }
         #expect(client.publishes.map(\.properties.topicAlias) == [1, 2, 2])
         #expect(client.publishes.map(\.topic.utf8.count) == [7, 8, 0])
     }
 
     @Test func `a message is sent and accepted only when its row and identifier are durable`() throws {
-        var client = MQTTClientHarness()
-        client.connect()
+        var client = MQTTClientHarness().connected()
         client.holdsCommits = true
         client.changes = []
         #expect(try client.publish("a") == ["commit"])
@@ -29,8 +27,7 @@ import Testing
     }
 
     @Test func `messages accepted together are one commit, before anything else`() throws {
-        var client = MQTTClientHarness()
-        client.connect()
+        var client = MQTTClientHarness().connected()
         client.holdsCommits = true
         client.changes = []
         for payload in ["a", "b"] { try client.accept(payload) }
@@ -51,8 +48,7 @@ import Testing
     }
 
     @Test func `accepted messages are committed when the connection ends right afterwards`() throws {
-        var client = MQTTClientHarness()
-        client.connect()
+        var client = MQTTClientHarness().connected()
         client.holdsCommits = true
         for payload in ["a", "b"] { try client.accept(payload) }
         #expect(client.handle(.connectionClosed) == ["commit"])
@@ -74,8 +70,7 @@ import Testing
     }
 
     @Test func `PUBACK delivers and removes the message`() throws {
-        var client = MQTTClientHarness()
-        client.connect()
+        var client = MQTTClientHarness().connected()
         try client.publish("a")
         #expect(client.machine.counts == .init(inFlight: 1, bytes: 2))
         #expect(client.server(.puback(answer(1, .noMatchingSubscribers))) == ["delivered 1 10"])
@@ -85,8 +80,7 @@ import Testing
 
     /// [MQTT-4.3.3-4]
     @Test func `PUBREC is durable before PUBREL is sent`() throws {
-        var client = MQTTClientHarness()
-        client.connect()
+        var client = MQTTClientHarness().connected()
         try client.publish("a", qos: .exactlyOnce)
         client.holdsCommits = true
         #expect(client.server(.pubrec(answer(1))) == ["commit"])
@@ -96,8 +90,7 @@ import Testing
     }
 
     @Test func `rule 14: an acknowledgement for a dead connection is not sent on the next`() throws {
-        var client = MQTTClientHarness()
-        client.connect()
+        var client = MQTTClientHarness().connected()
         try client.publish("a", qos: .exactlyOnce)
         client.holdsCommits = true
         client.server(.pubrec(answer(1)), inbound("x", qos: .exactlyOnce, 9), inbound("y", qos: .atLeastOnce, 8))
@@ -112,8 +105,7 @@ import Testing
     @Test func `rule 3: a lost session requeues messages in flight in front, and counts released ones as delivered`()
         throws
     {
-        var client = MQTTClientHarness()
-        client.connect()
+        var client = MQTTClientHarness().connected()
         for payload in ["a", "b", "c"] { try client.publish(payload, qos: .exactlyOnce) }
         client.server(.pubrec(answer(2)))
         client.handle(.connectionClosed)
@@ -150,8 +142,7 @@ import Testing
 
     /// [MQTT-3.3.1-3]
     @Test func `a message that has an identifier but was never sent has no DUP`() throws {
-        var client = MQTTClientHarness()
-        client.connect()
+        var client = MQTTClientHarness().connected()
         client.holdsCommits = true
         try client.publish("a")
         client.handle(.connectionClosed)
@@ -162,8 +153,7 @@ import Testing
     /// [MQTT-4.4.0-2]
     @Test(arguments: [QoS.atLeastOnce, .exactlyOnce])
     func `rule 5: an acknowledgement of 0x80 or more quarantines, and the rest goes on`(qos: QoS) throws {
-        var client = MQTTClientHarness()
-        client.connect(resumed: false, Connack.Properties(receiveMaximum: 1))
+        var client = MQTTClientHarness().connected(resumed: false, Connack.Properties(receiveMaximum: 1))
         try client.publish("a", qos: qos)
         try client.publish("b", qos: qos)
         let refusal = answer(1, .notAuthorized)
@@ -221,8 +211,7 @@ import Testing
 
     /// [MQTT-3.3.4-8] [MQTT-4.9.0-3]
     @Test func `rule 9: a full window delays only PUBLISH`() throws {
-        var client = MQTTClientHarness()
-        client.connect(resumed: false, Connack.Properties(receiveMaximum: 1))
+        var client = MQTTClientHarness().connected(resumed: false, Connack.Properties(receiveMaximum: 1))
         try client.publish("a", qos: .exactlyOnce)
         #expect(try client.publish("b") == ["accepted 2"])
         #expect(client.server(.pubrec(answer(1))) == ["PUBREL 1"])
@@ -232,8 +221,7 @@ import Testing
 
     /// [MQTT-3.3.1-2] [MQTT-4.3.1-1]
     @Test func `a QoS 0 message stays in the store until it is flushed, and is sent again if it was not`() throws {
-        var client = MQTTClientHarness()
-        client.connect()
+        var client = MQTTClientHarness().connected()
         #expect(try client.publish("a", qos: .atMostOnce) == ["accepted 1", "PUBLISH a"])
         client.handle(.connectionClosed)
         #expect(client.connect(resumed: true) == ["connected resumed", "restored", "PUBLISH a"])
@@ -253,8 +241,7 @@ import Testing
 
     /// [MQTT-4.3.3-7]
     @Test func `rule 22: a message expires before its first send only`() throws {
-        var client = MQTTClientHarness()
-        client.connect()
+        var client = MQTTClientHarness().connected()
         try client.publish("sent", expiresIn: 5000)
         client.handle(.connectionClosed)
         try client.publish("waits", expiresIn: 5000)
@@ -299,8 +286,7 @@ import Testing
     func `rule 17: a message that the server cannot take is refused, or quarantined when found later`(limit: Limit)
         throws
     {
-        var online = MQTTClientHarness()
-        online.connect(resumed: false, limit.properties)
+        var online = MQTTClientHarness().connected(resumed: false, limit.properties)
         var actions: [MQTTClientMachine.Action] = []
         #expect(throws: limit.error) {
             try online.machine.publish(limit.message, at: online.now, into: &actions)
@@ -344,8 +330,7 @@ import Testing
     }
 
     @Test func `a message without room in the store is not accepted, and the rest goes on`() throws {
-        var client = MQTTClientHarness()
-        client.connect()
+        var client = MQTTClientHarness().connected()
         client.holdsCommits = true
         try client.publish("a")
         try client.publish("b")
@@ -356,8 +341,7 @@ import Testing
     }
 
     @Test func `a queued message gets no identifier before its insert is durable`() throws {
-        var client = MQTTClientHarness()
-        client.connect(resumed: false, Connack.Properties(receiveMaximum: 1))
+        var client = MQTTClientHarness().connected(resumed: false, Connack.Properties(receiveMaximum: 1))
         try client.publish("a")
         client.holdsCommits = true
         try client.publish("b")
@@ -439,22 +423,20 @@ import Testing
     }
 
     @Test func `unknown acknowledgements change nothing`() throws {
-        var client = MQTTClientHarness()
-        client.connect()
+        var client = MQTTClientHarness().connected()
         #expect(client.server(.puback(answer(9))) == [])
         #expect(client.server(.pubrec(answer(9))) == ["PUBREL 9 92"])
         #expect(client.server(.pubcomp(answer(9))) == [])
     }
 
     @Test func `PUBCOMP 0x92 ends an exchange as success`() {
-        var client = MQTTClientHarness(durable: MQTTClientHarness.established([.released(id(4))]))
-        client.connect(resumed: true)
+        var client = MQTTClientHarness(durable: MQTTClientHarness.established([.released(id(4))])).connected(
+            resumed: true)
         #expect(client.server(.pubcomp(answer(4, .packetIdentifierNotFound))) == ["delivered 1 00"])
     }
 
     @Test func `a quarantined message is retried as a new one, or discarded`() throws {
-        var client = MQTTClientHarness()
-        client.connect()
+        var client = MQTTClientHarness().connected()
         try client.publish("a")
         client.server(.puback(answer(1, .notAuthorized)))
         var stored = StoredMessage(
@@ -475,8 +457,7 @@ import Testing
 
     @Test(arguments: [ReasonCode.topicNameInvalid, .packetTooLarge, .payloadFormatInvalid])
     func `a message that the server ends the connection for is found and quarantined`(code: ReasonCode) throws {
-        var client = MQTTClientHarness()
-        client.connect()
+        var client = MQTTClientHarness().connected()
         try client.publish("good")
         try client.publish("bad")
         let goodbye = Packet.disconnect(Disconnect(reasonCode: code))
@@ -493,8 +474,7 @@ import Testing
 
     /// Its row is there already.
     @Test func `a message is sent again on a person's word although the store has no room`() throws {
-        var client = MQTTClientHarness()
-        client.connect()
+        var client = MQTTClientHarness().connected()
         try client.publish("a")
         client.server(.puback(answer(1, .notAuthorized)))
         client.holdsCommits = true
@@ -512,8 +492,7 @@ import Testing
     }
 
     @Test func `the search for a bad message goes on to the last suspect when the server loses the session`() throws {
-        var client = MQTTClientHarness()
-        client.connect()
+        var client = MQTTClientHarness().connected()
         for payload in ["a", "b"] { try client.publish(payload) }
         client.server(.disconnect(Disconnect(reasonCode: .packetTooLarge)))
         client.handle(.connectionClosed)
@@ -530,8 +509,7 @@ import Testing
     }
 
     @Test func `an input that leads to nothing asks nothing of the driver`() {
-        var client = MQTTClientHarness()
-        client.connect()
+        var client = MQTTClientHarness().connected()
         var actions: [MQTTClientMachine.Action] = []
         client.machine.handle(.timePassed, at: client.now, into: &actions)
         #expect(actions.isEmpty)

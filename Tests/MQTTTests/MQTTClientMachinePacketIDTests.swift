@@ -27,8 +27,7 @@ import Testing
     }
 
     @Test func `rule 6: a closed connection frees the identifiers of requests, not those in flight`() throws {
-        var client = MQTTClientHarness()
-        client.connect()
+        var client = MQTTClientHarness().connected()
         try client.subscribe("a")
         try client.publish("x")
         func used() -> [UInt16] { (1...4).filter { client.machine.identifiers.allocator.isUsed(id($0)) } }
@@ -41,8 +40,7 @@ import Testing
     }
 
     @Test func `an identifier that the server calls in use is not used again`() throws {
-        var client = MQTTClientHarness()
-        client.connect()
+        var client = MQTTClientHarness().connected()
         try client.publish("x")
         #expect(client.server(.puback(answer(1, .packetIdentifierInUse))) == ["rejected 1 91"])
         #expect(client.machine.identifiers.allocator.isUsed(id(1)))
@@ -50,8 +48,7 @@ import Testing
 
     /// Decision 0002: the server takes a packet with the same identifier for the same message.
     @Test func `the identifier of a QoS 2 message that the server may hold is not used again in this session`() throws {
-        var client = MQTTClientHarness()
-        client.connect()
+        var client = MQTTClientHarness().connected()
         var actions: [MQTTClientMachine.Action] = []
         let message = OutboundMessage(topic: "t", qos: .exactlyOnce, retain: true)
         _ = try client.machine.publish(message, at: client.now, into: &actions)
@@ -62,8 +59,8 @@ import Testing
         #expect(client.machine.identifiers.allocator.isUsed(id(1)))
         #expect(client.changes.contains(.retireIdentifier(id(1))))
 
-        var restarted = MQTTClientHarness(durable: DurableSession(established: true, retiredIDs: [id(1)]))
-        restarted.connect(resumed: true)
+        var restarted = MQTTClientHarness(durable: DurableSession(established: true, retiredIDs: [id(1)])).connected(
+            resumed: true)
         try restarted.publish("x", qos: .exactlyOnce)
         restarted.server(.pubcomp(answer(2)))
         #expect(restarted.publishes.map(\.packetID) == [id(2)])
@@ -92,8 +89,7 @@ import Testing
     }
 
     @Test func `a retired identifier is free in a new session of the server, after a restart as well`() throws {
-        var client = MQTTClientHarness()
-        client.connect()
+        var client = MQTTClientHarness().connected()
         try client.publish("x")
         client.server(.puback(answer(1, .packetIdentifierInUse)))
         #expect(client.changes.contains(.retireIdentifier(id(1))))

@@ -299,8 +299,7 @@ import Testing
     /// What was given to the transport, or refused for lack of room, may be queued again.
     @Test(arguments: [QoS.atMostOnce, .atLeastOnce])
     func `a clock that is set does not change the age of a message on its way`(qos: QoS) throws {
-        var client = MQTTClientHarness()
-        client.connect()
+        var client = MQTTClientHarness().connected()
         try client.publish("a", qos: qos, expiresIn: 60_000)
         if qos == .atLeastOnce { client.server(.puback(answer(1, .quotaExceeded))) }
         let step: Int64 = 86_400_000
@@ -337,8 +336,7 @@ import Testing
     }
 
     @Test func `a quarantined message that has expired cannot be retried, and stays until it is dropped`() throws {
-        var client = MQTTClientHarness()
-        client.connect()
+        var client = MQTTClientHarness().connected()
         try client.publish("a", expiresIn: 60_000)
         client.server(.puback(answer(1, .notAuthorized)))
         var message = OutboundMessage(topic: "t", payload: ByteBuffer(string: "a"))

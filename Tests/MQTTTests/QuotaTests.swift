@@ -15,8 +15,7 @@ struct QuotaTests {
     func `a refused message is quarantined once the server has shown that the connection goes on`(
         qos: QoS
     ) throws {
-        var client = MQTTClientHarness()
-        client.connect(Connack.Properties(receiveMaximum: 1))
+        var client = MQTTClientHarness().connected(Connack.Properties(receiveMaximum: 1))
         try client.publish("a", qos: qos)
         try client.publish("b", qos: qos)
         #expect(client.server(Self.refusal(1, qos)) == ["PINGREQ"], "no message is sent meanwhile")
@@ -48,8 +47,7 @@ struct QuotaTests {
     }
 
     @Test func `a server that refuses and never proves that the connection goes on is given up`() throws {
-        var client = MQTTClientHarness()
-        client.connect(Self.window)
+        var client = MQTTClientHarness().connected(Self.window)
         try client.publish("a")
         client.handle(.flushed(try #require(client.lastFlush)))
         #expect(client.server(Self.refusal(1, .atLeastOnce)) == ["PINGREQ"])
@@ -66,8 +64,7 @@ struct QuotaTests {
     }
 
     @Test func `a PINGREQ does not become overdue when the clock is set`() throws {
-        var client = MQTTClientHarness()
-        client.connect(Self.window)
+        var client = MQTTClientHarness().connected(Self.window)
         try client.publish("a")
         client.server(Self.refusal(1, .atLeastOnce))
         let (before, hour) = (client.now, Int64(3_600_000))
@@ -78,8 +75,7 @@ struct QuotaTests {
     }
 
     @Test func `the answer to an earlier PINGREQ proves nothing`() throws {
-        var client = MQTTClientHarness()
-        client.connect()
+        var client = MQTTClientHarness().connected()
         try client.publish("a")
         client.handle(.ping)
         #expect(client.server(Self.refusal(1, .atLeastOnce)) == ["PINGREQ"])
@@ -91,8 +87,7 @@ struct QuotaTests {
     func `a message refused with the connection is sent as a new one, in its place, in a smaller window`(
         qos: QoS
     ) throws {
-        var client = MQTTClientHarness()
-        client.connect(Self.window)
+        var client = MQTTClientHarness().connected(Self.window)
         for payload in ["a", "b", "c", "d", "e", "f"] { try client.publish(payload, qos: qos) }
         client.server(Self.refusal(1, qos), Self.refusal(2, qos))
         #expect(client.machine.reasonIfEnded?.remedies == [.window(4)])
@@ -107,16 +102,14 @@ struct QuotaTests {
     }
 
     @Test func `a refused QoS 2 message is durably a new one before the connection ends`() throws {
-        var client = MQTTClientHarness()
-        client.connect()
+        var client = MQTTClientHarness().connected()
         try client.publish("a", qos: .exactlyOnce)
         client.server(Self.refusal(1, .exactlyOnce))
         #expect(client.changes.last == .unassign(MessageSequence(rawValue: 1)))
     }
 
     @Test func `a refused message keeps its place among messages of QoS 0`() throws {
-        var client = MQTTClientHarness()
-        client.connect(Self.window)
+        var client = MQTTClientHarness().connected(Self.window)
         try client.publish("a")
         try client.publish("b", qos: .atMostOnce)
         client.server(Self.refusal(1, .atLeastOnce))
@@ -153,8 +146,7 @@ struct QuotaTests {
     }
 
     @Test func `a session is discarded after three resumed connections that took nothing`() throws {
-        var client = MQTTClientHarness()
-        client.connect(Self.window)
+        var client = MQTTClientHarness().connected(Self.window)
         client.handle(.connectionClosed)
         for payload in ["a", "b"] { try client.publish(payload, qos: .exactlyOnce) }
         #expect(stuck(&client, connections: 3) == [[.window(4)], [.window(2)], [.cleanStart]])
@@ -167,8 +159,7 @@ struct QuotaTests {
     }
 
     @Test func `a server that takes some messages gets a smaller window and keeps the session`() throws {
-        var client = MQTTClientHarness()
-        client.connect(Self.window)
+        var client = MQTTClientHarness().connected(Self.window)
         for payload in 1...40 { try client.publish("\(payload)") }
         var windows: [[Remedy]] = []
         while client.machine.counts.inFlight > 0 || client.machine.counts.queued > 0, windows.count < 40 {
@@ -189,8 +180,7 @@ struct QuotaTests {
     }
 
     @Test func `a window that was too large is tried again after a connection ended for another reason`() throws {
-        var client = MQTTClientHarness()
-        client.connect(Self.window)
+        var client = MQTTClientHarness().connected(Self.window)
         for payload in 1...9 { try client.publish("\(payload)") }
         client.server(Self.refusal(1, .atLeastOnce))
         for expected in [4, 8] {
@@ -202,8 +192,7 @@ struct QuotaTests {
     }
 
     @Test func `a server that also refuses in a new session has one message quarantined`() throws {
-        var client = MQTTClientHarness()
-        client.connect(Self.window)
+        var client = MQTTClientHarness().connected(Self.window)
         client.handle(.connectionClosed)
         for payload in ["a", "b"] { try client.publish(payload, qos: .exactlyOnce) }
         let remedies = stuck(&client, connections: 6)
@@ -212,8 +201,7 @@ struct QuotaTests {
     }
 
     @Test func `an announcement is refused only if the server goes on`() {
-        var client = MQTTClientHarness()
-        client.connect(Self.window)
+        var client = MQTTClientHarness().connected(Self.window)
         func announce() -> [String] {
             var actions: [MQTTClientMachine.Action] = []
             client.machine.announce(
@@ -233,8 +221,7 @@ struct QuotaTests {
     }
 
     @Test func `a DISCONNECT after the refusal shrinks the window, and its reason says so`() throws {
-        var client = MQTTClientHarness()
-        client.connect(Self.window)
+        var client = MQTTClientHarness().connected(Self.window)
         try client.publish("a")
         client.server(Self.refusal(1, .atLeastOnce))
         #expect(
@@ -249,8 +236,7 @@ struct QuotaTests {
     }
 
     @Test func `each message that a new session does not help gets three connections, too`() throws {
-        var client = MQTTClientHarness()
-        client.connect(Self.window)
+        var client = MQTTClientHarness().connected(Self.window)
         client.handle(.connectionClosed)
         for payload in ["a", "b"] { try client.publish(payload, qos: .exactlyOnce) }
         let remedies = stuck(&client, connections: 9)

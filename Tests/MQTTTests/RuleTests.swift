@@ -34,8 +34,7 @@ import Testing
 struct RuleTests {
     /// [MQTT-4.3.3-6]
     @Test func `rule 5: a released message is never published again, whatever the server answers`() throws {
-        var client = MQTTClientHarness()
-        client.connect()
+        var client = MQTTClientHarness().connected()
         try client.publish("a", qos: .exactlyOnce)
         #expect(client.server(.pubrec(answer(1))) == ["PUBREL 1"])
         for _ in 0..<3 {
@@ -48,8 +47,7 @@ struct RuleTests {
 
     /// [MQTT-4.3.2-4] [MQTT-4.3.3-8]
     @Test func `rule 12: the effects of a message are durable before it is acknowledged`() {
-        var client = MQTTClientHarness()
-        client.connect()
+        var client = MQTTClientHarness().connected()
         client.holdsCommits = true
         #expect(client.server(inbound("a", qos: .exactlyOnce, 1)) == ["received a", "commit"])
         // The next message waits for the same disk.
@@ -58,8 +56,7 @@ struct RuleTests {
     }
 
     @Test func `rule 14: an inbound message is not acknowledged on another connection`() {
-        var client = MQTTClientHarness()
-        client.connect()
+        var client = MQTTClientHarness().connected()
         client.holdsCommits = true
         client.server(inbound("a", qos: .exactlyOnce, 1), inbound("b", qos: .atLeastOnce, 2))
         client.handle(.connectionClosed)
@@ -76,8 +73,7 @@ struct RuleTests {
 
     /// [MQTT-3.2.2-17] [MQTT-3.3.2-8] [MQTT-3.3.2-9]
     @Test func `rule 15: a topic is sent once, then its alias, within the server's maximum`() throws {
-        var client = MQTTClientHarness()
-        client.connect(Connack.Properties(topicAliasMaximum: 2))
+        var client = MQTTClientHarness().connected(Connack.Properties(topicAliasMaximum: 2))
         for topic in ["first", "second", "third", "first", "third", "second", "t"] {
             try client.publish("x", topic: topic)
         }
@@ -87,15 +83,13 @@ struct RuleTests {
 
     /// [MQTT-3.2.2-18] [MQTT-3.3.2-7]
     @Test func `rule 15: a topic gets an alias if it is longer than one`() throws {
-        var client = MQTTClientHarness()
-        client.connect(Connack.Properties(topicAliasMaximum: 2))
+        var client = MQTTClientHarness().connected(Connack.Properties(topicAliasMaximum: 2))
         for topic in ["abc", "abcd"] { try client.publish("x", topic: topic) }
         #expect(client.publishes.map(\.properties.topicAlias) == [nil, 1])
     }
 
     @Test func `rule 15: aliases end with the connection, and a message sent again has its topic`() throws {
-        var client = MQTTClientHarness()
-        client.connect(Connack.Properties(topicAliasMaximum: 10))
+        var client = MQTTClientHarness().connected(Connack.Properties(topicAliasMaximum: 10))
         try client.publish("x", topic: "first")
         try client.publish("y", topic: "first")
         client.handle(.connectionClosed)
@@ -109,8 +103,7 @@ struct RuleTests {
     }
 
     @Test func `rule 15: an alias does not make a packet too large for the server`() throws {
-        var client = MQTTClientHarness()
-        client.connect(Connack.Properties(maximumPacketSize: 40, topicAliasMaximum: 10))
+        var client = MQTTClientHarness().connected(Connack.Properties(maximumPacketSize: 40, topicAliasMaximum: 10))
         try client.publish(String(repeating: "x", count: 20), topic: "topic")
         #expect(Self.topics(client) == ["topic -"])
     }
@@ -118,8 +111,7 @@ struct RuleTests {
     // MARK: Rules 17, 19, 22
 
     @Test func `rule 17: a server that takes less after a resume is not sent more than that`() throws {
-        var client = MQTTClientHarness()
-        client.connect()
+        var client = MQTTClientHarness().connected()
         try client.publish("twice", qos: .exactlyOnce)
         try client.publish("once")
         client.handle(.connectionClosed)
@@ -131,8 +123,7 @@ struct RuleTests {
     @Test func `rule 19: a server without Subscription Identifiers is subscribed to, a shared filter without No Local`()
         throws
     {
-        var client = MQTTClientHarness()
-        client.connect(Connack.Properties(subscriptionIDsAvailable: false))
+        var client = MQTTClientHarness().connected(Connack.Properties(subscriptionIDsAvailable: false))
         #expect(try client.subscribe("a") == ["SUBSCRIBE a"])
         var actions: [MQTTClientMachine.Action] = []
         try client.machine.subscribe(
@@ -142,8 +133,7 @@ struct RuleTests {
 
     /// [MQTT-4.3.3-7]
     @Test func `rule 22: a QoS 2 exchange that has begun is finished, however late`() throws {
-        var client = MQTTClientHarness()
-        client.connect()
+        var client = MQTTClientHarness().connected()
         try client.publish("a", qos: .exactlyOnce, expiresIn: 1000)
         client.server(.pubrec(answer(1)))
         client.handle(.connectionClosed)
@@ -159,8 +149,7 @@ struct RuleTests {
             payloadFormat: .utf8, responseTopic: "answers/me", correlationData: ByteBuffer(string: "42"),
             userProperties: [UserProperty(name: "a", value: "b"), UserProperty(name: "a", value: "c")],
             contentType: "text/plain")
-        var client = MQTTClientHarness()
-        client.connect()
+        var client = MQTTClientHarness().connected()
         var actions: [MQTTClientMachine.Action] = []
         _ = try client.machine.publish(
             OutboundMessage(topic: "requests", properties: properties), at: client.now, into: &actions)

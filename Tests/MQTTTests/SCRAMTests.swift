@@ -280,8 +280,7 @@ struct SCRAMTests {
 
     /// [MQTT-4.12.0-7]
     @Test func `a connection without enhanced authentication cannot be authenticated again`() {
-        var client = MQTTClientHarness()
-        client.connect()
+        var client = MQTTClientHarness().connected()
         #expect(!client.machine.canReauthenticate)
         #expect(client.handle(.reauthenticate(Self.client())).isEmpty)
     }

@@ -4,8 +4,7 @@ import Testing
 /// A connection that is about to be left finishes what it has begun, and begins nothing new.
 @Suite struct SettlingTests {
     @Test func `a quiet connection is settled when the server has answered a ping`() {
-        var client = MQTTClientHarness()
-        client.connect()
+        var client = MQTTClientHarness().connected()
         #expect(client.handle(.settle) == ["PINGREQ"])
         #expect(client.machine.isSettling)
         #expect(client.server(.pingresp) == ["settled"])
@@ -14,8 +13,7 @@ import Testing
     }
 
     @Test func `messages in flight are finished first, and new ones wait for the next connection`() throws {
-        var client = MQTTClientHarness()
-        client.connect()
+        var client = MQTTClientHarness().connected()
         try client.publish("a")
         try client.publish("b", qos: .exactlyOnce)
         #expect(client.handle(.settle) == ["PINGREQ"])
@@ -35,8 +33,7 @@ import Testing
     }
 
     @Test func `a message that waits for the disk is still sent`() throws {
-        var client = MQTTClientHarness()
-        client.connect()
+        var client = MQTTClientHarness().connected()
         client.holdsCommits = true
         try client.publish("a")
         #expect(client.handle(.settle).isEmpty, "the ping has to follow the message")
@@ -44,8 +41,7 @@ import Testing
     }
 
     @Test func `acknowledgements that wait for the disk are sent before the ping`() {
-        var client = MQTTClientHarness()
-        client.connect()
+        var client = MQTTClientHarness().connected()
         client.holdsCommits = true
         client.server(inbound("x", qos: .exactlyOnce, 7), inbound("y", qos: .atLeastOnce, 8))
         #expect(client.handle(.settle).isEmpty)
@@ -68,8 +64,7 @@ import Testing
     }
 
     @Test func `the answer to an earlier ping proves nothing`() {
-        var client = MQTTClientHarness()
-        client.connect()
+        var client = MQTTClientHarness().connected()
         client.handle(.ping)
         client.handle(.settle)
         #expect(client.server(.pingresp) == ["ping answered"])
@@ -77,8 +72,7 @@ import Testing
     }
 
     @Test func `messages that arrive while settling are taken once, on the next connection`() {
-        var client = MQTTClientHarness()
-        client.connect()
+        var client = MQTTClientHarness().connected()
         client.server(inbound("before", qos: .exactlyOnce, 6))
         client.handle(.settle)
         #expect(client.server(inbound("x", qos: .atLeastOnce, 7), inbound("y", qos: .exactlyOnce, 8)).isEmpty)
@@ -94,8 +88,7 @@ import Testing
     }
 
     @Test func `a connection that is kept after all goes on with everything, in order`() throws {
-        var client = MQTTClientHarness()
-        client.connect()
+        var client = MQTTClientHarness().connected()
         client.handle(.settle)
         client.server(inbound("x", qos: .atLeastOnce, 7), inbound("y", qos: .exactlyOnce, 8))
         client.server(inbound("x", qos: .atLeastOnce, 7, duplicate: true))

@@ -111,8 +111,7 @@ import Testing
 
     /// [MQTT-2.2.1-6] [MQTT-3.8.4-2] [MQTT-3.10.4-5]
     @Test func `an answer to a request that was never made changes nothing`() throws {
-        var client = MQTTClientHarness()
-        client.connect()
+        var client = MQTTClientHarness().connected()
         try client.subscribe("a")
         try client.publish("x")
         let suback = { Packet.suback(Suback(packetID: id($0), reasonCodes: [.grantedQoS1])) }
@@ -128,8 +127,7 @@ import Testing
 
     /// [MQTT-2.2.1-6]
     @Test func `an answer to a request that was not sent yet changes nothing`() throws {
-        var client = MQTTClientHarness()
-        client.connect()
+        var client = MQTTClientHarness().connected()
         client.holdsCommits = true
         try client.subscribe("a")
         #expect(client.server(.suback(Suback(packetID: id(1), reasonCodes: [.grantedQoS1]))) == [])
@@ -151,8 +149,7 @@ import Testing
     /// [MQTT-4.3.1-1] [MQTT-4.3.2-2] [MQTT-4.3.3-2]
     @Test(arguments: QoS.allCases)
     func `the first PUBLISH of a message has its QoS, DUP 0 and its identifier`(qos: QoS) throws {
-        var client = MQTTClientHarness()
-        client.connect()
+        var client = MQTTClientHarness().connected()
         try client.publish("x", qos: qos)
         let publish = try #require(client.publishes.last)
         #expect(publish.qos == qos)
@@ -162,8 +159,7 @@ import Testing
 
     /// [MQTT-3.3.4-6]
     @Test func `properties that belong to a received message are not sent on`() throws {
-        var client = MQTTClientHarness()
-        client.connect(Connack.Properties(topicAliasMaximum: 5))
+        var client = MQTTClientHarness().connected(Connack.Properties(topicAliasMaximum: 5))
         var actions: [MQTTClientMachine.Action] = []
         let message = OutboundMessage(
             topic: "t", properties: .init(messageExpiryInterval: 9, topicAlias: 3, subscriptionIDs: [1, 2]))
@@ -175,8 +171,7 @@ import Testing
     /// [MQTT-4.3.2-5]
     @Test(arguments: [false, true])
     func `an identifier stands for a new message after PUBACK, whatever its DUP`(duplicate: Bool) {
-        var client = MQTTClientHarness()
-        client.connect()
+        var client = MQTTClientHarness().connected()
         for payload in ["a", "a", "b"] {
             let words = client.server(inbound(payload, qos: .atLeastOnce, 1, duplicate: duplicate))
             #expect(words == ["received \(payload)", "PUBACK 1"])
@@ -186,8 +181,7 @@ import Testing
     /// [MQTT-4.3.3-12]
     @Test(arguments: [false, true])
     func `an identifier stands for a new message after PUBCOMP`(duplicate: Bool) {
-        var client = MQTTClientHarness()
-        client.connect()
+        var client = MQTTClientHarness().connected()
         for payload in ["a", "a", "b"] {
             let words = client.server(inbound(payload, qos: .exactlyOnce, 1, duplicate: duplicate))
             #expect(words == ["received \(payload)", "PUBREC 1"])
@@ -197,8 +191,7 @@ import Testing
 
     /// [MQTT-4.3.3-13]
     @Test func `an exchange is finished although its message has expired`() {
-        var client = MQTTClientHarness()
-        client.connect()
+        var client = MQTTClientHarness().connected()
         let message = Publish(
             topic: "t", payload: ByteBuffer(string: "x"), qos: .exactlyOnce, packetID: id(1),
             properties: .init(messageExpiryInterval: 1))
@@ -211,8 +204,7 @@ import Testing
 
     /// [MQTT-4.5.0-2]
     @Test func `messages that match no subscription are acknowledged`() {
-        var client = MQTTClientHarness()
-        client.connect()
+        var client = MQTTClientHarness().connected()
         let words = client.server(
             inbound("a", qos: .atLeastOnce, 1), inbound("b", qos: .exactlyOnce, 2), .pubrel(answer(2)))
         #expect(words.filter { $0.hasPrefix("PUB") } == ["PUBACK 1", "PUBREC 2", "PUBCOMP 2"])
@@ -220,8 +212,7 @@ import Testing
 
     /// [MQTT-4.6.0-4]
     @Test func `PUBREL is sent in the order of PUBREC`() throws {
-        var client = MQTTClientHarness()
-        client.connect()
+        var client = MQTTClientHarness().connected()
         for payload in ["a", "b", "c"] { try client.publish(payload, qos: .exactlyOnce) }
         client.holdsCommits = true
         client.server(.pubrec(answer(2)))
@@ -231,8 +222,7 @@ import Testing
 
     /// [MQTT-3.3.4-8] [MQTT-4.9.0-3]
     @Test func `a full window delays no request and no heartbeat`() throws {
-        var client = MQTTClientHarness()
-        client.connect(Connack.Properties(receiveMaximum: 1))
+        var client = MQTTClientHarness().connected(Connack.Properties(receiveMaximum: 1))
         try client.publish("a")
         #expect(try client.publish("waits").contains { $0.hasPrefix("PUBLISH") } == false)
         #expect(try client.subscribe("f") == ["SUBSCRIBE f"])
@@ -293,8 +283,7 @@ import Testing
 
     /// [MQTT-3.9.3-2] [MQTT-3.11.3-2]
     @Test func `a code below 0x80 that the standard does not list is success, with the least QoS`() throws {
-        var client = MQTTClientHarness()
-        client.connect()
+        var client = MQTTClientHarness().connected()
         try client.subscribe("a", qos: .exactlyOnce)
         client.server(.suback(Suback(packetID: id(1), reasonCodes: [ReasonCode(rawValue: 0x7F)])))
         let filter = try TopicFilter("a")
@@ -323,8 +312,7 @@ import Testing
 
     /// A client that has sent every kind of answer, even to exchanges that it does not know.
     private static func answered() throws -> MQTTClientHarness {
-        var client = MQTTClientHarness()
-        client.connect()
+        var client = MQTTClientHarness().connected()
         client.server(inbound("a", qos: .atLeastOnce, 1), inbound("b", qos: .exactlyOnce, 2))
         client.server(.pubrel(answer(2)), .pubrel(answer(2)), .pubrel(answer(9)), .pubrec(answer(9)))
         client.handle(.received(ByteBuffer(bytes: bytesOf("34 07 00 01 23 00 07 00 78"))))

@@ -221,8 +221,7 @@ import Testing
     }
 
     @Test func `of two requests for a filter at once, only the answer to the second counts`() throws {
-        var client = MQTTClientHarness()
-        client.connect()
+        var client = MQTTClientHarness().connected()
         try client.subscribe("a")
         try client.subscribe("a")
         let ids = client.subscribes.map(\.packetID)
@@ -239,8 +238,7 @@ import Testing
     }
 
     @Test func `a filter that the server refused need not be taken back after a restart`() throws {
-        var client = MQTTClientHarness()
-        client.connect()
+        var client = MQTTClientHarness().connected()
         try client.subscribe("a")
         #expect(client.changes.last == .rememberSubscription(try TopicFilter("a")))
         _ = try answer(&client, .notAuthorized)

@@ -180,8 +180,7 @@ import Testing
     }
 
     @Test func `a message that is finally answered is no longer suspected`() throws {
-        var client = MQTTClientHarness()
-        client.connect()
+        var client = MQTTClientHarness().connected()
         for round: UInt16 in 1...20 {
             try client.publish("\(round)")
             #expect(client.machine.findingIfEnded == .suspected(ends: 1))
@@ -237,8 +236,7 @@ import Testing
     }
 
     @Test func `an exchange past PUBREC is finished without the server`() throws {
-        var client = MQTTClientHarness()
-        client.connect()
+        var client = MQTTClientHarness().connected()
         try client.publish("a", qos: .exactlyOnce)
         client.server(.pubrec(answer(1)))
         var words: [String] = []
@@ -403,8 +401,7 @@ import Testing
     }
 
     @Test func `a connection whose PINGREQ is not answered either is given up`() throws {
-        var client = MQTTClientHarness()
-        client.connect()
+        var client = MQTTClientHarness().connected()
         try client.publish("a")
         client.flush()
         client.now = client.now.advanced(by: 60_000)
@@ -466,8 +463,7 @@ import Testing
     }
 
     @Test func `a connection whose PINGREQ is still on its way is not given up`() throws {
-        var client = MQTTClientHarness()
-        client.connect()
+        var client = MQTTClientHarness().connected()
         try client.publish("a")
         client.flush()
         func pass(acknowledged: Int, pending: Int) -> [String] {
@@ -484,8 +480,7 @@ import Testing
     }
 
     @Test func `a PINGREQ that has arrived is not waited for longer`() throws {
-        var client = MQTTClientHarness()
-        client.connect()
+        var client = MQTTClientHarness().connected()
         try client.publish("a")
         for (milliseconds, words) in [(30_000, []), (30_000, ["PINGREQ"]), (60_000, nil)] as [(Int64, [String]?)] {
             client.now = client.now.advanced(by: milliseconds)
@@ -507,8 +502,7 @@ import Testing
     }
 
     @Test func `a wall clock that is set makes no answer late`() throws {
-        var client = MQTTClientHarness()
-        client.connect()
+        var client = MQTTClientHarness().connected()
         try client.publish("a")
         let range = Timestamp(rawValue: 0)...client.now
         client.handle(.clockStepped(by: 3_600_000, acceptedWithin: range))
@@ -646,8 +640,7 @@ import Testing
     }
 
     @Test func `PUBREC again and again is no answer to PUBREL`() throws {
-        var client = MQTTClientHarness()
-        client.connect()
+        var client = MQTTClientHarness().connected()
         try client.publish("a", qos: .exactlyOnce)
         client.server(.pubrec(answer(1)))
         let due = try #require(client.machine.nextDeadline)
@@ -659,8 +652,7 @@ import Testing
     }
 
     @Test func `QoS 2 messages that are sent again in a new session are reported`() throws {
-        var client = MQTTClientHarness()
-        client.connect()
+        var client = MQTTClientHarness().connected()
         try client.publish("a", qos: .exactlyOnce)
         try client.publish("b", qos: .exactlyOnce)
         client.server(.pubrec(answer(2)))

@@ -18,8 +18,7 @@ struct AgoraScenarios {
 
     @Test func `connection-lost comes once, 10 seconds after the loss, while attempts go on`() async throws {
         try await Scenario.run { scenario in
-            let a = try await scenario.host("A", Self.channel)
-            try await a.until(.connected)
+            let a = try await scenario.host("A", Self.channel).connected()
             scenario.stop()
             try await a.until(.reconnecting)
             let lost = scenario.now
@@ -39,8 +38,7 @@ struct AgoraScenarios {
 
     @Test func `an outage shorter than 10 seconds is not called lost`() async throws {
         try await Scenario.run { scenario in
-            let a = try await scenario.host("A", Self.channel)
-            try await a.until(.connected)
+            let a = try await scenario.host("A", Self.channel).connected()
             scenario.stop()
             await scenario.sleep(.seconds(5))
             scenario.start()
@@ -53,8 +51,7 @@ struct AgoraScenarios {
 
     @Test func `20 minutes without success: failed`() async throws {
         try await Scenario.run { scenario in
-            let a = try await scenario.host("A", Self.channel)
-            try await a.until(.connected)
+            let a = try await scenario.host("A", Self.channel).connected()
             scenario.stop()
             try await a.until(.reconnecting)
             let lost = scenario.now
@@ -87,8 +84,7 @@ struct AgoraScenarios {
     ])
     func `the server ends the connection with a reason`(_ ending: Ending) async throws {
         try await Scenario.run { scenario in
-            let a = try await scenario.host("A", "preset = \"agora\"")
-            try await a.until(.connected)
+            let a = try await scenario.host("A", "preset = \"agora\"").connected()
             await scenario.sleep(.seconds(60))
             scenario.with { broker, now in broker.disconnect("a", ending.code, at: now) }
             let changed = try await a.until(ending.state)
@@ -122,8 +118,7 @@ struct AgoraScenarios {
         async throws
     {
         try await Scenario.run { scenario in
-            let a = try await scenario.host("A", Self.channel)
-            try await a.until(.connected)
+            let a = try await scenario.host("A", Self.channel).connected()
             let moved = scenario.now
             scenario.move(a)
             let change = try await a.until(.reconnecting)
@@ -139,8 +134,7 @@ struct AgoraScenarios {
     @Test func `KEEP_ALIVE_TIMEOUT (14): silence is noticed after interval and timeout of the heartbeat`() async throws
     {
         try await Scenario.run { scenario in
-            let a = try await scenario.host("A", Self.channel)
-            try await a.until(.connected)
+            let a = try await scenario.host("A", Self.channel).connected()
             await scenario.sleep(.seconds(100))
             scenario.silence(a)
             let silent = scenario.now
@@ -154,8 +148,7 @@ struct AgoraScenarios {
 
     @Test func `LEAVE_CHANNEL (5): leaving is not an error, and nothing follows`() async throws {
         try await Scenario.run { scenario in
-            let a = try await scenario.host("A", Self.channel)
-            try await a.until(.connected)
+            let a = try await scenario.host("A", Self.channel).connected()
             try await a.disconnect()
             let left = try await a.until(.disconnected)
             #expect(left.reason?.code == "user-disconnect")
@@ -167,8 +160,7 @@ struct AgoraScenarios {
 
     @Test func `A drops out for longer than 20 seconds: B sees A offline, and again when A is back`() async throws {
         try await Scenario.run { scenario in
-            let b = try await scenario.host("B", Self.channel)
-            try await b.until(.connected)
+            let b = try await scenario.host("B", Self.channel).connected()
             let a = try await scenario.host("A", Self.channel)
             try await b.until(.participantJoined)
             scenario.silence(a)
@@ -184,8 +176,7 @@ struct AgoraScenarios {
 
     @Test func `A drops out for less: B sees nothing`() async throws {
         try await Scenario.run { scenario in
-            let b = try await scenario.host("B", Self.channel)
-            try await b.until(.connected)
+            let b = try await scenario.host("B", Self.channel).connected()
             let a = try await scenario.host("A", Self.channel)
             try await b.until(.participantJoined)
             for _ in 1...5 {

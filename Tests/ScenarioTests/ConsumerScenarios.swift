@@ -16,10 +16,8 @@ struct ConsumerScenarios {
         _ body: @Sendable (isolated Scenario, _ a: Host, _ b: Host, SubscriptionID) async throws -> Void
     ) async throws {
         try await Scenario.run { scenario in
-            let a = try await scenario.host("A", ZEGOScenarios.room)
-            try await a.until(.connected)
-            let b = try await scenario.host("B", ZEGOScenarios.room + extra)
-            try await b.until(.connected)
+            let a = try await scenario.host("A", ZEGOScenarios.room).connected()
+            let b = try await scenario.host("B", ZEGOScenarios.room + extra).connected()
             try await body(scenario, a, b, try await b.consume("billing", "orders/#"))
         }
     }

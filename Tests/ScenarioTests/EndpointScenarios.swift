@@ -15,8 +15,7 @@ struct EndpointScenarios {
     {
         try await Scenario.run { scenario in
             scenario.stop(.one)
-            let a = try await scenario.host("A", endpoints: [.one, .two])
-            try await a.until(.connected)
+            let a = try await scenario.host("A", endpoints: [.one, .two]).connected()
             #expect(try await a.status().endpoint == Scenario.ServerName.two.endpoint)
             let before = scenario.now
             scenario.start(.one)
@@ -56,8 +55,7 @@ struct EndpointScenarios {
         async throws
     {
         try await Scenario.run { scenario in
-            let a = try await scenario.host("A")
-            try await a.until(.connected)
+            let a = try await scenario.host("A").connected()
             scenario.stop()
             try await a.until(.reconnecting)
             await scenario.sleep(.seconds(3600))
@@ -72,8 +70,7 @@ struct EndpointScenarios {
 
     @Test func `a path that heals without a kernel message is noticed`() async throws {
         try await Scenario.run { scenario in
-            let a = try await scenario.host("A")
-            try await a.until(.connected)
+            let a = try await scenario.host("A").connected()
             scenario.silence(a)
             try await a.until(.reconnecting)
             await scenario.sleep(.seconds(900))
@@ -92,8 +89,7 @@ struct EndpointScenarios {
                 [mqtt]
                 redirects = ["\(Scenario.ServerName.two.address)"]
                 """
-            let a = try await scenario.host("A", file)
-            try await a.until(.connected)
+            let a = try await scenario.host("A", file).connected()
             await scenario.sleep(.seconds(60))
             let moved = scenario.now
             scenario.with { broker, now in
@@ -116,8 +112,7 @@ struct EndpointScenarios {
 
     @Test func `a redirect to a server that is not on the list fails the session`() async throws {
         try await Scenario.run { scenario in
-            let a = try await scenario.host("A")
-            try await a.until(.connected)
+            let a = try await scenario.host("A").connected()
             scenario.with { broker, now in
                 var properties = Disconnect.Properties()
                 properties.serverReference = Scenario.ServerName.two.address
@@ -131,8 +126,7 @@ struct EndpointScenarios {
 
     @Test func `a server that shuts down is left for the next at once, and no accepted message is lost`() async throws {
         try await Scenario.run { scenario in
-            let a = try await scenario.host("A", endpoints: [.one, .two])
-            try await a.until(.connected)
+            let a = try await scenario.host("A", endpoints: [.one, .two]).connected()
             await scenario.sleep(.seconds(60))
             scenario.with { broker, now in broker.disconnect("a", .serverShuttingDown, at: now) }
             scenario.stop(.one)
@@ -148,8 +142,7 @@ struct EndpointScenarios {
 
     @Test func `a server that still has an old session has it replaced on return`() async throws {
         try await Scenario.run { scenario in
-            let a = try await scenario.host("A", "room = \"r\"", endpoints: [.one, .two])
-            try await a.until(.connected)
+            let a = try await scenario.host("A", "room = \"r\"", endpoints: [.one, .two]).connected()
             try await a.subscribe("old/#")
             scenario.stop(.one)
             try await a.until(.connected)
@@ -171,8 +164,7 @@ struct EndpointScenarios {
     @Test(arguments: [true, false])
     func `an old session at a server is replaced even after the daemon restarted`(isKilledBefore: Bool) async throws {
         try await Scenario.run { scenario in
-            let a = try await scenario.host("A", endpoints: [.one, .two])
-            try await a.until(.connected)
+            let a = try await scenario.host("A", endpoints: [.one, .two]).connected()
             let old = try await a.subscribe("old/#")
             if isKilledBefore {
                 await a.kill()
@@ -200,8 +192,7 @@ struct EndpointScenarios {
 
     @Test func `a path found to have moved when the connection opens causes no protocol violation`() async throws {
         try await Scenario.run { scenario in
-            let a = try await scenario.host("A")
-            try await a.until(.connected)
+            let a = try await scenario.host("A").connected()
             for _ in 1...3 {
                 try await a.reconnect(nil)
                 // The dial is under way.

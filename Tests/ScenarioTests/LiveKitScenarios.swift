@@ -16,8 +16,7 @@ struct LiveKitScenarios {
         _ extra: String = "", _ body: @Sendable (isolated Scenario, _ a: Host) async throws -> Void
     ) async throws {
         try await Scenario.run { scenario in
-            let a = try await scenario.host("A", extra)
-            try await a.until(.connected)
+            let a = try await scenario.host("A", extra).connected()
             try await a.subscribe("news/#")
             await scenario.sleep(.seconds(60))
             try await body(scenario, a)
@@ -167,8 +166,7 @@ struct LiveKitScenarios {
 
     @Test func `ten attempts fail the session, not counting those without a network`() async throws {
         try await Scenario.run { scenario in
-            let a = try await scenario.host("A", "preset = \"livekit\"")
-            try await a.until(.connected)
+            let a = try await scenario.host("A", "preset = \"livekit\"").connected()
             await scenario.sleep(.seconds(60))
             scenario.cut(a)
             await scenario.sleep(.seconds(3600))
@@ -188,8 +186,7 @@ struct LiveKitScenarios {
 
     @Test func `the delays are those of LiveKit, each plus up to a second`() async throws {
         try await Scenario.run { scenario in
-            let a = try await scenario.host("A", "preset = \"livekit\"")
-            try await a.until(.connected)
+            let a = try await scenario.host("A", "preset = \"livekit\"").connected()
             await scenario.sleep(.seconds(60))
             scenario.stop()
             try await a.until(.reconnecting)

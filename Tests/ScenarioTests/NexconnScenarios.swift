@@ -29,8 +29,7 @@ struct NexconnScenarios {
 
     @Test func `the delays are exactly those of the table, then always 64 seconds`() async throws {
         try await Scenario.run { scenario in
-            let a = try await scenario.host("A", Self.always)
-            try await a.until(.connected)
+            let a = try await scenario.host("A", Self.always).connected()
             await scenario.sleep(.seconds(60))
             scenario.stop()
             try await a.until(.reconnecting)
@@ -46,8 +45,7 @@ struct NexconnScenarios {
 
     @Test func `without a network only safety attempts are made, outside the table`() async throws {
         try await Scenario.run { scenario in
-            let a = try await scenario.host("A", Self.always)
-            try await a.until(.connected)
+            let a = try await scenario.host("A", Self.always).connected()
             scenario.cut(a)
             try await a.until("waiting for the network") { $0.phase == .waitingForNetwork }
             let dials = scenario.dials["A"]?.count
@@ -66,8 +64,7 @@ struct NexconnScenarios {
 
     @Test func `the table restarts when the network changes`() async throws {
         try await Scenario.run { scenario in
-            let a = try await scenario.host("A", Self.always)
-            try await a.until(.connected)
+            let a = try await scenario.host("A", Self.always).connected()
             await scenario.sleep(.seconds(60))
             scenario.stop()
             await scenario.sleep(.seconds(200))
@@ -83,8 +80,7 @@ struct NexconnScenarios {
 
     @Test func `an explicit disconnect ends all attempts, whatever the network does`() async throws {
         try await Scenario.run { scenario in
-            let a = try await scenario.host("A", Self.always)
-            try await a.until(.connected)
+            let a = try await scenario.host("A", Self.always).connected()
             scenario.stop()
             try await a.until(.reconnecting)
             await scenario.sleep(.seconds(20))
@@ -103,8 +99,7 @@ struct NexconnScenarios {
 
     @Test func `the table restarts on waking, and the first attempt is made at once`() async throws {
         try await Scenario.run { scenario in
-            let a = try await scenario.host("A", Self.always + "\non-suspend = \"keep\"")
-            try await a.until(.connected)
+            let a = try await scenario.host("A", Self.always + "\non-suspend = \"keep\"").connected()
             await scenario.sleep(.seconds(60))
             scenario.stop()
             await scenario.sleep(.seconds(200))
@@ -196,11 +191,9 @@ struct NexconnScenarios {
     {
         try await Scenario.run { scenario in
             scenario.with { broker, _ in broker.takesOverSilently = silent }
-            let a = try await scenario.host("A", Self.device(strategy), user: "u")
-            try await a.until(.connected)
+            let a = try await scenario.host("A", Self.device(strategy), user: "u").connected()
             await scenario.sleep(.seconds(60))
-            let b = try await scenario.host("B", Self.device(strategy), user: "u")
-            try await b.until(.connected)
+            let b = try await scenario.host("B", Self.device(strategy), user: "u").connected()
             let kicked = try await a.until(.failed)
             #expect(kicked.reason?.code == "displaced")
             await scenario.sleep(.seconds(7200))
@@ -217,13 +210,11 @@ struct NexconnScenarios {
     ) async throws {
         try await Scenario.run { scenario in
             scenario.with { broker, _ in broker.takesOverSilently = silent }
-            let a = try await scenario.host("A", device(strategy), user: "u")
-            try await a.until(.connected)
+            let a = try await scenario.host("A", device(strategy), user: "u").connected()
             await scenario.sleep(.seconds(60))
             scenario.cut(a)
             try await a.until(.reconnecting)
-            let b = try await scenario.host("B", device(strategy), user: "u")
-            try await b.until(.connected)
+            let b = try await scenario.host("B", device(strategy), user: "u").connected()
             await scenario.sleep(.seconds(60))
             scenario.mend(a)
             try await body(scenario, a, b)
@@ -242,8 +233,7 @@ struct NexconnScenarios {
             if hasPath { scenario.silence(a) } else { scenario.cut(a) }
             await scenario.sleep(.seconds(60))
             #expect(try await a.status().state == .connecting)
-            let b = try await scenario.host("B", device(strategy), user: "u")
-            try await b.until(.connected)
+            let b = try await scenario.host("B", device(strategy), user: "u").connected()
             await scenario.sleep(.seconds(60))
             if hasPath { scenario.unsilence(a) } else { scenario.mend(a) }
             try await body(scenario, a, b)
@@ -284,8 +274,7 @@ struct NexconnScenarios {
             let quick = Self.device("take-over") + "\ndelays = [\"50ms\"]\nspread = \"1ms\""
             let a = try await scenario.host("A", quick, user: "u")
             scenario.cut(a)
-            let b = try await scenario.host("B", quick, user: "u")
-            try await b.until(.connected)
+            let b = try await scenario.host("B", quick, user: "u").connected()
             await scenario.sleep(.seconds(60))
             scenario.uplinks[a.name]?.latency = .milliseconds(150)
             scenario.mend(a)
@@ -314,8 +303,7 @@ struct NexconnScenarios {
         try await Scenario.run { scenario in
             let a = try await scenario.host("A", Self.device("yield"), user: "u")
             scenario.cut(a)
-            let b = try await scenario.host("B", Self.device("yield"), user: "u")
-            try await b.until(.connected)
+            try await scenario.host("B", Self.device("yield"), user: "u").connected()
             scenario.stop()
             scenario.mend(a)
             await scenario.sleep(.seconds(1))
@@ -353,8 +341,7 @@ struct NexconnScenarios {
             try await a.until(.connected)
             await scenario.sleep(.seconds(60))
             scenario.cut(a)
-            let b = try await scenario.host("B", Self.device("take-over"), user: "u")
-            try await b.until(.connected)
+            let b = try await scenario.host("B", Self.device("take-over"), user: "u").connected()
             await scenario.sleep(.seconds(60))
             scenario.mend(a)
             #expect(try await b.until(.failed).reason?.code == "displaced")
@@ -386,8 +373,7 @@ struct NexconnScenarios {
 
     @Test func `yield without another device online: A just reconnects`() async throws {
         try await Scenario.run { scenario in
-            let a = try await scenario.host("A", Self.device("yield"), user: "u")
-            try await a.until(.connected)
+            let a = try await scenario.host("A", Self.device("yield"), user: "u").connected()
             for _ in 1...5 {
                 await scenario.sleep(.seconds(60))
                 scenario.cut(a)
@@ -401,10 +387,8 @@ struct NexconnScenarios {
 
     @Test func `being kicked outlives the daemon, but not a reboot`() async throws {
         try await Scenario.run { scenario in
-            let a = try await scenario.host("A", Self.device("take-over"), user: "u")
-            try await a.until(.connected)
-            let b = try await scenario.host("B", Self.device("take-over"), user: "u")
-            try await b.until(.connected)
+            let a = try await scenario.host("A", Self.device("take-over"), user: "u").connected()
+            let b = try await scenario.host("B", Self.device("take-over"), user: "u").connected()
             try await a.until(.failed)
             await a.kill()
             try await a.start()

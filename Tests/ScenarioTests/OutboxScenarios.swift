@@ -16,11 +16,9 @@ struct OutboxScenarios {
         _ outbox: String, _ body: @Sendable (isolated Scenario, _ a: Host, _ b: Host) async throws -> Void
     ) async throws {
         try await Scenario.run { scenario in
-            let b = try await scenario.host("B")
-            try await b.until(.connected)
+            let b = try await scenario.host("B").connected()
             try await b.subscribe("t")
-            let a = try await scenario.host("A", "[outbox]\n\(outbox)")
-            try await a.until(.connected)
+            let a = try await scenario.host("A", "[outbox]\n\(outbox)").connected()
             try await body(scenario, a, b)
         }
     }
@@ -124,8 +122,7 @@ struct OutboxScenarios {
 
     @Test func `a server that does not read the session's answers is not read from`() async throws {
         try await Scenario.run { scenario in
-            let a = try await scenario.host("A")
-            try await a.until(.connected)
+            let a = try await scenario.host("A").connected()
             var bytes = ByteBuffer()
             for _ in 0..<20_000 {
                 Packet.pubrel(Acknowledgement(packetID: try #require(PacketID(rawValue: 9))))
@@ -151,8 +148,7 @@ struct OutboxScenarios {
 
     @Test func `messages left out by a full inbox arrive on another connection when there is room`() async throws {
         try await Scenario.run { scenario in
-            let a = try await scenario.host("A", "[inbox]\nmax-messages = 8\nwhen-full = \"withhold\"")
-            try await a.until(.connected)
+            let a = try await scenario.host("A", "[inbox]\nmax-messages = 8\nwhen-full = \"withhold\"").connected()
             await a.limitWaiting(to: 64 << 10)
             let consumer = try await a.consume("billing", "t", qos: .exactlyOnce)
             let large = String(repeating: "x", count: 8 << 10)

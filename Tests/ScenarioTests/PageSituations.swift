@@ -42,8 +42,7 @@ struct Situation: Sendable {
 
 extension Situation {
     private static func up(_ scenario: isolated Scenario, _ extra: String = "") async throws -> Host {
-        let a = try await scenario.host("A", extra)
-        try await a.until(.connected)
+        let a = try await scenario.host("A", extra).connected()
         return a
     }
 
@@ -394,8 +393,7 @@ extension Situation {
         outcome.last = try await a.until(.failed)
     }
     static let yielded = Situation("a device comes back, and another one is online") { scenario, outcome in
-        let a = try await scenario.host("A", NexconnScenarios.device("yield"), user: "u")
-        try await a.until(.connected)
+        let a = try await scenario.host("A", NexconnScenarios.device("yield"), user: "u").connected()
         scenario.cut(a)
         try await a.until(.reconnecting)
         try await (try await scenario.host("B", NexconnScenarios.device("yield"), user: "u")).until(.connected)
@@ -448,10 +446,8 @@ extension Situation {
 
 extension Situation {
     private static func together(_ scenario: isolated Scenario) async throws -> (a: Host, b: Host) {
-        let b = try await scenario.host("B", "preset = \"agora\"\nroom = \"r\"")
-        try await b.until(.connected)
-        let a = try await scenario.host("A", "preset = \"agora\"\nroom = \"r\"")
-        try await a.until(.connected)
+        let b = try await scenario.host("B", "preset = \"agora\"\nroom = \"r\"").connected()
+        let a = try await scenario.host("A", "preset = \"agora\"\nroom = \"r\"").connected()
         try await b.until(.participantJoined)
         return (a, b)
     }

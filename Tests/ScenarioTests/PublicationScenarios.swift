@@ -17,11 +17,9 @@ struct PublicationScenarios {
         _ body: @Sendable (isolated Scenario, _ a: Host, _ b: Host) async throws -> Void
     ) async throws {
         try await Scenario.run { scenario in
-            let b = try await scenario.host("B", ZEGOScenarios.room)
-            try await b.until(.connected)
+            let b = try await scenario.host("B", ZEGOScenarios.room).connected()
             try await b.subscribe("holdfast/rooms/+/track")
-            let a = try await scenario.host("A", ZEGOScenarios.room)
-            try await a.until(.connected)
+            let a = try await scenario.host("A", ZEGOScenarios.room).connected()
             try await a.put("~/track", "camera")
             await scenario.sleep(.seconds(1))
             #expect(await b.received == ["camera"])
@@ -44,8 +42,7 @@ struct PublicationScenarios {
 
     @Test func `a publication unanswered together with a message is not refused`() async throws {
         try await Scenario.run { scenario in
-            let a = try await scenario.host("A")
-            try await a.until(.connected)
+            let a = try await scenario.host("A").connected()
             try await a.put("p", "good")
             await scenario.sleep(.seconds(1))
             try await a.put("p", "better")
@@ -158,8 +155,7 @@ struct PublicationScenarios {
 
     @Test func `a publication whose topic is too long in a room waits, and the others are published`() async throws {
         try await Scenario.run { scenario in
-            let a = try await scenario.host("A")
-            try await a.until(.connected)
+            let a = try await scenario.host("A").connected()
             try await a.put("~/" + String(repeating: "t", count: 65_520), "camera")
             try await a.put("~/track", "camera")
             try await a.switchRoom(to: "r")

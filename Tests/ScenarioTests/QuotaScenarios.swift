@@ -16,8 +16,7 @@ struct QuotaScenarios {
         qos: QoS
     ) async throws {
         try await Scenario.run { scenario in
-            let a = try await scenario.host("A")
-            try await a.until(.connected)
+            let a = try await scenario.host("A").connected()
             try await a.subscribe("u")
             scenario.with { broker, _ in broker.fill("a") }
             for number in 1...30 { try await a.publish("t", "\(number)", qos: qos) }
@@ -45,8 +44,7 @@ struct QuotaScenarios {
 
     @Test func `a server whose session is full refuses the presence too, until it gets a new session`() async throws {
         try await Scenario.run { scenario in
-            let a = try await scenario.host("A", ZEGOScenarios.room)
-            try await a.until(.connected)
+            let a = try await scenario.host("A", ZEGOScenarios.room).connected()
             scenario.with { broker, _ in broker.fill("a") }
             try await a.publish("~/t", "x")
             try await a.until(.reconnecting)

@@ -11,8 +11,7 @@ import Testing
 struct ResolverScenarios {
     @Test func `a session that waits tries once when the resolver changes, and then goes on waiting`() async throws {
         try await Scenario.run { scenario in
-            let a = try await scenario.host("A", "reconnect.watch = \"never\"\nreconnect.spread = \"0s\"")
-            try await a.until(.connected)
+            let a = try await scenario.host("A", "reconnect.watch = \"never\"\nreconnect.spread = \"0s\"").connected()
             scenario.stop()
             try await a.until(.reconnecting)
             await scenario.sleep(.seconds(600))
@@ -29,8 +28,7 @@ struct ResolverScenarios {
 
     @Test func `a connected session is probed when the resolver changes, and stays`() async throws {
         try await Scenario.run { scenario in
-            let a = try await scenario.host("A")
-            try await a.until(.connected)
+            let a = try await scenario.host("A").connected()
             await scenario.sleep(.seconds(10))
             await a.resolverChanged()
             #expect(try await a.status().doubt == .probing)

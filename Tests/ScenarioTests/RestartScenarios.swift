@@ -86,8 +86,7 @@ struct RestartScenarios {
 
     @Test func `an explicit disconnect outlives a change of the file`() async throws {
         try await Scenario.run { scenario in
-            let a = try await scenario.host("A")
-            try await a.until(.connected)
+            let a = try await scenario.host("A").connected()
             try await a.disconnect()
             await a.kill()
             try await a.write("main", Self.file("[timeouts]\ndial = \"11s\""))
@@ -99,8 +98,7 @@ struct RestartScenarios {
 
     @Test func `a disconnect that cannot be stored is made, reported as an error, and stored later`() async throws {
         try await Scenario.run { scenario in
-            let a = try await scenario.host("A")
-            try await a.until(.connected)
+            let a = try await scenario.host("A").connected()
             a.disk.here { $0.fault = .failing }
             await #expect {
                 try await a.disconnect()
@@ -119,8 +117,7 @@ struct RestartScenarios {
 
     @Test func `a message that is refused because the disk is full does not count as published`() async throws {
         try await Scenario.run { scenario in
-            let a = try await scenario.host("A")
-            try await a.until(.connected)
+            let a = try await scenario.host("A").connected()
             try await a.publish("t", "one")
             a.disk.here { $0.fault = .full }
             await #expect {
@@ -136,8 +133,7 @@ struct RestartScenarios {
 
     @Test func `a session that cannot connect because of the disk does not blame the server`() async throws {
         try await Scenario.run { scenario in
-            let a = try await scenario.host("A")
-            try await a.until(.connected)
+            let a = try await scenario.host("A").connected()
             a.disk.here { $0.fault = .failing }
             try await a.reconnect(.full)
             let event = try await a.until("the attempt is over") { $0.reason?.code == "store-unavailable" }
@@ -149,8 +145,7 @@ struct RestartScenarios {
 
     @Test func `a room that cannot be stored is joined, reported as an error, and stored later`() async throws {
         try await Scenario.run { scenario in
-            let a = try await scenario.host("A", "room = \"r1\"")
-            try await a.until(.connected)
+            let a = try await scenario.host("A", "room = \"r1\"").connected()
             // The disk fails between the subscription and the end of the switch.
             let disk = a.disk
             disk.here { disk in
@@ -217,7 +212,7 @@ struct RestartScenarios {
     @Test func `an outage goes on over a reload, and is told in full when it ends`() async throws {
         try await Scenario.run { scenario in
             let a = try await scenario.host("A", sessions: ["main": Self.file("[reconnect]\nlost-after = \"30s\"")])
-            try await a.until(.connected)
+                .connected()
             scenario.stop()
             try await a.until(.reconnecting)
             let lost = scenario.now
@@ -242,7 +237,7 @@ struct RestartScenarios {
         try await Scenario.run { scenario in
             let file = Self.file()
             let a = try await scenario.host("A", sessions: ["main": file, "other": Self.file(user: "other")])
-            try await a.until(.connected)
+                .connected()
             scenario.stop()
             try await a.until(.reconnecting)
             await a.remove("main")
@@ -257,8 +252,7 @@ struct RestartScenarios {
     @Test(arguments: [true, false])
     func `a reload says what a server may keep of a session that ended out of its sight`(isRemoved: Bool) async throws {
         try await Scenario.run { scenario in
-            let a = try await scenario.host("A", sessions: ["main": Self.file("room = \"r\"")])
-            try await a.until(.connected)
+            let a = try await scenario.host("A", sessions: ["main": Self.file("room = \"r\"")]).connected()
             scenario.silence(a)
             if isRemoved {
                 await a.remove("main")
@@ -293,8 +287,7 @@ struct RestartScenarios {
     ) async throws {
         let start = "endpoints = [\"\(Scenario.ServerName.one.endpoint)\"]\nclient-id = \"c\"\n"
         try await Scenario.run { scenario in
-            let b = try await scenario.host("B", "room = \"r\"")
-            try await b.until(.connected)
+            let b = try await scenario.host("B", "room = \"r\"").connected()
             let a = try await scenario.host(
                 "A", sessions: ["main": start + "user = \"a\"\ndevice = \"d1\"\nroom = \"r\""])
             try await a.until(.connected)
@@ -317,8 +310,7 @@ struct RestartScenarios {
     @Test func `an old name whose presence the server refuses to clear does not hold up the session`() async throws {
         let file = Self.file("client-id = \"c\"\nroom = \"r\"")
         try await Scenario.run { scenario in
-            let a = try await scenario.host("A", sessions: ["main": file + "device = \"d1\""])
-            try await a.until(.connected)
+            let a = try await scenario.host("A", sessions: ["main": file + "device = \"d1\""]).connected()
             await a.kill()
             let old = "holdfast/rooms/r/presence/a/d1"
             scenario.with { broker, _ in broker.refusedTopics[old] = .notAuthorized }
@@ -343,8 +335,7 @@ struct RestartScenarios {
             Self.file("client-id = \"c\"\nroom = \"r\"\ndevice = \"\(device)\"\n[reconnect]\nkick = \"yield\"")
         }
         try await Scenario.run { scenario in
-            let a = try await scenario.host("A", sessions: ["main": file("d1")])
-            try await a.until(.connected)
+            let a = try await scenario.host("A", sessions: ["main": file("d1")]).connected()
             scenario.cut(a)
             try await a.until(.reconnecting)
             try await a.write("main", file("d2"))
@@ -376,8 +367,7 @@ struct RestartScenarios {
 
     @Test func `a session whose state could not be read for a moment is started when it can`() async throws {
         try await Scenario.run { scenario in
-            let a = try await scenario.host("A", sessions: ["main": Self.file()])
-            try await a.until(.connected)
+            let a = try await scenario.host("A", sessions: ["main": Self.file()]).connected()
             try await a.executeInStore("ALTER TABLE verdict RENAME TO away")
             try await a.write("main", Self.file("device = \"another\""))
             await #expect(throws: RPCError.self) { try await a.reload() }
@@ -396,8 +386,7 @@ struct RestartScenarios {
         line: String, isKept: Bool
     ) async throws {
         try await Scenario.run { scenario in
-            let a = try await scenario.host("A", sessions: ["main": Self.file("insecure = true")])
-            try await a.until(.connected)
+            let a = try await scenario.host("A", sessions: ["main": Self.file("insecure = true")]).connected()
             scenario.with { broker, _ in broker.password = "fresh" }
             _ = try await a.registry().driver("main").renewToken("fresh", expires: nil)
             try await a.until(.connected)

@@ -13,8 +13,7 @@ import Testing
 struct SilenceScenarios {
     @Test func `a server that only drips bytes is dead after interval and timeout`() async throws {
         try await Scenario.run { scenario in
-            let a = try await scenario.host("A", "[heartbeat]\ninterval = \"15s\"\ntimeout = \"5s\"")
-            try await a.until(.connected)
+            let a = try await scenario.host("A", "[heartbeat]\ninterval = \"15s\"\ntimeout = \"5s\"").connected()
             await scenario.sleep(.seconds(60))
             let start = scenario.now
             scenario.drip(a)
@@ -27,8 +26,7 @@ struct SilenceScenarios {
 
     @Test func `a message that takes half a minute on a slow uplink is delivered on one connection`() async throws {
         try await Scenario.run { scenario in
-            let a = try await scenario.host("A")
-            try await a.until(.connected)
+            let a = try await scenario.host("A").connected()
             a.here { $0.forget() }
             // 20 kB in a second, and in this model twice as much behind each further packet.
             scenario.withUplink(a) { ($0.isMeasured, $0.latency, $0.piece) = (true, .milliseconds(50), 1000) }
@@ -45,8 +43,7 @@ struct SilenceScenarios {
         async throws
     {
         try await Scenario.run { scenario in
-            let a = try await scenario.host("A")
-            try await a.until(.connected)
+            let a = try await scenario.host("A").connected()
             scenario.withUplink(a) { ($0.isMeasured, $0.latency, $0.piece) = (true, .milliseconds(50), 1000) }
             scenario.drip(a)
             try await a.publish("large", String(repeating: "x", count: 600_000))
@@ -60,8 +57,7 @@ struct SilenceScenarios {
 
     @Test func `the status says when a dripping server was last heard`() async throws {
         try await Scenario.run { scenario in
-            let a = try await scenario.host("A")
-            try await a.until(.connected)
+            let a = try await scenario.host("A").connected()
             scenario.drip(a)
             await scenario.sleep(.seconds(14))
             #expect(try await a.status().state == .connected)
@@ -73,8 +69,7 @@ struct SilenceScenarios {
         async throws
     {
         try await Scenario.run { scenario in
-            let a = try await scenario.host("A")
-            try await a.until(.connected)
+            let a = try await scenario.host("A").connected()
             try await a.subscribe("in/1")
             try await a.consume("meter", "in/2")
             #expect(try await a.status().subscriptions.map(\.state) == [.granted, .granted])
@@ -97,8 +92,7 @@ struct SilenceScenarios {
             #expect(await a.told(.subscriptionChanged).compactMap(\.subscription).map(\.filter) == ["in/1"])
             #expect(await a.told(.stateChanged).isEmpty, "without another connection")
             #expect(try await a.status().subscriptions.map(\.state) == [.granted, .refused])
-            let b = try await scenario.host("B")
-            try await b.until(.connected)
+            let b = try await scenario.host("B").connected()
             try await b.publish("in/1", "here again")
             await scenario.sleep(.seconds(1))
             #expect(await a.received == ["here again"])
@@ -109,8 +103,7 @@ struct SilenceScenarios {
         async throws
     {
         try await Scenario.run { scenario in
-            let a = try await scenario.host("A")
-            try await a.until(.connected)
+            let a = try await scenario.host("A").connected()
             try await a.subscribe("in/1")
             try await a.subscribe("in/2")
             a.here { $0.forget() }
@@ -122,8 +115,7 @@ struct SilenceScenarios {
             try await a.until(.connected, within: .seconds(10 * 60))
             #expect(await a.told(.stateChanged).allSatisfy { $0.state != .failed })
             #expect(try await a.status().subscriptions.map(\.state) == [.refused, .granted])
-            let b = try await scenario.host("B")
-            try await b.until(.connected)
+            let b = try await scenario.host("B").connected()
             try await b.publish("in/2", "meanwhile")
             await scenario.sleep(.seconds(1))
             #expect(await a.received == ["meanwhile"])
@@ -139,8 +131,7 @@ struct SilenceScenarios {
         async throws
     {
         try await Scenario.run { scenario in
-            let a = try await scenario.host("A")
-            try await a.until(.connected)
+            let a = try await scenario.host("A").connected()
             for _ in 0..<3 {
                 await scenario.sleep(.seconds(6))
                 scenario.stop(keepingState: false)

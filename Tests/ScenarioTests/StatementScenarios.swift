@@ -17,8 +17,7 @@ struct StatementScenarios {
 
     @Test func `states and phases are separate events, and a state says how long the one before lasted`() async throws {
         try await Scenario.run { scenario in
-            let a = try await scenario.host("A")
-            try await a.until(.connected)
+            let a = try await scenario.host("A").connected()
             #expect(try await a.status().state == .connected)
             await scenario.sleep(.seconds(100))
             scenario.stop()
@@ -41,8 +40,7 @@ struct StatementScenarios {
 
     @Test func `every event of a reconnect says why`() async throws {
         try await Scenario.run { scenario in
-            let a = try await scenario.host("A")
-            try await a.until(.connected)
+            let a = try await scenario.host("A").connected()
             scenario.stop()
             try await a.until(.connectionLost)
             scenario.start()
@@ -54,8 +52,7 @@ struct StatementScenarios {
 
     @Test func `every event of a session in a room names it, and a change of rooms is an event`() async throws {
         try await Scenario.run { scenario in
-            let a = try await scenario.host("A", "room = \"r1\"")
-            try await a.until(.connected)
+            let a = try await scenario.host("A", "room = \"r1\"").connected()
             try await a.switchRoom(to: "r2")
             let changed = try await a.until(.roomChanged)
             #expect(changed.previousRoom == "r1")
@@ -71,8 +68,7 @@ struct StatementScenarios {
     @Test func `events about participants, publications, messages and consumers name the room, too`() async throws {
         try await Scenario.run { scenario in
             scenario.with { broker, _ in broker.refusedTopics["secret"] = .notAuthorized }
-            let a = try await scenario.host("A", "room = \"r\"")
-            try await a.until(.connected)
+            let a = try await scenario.host("A", "room = \"r\"").connected()
             let b = try await scenario.host("B", "room = \"r\"")
             try await a.until(.participantJoined)
             scenario.withUplink(b) { ($0.isMeasured, $0.latency) = (true, .milliseconds(300)) }
@@ -98,8 +94,7 @@ struct StatementScenarios {
         async throws
     {
         try await Scenario.run { scenario in
-            let a = try await scenario.host("A")
-            try await a.until(.connected)
+            let a = try await scenario.host("A").connected()
             let driver = try await a.registry().driver("main")
             _ = try await driver.putPublication(.init(session: "main", topic: "p", payload: .init(text: "1")))
             func next() async throws -> PublicationState? {
@@ -121,10 +116,8 @@ struct StatementScenarios {
 
     @Test func `participants are told why another one left, and how good its connection is`() async throws {
         try await Scenario.run { scenario in
-            let b = try await scenario.host("B", "room = \"r\"")
-            try await b.until(.connected)
-            let a = try await scenario.host("A", "room = \"r\"")
-            try await a.until(.connected)
+            let b = try await scenario.host("B", "room = \"r\"").connected()
+            let a = try await scenario.host("A", "room = \"r\"").connected()
             try await b.until(.participantJoined)
             scenario.withUplink(a) { $0.isMeasured = true }
             #expect(try await a.until(.qualityChanged).quality == .excellent)
@@ -149,10 +142,8 @@ struct StatementScenarios {
         async throws
     {
         try await Scenario.run { scenario in
-            let b = try await scenario.host("B", "room = \"r\"")
-            try await b.until(.connected)
-            let a = try await scenario.host("A", "room = \"r\"")
-            try await a.until(.connected)
+            let b = try await scenario.host("B", "room = \"r\"").connected()
+            let a = try await scenario.host("A", "room = \"r\"").connected()
             try await b.until(.participantJoined)
             scenario.cut(a)
             try await a.until(.reconnecting)
@@ -181,8 +172,7 @@ struct StatementScenarios {
         async throws
     {
         try await Scenario.run { scenario in
-            let a = try await scenario.host("A", "room = \"r\"")
-            try await a.until(.connected)
+            let a = try await scenario.host("A", "room = \"r\"").connected()
             scenario.silence(a)
             try await a.disconnect()
             #expect(try await a.until(.disconnected).reason?.code == "goodbye-unheard")
@@ -223,8 +213,7 @@ struct StatementScenarios {
 
     @Test func `a requested reconnect is not an outage, unless it fails`() async throws {
         try await Scenario.run { scenario in
-            let a = try await scenario.host("A", "room = \"r1\"")
-            try await a.until(.connected)
+            let a = try await scenario.host("A", "room = \"r1\"").connected()
             try await a.switchRoom(to: "r2")
             try await a.until(.reconnectCompleted)
             try await a.reconnect(.quick)
@@ -248,8 +237,7 @@ struct StatementScenarios {
 
     @Test func `giving up names the limit and the last failure`() async throws {
         try await Scenario.run { scenario in
-            let a = try await scenario.host("A", "preset = \"agora\"")
-            try await a.until(.connected)
+            let a = try await scenario.host("A", "preset = \"agora\"").connected()
             scenario.stop()
             let failed = try await a.until(.failed)
             #expect(failed.reason?.code == "retry-timeout")
@@ -263,11 +251,9 @@ struct StatementScenarios {
     func `yield: the device that was online is displaced by a first connect`(silent: Bool) async throws {
         try await Scenario.run { scenario in
             scenario.with { broker, _ in broker.takesOverSilently = silent }
-            let a = try await scenario.host("A", NexconnScenarios.device("yield"), user: "u")
-            try await a.until(.connected)
+            let a = try await scenario.host("A", NexconnScenarios.device("yield"), user: "u").connected()
             await scenario.sleep(.seconds(60))
-            let b = try await scenario.host("B", NexconnScenarios.device("yield"), user: "u")
-            try await b.until(.connected)
+            try await scenario.host("B", NexconnScenarios.device("yield"), user: "u").connected()
             #expect(try await a.until(.failed).reason?.code == "displaced")
         }
     }
@@ -278,8 +264,7 @@ struct StatementScenarios {
         async throws
     {
         try await Scenario.run { scenario in
-            let a = try await scenario.host("A", "insecure = true")
-            try await a.until(.connected)
+            let a = try await scenario.host("A", "insecure = true").connected()
             scenario.with { broker, _ in broker.password = "fresh" }
             let driver = try await a.registry().driver("main")
             _ = try await driver.renewToken("fresh", expires: nil)
@@ -300,8 +285,7 @@ struct StatementScenarios {
 
     @Test func `a simulated drop is reported like a real one`() async throws {
         try await Scenario.run { scenario in
-            let a = try await scenario.host("A")
-            try await a.until(.connected)
+            let a = try await scenario.host("A").connected()
             let driver = try await a.registry().driver("main")
             _ = try await driver.simulate(.init(session: "main", fault: .drop))
             #expect(try await a.until(.reconnecting).reason?.code == "reset")
@@ -313,8 +297,7 @@ struct StatementScenarios {
 
     @Test func `a simulated silence is detected, and loses no message`() async throws {
         try await Scenario.run { scenario in
-            let a = try await scenario.host("A")
-            try await a.until(.connected)
+            let a = try await scenario.host("A").connected()
             let driver = try await a.registry().driver("main")
             _ = try await driver.simulate(.init(session: "main", fault: .silence))
             let began = scenario.now
@@ -331,8 +314,7 @@ struct StatementScenarios {
 
     @Test func `a simulated full reconnect sets everything up again`() async throws {
         try await Scenario.run { scenario in
-            let a = try await scenario.host("A")
-            try await a.until(.connected)
+            let a = try await scenario.host("A").connected()
             try await a.subscribe("t")
             let driver = try await a.registry().driver("main")
             _ = try await driver.simulate(.init(session: "main", fault: .fullReconnect))
@@ -346,8 +328,7 @@ struct StatementScenarios {
 
     @Test func `a simulated loss of the path is waited out, and ends on its own`() async throws {
         try await Scenario.run { scenario in
-            let a = try await scenario.host("A")
-            try await a.until(.connected)
+            let a = try await scenario.host("A").connected()
             let driver = try await a.registry().driver("main")
             _ = try await driver.simulate(.init(session: "main", fault: .pathLost, duration: 3))
             #expect(try await a.status().doubt == .pathLost)

@@ -21,10 +21,8 @@ struct ZEGOScenarios {
         _ body: @Sendable (isolated Scenario, _ a: Host, _ b: Host) async throws -> Void
     ) async throws {
         try await Scenario.run { scenario in
-            let b = try await scenario.host("B", room)
-            try await b.until(.connected)
-            let a = try await scenario.host("A", room)
-            try await a.until(.connected)
+            let b = try await scenario.host("B", room).connected()
+            let a = try await scenario.host("A", room).connected()
             try await b.until("A is seen") { $0.event == .participantJoined && $0.user == "a" }
             try await body(scenario, a, b)
         }
@@ -127,8 +125,7 @@ struct ZEGOScenarios {
 
     @Test func `switchRoom leaves one room and joins another`() async throws {
         try await Self.together { scenario, a, b in
-            let c = try await scenario.host("C", "room = \"r2\"\npreset = \"zego\"")
-            try await c.until(.connected)
+            let c = try await scenario.host("C", "room = \"r2\"\npreset = \"zego\"").connected()
             try await a.switchRoom(to: "r2")
             #expect(try await b.until(.participantLeft).user == "a")
             #expect(try await c.until(.participantJoined).user == "a")
@@ -170,7 +167,7 @@ struct ZEGOScenarios {
                 """
             }
             let a = try await scenario.host("A", sessions: ["first": file("r1", .one), "second": file("r2", .two)])
-            try await a.until(.connected)
+                .connected()
             try await a.until(.connected)
             scenario.stop(.two)
             try await a.until("the second is lost") { $0.session == "second" && $0.state == .reconnecting }
@@ -197,8 +194,7 @@ struct ZEGOScenarios {
                 preset = "zego"
                 """
             }
-            let b = try await scenario.host("B", Self.room)
-            try await b.until(.connected)
+            let b = try await scenario.host("B", Self.room).connected()
             let a = try await scenario.host("A", sessions: ["first": file("r1"), "second": file("r2")])
             try await a.until("the first is up") { $0.session == "first" && $0.state == .connected }
             try await a.until("the second is up") { $0.session == "second" && $0.state == .connected }

@@ -413,6 +413,13 @@ actor Host {
         }
     }
 
+    /// Returns the host when its session has connected.
+    @discardableResult
+    func connected() async throws -> Host {
+        try await until(.connected)
+        return self
+    }
+
     @discardableResult
     func until(_ kind: SessionEvent.Kind, within limit: Duration = .seconds(3 * 3600)) async throws -> SessionEvent {
         try await until("event \(kind.rawValue)", within: limit) { $0.event == kind }

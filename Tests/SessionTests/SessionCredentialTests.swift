@@ -90,8 +90,7 @@ struct SessionCredentialTests {
 
     @Test func `a program's token revives a session whose credential was rejected`() throws {
         var session = try SessionUnderTest()
-        _ = session.take(.connect(Reason(.userConnect)))
-        _ = session.opens()
+        session.dials()
         #expect(session.receives(.connack(Connack(reasonCode: .notAuthorized))) == ["close", "failed"])
         #expect(session.toldOf("watch the") == ["watch the credential"])
         let token = SessionCredential(secret: other)

@@ -245,8 +245,7 @@ struct SessionLinkTests {
         version: ProtocolVersion, isInRoom: Bool
     ) throws {
         var session = try SessionUnderTest(room: isInRoom ? "plant" : nil, version: version)
-        _ = session.take(.connect(Reason(.userConnect)))
-        _ = session.opens()
+        session.dials()
         _ = session.receives(.connack(Connack()))
         if isInRoom {
             _ = try session.grants(.grantedQoS1)
@@ -344,8 +343,7 @@ struct SessionLinkTests {
     /// A session that a server has sent to another one for good, where it dials.
     private func redirected() throws -> SessionUnderTest {
         var session = try SessionUnderTest(redirects: ["c.example"])
-        _ = session.take(.connect(Reason(.userConnect)))
-        _ = session.opens()
+        session.dials()
         let moved = Connack(reasonCode: .serverMoved, properties: .init(serverReference: "c.example"))
         #expect(session.receives(.connack(moved)) == ["close", "dial c.example"])
         return session
@@ -374,8 +372,7 @@ struct SessionLinkTests {
     @Test(arguments: [nil, "plant"])
     func `a server that hears nothing for a minute and a half may take the session for gone`(room: String?) throws {
         var session = try SessionUnderTest(room: room)
-        _ = session.take(.connect(Reason(.userConnect)))
-        _ = session.opens()
+        session.dials()
         #expect(session.lastConnect?.keepAlive == 60)
     }
 }

@@ -46,8 +46,7 @@ struct SessionProgramsTests {
         var session = try SessionUnderTest()
         #expect(session.take(.subscribe(try filter(), .atLeastOnce, call)) == [])
         #expect(session.toldOf("call") == ["call 1: no answer"])
-        _ = session.take(.connect(Reason(.userConnect)))
-        _ = session.opens()
+        session.dials()
         #expect(session.receives(.connack(Connack())) == ["send SUBSCRIBE"])
         #expect(try session.grants(.grantedQoS1) == ["connected"])
     }

@@ -47,8 +47,7 @@ struct SessionProtocolTests {
         _ = session.proceed()
         #expect(session.session.nextDeadline == nil)
         _ = session.wait(10)
-        _ = session.take(.connect(Reason(.userConnect)))
-        _ = session.opens()
+        session.dials()
         #expect(session.receives(.connack(Connack())) == ["connected"])
         #expect(session.toldOf("dropped") == ["dropped \(sequence)"])
     }
@@ -58,8 +57,7 @@ struct SessionProtocolTests {
     @Test(arguments: [true, false])
     func `the will and the keep-alive are those of the room, if the session is in one`(isInRoom: Bool) throws {
         var session = try SessionUnderTest(room: isInRoom ? "plant" : nil) { $0.keepAlive = (20, 50) }
-        _ = session.take(.connect(Reason(.userConnect)))
-        _ = session.opens()
+        session.dials()
         let connect = try #require(session.lastConnect)
         #expect(connect.keepAlive == (isInRoom ? 20 : 50))
         #expect(connect.will?.topic == (isInRoom ? "p/plant/presence/me/here" : nil))
@@ -72,8 +70,7 @@ struct SessionProtocolTests {
         var session = try SessionUnderTest(
             credential: token.map { SessionCredential(secret: Array($0.utf8)) }
         ) { $0.username = username }
-        _ = session.take(.connect(Reason(.userConnect)))
-        _ = session.opens()
+        session.dials()
         #expect(session.lastConnect?.username == username ?? token.map { _ in "me" })
         #expect(session.lastConnect?.password.map { String(buffer: $0) } == token)
     }
@@ -129,8 +126,7 @@ struct SessionProtocolTests {
     @Test(arguments: [(nil, 15), (0, 15), (9, 9), (600, 15), (65_535, 15)] as [(UInt16?, Int64)])
     func `a server's keep-alive counts if it is shorter than ours`(keepAlive: UInt16?, interval: Int64) throws {
         var session = try SessionUnderTest()
-        _ = session.take(.connect(Reason(.userConnect)))
-        _ = session.opens()
+        session.dials()
         _ = session.receives(.connack(Connack(properties: .init(serverKeepAlive: keepAlive))))
         #expect(session.wait(interval - 1) == [])
         #expect(session.wait(1) == ["send PINGREQ"])
@@ -140,8 +136,7 @@ struct SessionProtocolTests {
     /// The others must hear of the session within the presence timeout.
     @Test func `in a room, a session asks as often as its presence needs`() throws {
         var session = try SessionUnderTest(room: "r") { $0.keepAlive.inRoom = 5 }
-        _ = session.take(.connect(Reason(.userConnect)))
-        _ = session.opens()
+        session.dials()
         _ = session.receives(.connack(Connack(properties: .init(serverKeepAlive: 600))))
         var waited = 0
         while !session.wait(1).contains("send PINGREQ"), waited < 20 { waited += 1 }
@@ -165,8 +160,7 @@ struct SessionProtocolTests {
 
     @Test func `a server that speaks another protocol is named with its address`() throws {
         var session = try SessionUnderTest()
-        _ = session.take(.connect(Reason(.userConnect)))
-        _ = session.opens()
+        session.dials()
         #expect(session.take(.received(ByteBuffer(string: "HTTP/1.1 400 Bad Request\r\n"))) == ["close"])
         let reason = session.session.machine.reason
         #expect(reason.code == .wrongProtocol && reason.message.contains("at 192.0.2.9:8883"))
@@ -182,8 +176,7 @@ struct SessionProtocolTests {
 
     @Test func `in MQTT 3.1.1 a mismatched session is discarded on one connection and begun on the next`() throws {
         var session = try SessionUnderTest(version: .threeOneOne)
-        _ = session.take(.connect(Reason(.userConnect)))
-        _ = session.opens()
+        session.dials()
         var dialed = try session.waitsForDial(after: session.receives(.connack(Connack(sessionPresent: true))))
         #expect(dialed == "dial a.example")
         _ = session.opens()
@@ -280,8 +273,7 @@ struct SessionProtocolTests {
 
     @Test func `a report says where the session is`() throws {
         var session = try SessionUnderTest(room: "plant", redirects: ["c.example"])
-        _ = session.take(.connect(Reason(.userConnect)))
-        _ = session.opens()
+        session.dials()
         let elsewhere = Connack(reasonCode: .useAnotherServer, properties: .init(serverReference: "c.example"))
         #expect(session.receives(.connack(elsewhere)) == ["close", "dial c.example"])
         _ = session.opens()

@@ -18,8 +18,7 @@ struct SessionRoomTests {
     private func inRoom(_ publications: Publication...) throws -> SessionUnderTest {
         var session = try SessionUnderTest(room: "plant")
         for publication in publications { _ = session.take(.stored([.putPublication(publication)], isComplete: true)) }
-        _ = session.take(.connect(Reason(.userConnect)))
-        _ = session.opens()
+        session.dials()
         _ = session.receives(.connack(Connack()))
         _ = try session.grants(.grantedQoS1)
         return session
@@ -80,8 +79,7 @@ struct SessionRoomTests {
     @Test func `a session has been in its room since it was asked to connect, whatever outages there were`() throws {
         var session = try SessionUnderTest(room: "plant")
         _ = session.wait(10)
-        _ = session.take(.connect(Reason(.userConnect)))
-        _ = session.opens()
+        session.dials()
         _ = session.receives(.connack(Connack()))
         _ = try session.grants(.grantedQoS1)
         #expect(session.session.rooms.membership?.presence.since == Timestamp(rawValue: 10_000))
@@ -212,8 +210,7 @@ struct SessionRoomTests {
         let message = OutboundMessage(topic: "t", payload: ByteBuffer(), qos: .atLeastOnce)
         _ = try session.session.accept(message, at: session.time)
         session.session.commitAccepted(at: session.time)
-        _ = session.take(.connect(Reason(.userConnect)))
-        _ = session.opens()
+        session.dials()
         let texts = session.receives(.connack(Connack(properties: .init(receiveMaximum: 1))))
         #expect(texts.contains("send PUBLISH t"))
         #expect(try session.grants(.grantedQoS1) == ["connected"])
@@ -336,8 +333,7 @@ struct SessionRoomTests {
 
     @Test func `a failure is remembered until somebody asks to connect`() throws {
         var session = try SessionUnderTest { $0.bootID = "boot" }
-        _ = session.take(.connect(Reason(.userConnect)))
-        _ = session.opens()
+        session.dials()
         _ = session.receives(.connack(Connack(reasonCode: .banned)))
         let verdict = try #require(session.session.verdict)
         #expect(session.remembered == [.setVerdict(verdict)])

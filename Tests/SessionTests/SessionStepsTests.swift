@@ -104,8 +104,7 @@ struct SessionStepsTests {
         ] as [(UInt8, SessionState, String)])
     func `a refusal is reported with the server's reason`(code: UInt8, state: SessionState, reason: String) throws {
         var session = try SessionUnderTest()
-        _ = session.take(.connect(Reason(.userConnect)))
-        _ = session.opens()
+        session.dials()
         _ = session.receives(.connack(Connack(reasonCode: ReasonCode(rawValue: code))))
         let machine = session.session.machine
         #expect(machine.status.state == state && machine.reason.code.rawValue == reason)
@@ -115,8 +114,7 @@ struct SessionStepsTests {
     @Test(arguments: [true, false])
     func `a server that sends garbage is tried again, and the reason has no server code`(isConnected: Bool) throws {
         var session = try SessionUnderTest()
-        _ = session.take(.connect(Reason(.userConnect)))
-        _ = session.opens()
+        session.dials()
         if isConnected { _ = session.receives(.connack(Connack())) }
         let texts = session.take(.received(ByteBuffer(bytes: [0xFF, 0xFF, 0xFF, 0xFF, 0xFF])))
         #expect(texts.contains("close"))
@@ -127,8 +125,7 @@ struct SessionStepsTests {
 
     @Test func `a disconnect while the session is restored is announced to the server`() throws {
         var session = try SessionUnderTest(room: "plant")
-        _ = session.take(.connect(Reason(.userConnect)))
-        _ = session.opens()
+        session.dials()
         #expect(session.receives(.connack(Connack())) == ["send SUBSCRIBE"])
         #expect(
             session.take(.disconnect(Reason(.userDisconnect)))
@@ -144,8 +141,7 @@ struct SessionStepsTests {
         keepAlive: UInt16?, expected: String
     ) throws {
         var session = try SessionUnderTest(room: "plant")
-        _ = session.take(.connect(Reason(.userConnect)))
-        _ = session.opens()
+        session.dials()
         _ = session.receives(.connack(Connack(properties: .init(serverKeepAlive: keepAlive))))
         _ = session.receives(try suback(.grantedQoS1))
         _ = session.receives(.puback(Acknowledgement(packetID: try id(2))))
@@ -160,8 +156,7 @@ struct SessionStepsTests {
     @Test(arguments: [false, true])
     func `a session that is removed says what the server may keep, unless that was told`(isTold: Bool) throws {
         var session = try SessionUnderTest(room: "plant")
-        _ = session.take(.connect(Reason(.userConnect)))
-        _ = session.opens()
+        session.dials()
         _ = session.receives(.connack(Connack()))
         _ = session.receives(try suback(.grantedQoS1))
         _ = session.receives(.puback(Acknowledgement(packetID: try id(2))))
@@ -203,8 +198,7 @@ struct SessionStepsTests {
         throws
     {
         var session = try SessionUnderTest(redirects: ["c.example"])
-        _ = session.take(.connect(Reason(.userConnect)))
-        _ = session.opens()
+        session.dials()
         #expect(session.receives(redirection(code, "c.example")) == ["close", "dial c.example"])
         #expect(session.opens() == ["send CONNECT"])
         #expect(session.receives(.connack(Connack())) == ["connected"])
@@ -222,8 +216,7 @@ struct SessionStepsTests {
 
     @Test func `a redirect that is not allowed fails the session and names the setting`() throws {
         var session = try SessionUnderTest()
-        _ = session.take(.connect(Reason(.userConnect)))
-        _ = session.opens()
+        session.dials()
         #expect(session.receives(redirection(.useAnotherServer, "c.example")) == ["close", "failed"])
         let reason = session.session.machine.reason
         #expect(reason.code == .redirectRefused && reason.serverCode == 0x9C)
@@ -268,8 +261,7 @@ struct SessionStepsTests {
         var session = try SessionUnderTest(
             scheme: "mqtt", redirects: ["c.example"], credential: hadToken ? me : nil)
         if hasToken { _ = session.take(.credentialGiven(me)) }
-        _ = session.take(.connect(Reason(.userConnect)))
-        _ = session.opens()
+        session.dials()
         let texts = session.receives(redirection(.useAnotherServer, "c.example"))
         #expect(texts == ["close", hasToken || hadToken ? "failed" : "dial c.example"])
     }
@@ -291,8 +283,7 @@ struct SessionStepsTests {
 
     @Test func `auto tries the other version at once, and remembers it`() throws {
         var session = try SessionUnderTest(version: nil)
-        _ = session.take(.connect(Reason(.userConnect)))
-        _ = session.opens()
+        session.dials()
         #expect(
             session.receives(.connack(Connack(reasonCode: .unsupportedProtocolVersion)))
                 == ["close", "dial a.example"])
@@ -306,8 +297,7 @@ struct SessionStepsTests {
 
     @Test func `auto tries the other version at once when the server closes without a reason`() throws {
         var session = try SessionUnderTest(version: nil)
-        _ = session.take(.connect(Reason(.userConnect)))
-        _ = session.opens()
+        session.dials()
         #expect(session.take(.closed(Reason(.serverClosed))) == ["dial a.example"])
         _ = session.opens()
         #expect(session.session.mqtt.version == .threeOneOne)
@@ -698,8 +688,7 @@ struct SessionStepsTests {
     /// A session that is connected, in the room `plant`.
     private func inRoom(_ version: ProtocolVersion = .five) throws -> SessionUnderTest {
         var session = try SessionUnderTest(room: "plant", version: version)
-        _ = session.take(.connect(Reason(.userConnect)))
-        _ = session.opens()
+        session.dials()
         _ = session.receives(.connack(Connack()))
         _ = session.receives(.suback(Suback(packetID: try id(1), reasonCodes: [.grantedQoS1])))
         #expect(session.receives(.puback(Acknowledgement(packetID: try id(2)))) == ["connected"])

@@ -201,6 +201,12 @@ struct SessionUnderTest {
     /// From an open transport to a session that is as it was.
     mutating func opens() -> [String] { take(.opened(Self.peer)) }
 
+    /// Asks for a connection, up to an open transport.
+    mutating func dials() {
+        _ = take(.connect(Reason(.userConnect)))
+        _ = opens()
+    }
+
     static let peer: LinkPeer = {
         guard let address = try? SocketAddress(ipAddress: "192.0.2.9", port: 8883) else { preconditionFailure() }
         return LinkPeer(address: address, name: "192.0.2.9:8883", tlsVersion: nil)
@@ -213,8 +219,7 @@ struct SessionUnderTest {
     }
 
     private mutating func connect() {
-        _ = take(.connect(Reason(.userConnect)))
-        _ = opens()
+        dials()
         _ = receives(.connack(Connack()))
     }
 

@@ -84,6 +84,15 @@ struct DaemonUnderTest: Sendable {
         try await group.shutdownGracefully()
     }
 
+    /// Does the same with a program that watches, after the session has connected, or after the daemon has started.
+    static func run(
+        _ extra: String = "", autoconnect: Bool = true, _ body: (DaemonUnderTest, ControlPeer) async throws -> Void
+    ) async throws {
+        try await run(extra, autoconnect: autoconnect) { daemon in
+            try await body(daemon, try await daemon.watcher(autoconnect ? "connected" : "disconnected"))
+        }
+    }
+
     /// Runs one life of the daemon.
     static func run(
         in directory: TemporaryDirectory, _ server: LoopbackServer, on group: MultiThreadedEventLoopGroup,

@@ -83,8 +83,7 @@ struct ControlMethodsTests {
     }
 
     @Test(.timeLimit(.minutes(10))) func `a peer that disconnects leaves nothing behind`() async throws {
-        try await DaemonUnderTest.run { daemon in
-            let peer = try await daemon.watcher()
+        try await DaemonUnderTest.run { daemon, peer in
             for number in 1...20 {
                 let gone = try await daemon.peer()
                 // Half of them certainly have their watch; the others may be gone before their call is made.
@@ -102,8 +101,7 @@ struct ControlMethodsTests {
     }
 
     @Test func `a watch replays missed events, and says how many are forgotten`() async throws {
-        try await DaemonUnderTest.run(autoconnect: false) { daemon in
-            let peer = try await daemon.watcher("disconnected")
+        try await DaemonUnderTest.run(autoconnect: false) { daemon, peer in
             try await peer.call("session.connect", #"{"session":"main"}"#)
             let last = try await peer.state("connected")
             let sequence = try #require(last["sequence"]?.wholeNumber)
@@ -225,8 +223,7 @@ struct ControlMethodsTests {
     @Test func `a cancelled watch gets no more events, and numbers of another daemon are told apart`()
         async throws
     {
-        try await DaemonUnderTest.run { daemon in
-            let peer = try await daemon.watcher()
+        try await DaemonUnderTest.run { daemon, peer in
             let watched = try await peer.call("session.watch", #"{"session":"main"}"#)
             guard let id = watched["watch"]?.text, let epoch = watched["epoch"]?.text,
                 case .integer(let sequence)? = watched["sequence"]

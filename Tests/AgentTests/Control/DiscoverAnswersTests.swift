@@ -41,8 +41,7 @@ struct DiscoverAnswersTests {
     }
 
     @Test func `the daemon's answers match the document`() async throws {
-        try await DaemonUnderTest.run("room = \"plant\"\ninsecure = true\n") { daemon in
-            let peer = try await daemon.watcher()
+        try await DaemonUnderTest.run("room = \"plant\"\ninsecure = true\n") { daemon, peer in
             let document = try await peer.call("rpc.discover")
             func check(_ name: String, _ result: JSONValue) throws {
                 let schema = try #require(Self.method(name, in: document)?["result"]?["schema"], "\(name)")

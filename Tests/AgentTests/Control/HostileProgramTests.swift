@@ -255,8 +255,7 @@ struct HostileProgramTests {
     }
 
     @Test func `messages of a batch share commits`() async throws {
-        try await DaemonUnderTest.run { daemon in
-            let peer = try await daemon.watcher()
+        try await DaemonUnderTest.run { daemon, peer in
             let before = await daemon.store.statistics().commits.count
             let publishes = (1...200).map { number in
                 #"{"jsonrpc":"2.0","id":\#(1000 + number),"method":"message.publish","params":"#

@@ -48,8 +48,7 @@ struct DamagedStateTests {
     }
 
     @Test func `another program cannot lock the database of a running daemon`() async throws {
-        try await DaemonUnderTest.run { daemon in
-            let peer = try await daemon.watcher()
+        try await DaemonUnderTest.run { daemon, peer in
             let publish = #"{"session":"main","topic":"t","payload":"x","wait":"delivered"}"#
             try await peer.call("message.publish", publish)
             let other = try Database(path: "\(daemon.directory.path)/state/holdfast.db")
@@ -61,8 +60,7 @@ struct DamagedStateTests {
     }
 
     @Test func `a database that cannot be written refuses messages, says so, and recovers`() async throws {
-        try await DaemonUnderTest.run { daemon in
-            let peer = try await daemon.watcher()
+        try await DaemonUnderTest.run { daemon, peer in
             let publish = #"{"session":"main","topic":"t","payload":"x","wait":"delivered"}"#
             try await peer.call("message.publish", publish)
             try await daemon.store.setWritable(false)
@@ -85,8 +83,7 @@ struct DamagedStateTests {
     @Test func `a database damaged while the daemon runs is replaced by one with the readable rows`()
         async throws
     {
-        try await DaemonUnderTest.run(autoconnect: false) { daemon in
-            let peer = try await daemon.watcher("disconnected")
+        try await DaemonUnderTest.run(autoconnect: false) { daemon, peer in
             // More than the daemon and SQLite keep in memory.
             let text = String(repeating: "x", count: 900)
             for number in 0..<5000 {

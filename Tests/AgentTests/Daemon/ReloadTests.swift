@@ -26,8 +26,7 @@ struct ReloadTests {
     }
 
     @Test func `a session that is added connects`() async throws {
-        try await DaemonUnderTest.run(autoconnect: false) { daemon in
-            let peer = try await daemon.watcher("disconnected")
+        try await DaemonUnderTest.run(autoconnect: false) { daemon, peer in
             try daemon.directory.write(
                 "sessions.d/second.toml", await DaemonUnderTest.session(daemon.server, user: "second"))
             #expect(Self.names(try await peer.call("daemon.reload"), "added") == ["second"])
@@ -37,8 +36,7 @@ struct ReloadTests {
     }
 
     @Test func `a reload without changes disturbs nothing`() async throws {
-        try await DaemonUnderTest.run { daemon in
-            let peer = try await daemon.watcher()
+        try await DaemonUnderTest.run { daemon, peer in
             let result = try await peer.call("daemon.reload")
             for member in ["added", "changed", "removed"] { #expect(Self.names(result, member) == []) }
             #expect(await daemon.server.events.all.filter { if case .opened = $0 { true } else { false } }.count == 1)
@@ -46,8 +44,7 @@ struct ReloadTests {
     }
 
     @Test func `no session ends because sessions.d is gone, and an empty one means that there are none`() async throws {
-        try await DaemonUnderTest.run { daemon in
-            let peer = try await daemon.watcher()
+        try await DaemonUnderTest.run { daemon, peer in
             let folder = "\(daemon.directory.path)/sessions.d"
             #expect(rename(folder, folder + ".old") == 0)
             for parameters in ["{}", #"{"dryRun":true}"#] {
@@ -65,8 +62,7 @@ struct ReloadTests {
     }
 
     @Test func `a session that changes reconnects and keeps its subscriptions`() async throws {
-        try await DaemonUnderTest.run { daemon in
-            let peer = try await daemon.watcher()
+        try await DaemonUnderTest.run { daemon, peer in
             try await peer.call("message.subscribe", #"{"session":"main","filter":"a"}"#)
             try await daemon.writeSession(user: "edge-43")
             #expect(Self.names(try await peer.call("daemon.reload"), "changed") == ["main"])
@@ -83,8 +79,7 @@ struct ReloadTests {
     }
 
     @Test func `a session that was connected by hand is connected after its configuration changed`() async throws {
-        try await DaemonUnderTest.run(autoconnect: false) { daemon in
-            let peer = try await daemon.watcher("disconnected")
+        try await DaemonUnderTest.run(autoconnect: false) { daemon, peer in
             try await peer.call("session.connect", #"{"session":"main"}"#)
             try await peer.state("connected")
             try await daemon.writeSession(autoconnect: false, user: "edge-43")
@@ -95,8 +90,7 @@ struct ReloadTests {
     }
 
     @Test func `a session disconnected by hand stays so when its configuration changes`() async throws {
-        try await DaemonUnderTest.run { daemon in
-            let peer = try await daemon.watcher()
+        try await DaemonUnderTest.run { daemon, peer in
             try await peer.call("session.disconnect", #"{"session":"main"}"#)
             try await peer.state("disconnected")
             try await daemon.writeSession(user: "edge-43")
@@ -108,8 +102,7 @@ struct ReloadTests {
     }
 
     @Test func `a failed session starts again when its configuration changes`() async throws {
-        try await DaemonUnderTest.run { daemon in
-            let peer = try await daemon.watcher()
+        try await DaemonUnderTest.run { daemon, peer in
             await daemon.server.disconnect(.sessionTakenOver)
             try await peer.state("failed")
             try await daemon.writeSession(user: "edge-43")
@@ -136,8 +129,7 @@ struct ReloadTests {
     }
 
     @Test func `a session that is removed is gone`() async throws {
-        try await DaemonUnderTest.run { daemon in
-            let peer = try await daemon.watcher()
+        try await DaemonUnderTest.run { daemon, peer in
             await daemon.server.drop()
             try await peer.state("reconnecting")
             try await peer.state("connected")
@@ -161,8 +153,7 @@ struct ReloadTests {
     }
 
     @Test func `a session that is removed and added again still has its subscriptions`() async throws {
-        try await DaemonUnderTest.run { daemon in
-            let peer = try await daemon.watcher()
+        try await DaemonUnderTest.run { daemon, peer in
             try await peer.call("message.subscribe", #"{"session":"main","filter":"a"}"#)
             let ended = try await peer.call("message.subscribe", #"{"session":"main","filter":"b"}"#)
             #expect(unlink("\(daemon.directory.path)/sessions.d/main.toml") == 0)
@@ -198,8 +189,7 @@ struct ReloadTests {
     }
 
     @Test func `a session whose file breaks continues as it was, and says so`() async throws {
-        try await DaemonUnderTest.run { daemon in
-            let peer = try await daemon.watcher()
+        try await DaemonUnderTest.run { daemon, peer in
             try daemon.directory.write("sessions.d/main.toml", "endpoints = 7\n")
             for _ in 0..<2 {
                 let result = try await peer.call("daemon.reload")
@@ -224,8 +214,7 @@ struct ReloadTests {
     }
 
     @Test func `a session continues while the list of its template's instances cannot be read`() async throws {
-        try await DaemonUnderTest.run { daemon in
-            let peer = try await daemon.watcher()
+        try await DaemonUnderTest.run { daemon, peer in
             let template = await DaemonUnderTest.session(daemon.server, "instances = [\"a\"]", user: "%i")
             try daemon.directory.write("sessions.d/gw@.toml", template)
             #expect(Self.names(try await peer.call("daemon.reload"), "added") == ["gw@a"])
@@ -323,8 +312,7 @@ struct ReloadTests {
     }
 
     @Test func `a dry run says what would change and changes nothing`() async throws {
-        try await DaemonUnderTest.run { daemon in
-            let peer = try await daemon.watcher()
+        try await DaemonUnderTest.run { daemon, peer in
             try await daemon.writeSession("password = \"exec:/bin/helper --token secret\"", user: "edge-43")
             try daemon.directory.write(
                 "sessions.d/second.toml", await DaemonUnderTest.session(daemon.server, user: "second"))
@@ -401,8 +389,7 @@ struct ReloadTests {
     }
 
     @Test func `a broken daemon configuration changes nothing`() async throws {
-        try await DaemonUnderTest.run { daemon in
-            let peer = try await daemon.watcher()
+        try await DaemonUnderTest.run { daemon, peer in
             try daemon.directory.write("holdfast.toml", "durability = \"perhaps\"\n")
             #expect(unlink("\(daemon.directory.path)/sessions.d/main.toml") == 0)
             await #expect(throws: ControlPeer.CallFailure(code: "bad-configuration")) {
@@ -414,8 +401,7 @@ struct ReloadTests {
 
     /// Sessions are also stopped and started because the store was replaced, or because a start is tried again.
     @Test func `a reload waits while sessions are restarted for another reason`() async throws {
-        try await DaemonUnderTest.run { daemon in
-            let peer = try await daemon.watcher()
+        try await DaemonUnderTest.run { daemon, peer in
             let standstill = Standstill(of: daemon.disk)
             await daemon.registry.storeReplaced(.init(path: nil, cause: "a test"))
             while await !daemon.registry.turns.isTaken { try await peer.call("session.list") }
@@ -428,8 +414,7 @@ struct ReloadTests {
     }
 
     @Test func `a call to a session during its reload is made afterwards`() async throws {
-        try await DaemonUnderTest.run { daemon in
-            let peer = try await daemon.watcher()
+        try await DaemonUnderTest.run { daemon, peer in
             await daemon.server.set { $0.answersMessages = false }
             try await peer.call("message.publish", #"{"session":"main","topic":"t","payload":"0"}"#)
             let first = try await daemon.server.message()
@@ -456,8 +441,7 @@ struct ReloadTests {
     }
 
     @Test func `a caller that waits for a delivery keeps waiting while the session is restarted`() async throws {
-        try await DaemonUnderTest.run { daemon in
-            let peer = try await daemon.watcher()
+        try await DaemonUnderTest.run { daemon, peer in
             await daemon.server.set { $0.answersMessages = false }
             let publish = try await peer.request(
                 "message.publish", #"{"session":"main","topic":"t","payload":"1","wait":"delivered"}"#)
@@ -472,8 +456,7 @@ struct ReloadTests {
     }
 
     @Test func `a caller that waits for a delivery is answered when the session is removed`() async throws {
-        try await DaemonUnderTest.run { daemon in
-            let peer = try await daemon.watcher()
+        try await DaemonUnderTest.run { daemon, peer in
             await daemon.server.set { $0.answersMessages = false }
             let publish = try await peer.request(
                 "message.publish", #"{"session":"main","topic":"t","payload":"1","wait":"delivered"}"#)

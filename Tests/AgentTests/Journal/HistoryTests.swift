@@ -22,8 +22,7 @@ struct HistoryTests {
     }
 
     @Test func `every change of state is recorded, with the length of the outage`() async throws {
-        try await DaemonUnderTest.run { daemon in
-            let peer = try await daemon.watcher()
+        try await DaemonUnderTest.run { daemon, peer in
             await daemon.server.drop()
             try await peer.state("reconnecting")
             try await peer.state("connected")
@@ -57,8 +56,7 @@ struct HistoryTests {
     }
 
     @Test func `another room is recorded, and is not an outage`() async throws {
-        try await DaemonUnderTest.run("room = \"plant\"") { daemon in
-            let peer = try await daemon.watcher()
+        try await DaemonUnderTest.run("room = \"plant\"") { daemon, peer in
             try await peer.call("session.switchRoom", #"{"session":"main","room":"lab"}"#)
             try await peer.state("connected")
             let history = try await peer.call("session.history", #"{"session":"main"}"#)
@@ -136,8 +134,7 @@ struct HistoryTests {
     }
 
     @Test func `a session that never existed is unknown, one that did has its history`() async throws {
-        try await DaemonUnderTest.run { daemon in
-            let peer = try await daemon.watcher()
+        try await DaemonUnderTest.run { daemon, peer in
             for name in ["mian", "NOT A NAME"] {
                 await #expect(throws: ControlPeer.CallFailure(code: "unknown-session")) {
                     try await peer.call("session.history", #"{"session":"\#(name)"}"#)

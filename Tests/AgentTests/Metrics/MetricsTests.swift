@@ -115,8 +115,7 @@ struct EventMetricsTests {
 @Suite(.timeLimit(.minutes(5)))
 struct DaemonMetricsTests {
     @Test func `the daemon has metrics of its sessions and its callers`() async throws {
-        try await DaemonUnderTest.run { daemon in
-            let peer = try await daemon.watcher()
+        try await DaemonUnderTest.run { daemon, peer in
             try await peer.call(
                 "message.publish", #"{"session":"main","topic":"a","payload":"b","wait":"delivered"}"#)
             let answer = try await peer.call("daemon.metrics")

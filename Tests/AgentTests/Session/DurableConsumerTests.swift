@@ -64,8 +64,7 @@ struct DurableConsumerTests {
 
     @Test(arguments: [1, 2])
     func `a message is given until it is acknowledged`(qos: Int) async throws {
-        try await DaemonUnderTest.run { daemon in
-            let peer = try await daemon.watcher()
+        try await DaemonUnderTest.run { daemon, peer in
             let made = try await Self.subscribe(peer)
             #expect(made["grantedQoS"] == 2)
             await daemon.server.publish("a/1", "x", qos: QoS(rawValue: UInt8(qos)) ?? .atMostOnce)
@@ -90,8 +89,7 @@ struct DurableConsumerTests {
 
     @Test func `a window of unacknowledged messages is given, and more when it has room`() async throws {
         // The server sends everything at once.
-        try await DaemonUnderTest.run("[mqtt]\nreceive-maximum = 2000") { daemon in
-            let peer = try await daemon.watcher()
+        try await DaemonUnderTest.run("[mqtt]\nreceive-maximum = 2000") { daemon, peer in
             let made = try await Self.subscribe(peer)
             let count = DurableConsumers.windowMessages + 100
             for number in 1...count { await daemon.server.publish("a/1", "\(number)", qos: .atLeastOnce) }
@@ -111,8 +109,7 @@ struct DurableConsumerTests {
     }
 
     @Test func `a program is told how many messages its consumer missed, and others are not affected`() async throws {
-        try await DaemonUnderTest.run("[inbox]\nmax-messages = 3") { daemon in
-            let peer = try await daemon.watcher()
+        try await DaemonUnderTest.run("[inbox]\nmax-messages = 3") { daemon, peer in
             let other = try await peer.call(
                 "message.subscribe", #"{"session":"main","filter":"a/#","qos":1,"consumer":"other"}"#)
             #expect(other["missed"] == 0)
@@ -187,8 +184,7 @@ struct DurableConsumerTests {
 
     @Test(arguments: [true, false])
     func `an unsubscribe keeps the consumer, or ends it`(keep: Bool) async throws {
-        try await DaemonUnderTest.run { daemon in
-            let peer = try await daemon.watcher()
+        try await DaemonUnderTest.run { daemon, peer in
             let made = try await Self.subscribe(peer)
             try await peer.call(
                 "message.unsubscribe", #"{"subscription":\#(Self.text(made["subscription"])),"keep":\#(keep)}"#)
@@ -211,8 +207,7 @@ struct DurableConsumerTests {
     }
 
     @Test func `a reload keeps the consumer and its program`() async throws {
-        try await DaemonUnderTest.run { daemon in
-            let peer = try await daemon.watcher()
+        try await DaemonUnderTest.run { daemon, peer in
             let made = try await Self.subscribe(peer)
             await daemon.server.publish("a/1", "before", qos: .atLeastOnce)
             #expect(try await peer.notification("message.received")["payload"] == "before")
@@ -228,8 +223,7 @@ struct DurableConsumerTests {
     }
 
     @Test func `a filter that the server refuses creates no consumer`() async throws {
-        try await DaemonUnderTest.run { daemon in
-            let peer = try await daemon.watcher()
+        try await DaemonUnderTest.run { daemon, peer in
             await daemon.server.set { $0.refusedFilters = ["a/#": .notAuthorized] }
             await #expect(throws: ControlPeer.CallFailure(code: "subscription-refused")) {
                 _ = try await Self.subscribe(peer)
@@ -240,8 +234,7 @@ struct DurableConsumerTests {
     }
 
     @Test func `what was collected is given to a consumer even if the server now refuses its filter`() async throws {
-        try await DaemonUnderTest.run { daemon in
-            let peer = try await daemon.watcher()
+        try await DaemonUnderTest.run { daemon, peer in
             let made = try await Self.subscribe(peer)
             let text = made["subscription"]?.text ?? ""
             try await peer.call("message.unsubscribe", #"{"subscription":"\#(text)","keep":true}"#)
@@ -265,8 +258,7 @@ struct DurableConsumerTests {
     }
 
     @Test func `a consumer whose new filter the server refuses continues with the old one`() async throws {
-        try await DaemonUnderTest.run { daemon in
-            let peer = try await daemon.watcher()
+        try await DaemonUnderTest.run { daemon, peer in
             let made = try await Self.subscribe(peer)
             await daemon.server.set { $0.refusedFilters = ["b/#": .notAuthorized] }
             await #expect(throws: ControlPeer.CallFailure(code: "subscription-refused")) {
@@ -285,8 +277,7 @@ struct DurableConsumerTests {
     }
 
     @Test func `a consumer loses nothing while the server has not answered for its new filter`() async throws {
-        try await DaemonUnderTest.run { daemon in
-            let peer = try await daemon.watcher()
+        try await DaemonUnderTest.run { daemon, peer in
             _ = try await Self.subscribe(peer)
             await daemon.server.set { $0.answersSubscribe = false }
             let request = try await peer.request(
@@ -419,8 +410,7 @@ struct DurableConsumerTests {
     }
 
     @Test func `a program that attaches while its session is restarted gets its messages`() async throws {
-        try await DaemonUnderTest.run { daemon in
-            let peer = try await daemon.watcher()
+        try await DaemonUnderTest.run { daemon, peer in
             await daemon.server.set { $0.answersSubscribe = false }
             let request = try await peer.request(
                 "message.subscribe", #"{"session":"main","filter":"a/#","qos":2,"consumer":"billing"}"#)
@@ -437,8 +427,7 @@ struct DurableConsumerTests {
     }
 
     @Test func `the number of consumers is limited`() async throws {
-        try await DaemonUnderTest.run(autoconnect: false) { daemon in
-            let peer = try await daemon.watcher("disconnected")
+        try await DaemonUnderTest.run(autoconnect: false) { daemon, peer in
             for number in 0..<DurableConsumers.maximum { _ = try await Self.subscribe(peer, "c\(number)") }
             await #expect(throws: ControlPeer.CallFailure(code: "too-many-consumers")) {
                 _ = try await Self.subscribe(peer, "one-more")
@@ -461,8 +450,7 @@ struct DurableConsumerTests {
     }
 
     @Test func `only messages that were given can be acknowledged`() async throws {
-        try await DaemonUnderTest.run { daemon in
-            let peer = try await daemon.watcher()
+        try await DaemonUnderTest.run { daemon, peer in
             let made = try await Self.subscribe(peer)
             for id in [-1, 0, 1, 77] {
                 await #expect(throws: ControlPeer.CallFailure(code: "invalid-parameters")) {

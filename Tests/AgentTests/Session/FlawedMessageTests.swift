@@ -13,8 +13,8 @@ struct FlawedMessageTests {
     func `an unusable message is reported and counted, and the next one arrives`(
         _ version: ProtocolVersion
     ) async throws {
-        try await DaemonUnderTest.run("[mqtt]\nversion = \"\(version)\"\nmaximum-packet-size = \"1KiB\"\n") { daemon in
-            let peer = try await daemon.watcher()
+        try await DaemonUnderTest.run("[mqtt]\nversion = \"\(version)\"\nmaximum-packet-size = \"1KiB\"\n") {
+            daemon, peer in
             try await peer.call("message.subscribe", #"{"session":"main","filter":"a/#","qos":1,"consumer":"all"}"#)
             // A topic with a wildcard and an escape sequence, then a message that is too large, then a good one.
             let topic = ByteBuffer(string: "a/#\u{1B}[2J")
@@ -54,8 +54,7 @@ struct FlawedMessageTests {
 
     @Test(arguments: ["message.publish", "publication.put"])
     func `a topic with a control character is refused, and the error says why`(_ method: String) async throws {
-        try await DaemonUnderTest.run { daemon in
-            let peer = try await daemon.watcher()
+        try await DaemonUnderTest.run { daemon, peer in
             let id = try await peer.request(method, #"{"session":"main","topic":"a\nb","payload":"x"}"#)
             let error = try await peer.answer(id)["error"]
             #expect(error?["data"]?["code"] == "invalid-topic")

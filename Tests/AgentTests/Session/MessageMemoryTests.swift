@@ -18,8 +18,7 @@ import Testing
     }
 
     @Test func `a reload that adds sessions makes the shares smaller`() async throws {
-        try await DaemonUnderTest.run(autoconnect: false) { daemon in
-            let peer = try await daemon.watcher("disconnected")
+        try await DaemonUnderTest.run(autoconnect: false) { daemon, peer in
             let driver = try await daemon.registry.driver("main")
             #expect(await driver.session.mqtt.configuration.maximumInFlightBytes == 16 << 20)
             for number in 1..<64 {

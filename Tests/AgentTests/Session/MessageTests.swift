@@ -18,8 +18,7 @@ struct MessageTests {
 
     @Test(arguments: [0, 1, 2])
     func `a message is accepted, and delivered if the call waits for that`(qos: Int) async throws {
-        try await DaemonUnderTest.run { daemon in
-            let peer = try await daemon.watcher()
+        try await DaemonUnderTest.run { daemon, peer in
             let accepted = try await peer.call("message.publish", Self.publish(qos: qos))
             #expect(
                 accepted == .object(["id": 1, "accepted": .bool(true), "delivered": .bool(false), "reasonCode": .null]))
@@ -33,8 +32,7 @@ struct MessageTests {
     }
 
     @Test func `messages are accepted while the session is down, and sent later`() async throws {
-        try await DaemonUnderTest.run(autoconnect: false) { daemon in
-            let peer = try await daemon.watcher("disconnected")
+        try await DaemonUnderTest.run(autoconnect: false) { daemon, peer in
             for number in 0..<5 {
                 try await peer.call("message.publish", Self.publish(qos: number % 3, payload: "\(number)"))
             }
@@ -49,8 +47,7 @@ struct MessageTests {
     }
 
     @Test func `pipelined messages keep the order in which they were written`() async throws {
-        try await DaemonUnderTest.run { daemon in
-            let peer = try await daemon.watcher()
+        try await DaemonUnderTest.run { daemon, peer in
             let count = 500
             for number in 0..<count {
                 try await peer.request("message.publish", Self.publish(qos: 1, payload: "\(number)"))
@@ -63,8 +60,7 @@ struct MessageTests {
 
     @Test(arguments: [1, 2])
     func `a message that the server refuses is reported to its publisher and to watchers`(qos: Int) async throws {
-        try await DaemonUnderTest.run { daemon in
-            let peer = try await daemon.watcher()
+        try await DaemonUnderTest.run { daemon, peer in
             await daemon.server.set { $0.refusedTopics = ["t": .notAuthorized] }
             let id = try await peer.request("message.publish", Self.publish(qos: qos, wait: "delivered"))
             let event = try await peer.notification("session.event", ["event": "message-rejected"])
@@ -96,8 +92,7 @@ struct MessageTests {
     }
 
     @Test func `an expiry beyond all times is limited`() async throws {
-        try await DaemonUnderTest.run { daemon in
-            let peer = try await daemon.watcher()
+        try await DaemonUnderTest.run { daemon, peer in
             try await peer.call("message.publish", #"{"session":"main","topic":"t","payload":"x","expiry":1e300}"#)
             #expect(try await daemon.server.message().properties.messageExpiryInterval != nil)
         }
@@ -105,8 +100,7 @@ struct MessageTests {
 
     @Test(arguments: [0, 1, 2])
     func `a subscription gets matching messages until it is ended`(qos: Int) async throws {
-        try await DaemonUnderTest.run { daemon in
-            let peer = try await daemon.watcher()
+        try await DaemonUnderTest.run { daemon, peer in
             let made = try await peer.call("message.subscribe", #"{"session":"main","filter":"a/+","qos":\#(qos)}"#)
             #expect(made["grantedQoS"] == .integer(Int64(qos)))
             await daemon.server.publish("b/1", "not asked for")
@@ -136,8 +130,7 @@ struct MessageTests {
     }
 
     @Test func `the answer to subscribe comes before its messages, whatever else is answered`() async throws {
-        try await DaemonUnderTest.run { daemon in
-            let peer = try await daemon.watcher()
+        try await DaemonUnderTest.run { daemon, peer in
             await daemon.server.set { $0.answersSubscribe = false }
             let request = try await peer.request("message.subscribe", #"{"session":"main","filter":"a"}"#)
             let id = try await daemon.server.packet {
@@ -156,8 +149,7 @@ struct MessageTests {
     }
 
     @Test func `a subscription that the server refuses is an error`() async throws {
-        try await DaemonUnderTest.run { daemon in
-            let peer = try await daemon.watcher()
+        try await DaemonUnderTest.run { daemon, peer in
             await daemon.server.set { $0.refusedFilters = ["secret": .notAuthorized] }
             await #expect(throws: ControlPeer.CallFailure(code: "subscription-refused")) {
                 try await peer.call("message.subscribe", #"{"session":"main","filter":"secret"}"#)
@@ -166,8 +158,7 @@ struct MessageTests {
     }
 
     @Test func `a subscription that waits for its answer when the connection ends is answered`() async throws {
-        try await DaemonUnderTest.run { daemon in
-            let peer = try await daemon.watcher()
+        try await DaemonUnderTest.run { daemon, peer in
             await daemon.server.set { $0.answersSubscribe = false }
             let request = try await peer.request("message.subscribe", #"{"session":"main","filter":"a"}"#)
             _ = try await daemon.server.packet { if case .subscribe = $0 { true } else { nil } }

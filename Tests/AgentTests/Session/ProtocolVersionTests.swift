@@ -12,8 +12,7 @@ struct ProtocolVersionTests {
     private static let main = #"{"session":"main"}"#
 
     @Test func `speaks MQTT 3.1.1 when it is configured, says so, and resumes`() async throws {
-        try await DaemonUnderTest.run("mqtt.version = \"3.1.1\"") { daemon in
-            let peer = try await daemon.watcher()
+        try await DaemonUnderTest.run("mqtt.version = \"3.1.1\"") { daemon, peer in
             #expect(try await peer.call("session.status", Self.main)["protocol"] == "3.1.1")
             #expect(await daemon.server.version == .threeOneOne)
             for qos in 0...2 {
@@ -31,8 +30,7 @@ struct ProtocolVersionTests {
     }
 
     @Test func `refuses a message with properties with MQTT 3.1.1, where they would be lost`() async throws {
-        try await DaemonUnderTest.run("mqtt.version = \"3.1.1\"") { daemon in
-            let peer = try await daemon.watcher()
+        try await DaemonUnderTest.run("mqtt.version = \"3.1.1\"") { daemon, peer in
             for method in ["message.publish", "publication.put"] {
                 await #expect(throws: ControlPeer.CallFailure(code: "message-rejected")) {
                     try await peer.call(
@@ -44,9 +42,9 @@ struct ProtocolVersionTests {
     }
 
     @Test func `with auto, uses MQTT 5 where the server accepts it`() async throws {
-        try await DaemonUnderTest.run("mqtt.version = \"auto\"") { daemon in
-            let peer = try await daemon.watcher()
-            #expect(try await peer.call("session.status", Self.main)["protocol"] == "5")
+        try await DaemonUnderTest.run("mqtt.version = \"auto\"") { _, peer in
+            let status = try await peer.call("session.status", Self.main)
+            #expect(status["protocol"] == "5")
         }
     }
 
@@ -62,8 +60,7 @@ struct ProtocolVersionTests {
     }
 
     @Test func `announces its presence again after every outage, since the server saw it leave`() async throws {
-        try await DaemonUnderTest.run("room = \"plant\"\nmqtt.version = \"3.1.1\"") { daemon in
-            let peer = try await daemon.watcher()
+        try await DaemonUnderTest.run("room = \"plant\"\nmqtt.version = \"3.1.1\"") { daemon, peer in
             let first = try await daemon.server.message()
             await daemon.server.drop()
             try await peer.state("reconnecting")

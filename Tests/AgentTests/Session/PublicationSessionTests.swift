@@ -52,8 +52,7 @@ struct PublicationSessionTests {
     }
 
     @Test func `a publication is published with its properties, and listed`() async throws {
-        try await DaemonUnderTest.run { daemon in
-            let peer = try await daemon.watcher()
+        try await DaemonUnderTest.run { daemon, peer in
             try await peer.call(
                 "publication.put",
                 #"{"session":"main","topic":"a/1","payload":"on","qos":0,"properties":{"contentType":"text/plain"}}"#)
@@ -85,8 +84,7 @@ struct PublicationSessionTests {
         (#""topic":"holdfast/rooms/plant/a","payload":"1""#, "invalid-topic"),
     ])
     func `an invalid publication is refused`(parameters: String, code: String) async throws {
-        try await DaemonUnderTest.run("room = \"plant\"", autoconnect: false) { daemon in
-            let peer = try await daemon.watcher("disconnected")
+        try await DaemonUnderTest.run("room = \"plant\"", autoconnect: false) { daemon, peer in
             try await put(peer, "~/a")
             await #expect(throws: ControlPeer.CallFailure(code: code)) {
                 try await peer.call("publication.put", #"{"session":"main",\#(parameters)}"#)
@@ -99,8 +97,7 @@ struct PublicationSessionTests {
     }
 
     @Test func `a session is connected once its publications are answered, even with a refusal`() async throws {
-        try await DaemonUnderTest.run(autoconnect: false) { daemon in
-            let peer = try await daemon.watcher("disconnected")
+        try await DaemonUnderTest.run(autoconnect: false) { daemon, peer in
             for topic in ["a", "b"] { try await put(peer, topic) }
             await daemon.server.set { $0.answersMessages = false }
             try await peer.call("session.connect", Self.main)
@@ -123,8 +120,7 @@ struct PublicationSessionTests {
     }
 
     @Test func `a quick reconnect leaves publications untouched, a full one publishes them again`() async throws {
-        try await DaemonUnderTest.run { daemon in
-            let peer = try await daemon.watcher()
+        try await DaemonUnderTest.run { daemon, peer in
             try await put(peer, "a")
             #expect(try await published(daemon.server, "a") == "1")
             try await expect(peer, ["a published"])
@@ -141,8 +137,7 @@ struct PublicationSessionTests {
     @Test func `a removal is made when the session is connected again, and a disconnect clears publications`()
         async throws
     {
-        try await DaemonUnderTest.run { daemon in
-            let peer = try await daemon.watcher()
+        try await DaemonUnderTest.run { daemon, peer in
             for topic in ["a", "b"] {
                 try await put(peer, topic)
                 #expect(try await published(daemon.server, topic) == "1")
@@ -163,8 +158,7 @@ struct PublicationSessionTests {
     }
 
     @Test func `a relative publication follows a change of rooms`() async throws {
-        try await DaemonUnderTest.run("room = \"plant\"") { daemon in
-            let peer = try await daemon.watcher()
+        try await DaemonUnderTest.run("room = \"plant\"") { daemon, peer in
             try await put(peer, "~/a")
             #expect(try await published(daemon.server, "holdfast/rooms/plant/a") == "1")
             try await peer.call("session.switchRoom", #"{"session":"main","room":"lab"}"#)
@@ -176,8 +170,7 @@ struct PublicationSessionTests {
     }
 
     @Test func `publications are limited, however many are put at once`() async throws {
-        try await DaemonUnderTest.run(autoconnect: false) { daemon in
-            let peer = try await daemon.watcher("disconnected")
+        try await DaemonUnderTest.run(autoconnect: false) { daemon, peer in
             let count = Publications.maximumCount
             let requests = (1...count + 5).map { number in
                 #"{"jsonrpc":"2.0","id":\#(number + 1000),"method":"publication.put","params":"#
@@ -257,8 +250,7 @@ struct PublicationSessionTests {
     }
 
     @Test func `a session removed from the configuration leaves nothing at the server`() async throws {
-        try await DaemonUnderTest.run { daemon in
-            let peer = try await daemon.watcher()
+        try await DaemonUnderTest.run { daemon, peer in
             try await put(peer, "a")
             #expect(try await published(daemon.server, "a") == "1")
             try await expect(peer, ["a published"])

@@ -15,8 +15,7 @@ struct PublishKeyTests {
     }
 
     @Test func `a repeated call is the same message and gets the same answer`() async throws {
-        try await DaemonUnderTest.run { daemon in
-            let peer = try await daemon.watcher()
+        try await DaemonUnderTest.run { daemon, peer in
             let first = try await peer.call("message.publish", Self.publish("a", wait: "delivered"))
             #expect(first["id"] == 1)
             #expect(try await peer.call("message.publish", Self.publish("a", wait: "delivered")) == first)
@@ -30,8 +29,7 @@ struct PublishKeyTests {
     }
 
     @Test func `concurrent calls are one message, and each is answered`() async throws {
-        try await DaemonUnderTest.run(autoconnect: false) { daemon in
-            let peer = try await daemon.watcher("disconnected")
+        try await DaemonUnderTest.run(autoconnect: false) { daemon, peer in
             var calls: [Int] = []
             for number in 0..<20 {
                 calls.append(
@@ -76,8 +74,7 @@ struct PublishKeyTests {
     }
 
     @Test func `a repeated call for a refused message is refused again`() async throws {
-        try await DaemonUnderTest.run { daemon in
-            let peer = try await daemon.watcher()
+        try await DaemonUnderTest.run { daemon, peer in
             await daemon.server.set { $0.refusedTopics = ["t": .notAuthorized] }
             var messages: [JSONValue?] = []
             for _ in 1...2 {
@@ -119,8 +116,7 @@ struct PublishKeyTests {
     func `a message whose key is looked up while its session stops is taken by the next one, or the daemon stops`(
         isReload: Bool
     ) async throws {
-        try await DaemonUnderTest.run { daemon in
-            let peer = try await daemon.watcher()
+        try await DaemonUnderTest.run { daemon, peer in
             let driver = try await daemon.registry.driver("main")
             let standstill = Standstill(of: daemon.disk)
             let publish = try await peer.request("message.publish", Self.publish("a"))
@@ -145,8 +141,7 @@ struct PublishKeyTests {
 
     @Test(arguments: ["", "a b"])
     func `an invalid key is refused`(key: String) async throws {
-        try await DaemonUnderTest.run { daemon in
-            let peer = try await daemon.watcher()
+        try await DaemonUnderTest.run { daemon, peer in
             await #expect(throws: ControlPeer.CallFailure(code: "invalid-parameters")) {
                 try await peer.call("message.publish", Self.publish(key))
             }

@@ -72,8 +72,7 @@ struct QueueTests {
     }
 
     @Test func `is listed in pages, by state, with the reason of a quarantine`() async throws {
-        try await DaemonUnderTest.run { daemon in
-            let peer = try await daemon.watcher()
+        try await DaemonUnderTest.run { daemon, peer in
             await daemon.server.set { $0.refusedTopics = ["secret": .notAuthorized] }
             _ = try? await peer.call("message.publish", Self.publish("no", topic: "secret", wait: "delivered"))
             try await peer.call("session.disconnect", Self.main)
@@ -103,8 +102,7 @@ struct QueueTests {
     }
 
     @Test func `has long topics on as many pages as it takes`() async throws {
-        try await DaemonUnderTest.run(autoconnect: false) { daemon in
-            let peer = try await daemon.watcher("disconnected")
+        try await DaemonUnderTest.run(autoconnect: false) { daemon, peer in
             // Any character may take six bytes in JSON.
             let topic = String(repeating: "x", count: 60_000)
             for _ in 0..<3 { try await peer.call("message.publish", Self.publish("x", topic: topic)) }
@@ -120,8 +118,7 @@ struct QueueTests {
     }
 
     @Test func `sends quarantined messages again, at the end of the queue`() async throws {
-        try await DaemonUnderTest.run { daemon in
-            let peer = try await daemon.watcher()
+        try await DaemonUnderTest.run { daemon, peer in
             await daemon.server.set { $0.refusedTopics = ["secret": .notAuthorized] }
             for payload in ["a", "b"] {
                 _ = try? await peer.call("message.publish", Self.publish(payload, topic: "secret", wait: "delivered"))
@@ -144,8 +141,7 @@ struct QueueTests {
     }
 
     @Test func `drops messages on request, even those the server never answers`() async throws {
-        try await DaemonUnderTest.run { daemon in
-            let peer = try await daemon.watcher()
+        try await DaemonUnderTest.run { daemon, peer in
             await daemon.server.set { $0.refusedTopics = ["secret": .notAuthorized] }
             _ = try? await peer.call("message.publish", Self.publish("a", topic: "secret", wait: "delivered"))
             await daemon.server.set { $0.answersMessages = false }
@@ -170,8 +166,7 @@ struct QueueTests {
     }
 
     @Test func `drops everything that is queued, and says since when the oldest waited`() async throws {
-        try await DaemonUnderTest.run(autoconnect: false) { daemon in
-            let peer = try await daemon.watcher("disconnected")
+        try await DaemonUnderTest.run(autoconnect: false) { daemon, peer in
             for number in 0..<1200 { try await peer.request("message.publish", Self.publish("\(number)")) }
             try await peer.call("message.publish", Self.publish("last"))
             let before = try await peer.call("session.status", Self.main)

@@ -94,8 +94,7 @@ struct RestTests {
     }
 
     @Test func `a session is down before sleep, and back on waking`() async throws {
-        try await DaemonUnderTest.run { daemon in
-            let peer = try await daemon.watcher()
+        try await DaemonUnderTest.run { daemon, peer in
             await daemon.registry.hostWillSleep()
             let status = try await peer.call("session.status", #"{"session":"main"}"#)
             #expect(status["state"] == "disconnected")
@@ -108,8 +107,7 @@ struct RestTests {
 
     @Test func `a session with on-suspend = keep is probed on waking`() async throws {
         // No heartbeat is due in the time of the test.
-        try await DaemonUnderTest.run("on-suspend = \"keep\"\n[heartbeat]\ninterval = \"1h\"") { daemon in
-            let peer = try await daemon.watcher()
+        try await DaemonUnderTest.run("on-suspend = \"keep\"\n[heartbeat]\ninterval = \"1h\"") { daemon, peer in
             await daemon.registry.hostWillSleep()
             await daemon.registry.hostWoke(slept: .seconds(100))
             _ = try await daemon.server.events.first { event -> Bool? in

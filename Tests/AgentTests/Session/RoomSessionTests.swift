@@ -171,8 +171,7 @@ struct RoomSessionTests {
     }
 
     @Test func `refuses a relative topic without a room`() async throws {
-        try await DaemonUnderTest.run { daemon in
-            let peer = try await daemon.watcher()
+        try await DaemonUnderTest.run { daemon, peer in
             for (method, member) in [
                 ("message.publish", #""topic":"~/a","payload":"""#), ("message.subscribe", #""filter":"~/a""#),
             ] {
@@ -233,8 +232,7 @@ struct RoomSessionTests {
     }
 
     @Test func `changes rooms only while connected`() async throws {
-        try await DaemonUnderTest.run("room = \"plant\"", autoconnect: false) { daemon in
-            let peer = try await daemon.watcher("disconnected")
+        try await DaemonUnderTest.run("room = \"plant\"", autoconnect: false) { daemon, peer in
             await #expect(throws: ControlPeer.CallFailure(code: "not-connected")) {
                 try await peer.call("session.switchRoom", #"{"session":"main","room":"lab"}"#)
             }

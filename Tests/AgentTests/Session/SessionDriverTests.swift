@@ -30,16 +30,14 @@ struct SessionDriverTests {
     }
 
     @Test func `a session without autoconnect waits for connect`() async throws {
-        try await DaemonUnderTest.run(autoconnect: false) { daemon in
-            let peer = try await daemon.watcher("disconnected")
+        try await DaemonUnderTest.run(autoconnect: false) { daemon, peer in
             #expect(try await peer.call("session.connect", #"{"session":"main"}"#)["state"] == "connecting")
             try await peer.state("connected")
         }
     }
 
     @Test func `a dropped connection is resumed`() async throws {
-        try await DaemonUnderTest.run { daemon in
-            let peer = try await daemon.watcher()
+        try await DaemonUnderTest.run { daemon, peer in
             await daemon.server.drop()
             let lost = try await peer.state("reconnecting")
             #expect(lost["reason"]?["code"] == "server-closed")
@@ -52,8 +50,7 @@ struct SessionDriverTests {
     }
 
     @Test func `a server that lost the session gets the subscriptions again`() async throws {
-        try await DaemonUnderTest.run { daemon in
-            let peer = try await daemon.watcher()
+        try await DaemonUnderTest.run { daemon, peer in
             try await peer.call("message.subscribe", #"{"session":"main","filter":"a/#"}"#)
             await daemon.server.loseSession()
             await daemon.server.drop()
@@ -141,8 +138,7 @@ struct SessionDriverTests {
     }
 
     @Test func `an explicit disconnect is durable when it is answered`() async throws {
-        try await DaemonUnderTest.run { daemon in
-            let peer = try await daemon.watcher()
+        try await DaemonUnderTest.run { daemon, peer in
             await daemon.server.set { $0.answersMessages = false }
             try await peer.call("message.publish", #"{"session":"main","topic":"t","payload":"x"}"#)
             _ = try await daemon.server.message()

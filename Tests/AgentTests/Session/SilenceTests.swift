@@ -34,8 +34,7 @@ struct SilenceTests {
     /// The server says 0x8E and closes while its socket has unread bytes, so that TCP resets the connection; the client
     /// happens to write at that moment. As a result, the reset arrives before the client has read what came before it.
     @Test func `a DISCONNECT before a close is read, even if the connection is reset`() async throws {
-        try await DaemonUnderTest.run { daemon in
-            let peer = try await daemon.watcher()
+        try await DaemonUnderTest.run { daemon, peer in
             let driver = try await daemon.registry.driver("main")
             var displaced = 0
             for round in 1...100 {
@@ -59,8 +58,7 @@ struct SilenceTests {
 
     /// Everything that others wait for is delayed by the flood if it is processed in one go.
     @Test func `a server that floods and closes is read to its end, while others get their turns`() async throws {
-        try await DaemonUnderTest.run { daemon in
-            let peer = try await daemon.watcher()
+        try await DaemonUnderTest.run { daemon, peer in
             let driver = try await daemon.registry.driver("main")
             let (turns, longest) = try await daemon.eventLoop.submit {
                 driver.assumeIsolated { driver in
@@ -85,8 +83,7 @@ struct SilenceTests {
     // MARK: Subscriptions
 
     @Test func `a subscription refused at a reconnect is reported everywhere`() async throws {
-        try await DaemonUnderTest.run { daemon in
-            let peer = try await daemon.watcher()
+        try await DaemonUnderTest.run { daemon, peer in
             try await peer.call("message.subscribe", #"{"session":"main","filter":"a/+","qos":1}"#)
             try await peer.call("message.subscribe", #"{"session":"main","filter":"b","qos":1,"consumer":"meter"}"#)
             #expect(try await status(peer)["subscriptions"]?.elements?.map { $0["state"] } == ["granted", "granted"])
@@ -206,8 +203,7 @@ struct SilenceTests {
 
     @Test func `text of a server is made harmless and limited in length`() async throws {
         let text = "bad\n<0>holdfast: main: failed\u{1B}[2J" + String(repeating: "x", count: 60_000)
-        try await DaemonUnderTest.run { daemon in
-            let peer = try await daemon.watcher()
+        try await DaemonUnderTest.run { daemon, peer in
             await daemon.server.disconnect(.serverBusy, .init(reasonString: text))
             let lost = try await peer.state("reconnecting")
             let message = try #require(lost["reason"]?["message"]?.text)

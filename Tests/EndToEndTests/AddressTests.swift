@@ -34,9 +34,7 @@ extension EndToEnd.Addresses {
     }
 
     @Test func `the first address that answers is used, and its path is reported`() async throws {
-        try await withLab { lab, daemon in
-            let server = try await LabServer(lab)
-            try await server.start()
+        try await withServer { lab, _, daemon in
             // Nothing that is sent to these is answered, and the way to them is the other uplink.
             try await lab.router.nft(
                 "add table ip hole; add chain ip hole pass { type filter hook forward priority 0; }; "
@@ -67,8 +65,7 @@ extension EndToEnd.Addresses {
     @Test func `the other family is used when one leads nowhere`() async throws {
         try await withLab { lab, daemon in
             try await lab.addIPv6()
-            let server = try await LabServer(lab)
-            try await server.start()
+            try await LabServer.started(lab)
             try await lab.router.nft(
                 "add table ip6 hole; add chain ip6 hole pass { type filter hook forward priority 0; }; "
                     + "add rule ip6 hole pass drop")
@@ -87,8 +84,7 @@ extension EndToEnd.Addresses {
     @Test func `the other family is used when the one in use is lost for good`() async throws {
         try await withLab { lab, daemon in
             try await lab.addIPv6()
-            let server = try await LabServer(lab)
-            try await server.start()
+            try await LabServer.started(lab)
             try lab.host.hosts("\(LabFamily.ipv6.server) \(Self.name)", "\(Lab.serverAddress) \(Self.name)")
             // Breaks IPv4, so that it is not the family in use at first.
             try await lab.breakNetwork()
@@ -112,8 +108,7 @@ extension EndToEnd.Addresses {
     @Test func `maybe: a family that appears while a session waits is tried early`() async throws {
         try await withLab { lab, daemon in
             try await lab.addIPv6(isOnHost: false)
-            let server = try await LabServer(lab)
-            try await server.start()
+            try await LabServer.started(lab)
             try await lab.breakNetwork()
             try lab.host.hosts("\(LabFamily.ipv6.server) \(Self.name)", "\(Lab.serverAddress) \(Self.name)")
             try idleSession(daemon)
@@ -158,9 +153,7 @@ extension EndToEnd.Addresses {
     @Test func `maybe: a default route that moves causes an early attempt while the name does not resolve`()
         async throws
     {
-        try await withLab { lab, daemon in
-            let server = try await LabServer(lab)
-            try await server.start()
+        try await withServer { lab, _, daemon in
             try lab.host.hosts("127.0.0.1 localhost")
             try idleSession(daemon)
             try await daemon.start()
@@ -177,9 +170,7 @@ extension EndToEnd.Addresses {
     }
 
     @Test func `maybe: a changed resolver configuration causes an early attempt`() async throws {
-        try await withLab { lab, daemon in
-            let server = try await LabServer(lab)
-            try await server.start()
+        try await withServer { lab, server, daemon in
             try lab.host.hosts("127.0.0.1 localhost")
             try lab.host.resolver("nameserver \(Lab.serverAddress)")
             try idleSession(daemon)
@@ -205,13 +196,10 @@ extension EndToEnd.Addresses {
     @Test func `a name with another address in another network is followed there`() async throws {
         try await withLab { lab, daemon in
             try await lab.addIPv6(isOnHost: false)
-            let server = try await LabServer(lab)
-            try await server.start()
+            try await LabServer.started(lab)
             try lab.host.hosts("\(Lab.serverAddress) \(Self.name)")
             try idleSession(daemon)
-            try await daemon.start()
-            let events = try await daemon.events()
-            try await events.until(.connected)
+            let events = try await daemon.startConnected()
             try await lab.uplinkDown()
             try await events.until(.waitingForNetwork)
             // The next network has only IPv6, and there the name has only an IPv6 address.

@@ -7,14 +7,10 @@ import Testing
 
 extension EndToEnd {
     @Test func `a session for ethernet waits while the default route is a VPN's, and says why`() async throws {
-        try await withLab { lab, daemon in
-            let server = try await LabServer(lab)
-            try await server.start()
+        try await withServer { lab, _, daemon in
             try daemon.session(heartbeat: "20s", tables: "[network]\ntypes = [\"ethernet\"]")
             try daemon.session("any", heartbeat: "20s")
-            try await daemon.start()
-            let events = try await daemon.events()
-            try await events.until(.connected)
+            let events = try await daemon.startConnected()
             try await daemon.events(of: "any").until(.connected)
             #expect(try await daemon.status().network?.types == ["ethernet"])
 
@@ -48,9 +44,7 @@ extension EndToEnd {
     }
 
     @Test func `a session for one interface uses it even if the default route uses another`() async throws {
-        try await withLab { lab, daemon in
-            let server = try await LabServer(lab)
-            try await server.start()
+        try await withServer { lab, server, daemon in
             try daemon.session(heartbeat: "20s", tables: "[network]\ninterfaces = [\"up1\"]")
             try await lab.host.ip("route add default via 10.77.1.254 metric 100")
             try await daemon.start()
@@ -79,9 +73,7 @@ extension EndToEnd {
     }
 
     @Test func `a session follows the host from one allowed interface to the other at once`() async throws {
-        try await withLab { lab, daemon in
-            let server = try await LabServer(lab)
-            try await server.start()
+        try await withServer { lab, _, daemon in
             try daemon.session(heartbeat: "20s", tables: "[network]\ninterfaces = [\"up0\", \"up1\"]")
             try await daemon.start()
             let events = try await daemon.events()
@@ -96,9 +88,7 @@ extension EndToEnd {
     }
 
     @Test func `a metered network is used only while there is no other`() async throws {
-        try await withLab { lab, daemon in
-            let server = try await LabServer(lab)
-            try await server.start()
+        try await withServer { lab, _, daemon in
             try daemon.session(heartbeat: "20s", tables: "[network]\nmetered = \"avoid\"")
             // To the daemon, the second uplink is a modem, because sysfs says so.
             let modem = try lab.write("modem", "DEVTYPE=wwan\nINTERFACE=up1\nIFINDEX=0\n")
@@ -129,9 +119,7 @@ extension EndToEnd {
     }
 
     @Test func `a reload of the networks takes effect`() async throws {
-        try await withLab { lab, daemon in
-            let server = try await LabServer(lab)
-            try await server.start()
+        try await withServer { lab, _, daemon in
             try daemon.session()
             try await lab.host.ip("route add default via 10.77.1.254 metric 100")
             try await daemon.start()

@@ -34,9 +34,7 @@ extension EndToEnd.Servers {
                 delays = ["50ms", "250ms", "500ms", "1s"]
                 spread = "200ms"
                 """)
-            try await daemon.start()
-            let events = try await daemon.events()
-            try await events.until(.connected)
+            let events = try await daemon.startConnected()
             #expect(try await daemon.status().endpoint == "mqtt://\(Lab.serverAddress):1883")
 
             let near = LabClient(lab, in: lab.backup, login: LabLogin(user: "near", password: "secret"))

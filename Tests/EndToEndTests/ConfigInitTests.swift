@@ -38,9 +38,7 @@ extension EndToEnd {
     }
 
     @Test func `config init writes a session that the server accepts, and a reload connects it`() async throws {
-        try await withLab { lab, daemon in
-            let server = try await LabServer(lab)
-            try await server.start()
+        try await withServer { lab, server, daemon in
             let beginning = try Beginning(lab, daemon)
             // A new configuration directory may be empty.
             try FileManager.default.removeItem(atPath: beginning.folder)
@@ -76,8 +74,7 @@ extension EndToEnd {
             var options = LabServer.Options()
             options.users = ["edge-42": "right-horse"]
             (options.port, options.certificate, options.key) = (8883, certificates.certificate, certificates.key)
-            let server = try await LabServer(lab, options)
-            try await server.start()
+            try await LabServer.started(lab, options)
             let beginning = try Beginning(lab, daemon)
             try await daemon.start()
             let words = [
@@ -127,8 +124,7 @@ extension EndToEnd {
         try await withLab { lab, daemon in
             var options = LabServer.Options()
             options.users = ["edge-42": "right"]
-            let server = try await LabServer(lab, options)
-            try await server.start()
+            try await LabServer.started(lab, options)
             let beginning = try Beginning(lab, daemon)
             try await daemon.start()
             let secret = try lab.write("secret", "wrong\n")
@@ -326,9 +322,7 @@ extension EndToEnd {
     }
 
     @Test func `a file of the maximum length is published, and a longer one is refused`() async throws {
-        try await withLab { lab, daemon in
-            let server = try await LabServer(lab)
-            try await server.start()
+        try await withServer { lab, _, daemon in
             try daemon.session(tables: "[mqtt]\nmaximum-packet-size = \"17MiB\"")
             try await daemon.start()
             let file = try lab.write("long", String(repeating: "0123456789abcdef", count: 1 << 20))

@@ -56,13 +56,9 @@ extension EndToEnd {
     private func withStream(
         _ body: (Lab, DaemonProcess, Source) async throws -> Void
     ) async throws {
-        try await withLab { lab, daemon in
-            let server = try await LabServer(lab)
-            try await server.start()
+        try await withServer { lab, _, daemon in
             try daemon.session(heartbeat: "5s")
-            try await daemon.start()
-            let events = try await daemon.events()
-            try await events.until(.connected)
+            try await daemon.startConnected()
             let far = DaemonProcess(lab, name: "source", record: EventRecord())
             try far.session("source", heartbeat: "5s")
             try await far.start()

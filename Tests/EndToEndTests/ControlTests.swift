@@ -19,9 +19,7 @@ extension EndToEnd {
     }
 
     @Test func `a wrong key breaks only its own session, at start and at reload`() async throws {
-        try await withLab { lab, daemon in
-            let server = try await LabServer(lab)
-            try await server.start()
+        try await withServer { lab, _, daemon in
             try daemon.session("good")
             try daemon.session("third")
             try daemon.writeSession(
@@ -63,13 +61,9 @@ extension EndToEnd {
     }
 
     @Test func `rubbish on the socket is answered with errors and does no harm`() async throws {
-        try await withLab { lab, daemon in
-            let server = try await LabServer(lab)
-            try await server.start()
+        try await withServer { lab, _, daemon in
             try daemon.session()
-            try await daemon.start()
-            let events = try await daemon.events()
-            try await events.until(.connected)
+            let events = try await daemon.startConnected()
             let raw = try await RawControl(daemon.socket)
             func isFine(_ what: String) async throws {
                 let answer = try await raw.ask(
@@ -185,14 +179,10 @@ extension EndToEnd {
     }
 
     @Test func `a fault is simulated for a user with the role control, and for no other`() async throws {
-        try await withLab { lab, daemon in
-            let server = try await LabServer(lab)
-            try await server.start()
+        try await withServer { lab, _, daemon in
             try lab.write("\(daemon.configuration)/holdfast.toml", "[access]\nobserve = [\"anyone\"]\n")
             try daemon.session()
-            try await daemon.start()
-            let events = try await daemon.events()
-            try await events.until(.connected)
+            let events = try await daemon.startConnected()
             chmod(daemon.socket, 0o666)
             let denied = try await daemon.ctl("simulate", "main", "drop", user: "65534")
             #expect(denied.ending == .exited(5), "\(denied)")
@@ -206,9 +196,7 @@ extension EndToEnd {
     }
 
     @Test func `holdfastctl has an exit code for each outcome`() async throws {
-        try await withLab { lab, daemon in
-            let server = try await LabServer(lab)
-            try await server.start()
+        try await withServer { lab, _, daemon in
             try daemon.session()
             try daemon.session("lonely", endpoint: "mqtt://\(Lab.serverAddress):1999")
             try daemon.writeSession(
@@ -221,8 +209,7 @@ extension EndToEnd {
                 give-up-attempts = 1
                 """)
             try daemon.session("resident", top: "room = \"plant\"")
-            try await daemon.start()
-            try await daemon.events().until(.connected)
+            try await daemon.startConnected()
             try await daemon.events(of: "resident").until(.connected)
 
             let waited = try await daemon.ctl("wait", "main")
@@ -295,9 +282,7 @@ extension EndToEnd {
     }
 
     @Test func `connect, disconnect and reconnect take several sessions or all`() async throws {
-        try await withLab { lab, daemon in
-            let server = try await LabServer(lab)
-            try await server.start()
+        try await withServer { lab, _, daemon in
             for name in ["gw-10", "gw-2", "gw-3"] { try daemon.session(name, top: "autoconnect = false") }
             try await daemon.start()
             let all = try await daemon.ctl("connect", "--all", "--wait", "--timeout", "3min")
@@ -329,12 +314,9 @@ extension EndToEnd {
     }
 
     @Test func `fields of participants, publications and paths are printed for scripts`() async throws {
-        try await withLab { lab, daemon in
-            let server = try await LabServer(lab)
-            try await server.start()
+        try await withServer { lab, _, daemon in
             try daemon.session(top: "room = \"plant-7\"\ndevice = \"first\"")
-            try await daemon.start()
-            try await daemon.events().until(.connected)
+            try await daemon.startConnected()
             try await until("the session sees itself in the room") {
                 try await !daemon.call(RoomParticipantsMethod.self, .init(session: "main")).participants.isEmpty
             }
@@ -444,13 +426,9 @@ extension EndToEnd {
     }
 
     @Test func `check leaves the session alone`() async throws {
-        try await withLab { lab, daemon in
-            let server = try await LabServer(lab)
-            try await server.start()
+        try await withServer { lab, server, daemon in
             try daemon.session()
-            try await daemon.start()
-            let events = try await daemon.events()
-            try await events.until(.connected)
+            let events = try await daemon.startConnected()
             let before = try await daemon.status()
             _ = await events.rest()
             for _ in 1...3 {

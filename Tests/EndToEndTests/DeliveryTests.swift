@@ -10,13 +10,9 @@ extension EndToEnd {
     /// Prints how long it took, but only asserts why the session was lost.
     @Test func `a network that goes silent is noticed by unacknowledged data, long before the heartbeat`() async throws
     {
-        try await withLab { lab, daemon in
-            let server = try await LabServer(lab)
-            try await server.start()
+        try await withServer { lab, _, daemon in
             try daemon.session(heartbeat: "60s")
-            try await daemon.start()
-            let events = try await daemon.events()
-            try await events.until(.connected)
+            let events = try await daemon.startConnected()
             let far = try await LabSubscriber(lab, filter: "delivery")
             try await daemon.publish("1", to: "delivery", wait: .delivered)
             try await lab.breakNetwork()
@@ -34,13 +30,9 @@ extension EndToEnd {
     }
 
     @Test func `a network that was silent for a moment costs no reconnect`() async throws {
-        try await withLab { lab, daemon in
-            let server = try await LabServer(lab)
-            try await server.start()
+        try await withServer { lab, _, daemon in
             try daemon.session(heartbeat: "60s")
-            try await daemon.start()
-            let events = try await daemon.events()
-            try await events.until(.connected)
+            try await daemon.startConnected()
             // If the machine stalls, the moment is too long, and proves nothing.
             for number in 1...20 {
                 let before = try await daemon.status().counters.connects
@@ -60,13 +52,9 @@ extension EndToEnd {
     }
 
     @Test func `a link whose queue fills up is not mistaken for a dead one`() async throws {
-        try await withLab { lab, daemon in
-            let server = try await LabServer(lab)
-            try await server.start()
+        try await withServer { lab, _, daemon in
             try daemon.session(heartbeat: "60s")
-            try await daemon.start()
-            let events = try await daemon.events()
-            try await events.until(.connected)
+            let events = try await daemon.startConnected()
             try await daemon.publish("1", to: "queue", wait: .delivered)
             // At 2000 bytes a second, with 7000 bytes of other traffic in the queue, a round trip suddenly takes 3 s.
             try await lab.router.run([
@@ -100,13 +88,9 @@ extension EndToEnd {
     }
 
     @Test func `a stopped server is left to the heartbeat`() async throws {
-        try await withLab { lab, daemon in
-            let server = try await LabServer(lab)
-            try await server.start()
+        try await withServer { lab, server, daemon in
             try daemon.session(heartbeat: "8s")
-            try await daemon.start()
-            let events = try await daemon.events()
-            try await events.until(.connected)
+            let events = try await daemon.startConnected()
             await server.pause()
             try await daemon.publish("1", to: "stopped")
             let lost = try await events.until(.reconnecting)

@@ -36,15 +36,11 @@ extension EndToEnd {
     @Test func `a full disk refuses only new messages, with a clear error, until it has room again`()
         async throws
     {
-        try await withLab { lab, daemon in
-            let server = try await LabServer(lab)
-            try await server.start()
+        try await withServer { lab, server, daemon in
             let disk = try SmallStateDirectory(daemon, size: "8m")
             defer { disk.unmount() }
             try daemon.session()
-            try await daemon.start()
-            let events = try await daemon.events()
-            try await events.until(.connected)
+            try await daemon.startConnected()
             let far = try await LabSubscriber(lab, filter: "out/#")
             let near = try await daemon.client.subscribe(.init(session: "main", filter: "in/#"))
             let arrived = Arrived()
@@ -123,8 +119,7 @@ extension EndToEnd {
             try file.write(contentsOf: Data(repeating: 0x5A, count: 4096))
             try file.close()
 
-            try await daemon.start()
-            try await daemon.events().until(.connected)
+            try await daemon.startConnected()
             let status = try await daemon.status()
             // Without state of our own, the server's session must not be resumed (rule 2).
             #expect(status.resumed == false)
@@ -158,8 +153,7 @@ extension EndToEnd {
             try file.write(contentsOf: Data(repeating: 0x5A, count: 4096))
             try file.close()
 
-            let server = try await LabServer(lab)
-            try await server.start()
+            try await LabServer.started(lab)
             let far = try await LabSubscriber(lab, filter: "out/#")
             try await daemon.start()
             try await daemon.connect()
@@ -239,8 +233,7 @@ extension EndToEnd {
             try log.write(contentsOf: Data([0xA5, 0x5A]))
             try log.close()
 
-            let server = try await LabServer(lab)
-            try await server.start()
+            try await LabServer.started(lab)
             let far = try await LabSubscriber(lab, filter: "out/#")
             try await daemon.start()
             let files = try FileManager.default.contentsOfDirectory(atPath: daemon.state)
@@ -310,8 +303,7 @@ extension EndToEnd {
             let drop = try await daemon.ctl("queue", "drop", "main", "4")
             #expect(drop.ending == .exited(0))
             #expect(drop.output == "1 message dropped.\n")
-            let server = try await LabServer(lab)
-            try await server.start()
+            try await LabServer.started(lab)
             let far = try await LabSubscriber(lab, filter: "out/#")
             try await daemon.connect()
             let messages = try await far.received("what is left") { $0.count >= 2 }

@@ -16,14 +16,16 @@ struct EndToEnd {}
 
 /// Runs a test with a daemon whose session `main` is connected to a server.
 func withConnected(_ body: (Lab, LabServer, DaemonProcess) async throws -> Void) async throws {
-    try await withLab { lab, daemon in
-        let server = try await LabServer(lab)
-        try await server.start()
+    try await withServer { lab, server, daemon in
         try daemon.session()
-        try await daemon.start()
-        try await daemon.events().until(.connected)
+        try await daemon.startConnected()
         try await body(lab, server, daemon)
     }
+}
+
+/// Does what ``withLab(_:)`` does, with a server that is running.
+func withServer(_ body: (Lab, LabServer, DaemonProcess) async throws -> Void) async throws {
+    try await withLab { lab, daemon in try await body(lab, LabServer.started(lab), daemon) }
 }
 
 /// Runs a test in a lab of its own, with a daemon that is not started yet. When the test fails, it shows the events

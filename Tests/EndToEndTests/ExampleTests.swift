@@ -14,8 +14,7 @@ extension EndToEnd {
             let program = try await lab.start(
                 "mqtt-client", Self.example + ["127.0.0.1", "1883", "100"], in: lab.server)
             try await until("it is refused") { program.output.contains("onnection refused") }
-            let server = try await LabServer(lab)
-            try await server.start()
+            try await LabServer.started(lab)
             #expect(try await program.ended(within: .seconds(180)) == .exited(0))
             for number in 1...100 {
                 for qos in 1...2 {

@@ -9,13 +9,9 @@ import Testing
 
 extension EndToEnd {
     @Test func `a connection that is reset is replaced at once, and messages in flight arrive`() async throws {
-        try await withLab { lab, daemon in
-            let server = try await LabServer(lab)
-            try await server.start()
+        try await withServer { lab, _, daemon in
             try daemon.session(heartbeat: "60s")
-            try await daemon.start()
-            let events = try await daemon.events()
-            try await events.until(.connected)
+            let events = try await daemon.startConnected()
             let far = try await LabSubscriber(lab, filter: "reset")
             // Like a firewall that has forgotten the connection: every packet is answered with RST.
             try await lab.router.nft(
@@ -37,8 +33,7 @@ extension EndToEnd {
             var options = LabServer.Options()
             options.port = 8883
             (options.certificate, options.key) = (certificates.certificate, certificates.key)
-            let server = try await LabServer(lab, options)
-            try await server.start()
+            let server = try await LabServer.started(lab, options)
             try daemon.session(
                 endpoint: "mqtts://\(Lab.serverAddress):8883",
                 tables: "[tls]\nca = \"\(certificates.authority)\"\nserver-name = \"broker.lab\"")
@@ -67,8 +62,7 @@ extension EndToEnd {
             var options = LabServer.Options()
             options.port = 8883
             (options.certificate, options.key) = (certificates.certificate, certificates.key)
-            let server = try await LabServer(lab, options)
-            try await server.start()
+            try await LabServer.started(lab, options)
             try daemon.session(
                 endpoint: "mqtts://\(Lab.serverAddress):8883",
                 tables: "[tls]\nca = \"\(trusted)\"\nserver-name = \"broker.lab\"")
@@ -94,8 +88,7 @@ extension EndToEnd {
             var options = LabServer.Options()
             options.port = 8883
             (options.certificate, options.key) = (certificates.certificate, certificates.key)
-            let server = try await LabServer(lab, options)
-            try await server.start()
+            try await LabServer.started(lab, options)
             try daemon.session(
                 endpoint: "mqtts://\(Lab.serverAddress):8883", tables: "[tls]\nserver-name = \"broker.lab\"")
             try await daemon.start(after: "mount --bind '\(lab.directory)/certs' /etc/ssl/certs")
@@ -111,14 +104,11 @@ extension EndToEnd {
     @Test func `a token is replaced before it expires, and no message is lost`() async throws {
         try await withLab { lab, daemon in
             // A server that takes any token.
-            let server = try await LabServer(lab)
-            try await server.start()
+            try await LabServer.started(lab)
             let far = try await LabSubscriber(lab, filter: "token")
             let token = try lab.write("token", #"{"token": "one", "expiresIn": 5}"#)
             try daemon.session(top: "password = \"exec:/bin/cat \(token)\"\ninsecure = true", heartbeat: "60s")
-            try await daemon.start()
-            let events = try await daemon.events()
-            try await events.until(.connected)
+            let events = try await daemon.startConnected()
             try lab.write("token", #"{"token": "two", "expiresIn": 3600}"#)
             try await daemon.publish("1", to: "token", qos: .exactlyOnce, wait: .delivered)
             // When a fifth of the token's life is left.
@@ -137,16 +127,13 @@ extension EndToEnd {
         try await withLab { lab, daemon in
             var options = LabServer.Options()
             options.users = ["main": "one"]
-            let server = try await LabServer(lab, options)
-            try await server.start()
+            let server = try await LabServer.started(lab, options)
             // The command that prints the token has the new one only when it is run again.
             try lab.write("token", "one\n")
             let folder = lab.directory
             let helper = try lab.write("helper", "cat \(folder)/token; mv -f \(folder)/next \(folder)/token; true\n")
             try daemon.session(top: "password = \"exec:/bin/sh \(helper)\"\ninsecure = true")
-            try await daemon.start()
-            let events = try await daemon.events()
-            try await events.until(.connected)
+            let events = try await daemon.startConnected()
             try lab.write("next", "two\n")
             try await server.change(password: "two", of: "main")
             try await server.kill()
@@ -163,9 +150,7 @@ extension EndToEnd {
     func `a wall clock that is set by a year interrupts nothing, and makes no message too old`(
         hours: Int
     ) async throws {
-        try await withLab { lab, daemon in
-            let server = try await LabServer(lab)
-            try await server.start()
+        try await withServer { lab, server, daemon in
             try daemon.session(heartbeat: "1s", tables: "[outbox]\nmax-age = \"1h\"")
             let clock = try lab.write("clock", "+0")
             // The library sets a variable in the first program that loads it, and the Swift runtime would no longer
@@ -201,12 +186,9 @@ extension EndToEnd {
         try await withLab { lab, daemon in
             var options = LabServer.Options()
             options.isPersistent = false
-            let server = try await LabServer(lab, options)
-            try await server.start()
+            try await LabServer.started(lab, options)
             try daemon.session(heartbeat: "20s")
-            try await daemon.start()
-            let events = try await daemon.events()
-            try await events.until(.connected)
+            try await daemon.startConnected()
             let worker = Worker()
             let subscription = try await daemon.client.consume(
                 session: "main", filter: "many/#", qos: .atLeastOnce, consumer: "many")
@@ -245,13 +227,9 @@ extension EndToEnd {
     func `large payloads arrive whole and once in both directions, even if the connection is cut`(
         size: Int
     ) async throws {
-        try await withLab { lab, daemon in
-            let server = try await LabServer(lab)
-            try await server.start()
+        try await withServer { lab, server, daemon in
             try daemon.session(heartbeat: "20s", tables: "[mqtt]\nmaximum-packet-size = \"2MiB\"")
-            try await daemon.start()
-            let events = try await daemon.events()
-            try await events.until(.connected)
+            let events = try await daemon.startConnected()
             let worker = Worker()
             // Its own messages come back to it, so each goes both ways.
             let subscription = try await daemon.client.consume(
@@ -304,12 +282,9 @@ extension EndToEnd {
         try await withLab { lab, daemon in
             var options = LabServer.Options()
             options.isPersistent = false
-            let server = try await LabServer(lab, options)
-            try await server.start()
+            try await LabServer.started(lab, options)
             try daemon.session(heartbeat: "2s")
-            try await daemon.start()
-            let events = try await daemon.events()
-            try await events.until(.connected)
+            try await daemon.startConnected()
             let idle = try await RawControl(daemon.socket)
             _ = try await idle.ask(
                 #"{"jsonrpc":"2.0","id":1,"method":"message.subscribe","params":{"session":"main","filter":"load"}}"#)

@@ -18,12 +18,9 @@ extension EndToEnd {
             var options = LabServer.Options()
             // In MQTT 3.1.1 a server cannot say how much it takes at once; this one closes the connection above 20.
             if version == "3.1.1" { options.inFlight = 2000 }
-            let server = try await LabServer(lab, options)
-            try await server.start()
+            try await LabServer.started(lab, options)
             try daemon.session(top: "room = \"r\"\nmqtt.version = \"\(version)\"", heartbeat: "10s")
-            try await daemon.start()
-            let events = try await daemon.events()
-            try await events.until(.connected)
+            let events = try await daemon.startConnected()
             let far = try await LabSubscriber(lab, filter: "stream/#")
             let presence = try await LabSubscriber(lab, filter: "holdfast/rooms/r/presence/#")
             // What the session publishes comes back to it, so there is a stream in each direction. It has QoS 1,
@@ -91,13 +88,9 @@ extension EndToEnd {
     }
 
     @Test func `a new uplink that leads nowhere changes nothing while the old connection works`() async throws {
-        try await withLab { lab, daemon in
-            let server = try await LabServer(lab)
-            try await server.start()
+        try await withServer { lab, _, daemon in
             try daemon.session(heartbeat: "10s")
-            try await daemon.start()
-            let events = try await daemon.events()
-            try await events.until(.connected)
+            let events = try await daemon.startConnected()
             let before = try await daemon.status().counters
             // Packets from the new address are dropped.
             try await lab.router.nft(
@@ -122,13 +115,9 @@ extension EndToEnd {
     }
 
     @Test func `an old connection that the new uplink does not carry is replaced within two seconds`() async throws {
-        try await withLab { lab, daemon in
-            let server = try await LabServer(lab)
-            try await server.start()
+        try await withServer { lab, _, daemon in
             try daemon.session(heartbeat: "20s")
-            try await daemon.start()
-            let events = try await daemon.events()
-            try await events.until(.connected)
+            let events = try await daemon.startConnected()
             // Like a provider that checks its customers' source addresses.
             try await lab.router.nft(
                 "add table ip check; add chain ip check pass { type filter hook forward priority 0; }; "
@@ -145,13 +134,9 @@ extension EndToEnd {
     }
 
     @Test func `other participants do not notice a hand-over, and a disconnect right after it works`() async throws {
-        try await withLab { lab, daemon in
-            let server = try await LabServer(lab)
-            try await server.start()
+        try await withServer { lab, server, daemon in
             try daemon.session(top: "room = \"r\"\npresence.timeout = \"2s\"", heartbeat: "10s")
-            try await daemon.start()
-            let events = try await daemon.events()
-            try await events.until(.connected)
+            let events = try await daemon.startConnected()
             let presence = try await LabSubscriber(
                 LabClient(lab), filter: "holdfast/rooms/r/presence/#", "another/will")
             let another = try await lab.start(

@@ -98,14 +98,10 @@ extension EndToEnd.Identity {
     @Test(arguments: KickStory.allCases, ServerCase.here)
     func `A is cut off, B logs in, and A comes back`(_ story: KickStory, at server: ServerCase) async throws {
         try await withTwins(story, at: server) { lab, a, b in
-            try await a.start()
-            let events = try await a.events()
-            try await events.until(.connected)
+            let events = try await a.startConnected()
             try await lab.breakNetwork()
             try await events.until(.reconnecting)
-            try await b.start()
-            let others = try await b.events()
-            try await others.until(.connected)
+            let others = try await b.startConnected()
             try await meet(story, lab, events, others)
             let winner = story == .takeOver ? a : b
             // The side that lost removes its presence only after it has reported that.
@@ -125,9 +121,7 @@ extension EndToEnd.Identity {
             try await a.start()
             let events = try await a.events()
             try await events.until("its first attempt has failed") { ($0.attempt ?? 0) >= 2 }
-            try await b.start()
-            let others = try await b.events()
-            try await others.until(.connected)
+            let others = try await b.startConnected()
             try await meet(story, lab, events, others)
         }
     }
@@ -158,9 +152,7 @@ extension EndToEnd.Identity {
             for (daemon, user) in [(daemon, "lost"), (observer, "observer")] {
                 try write(daemon, user: user, presence: "10s", heartbeat: "")
             }
-            try await observer.start()
-            let seen = try await observer.events()
-            try await seen.until(.connected)
+            let seen = try await observer.startConnected()
             try await daemon.start()
             try await seen.until("told that it is there") { $0.event == .participantJoined }
 

@@ -133,8 +133,7 @@ extension EndToEnd {
             try await withLab { lab, daemon in
                 var options = LabServer.Options()
                 options.users = ["edge-42": "sesame"]
-                let server = try await LabServer(lab, options)
-                try await server.start()
+                let server = try await LabServer.started(lab, options)
                 try daemon.session(
                     top: """
                         username = "edge-42"

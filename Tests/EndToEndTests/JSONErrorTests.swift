@@ -49,9 +49,7 @@ extension EndToEnd {
     }
 
     @Test func `with --json, every line of standard error is JSON, whatever fails`() async throws {
-        try await withLab { lab, daemon in
-            let server = try await LabServer(lab)
-            try await server.start()
+        try await withServer { lab, server, daemon in
             try daemon.session(tables: "[inbox]\nmax-messages = 2")
             try daemon.session("lonely", endpoint: "mqtt://\(Lab.serverAddress):1999")
             try daemon.writeSession("broken", "endpoint = 1")
@@ -64,8 +62,7 @@ extension EndToEnd {
             let tried = Set(Self.failures.map { String($0.prefix { $0 != " " }) })
             #expect(Set(names.dropLast().map(String.init)).subtracting(tried).isEmpty, "every command is tried")
 
-            try await daemon.start()
-            try await daemon.events().until(.connected)
+            try await daemon.startConnected()
             // More arrives for the consumer than it has room for.
             let first = try await lab.start(
                 "consumer",

@@ -45,12 +45,9 @@ extension EndToEnd.Kills {
             // The server has its default window of 20. mosquitto 2.0.11 restores exchanges that ended just before it
             // was killed, and counts them forever. When there are as many of them as it allows, it refuses everything
             // with 0x97 and closes the connection, until the session is started again.
-            let server = try await LabServer(lab)
-            try await server.start()
+            let server = try await LabServer.started(lab)
             try daemon.session(heartbeat: "5s")
-            try await daemon.start()
-            let events = try await daemon.events()
-            try await events.until(.connected)
+            let events = try await daemon.startConnected()
             // mosquitto 2.0.11 does not write a session to disk that began with Clean Start 1, as every first one does.
             _ = try await daemon.call(SessionReconnectMethod.self, .init(session: "main", mode: .quick))
             try await events.until("resumed") { $0.state == .connected && $0.resumed == true }

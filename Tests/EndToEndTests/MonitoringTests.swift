@@ -8,16 +8,13 @@ extension EndToEnd {
     private static let monitoring = repositoryRoot.appendingPathComponent("Examples/Monitoring").path
 
     @Test func `Prometheus reads the listener, and promtool the text file`() async throws {
-        try await withLab { lab, daemon in
-            let server = try await LabServer(lab)
-            try await server.start()
+        try await withServer { lab, _, daemon in
             try daemon.session()
             let file = "\(lab.directory)/holdfast.prom"
             try lab.write(
                 "\(daemon.configuration)/holdfast.toml",
                 "[metrics]\nlisten = \"127.0.0.1:9464\"\ntextfile = \"\(file)\"\n")
-            try await daemon.start()
-            try await daemon.events().until(.connected)
+            try await daemon.startConnected()
             try await daemon.publish("1", to: "a", wait: .delivered)
             try lab.write(
                 "prometheus.yml",

@@ -188,8 +188,7 @@ extension OperatorStory {
         var options = LabServer.Options()
         options.isPersistent = false
         change(&options)
-        let server = try await LabServer(lab, options)
-        try await server.start()
+        let server = try await LabServer.started(lab, options)
         return server
     }
 
@@ -344,9 +343,7 @@ extension OperatorStory {
             _ = try await serve(lab)
             let keys = [plain, user, "room = \"plant-7\""]
             try file(daemon, (keys + ["device = \"first\""]).joined(separator: "\n"))
-            try await daemon.start()
-            let events = try await daemon.events()
-            try await events.until(.connected)
+            let events = try await daemon.startConnected()
             let other = DaemonProcess(lab, name: "other", record: daemon.record)
             try file(other, (keys + ["device = \"second\""]).joined(separator: "\n"))
             try await other.start()

@@ -12,8 +12,7 @@ extension EndToEnd {
                 $0.phase == .waiting && $0.reason?.code == "refused"
             }
             #expect(waiting.state == .connecting)
-            let server = try await LabServer(lab)
-            try await server.start()
+            try await LabServer.started(lab)
             let connected = try await events.until(.connected)
             #expect(connected.from == .connecting)
             #expect(connected.resumed == false)
@@ -27,13 +26,9 @@ extension EndToEnd {
     }
 
     @Test func `no attempt is made without a network, and one is enough with it`() async throws {
-        try await withLab { lab, daemon in
-            let server = try await LabServer(lab)
-            try await server.start()
+        try await withServer { lab, _, daemon in
             try daemon.session()
-            try await daemon.start()
-            let events = try await daemon.events()
-            try await events.until(.connected)
+            let events = try await daemon.startConnected()
             let before = try await daemon.status()
 
             try await lab.uplinkDown()
@@ -59,13 +54,9 @@ extension EndToEnd {
     }
 
     @Test func `a flap that TCP survives costs no reconnect`() async throws {
-        try await withLab { lab, daemon in
-            let server = try await LabServer(lab)
-            try await server.start()
+        try await withServer { lab, _, daemon in
             try daemon.session(heartbeat: "10s")
-            try await daemon.start()
-            let events = try await daemon.events()
-            try await events.until(.connected)
+            let events = try await daemon.startConnected()
             try await lab.uplinkDown()
             try await events.until("told that the path is lost") { $0.change == "lost" }
             try await lab.uplinkUp()
@@ -80,13 +71,9 @@ extension EndToEnd {
     }
 
     @Test func `a silent network is noticed by the heartbeat, and a healed one is used again`() async throws {
-        try await withLab { lab, daemon in
-            let server = try await LabServer(lab)
-            try await server.start()
+        try await withServer { lab, _, daemon in
             try daemon.session(heartbeat: "1s")
-            try await daemon.start()
-            let events = try await daemon.events()
-            try await events.until(.connected)
+            let events = try await daemon.startConnected()
             try await lab.breakNetwork()
             let lost = try await events.until(.reconnecting)
             #expect(lost.reason?.code == "heartbeat-timeout")
@@ -101,14 +88,10 @@ extension EndToEnd {
     }
 
     @Test func `a disconnect during an outage wins, even over a restart of the daemon`() async throws {
-        try await withLab { lab, daemon in
-            let server = try await LabServer(lab)
-            try await server.start()
+        try await withServer { lab, server, daemon in
             try daemon.session()
             let bystander = try await Bystander(lab, daemon)
-            try await daemon.start()
-            let events = try await daemon.events()
-            try await events.until(.connected)
+            let events = try await daemon.startConnected()
             try await server.kill()
             try await events.until(.reconnecting)
             #expect(try await daemon.disconnect() == .disconnected)
@@ -134,12 +117,9 @@ extension EndToEnd {
         }
     }
     @Test func `a crash while a session says goodbye does not undo the disconnect`() async throws {
-        try await withLab { lab, daemon in
-            let server = try await LabServer(lab)
-            try await server.start()
+        try await withServer { lab, _, daemon in
             try daemon.session(heartbeat: "20s")
-            try await daemon.start()
-            try await daemon.events().until(.connected)
+            try await daemon.startConnected()
             // The message is not acknowledged, and a disconnect waits for that for a while.
             try await lab.breakNetwork()
             try await daemon.publish("1", to: "goodbye")

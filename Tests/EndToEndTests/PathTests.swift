@@ -18,8 +18,7 @@ extension EndToEnd.Paths {
     ) async throws {
         try await withLab { lab, daemon in
             if family == .ipv6 { try await lab.addIPv6() }
-            let server = try await LabServer(lab)
-            try await server.start()
+            let server = try await LabServer.started(lab)
             try daemon.session(endpoint: family.endpoint, heartbeat: "600s", dial: dial)
             try await daemon.start()
             let events = try await daemon.events()

@@ -5,9 +5,7 @@ import Testing
 
 extension EndToEnd {
     @Test func `a session with MQTT 3.1.1 carries every QoS both ways and outlives daemon and server`() async throws {
-        try await withLab { lab, daemon in
-            let server = try await LabServer(lab)
-            try await server.start()
+        try await withServer { lab, server, daemon in
             try daemon.session(tables: "[mqtt]\nversion = \"3.1.1\"")
             try await daemon.start()
             let events = try await daemon.events()

@@ -17,13 +17,9 @@ extension EndToEnd {
     @Test func `publications survive a quick reconnect, are restored after a full one, and are cleared by a removal`()
         async throws
     {
-        try await withLab { lab, daemon in
-            let server = try await LabServer(lab)
-            try await server.start()
+        try await withServer { lab, server, daemon in
             try daemon.session()
-            try await daemon.start()
-            let events = try await daemon.events()
-            try await events.until(.connected)
+            let events = try await daemon.startConnected()
             let before = try await LabSubscriber(lab, filter: "lamp/#")
             try await put(daemon, "lamp/1", "on")
             try await put(daemon, "lamp/2", "off")
@@ -51,9 +47,7 @@ extension EndToEnd {
             #expect(try await states(daemon) == ["lamp/1 published", "lamp/2 removing"])
             try await daemon.kill()
             try await server.start()
-            try await daemon.start()
-            let again = try await daemon.events()
-            try await again.until(.connected)
+            try await daemon.startConnected()
             let after = try await LabSubscriber(lab, filter: "lamp/#")
             let kept = try await after.received("the server has it again") { !$0.isEmpty }
             #expect(kept.map { "\($0.topic) \($0.payload)" } == ["lamp/1 on"])
@@ -63,9 +57,7 @@ extension EndToEnd {
             #expect(try await daemon.stop() == .exited(0))
             let stopped = try await LabSubscriber(lab, filter: "lamp/1")
             try await stopped.received("the server keeps it") { $0.map(\.payload) == ["on"] }
-            try await daemon.start()
-            let last = try await daemon.events()
-            try await last.until(.connected)
+            let last = try await daemon.startConnected()
             try await daemon.disconnect()
             try await last.until(.disconnected)
             try await stopped.received("the server has nothing") { $0.last?.payload == "" }

@@ -78,9 +78,7 @@ extension EndToEnd {
     }
 
     @Test func `an interrupted publish that waits for delivery says what is delivered and what is not`() async throws {
-        try await withLab { lab, daemon in
-            let server = try await LabServer(lab)
-            try await server.start()
+        try await withServer { lab, server, daemon in
             try daemon.session()
             try await daemon.start()
             let lines = try await Lines(lab, daemon, "main t --lines --wait delivered --json")

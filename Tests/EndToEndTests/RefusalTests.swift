@@ -8,8 +8,7 @@ extension EndToEnd {
         try await withLab { lab, daemon in
             var options = LabServer.Options()
             options.users = ["main": "right"]
-            let server = try await LabServer(lab, options)
-            try await server.start()
+            let server = try await LabServer.started(lab, options)
             let secret = try lab.write("secret", "wrong\n")
             try daemon.session(top: "password = \"file:\(secret)\"\ninsecure = true")
             let bystander = try await Bystander(lab, daemon)
@@ -51,8 +50,7 @@ extension EndToEnd {
             options.port = 8883
             options.certificate = certificates.certificate
             options.key = certificates.key
-            let server = try await LabServer(lab, options)
-            try await server.start()
+            try await LabServer.started(lab, options)
             let endpoint = "mqtts://\(Lab.serverAddress):8883"
             func session(_ name: String, authority: String?, serverName: String?) throws {
                 let ca = authority.map { "ca = \"\($0)\"\n" } ?? ""
@@ -88,8 +86,7 @@ extension EndToEnd {
         try await withLab { lab, daemon in
             let server = try await LabFakeServer(lab, port: 1884, answer: rubbish)
             defer { server.stop() }
-            let good = try await LabServer(lab)
-            try await good.start()
+            try await LabServer.started(lab)
             try daemon.session("fake", endpoint: "mqtt://\(Lab.serverAddress):1884", top: "autoconnect = false")
             try daemon.session("good")
             try await daemon.start()
@@ -109,13 +106,9 @@ extension EndToEnd {
     }
 
     @Test func `a second daemon is refused, and the first is not disturbed`() async throws {
-        try await withLab { lab, daemon in
-            let server = try await LabServer(lab)
-            try await server.start()
+        try await withServer { lab, _, daemon in
             try daemon.session()
-            try await daemon.start()
-            let events = try await daemon.events()
-            try await events.until(.connected)
+            let events = try await daemon.startConnected()
             func second(state: String, socket: String) async throws -> (LabProcess.Ending, String) {
                 let result = try await lab.finish(
                     [

@@ -39,15 +39,12 @@ extension EndToEnd {
         async throws
     {
         try await withLab { lab, ann in
-            let server = try await LabServer(lab)
-            try await server.start()
+            let server = try await LabServer.started(lab)
             let bob = DaemonProcess(lab, name: "bob", record: ann.record)
             // On a busy machine, it may take a while until ann is back.
             try write(ann, user: "ann", device: "phone", presence: "10min")
             try write(bob, user: "bob", device: "desk")
-            try await bob.start()
-            let seen = try await bob.events()
-            try await seen.until(.connected)
+            let seen = try await bob.startConnected()
 
             try await ann.start()
             let joined = try await seen.until("told that ann joined") { $0.event == .participantJoined }
@@ -66,8 +63,7 @@ extension EndToEnd {
             try await until("the server has noticed") { await losses() > before }
             #expect(try await users(bob) == ["ann", "bob"])
             try write(ann, user: "ann", device: "phone", presence: "2s")
-            try await ann.start()
-            try await ann.events().until(.connected)
+            try await ann.startConnected()
             #expect(try await users(bob) == ["ann", "bob"])
 
             // Killed, and not back.
@@ -90,14 +86,11 @@ extension EndToEnd {
 
     @Test func `a participant with MQTT 3.1.1 is seen at every outage, and at every return`() async throws {
         try await withLab { lab, ann in
-            let server = try await LabServer(lab)
-            try await server.start()
+            try await LabServer.started(lab)
             let bob = DaemonProcess(lab, name: "bob", record: ann.record)
             try write(ann, user: "ann", device: "phone", version: "3.1.1")
             try write(bob, user: "bob", device: "desk")
-            try await bob.start()
-            let seen = try await bob.events()
-            try await seen.until(.connected)
+            let seen = try await bob.startConnected()
             try await ann.start()
             try await seen.until("told that ann joined") { $0.event == .participantJoined }
             try await ann.kill()
@@ -113,14 +106,11 @@ extension EndToEnd {
         _ version: String
     ) async throws {
         try await withLab { lab, old in
-            let server = try await LabServer(lab)
-            try await server.start()
+            try await LabServer.started(lab)
             let new = DaemonProcess(lab, name: "new", record: old.record)
             try write(old, user: "twin", device: "old", version: version)
             try write(new, user: "twin", device: "new", version: version)
-            try await old.start()
-            let events = try await old.events()
-            try await events.until(.connected)
+            let events = try await old.startConnected()
 
             try await new.start()
             let failed = try await events.until(.failed)
@@ -140,14 +130,11 @@ extension EndToEnd {
 
     @Test func `a device with kick = yield that is taken over is displaced`() async throws {
         try await withLab { lab, first in
-            let server = try await LabServer(lab)
-            try await server.start()
+            try await LabServer.started(lab)
             let second = DaemonProcess(lab, name: "second", record: first.record)
             try write(first, user: "twin", device: "first", kick: "yield")
             try write(second, user: "twin", device: "second", kick: "yield")
-            try await first.start()
-            let events = try await first.events()
-            try await events.until(.connected)
+            let events = try await first.startConnected()
             try await second.start()
             #expect(try await events.until(.failed).reason?.code == "displaced")
             #expect(try await second.status().state == .connected)
@@ -156,27 +143,20 @@ extension EndToEnd {
 
     @Test func `two devices with one identity and no room are suspected`() async throws {
         try await withLab { lab, one in
-            let server = try await LabServer(lab)
-            try await server.start()
+            try await LabServer.started(lab)
             let two = DaemonProcess(lab, name: "two", record: one.record)
             try write(one, user: "twin", device: "one", room: nil)
             try write(two, user: "twin", device: "two", room: nil)
-            try await one.start()
-            let events = try await one.events()
-            try await events.until(.connected)
+            let events = try await one.startConnected()
             try await two.start()
             try await events.until("suspicious") { $0.reason?.code == "displaced-suspected" }
         }
     }
 
     @Test func `a session changes its room, and stays where it is when the new one refuses`() async throws {
-        try await withLab { lab, daemon in
-            let server = try await LabServer(lab)
-            try await server.start()
+        try await withServer { lab, _, daemon in
             try write(daemon, user: "ann", device: "phone")
-            try await daemon.start()
-            let events = try await daemon.events()
-            try await events.until(.connected)
+            let events = try await daemon.startConnected()
             let far = try await LabSubscriber(lab, filter: "holdfast/rooms/+/presence/#")
             #expect(
                 try await daemon.call(SessionSwitchRoomMethod.self, .init(session: "main", room: "lab")).room == "lab")

@@ -5,13 +5,9 @@ import Testing
 
 extension EndToEnd {
     @Test func `a default route that moves with its address is followed at once`() async throws {
-        try await withLab { lab, daemon in
-            let server = try await LabServer(lab)
-            try await server.start()
+        try await withServer { lab, _, daemon in
             try daemon.session(heartbeat: "20s")
-            try await daemon.start()
-            let events = try await daemon.events()
-            try await events.until(.connected)
+            let events = try await daemon.startConnected()
             let before = try await daemon.status()
             try await lab.host.ip("addr del 10.77.0.1/24 dev up0", "route replace default via 10.77.1.254")
             let lost = try await events.until(.reconnecting)
@@ -28,14 +24,10 @@ extension EndToEnd {
     }
 
     @Test func `an uplink that goes down is replaced by another`() async throws {
-        try await withLab { lab, daemon in
-            let server = try await LabServer(lab)
-            try await server.start()
+        try await withServer { lab, _, daemon in
             try daemon.session(heartbeat: "20s")
             try await lab.host.ip("route add default via 10.77.1.254 metric 100")
-            try await daemon.start()
-            let events = try await daemon.events()
-            try await events.until(.connected)
+            let events = try await daemon.startConnected()
             try await lab.uplinkDown()
             let connected = try await events.until("connected by the other uplink") {
                 $0.state == .connected && $0.path?.source == "10.77.1.1"
@@ -47,9 +39,7 @@ extension EndToEnd {
     }
 
     @Test func `no SYN precedes the route when a link comes back`() async throws {
-        try await withLab { lab, daemon in
-            let server = try await LabServer(lab)
-            try await server.start()
+        try await withServer { lab, _, daemon in
             try daemon.session()
             try await daemon.start()
             let capture = try await LabCapture(lab)

@@ -235,9 +235,7 @@ private struct ServerCases {
         let second = DaemonProcess(lab, name: "second", record: daemon.record)
         try write(first, user: "twin", device: "phone", presence: "1min")
         try write(second, user: "twin", device: "desk", presence: "1min")
-        try await first.start()
-        let events = try await first.events()
-        try await events.until(.connected)
+        let events = try await first.startConnected()
         try await second.start()
         switch make.displacement {
         case .told:

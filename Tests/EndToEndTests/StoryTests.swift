@@ -9,8 +9,7 @@ import Testing
 extension EndToEnd {
     @Test func `ZEGO: A is not back in time, so A has failed and B saw A leave`() async throws {
         try await withLab { lab, a in
-            let server = try await LabServer(lab)
-            try await server.start()
+            try await LabServer.started(lab)
             let b = DaemonProcess(lab, name: "b", record: a.record)
             for (daemon, user, extra) in [(a, "a", "give-up-after = \"6s\""), (b, "b", "")] {
                 try daemon.writeSession(
@@ -29,12 +28,8 @@ extension EndToEnd {
                     timeout = "2s"
                     """)
             }
-            try await b.start()
-            let seen = try await b.events()
-            try await seen.until(.connected)
-            try await a.start()
-            let events = try await a.events()
-            try await events.until(.connected)
+            let seen = try await b.startConnected()
+            let events = try await a.startConnected()
             try await seen.until("told that A joined") { $0.event == .participantJoined && $0.user == "a" }
 
             // Only A falls silent here; the network that breaks later is that of both.
@@ -52,9 +47,7 @@ extension EndToEnd {
     }
 
     @Test func `Agora: an outage is reported lost once, after a while, while attempts go on`() async throws {
-        try await withLab { lab, daemon in
-            let server = try await LabServer(lab)
-            try await server.start()
+        try await withServer { lab, server, daemon in
             try daemon.writeSession(
                 "main",
                 """
@@ -65,9 +58,7 @@ extension EndToEnd {
                 delays = ["50ms", "250ms"]
                 lost-after = "1s"
                 """)
-            try await daemon.start()
-            let events = try await daemon.events()
-            try await events.until(.connected)
+            let events = try await daemon.startConnected()
             try await server.kill()
             let lost = try await events.until("connection-lost") { $0.event == .connectionLost }
             #expect(lost.outage ?? 0 >= 1)
@@ -79,9 +70,7 @@ extension EndToEnd {
     }
 
     @Test func `Nexconn: a session on demand is up while it is used`() async throws {
-        try await withLab { lab, daemon in
-            let server = try await LabServer(lab)
-            try await server.start()
+        try await withServer { lab, _, daemon in
             try daemon.session(top: "on-demand = true\nidle-timeout = \"1s\"")
             try await daemon.start()
             #expect(try await daemon.status().state == .disconnected)
@@ -108,8 +97,7 @@ extension EndToEnd {
             options.port = 8883
             (options.certificate, options.key) = (certificates.certificate, certificates.key)
             options.clientAuthority = certificates.authority
-            let server = try await LabServer(lab, options)
-            try await server.start()
+            let server = try await LabServer.started(lab, options)
             try daemon.session(
                 endpoint: "mqtts://\(Lab.serverAddress):8883",
                 tables: """
@@ -119,9 +107,7 @@ extension EndToEnd {
                     certificate = "\(own).pem"
                     key = "\(own).key"
                     """)
-            try await daemon.start()
-            let events = try await daemon.events()
-            try await events.until(.connected)
+            let events = try await daemon.startConnected()
             try await until("the first certificate's name") { await server.log.contains("u'first'") }
 
             try await certificates.issue("second", to: own, in: lab)

@@ -10,8 +10,7 @@ extension EndToEnd {
         try await withLab { lab, daemon in
             var options = LabServer.Options()
             options.isPersistent = false
-            let server = try await LabServer(lab, options)
-            try await server.start()
+            try await LabServer.started(lab, options)
             try daemon.session(heartbeat: "5s")
             try await daemon.start()
             let far = try await LabSubscriber(lab, filter: "stream/#")
@@ -54,13 +53,9 @@ extension EndToEnd {
     }
 
     @Test func `messages published offline arrive in order when the network is back`() async throws {
-        try await withLab { lab, daemon in
-            let server = try await LabServer(lab)
-            try await server.start()
+        try await withServer { lab, _, daemon in
             try daemon.session()
-            try await daemon.start()
-            let events = try await daemon.events()
-            try await events.until(.connected)
+            let events = try await daemon.startConnected()
             let far = try await LabSubscriber(lab, filter: "offline/#")
             try await lab.uplinkDown()
             try await events.until(.waitingForNetwork)
@@ -95,13 +90,9 @@ extension EndToEnd {
 
     @Test(arguments: [true, false])
     func `a killed server is used again, whether it kept the session or not`(keeps: Bool) async throws {
-        try await withLab { lab, daemon in
-            let server = try await LabServer(lab)
-            try await server.start()
+        try await withServer { lab, server, daemon in
             try daemon.session()
-            try await daemon.start()
-            let events = try await daemon.events()
-            try await events.until(.connected)
+            let events = try await daemon.startConnected()
             // mosquitto 2.0.11 does not write a session to disk that began with Clean Start 1, as every first one does.
             _ = try await daemon.call(SessionReconnectMethod.self, .init(session: "main", mode: .quick))
             try await events.until("resumed") { $0.state == .connected && $0.resumed == true }

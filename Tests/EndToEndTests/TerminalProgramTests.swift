@@ -8,9 +8,7 @@ import Testing
 /// The programs that people use, with a real daemon, in a real terminal (tmux).
 extension EndToEnd {
     @Test func `top shows the sessions in a real terminal, and its keys work`() async throws {
-        try await withLab { lab, daemon in
-            let server = try await LabServer(lab)
-            try await server.start()
+        try await withServer { lab, _, daemon in
             for name in ["gw-10", "gw-2"] { try daemon.session(name) }
             try await daemon.start()
             let events = try await daemon.events(of: "gw-10")
@@ -87,9 +85,7 @@ extension EndToEnd {
     }
 
     @Test func `top fits any terminal, and redraws when its size changes`() async throws {
-        try await withLab { lab, daemon in
-            let server = try await LabServer(lab)
-            try await server.start()
+        try await withServer { lab, _, daemon in
             for name in ["gw-1", "gw-2", "gw-3"] { try daemon.session(name) }
             try await daemon.start()
             for name in ["gw-1", "gw-2", "gw-3"] { try await daemon.events(of: name).until(.connected) }
@@ -202,13 +198,10 @@ extension EndToEnd {
     }
 
     @Test func `watch lets events go by above the present states`() async throws {
-        try await withLab { lab, daemon in
-            let server = try await LabServer(lab)
-            try await server.start()
+        try await withServer { lab, _, daemon in
             try daemon.session()
             try daemon.session("other", top: "autoconnect = false")
-            try await daemon.start()
-            try await daemon.events().until(.connected)
+            try await daemon.startConnected()
             let terminal = TerminalUnderTest(lab)
             try await terminal.start(
                 ["\(DaemonProcess.programs)/holdfastctl", "watch", "--socket", daemon.socket], columns: 120, rows: 30)

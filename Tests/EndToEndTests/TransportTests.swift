@@ -12,8 +12,7 @@ extension EndToEnd {
             options.secureWebSocketPort = 8443
             options.certificate = certificates.certificate
             options.key = certificates.key
-            let server = try await LabServer(lab, options)
-            try await server.start()
+            try await LabServer.started(lab, options)
             let address = Lab.serverAddress
             try daemon.session("plain", endpoint: "ws://\(address):8080/mqtt")
             let tls = "[tls]\nca = \"\(certificates.authority)\"\nserver-name = "
@@ -65,8 +64,7 @@ extension EndToEnd {
             options.secureWebSocketPort = 8443
             options.certificate = certificates.certificate
             options.key = certificates.key
-            let server = try await LabServer(lab, options)
-            try await server.start()
+            let server = try await LabServer.started(lab, options)
             // The router forwards nothing; its own connections still work.
             try await lab.breakNetwork()
             let router = "10.77.0.254"

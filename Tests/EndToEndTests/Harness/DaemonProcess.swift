@@ -94,6 +94,15 @@ actor DaemonProcess {
         }
     }
 
+    /// Starts the daemon, and returns the events of its session `main` after it has connected.
+    @discardableResult
+    func startConnected() async throws -> EventFeed {
+        try await start()
+        let events = try await events()
+        try await events.until(.connected)
+        return events
+    }
+
     /// Starts the daemon without waiting.
     @discardableResult
     func launch(after preparation: String? = nil) async throws -> LabProcess {

@@ -40,6 +40,14 @@ public actor LabServer: LabBroker {
     /// The files that it has logged to, one for each start.
     public private(set) var logs: [String] = []
 
+    /// Returns a server that is running.
+    @discardableResult
+    public static func started(_ lab: Lab, _ options: Options = Options()) async throws -> LabServer {
+        let server = try await LabServer(lab, options)
+        try await server.start()
+        return server
+    }
+
     public init(_ lab: Lab, _ options: Options = Options()) async throws {
         self.lab = lab
         self.options = options

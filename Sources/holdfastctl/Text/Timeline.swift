@@ -108,20 +108,17 @@ extension Timeline {
 
 extension Timeline.Condition {
     init(_ entry: SessionHistoryEntry) {
-        self =
-            switch entry.to {
-            case .connected: .connected
-            case .connecting, .reconnecting: entry.phase == .waitingForNetwork ? .offline : .trying
-            case .disconnecting, .failed: .down
-            case .disconnected: entry.reason.code == "shutdown" ? .unknown : .down
-            }
+        let isStopped = entry.to == .disconnected && entry.reason.code == "shutdown"
+        self = isStopped ? .unknown : Self(entry.to, entry.phase)
     }
 
-    init(_ status: SessionStatus) {
+    init(_ status: SessionStatus) { self.init(status.state, status.phase) }
+
+    private init(_ state: SessionState, _ phase: Phase?) {
         self =
-            switch status.state {
+            switch state {
             case .connected: .connected
-            case .connecting, .reconnecting: status.phase == .waitingForNetwork ? .offline : .trying
+            case .connecting, .reconnecting: phase == .waitingForNetwork ? .offline : .trying
             case .disconnecting, .disconnected, .failed: .down
             }
     }

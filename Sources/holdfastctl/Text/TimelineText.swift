@@ -79,18 +79,11 @@ struct TimelineText {
         if known.count == 1, known[.connected] != nil { return .connected }
         let connected = known[.connected] ?? 0
         if connected > 0, connected * 2 >= known.values.reduce(0, +) { return .interrupted }
-        var longest = Timeline.Condition.unknown
-        for condition in [Timeline.Condition.trying, .offline, .down] where known[condition] ?? 0 > known[longest] ?? 0
-        {
-            longest = condition
-        }
-        switch longest {
-        case .connected: return .connected
-        case .trying: return .trying
-        case .offline: return .offline
-        case .down: return .down
-        case .unknown: return .unknown
-        }
+        let others: [(condition: Timeline.Condition, cell: Cell)] = [
+            (.trying, .trying), (.offline, .offline), (.down, .down),
+        ]
+        let longest = others.max { known[$0.condition] ?? 0 < known[$1.condition] ?? 0 }
+        return longest.flatMap { known[$0.condition] == nil ? nil : $0.cell } ?? .unknown
     }
 
     private func drawn(_ cells: [Cell]) -> String {

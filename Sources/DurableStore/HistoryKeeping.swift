@@ -40,24 +40,17 @@ extension DurableStore {
         }
     }
 
-    /// Returns the newest entries, of one session or of all, in the order in which they were recorded.
+    /// Returns the newest entries, of one session or of all, in the order in which they were recorded. A long history is
+    /// read in pages, so that commits get their turn in between.
     ///
     /// - Parameters:
     ///   - since: only entries of this time and later.
     ///   - until: only entries before this time.
+    ///   - before: ``HistoryPage/next`` of the page before; `nil` for the first one.
     ///   - limit: the most entries to return.
     public func history(
-        session: SessionName? = nil, since: Timestamp? = nil, until: Timestamp? = nil, limit: Int
-    ) throws(StoreError) -> [HistoryEntry] {
-        try historyPage(session: session, since: since, until: until, before: nil, limit: limit).entries
-    }
-
-    /// Returns the newest entries before a place, like ``history(session:since:until:limit:)``. A long history is read
-    /// in pages, so that commits get their turn in between.
-    ///
-    /// - Parameter before: ``HistoryPage/next`` of the page before; `nil` for the first one.
-    public func historyPage(
-        session: SessionName?, since: Timestamp?, until: Timestamp?, before: Int64?, limit: Int
+        session: SessionName? = nil, since: Timestamp? = nil, until: Timestamp? = nil, before: Int64? = nil,
+        limit: Int
     ) throws(StoreError) -> HistoryPage {
         var entries: [HistoryEntry] = []
         var (count, last) = (0, Int64?.none)

@@ -43,10 +43,10 @@ struct `The history` {
             let store = try openStore(directory, durability)
             try await store.record([full])
             try await store.record([later])
-            #expect(try await store.history(limit: 10) == [full, later])
+            #expect(try await store.history(limit: 10).entries == [full, later])
         }
         let copy = try directory.copyAsItIs()
-        #expect(try await openStore(copy, durability).history(limit: 10) == [full, later])
+        #expect(try await openStore(copy, durability).history(limit: 10).entries == [full, later])
     }
 
     @Test func `is queried by session, by time and by number`() async throws {
@@ -56,14 +56,14 @@ struct `The history` {
             try entry(number, of: number % 2 == 0 ? "main" : "edge", at: now + number)
         }
         try await store.record(all)
-        #expect(try await store.history(limit: 3) == Array(all.suffix(3)))
-        #expect(try await store.history(session: try session(), limit: 2) == [all[6], all[8]])
-        #expect(try await store.history(session: try session("nobody"), limit: 2) == [])
-        #expect(try await store.history(since: all[7].time, limit: 10) == Array(all[7...]))
-        #expect(try await store.history(until: all[3].time, limit: 2) == Array(all[1...2]))
-        #expect(try await store.history(since: all[2].time, until: all[4].time, limit: 10) == Array(all[2...3]))
+        #expect(try await store.history(limit: 3).entries == Array(all.suffix(3)))
+        #expect(try await store.history(session: try session(), limit: 2).entries == [all[6], all[8]])
+        #expect(try await store.history(session: try session("nobody"), limit: 2).entries == [])
+        #expect(try await store.history(since: all[7].time, limit: 10).entries == Array(all[7...]))
+        #expect(try await store.history(until: all[3].time, limit: 2).entries == Array(all[1...2]))
+        #expect(try await store.history(since: all[2].time, until: all[4].time, limit: 10).entries == Array(all[2...3]))
         for limit in [0, -1] {
-            let page = try await store.historyPage(session: nil, since: nil, until: nil, before: nil, limit: limit)
+            let page = try await store.history(limit: limit)
             #expect(page.entries == [] && page.next == nil)
         }
     }
@@ -72,9 +72,9 @@ struct `The history` {
         let store = try open(.init(entries: 5))
         try await store.record(entries(1...4))
         try await store.record(entries(5...9))
-        #expect(try await store.history(limit: 100).map(\.message) == (5...9).map { "entry \($0)" })
+        #expect(try await store.history(limit: 100).entries.map(\.message) == (5...9).map { "entry \($0)" })
         try await store.record(entries(10...10))
-        #expect(try await store.history(limit: 100).map(\.message) == (6...10).map { "entry \($0)" })
+        #expect(try await store.history(limit: 100).entries.map(\.message) == (6...10).map { "entry \($0)" })
     }
 
     @Test func `forgets old entries at the start, and then every few entries`() async throws {
@@ -82,12 +82,12 @@ struct `The history` {
         let store = try open(.init(age: 1_000_000, agePrunedEvery: 3))
         // The first record after the start prunes all of them.
         try await store.record([try entry(1, at: now - 2_000_000)])
-        #expect(try await store.history(limit: 9) == [])
+        #expect(try await store.history(limit: 9).entries == [])
         try await store.record([try entry(2, at: now - 2_000_000)])
         try await store.record([try entry(3, at: now)])
-        #expect(try await store.history(limit: 9).count == 2)
+        #expect(try await store.history(limit: 9).entries.count == 2)
         try await store.record([try entry(4, at: now)])
-        #expect(try await store.history(limit: 9).map(\.message) == ["entry 3", "entry 4"])
+        #expect(try await store.history(limit: 9).entries.map(\.message) == ["entry 3", "entry 4"])
     }
 
     @Test func `does not change the durability of commits`() async throws {
@@ -111,7 +111,7 @@ struct `The history` {
         #expect(store.openReport.backup != nil)
         #expect(try await store.queue(main) == [message(1)])
         try await store.record(entries(1...1))
-        #expect(try await store.history(limit: 9).count == 1)
+        #expect(try await store.history(limit: 9).entries.count == 1)
     }
 
     @Test func `knows the last sign of life of the previous daemon`() async throws {
@@ -144,7 +144,7 @@ struct `The history on a disk that is full` {
         #expect(error?.isFull == true)
         disk.free()
         try await store.record([entry])
-        #expect(try await store.history(limit: 9).count == 2)
+        #expect(try await store.history(limit: 9).entries.count == 2)
     }
 }
 

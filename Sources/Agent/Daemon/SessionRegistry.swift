@@ -362,8 +362,8 @@ actor SessionRegistry {
 
     /// Records the end of a daemon that was killed, or lost its power, and could not do so itself.
     private func recordEndBefore(_ name: SessionName, _ store: any SessionStore) async throws(StoreError) {
-        let newest = try await store.history(session: name, since: nil, until: nil, limit: 1)
-        guard let last = newest.last else { return }
+        let newest = try await store.history(session: name, since: nil, until: nil, before: nil, limit: 1)
+        guard let last = newest.entries.last else { return }
         let entry = HistoryRecorder.unrecordedEnd(
             after: last, lastAlive: store.openReport.lastAlive, now: clock.wallClock())
         record { $0.record(entry) }
@@ -417,7 +417,7 @@ actor SessionRegistry {
         do throws(StoreError) {
             return try await surroundings.commits.watch.answer { () throws(StoreError) in
                 if before == nil { await queue?.everythingRecorded() }
-                return try await store.historyPage(
+                return try await store.history(
                     session: session, since: since, until: until, before: before, limit: limit)
             }
         } catch {

@@ -131,9 +131,6 @@ protocol SessionStore: Actor {
 
     func record(_ entries: [HistoryEntry]) async throws(StoreError)
     func history(
-        session: SessionName?, since: Timestamp?, until: Timestamp?, limit: Int
-    ) async throws(StoreError) -> [HistoryEntry]
-    func historyPage(
         session: SessionName?, since: Timestamp?, until: Timestamp?, before: Int64?, limit: Int
     ) async throws(StoreError) -> HistoryPage
     func noteAlive()

@@ -273,22 +273,15 @@ actor DiskAccess: SessionStore {
     }
 
     func history(
-        session: SessionName?, since: Timestamp?, until: Timestamp?, limit: Int
-    ) async throws(StoreError) -> [HistoryEntry] {
-        if let real { return try await real.history(session: session, since: since, until: until, limit: limit) }
-        return disk.here { disk in
-            session.map { [disk.newest[$0]].compactMap(\.self) } ?? Array(disk.newest.values)
-        }
-    }
-
-    func historyPage(
         session: SessionName?, since: Timestamp?, until: Timestamp?, before: Int64?, limit: Int
     ) async throws(StoreError) -> HistoryPage {
         if let real {
-            return try await real.historyPage(
+            return try await real.history(
                 session: session, since: since, until: until, before: before, limit: limit)
         }
-        let entries = try await history(session: session, since: since, until: until, limit: limit)
+        let entries = disk.here { disk in
+            session.map { [disk.newest[$0]].compactMap(\.self) } ?? Array(disk.newest.values)
+        }
         return HistoryPage(entries: entries, next: nil)
     }
 

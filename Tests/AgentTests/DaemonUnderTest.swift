@@ -63,6 +63,21 @@ struct DaemonUnderTest: Sendable {
     var registry: SessionRegistry { daemon.registry }
     var socket: String { "\(directory.path)/run/control.sock" }
 
+    /// Runs `body` with a server, a directory without sessions, and the threads for a daemon.
+    static func withServer(
+        _ body: (TemporaryDirectory, LoopbackServer, MultiThreadedEventLoopGroup) async throws -> Void
+    ) async throws {
+        let directory = try TemporaryDirectory()
+        defer { directory.remove() }
+        let group = MultiThreadedEventLoopGroup(numberOfThreads: 2)
+        let server = LoopbackServer(eventLoop: group.next())
+        try await server.start()
+        try directory.makeFolder("sessions.d")
+        try await body(directory, server, group)
+        try await server.stop()
+        try await group.shutdownGracefully()
+    }
+
     /// Runs a daemon with the session `main` and the other files in `files` for the duration of `body`.
     static func run(
         _ extra: String = "", autoconnect: Bool = true, files: [String: String] = [:],
@@ -70,18 +85,12 @@ struct DaemonUnderTest: Sendable {
         prepare: (LoopbackServer) async throws -> Void = { _ in },
         _ body: (DaemonUnderTest) async throws -> Void
     ) async throws {
-        let directory = try TemporaryDirectory()
-        defer { directory.remove() }
-        let group = MultiThreadedEventLoopGroup(numberOfThreads: 2)
-        let server = LoopbackServer(eventLoop: group.next())
-        try await server.start()
-        try await prepare(server)
-        mkdir("\(directory.path)/sessions.d", 0o700)
-        try directory.write("sessions.d/main.toml", await session(server, extra, autoconnect: autoconnect))
-        for (name, text) in files { try directory.write(name, text) }
-        try await run(in: directory, server, on: group, diskPatience: diskPatience, limits: limits, body)
-        try await server.stop()
-        try await group.shutdownGracefully()
+        try await withServer { directory, server, group in
+            try await prepare(server)
+            try directory.write("sessions.d/main.toml", await session(server, extra, autoconnect: autoconnect))
+            for (name, text) in files { try directory.write(name, text) }
+            try await run(in: directory, server, on: group, diskPatience: diskPatience, limits: limits, body)
+        }
     }
 
     /// Does the same with a program that watches, after the session has connected, or after the daemon has started.

@@ -17,7 +17,7 @@ struct DamagedStateTests {
             let directory = try TemporaryDirectory()
             defer { directory.remove() }
             let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
-            try directory.makeSessions()
+            try directory.makeFolder("sessions.d")
             for name in ["main", "other"] {
                 try directory.write(
                     "sessions.d/\(name).toml", await DaemonUnderTest.session(daemon.server, user: "edge-\(name)"))

@@ -298,17 +298,11 @@ struct ReloadTests {
     private static func twoLives(
         _ first: (DaemonUnderTest) async throws -> Void, second: (DaemonUnderTest) async throws -> Void
     ) async throws {
-        let directory = try TemporaryDirectory()
-        defer { directory.remove() }
-        let group = MultiThreadedEventLoopGroup(numberOfThreads: 2)
-        let server = LoopbackServer(eventLoop: group.next())
-        try await server.start()
-        try directory.makeFolder("sessions.d")
-        try directory.write("sessions.d/main.toml", await DaemonUnderTest.session(server, autoconnect: false))
-        try await DaemonUnderTest.run(in: directory, server, on: group, first)
-        try await DaemonUnderTest.run(in: directory, server, on: group, second)
-        try await server.stop()
-        try await group.shutdownGracefully()
+        try await DaemonUnderTest.withServer { directory, server, group in
+            try directory.write("sessions.d/main.toml", await DaemonUnderTest.session(server, autoconnect: false))
+            try await DaemonUnderTest.run(in: directory, server, on: group, first)
+            try await DaemonUnderTest.run(in: directory, server, on: group, second)
+        }
     }
 
     @Test func `a dry run says what would change and changes nothing`() async throws {

@@ -78,7 +78,7 @@ struct HistoryTests {
             let directory = try TemporaryDirectory()
             defer { directory.remove() }
             let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
-            try directory.makeSessions()
+            try directory.makeFolder("sessions.d")
             try directory.write(
                 "sessions.d/main.toml", await DaemonUnderTest.session(daemon.server, user: "edge-43"))
             // A session that is always down also has an entry for the shutdown.
@@ -106,31 +106,25 @@ struct HistoryTests {
     }
 
     @Test func `the entries of a start without a network are in the order of their times`() async throws {
-        let directory = try TemporaryDirectory()
-        defer { directory.remove() }
-        let group = MultiThreadedEventLoopGroup(numberOfThreads: 2)
-        let server = LoopbackServer(eventLoop: group.next())
-        try await server.start()
-        try directory.makeSessions()
-        try directory.write(
-            "sessions.d/main.toml",
-            await DaemonUnderTest.session(server, "network = { interfaces = [\"none0\"] }"))
-        // No two readings are the same.
-        let begin = Timestamp.now
-        let readings = Atomic<Int64>(0)
-        let clock = HostClock(now: HostClock.system.now) {
-            Timestamp(rawValue: begin.rawValue + readings.add(1, ordering: .relaxed).newValue)
+        try await DaemonUnderTest.withServer { directory, server, group in
+            try directory.write(
+                "sessions.d/main.toml",
+                await DaemonUnderTest.session(server, "network = { interfaces = [\"none0\"] }"))
+            // No two readings are the same.
+            let begin = Timestamp.now
+            let readings = Atomic<Int64>(0)
+            let clock = HostClock(now: HostClock.system.now) {
+                Timestamp(rawValue: begin.rawValue + readings.add(1, ordering: .relaxed).newValue)
+            }
+            try await DaemonUnderTest.run(in: directory, server, on: group, clock: clock) { daemon in
+                let history = try await daemon.peer().call("session.history")
+                #expect(Self.changes(history) == ["disconnected → connecting network-not-allowed"])
+                guard case .array(let entries)? = history["entries"] else { return }
+                #expect(entries.first?["phase"] == "waiting-for-network")
+                let times = entries.compactMap { $0["time"]?.text }
+                #expect(times == times.sorted())
+            }
         }
-        try await DaemonUnderTest.run(in: directory, server, on: group, clock: clock) { daemon in
-            let history = try await daemon.peer().call("session.history")
-            #expect(Self.changes(history) == ["disconnected → connecting network-not-allowed"])
-            guard case .array(let entries)? = history["entries"] else { return }
-            #expect(entries.first?["phase"] == "waiting-for-network")
-            let times = entries.compactMap { $0["time"]?.text }
-            #expect(times == times.sorted())
-        }
-        try await server.stop()
-        try await group.shutdownGracefully()
     }
 
     @Test func `a session that never existed is unknown, one that did has its history`() async throws {

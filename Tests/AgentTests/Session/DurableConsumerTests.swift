@@ -135,33 +135,27 @@ struct DurableConsumerTests {
     }
 
     @Test func `the inbox and its consumer outlive the daemon`() async throws {
-        let directory = try TemporaryDirectory()
-        defer { directory.remove() }
-        let group = MultiThreadedEventLoopGroup(numberOfThreads: 2)
-        let server = LoopbackServer(eventLoop: group.next())
-        try await server.start()
-        mkdir("\(directory.path)/sessions.d", 0o700)
-        try directory.write("sessions.d/main.toml", await DaemonUnderTest.session(server))
-        try await DaemonUnderTest.run(in: directory, server, on: group) { daemon in
-            let peer = try await daemon.watcher()
-            _ = try await Self.subscribe(peer)
-            await daemon.server.publish("a/1", "x", qos: .exactlyOnce)
-            _ = try await peer.notification("message.received")
-            try await Self.acknowledged(daemon, 1)
-        }
-        try await DaemonUnderTest.run(in: directory, server, on: group) { daemon in
-            let subscribed = try await daemon.server.packet { packet in
-                if case .subscribe(let subscribe) = packet { subscribe.subscriptions.map(\.filter) } else { nil }
+        try await DaemonUnderTest.withServer { directory, server, group in
+            try directory.write("sessions.d/main.toml", await DaemonUnderTest.session(server))
+            try await DaemonUnderTest.run(in: directory, server, on: group) { daemon in
+                let peer = try await daemon.watcher()
+                _ = try await Self.subscribe(peer)
+                await daemon.server.publish("a/1", "x", qos: .exactlyOnce)
+                _ = try await peer.notification("message.received")
+                try await Self.acknowledged(daemon, 1)
             }
-            #expect(subscribed == ["a/#"])
-            let peer = try await daemon.watcher()
-            _ = try await Self.subscribe(peer)
-            let message = try await peer.notification("message.received")
-            #expect(message["id"] == 1)
-            #expect(message["duplicate"] == .bool(true))
+            try await DaemonUnderTest.run(in: directory, server, on: group) { daemon in
+                let subscribed = try await daemon.server.packet { packet in
+                    if case .subscribe(let subscribe) = packet { subscribe.subscriptions.map(\.filter) } else { nil }
+                }
+                #expect(subscribed == ["a/#"])
+                let peer = try await daemon.watcher()
+                _ = try await Self.subscribe(peer)
+                let message = try await peer.notification("message.received")
+                #expect(message["id"] == 1)
+                #expect(message["duplicate"] == .bool(true))
+            }
         }
-        try await server.stop()
-        try await group.shutdownGracefully()
     }
 
     @Test func `another program takes over a consumer, and the first is told`() async throws {

@@ -14,35 +14,29 @@ import Testing
 @Suite(.timeLimit(.minutes(10)))
 struct KnockTests {
     @Test func `a server that is back is noticed while the session waits, and its connection is used`() async throws {
-        let directory = try TemporaryDirectory()
-        defer { directory.remove() }
-        let group = MultiThreadedEventLoopGroup(numberOfThreads: 2)
-        let server = LoopbackServer(eventLoop: group.next())
-        try await server.start()
-        try await server.stop()
-        try makeSessions(directory)
-        try directory.write(
-            "sessions.d/main.toml",
-            """
-            endpoints = ["mqtt://127.0.0.1:\(await server.port)"]
-            user = "edge-42"
-            reconnect.delays = ["0s", "1h"]
-            reconnect.spread = "0s"
-            reconnect.watch = "1s"
-            """)
-        try await DaemonUnderTest.run(in: directory, server, on: group) { daemon in
-            let peer = try await daemon.watcher("connecting")
-            try await until("two attempts have failed") {
-                try await peer.call("session.status", #"{"session":"main"}"#)["attempt"] == 3
+        try await DaemonUnderTest.withServer { directory, server, group in
+            try await server.stop()
+            try directory.write(
+                "sessions.d/main.toml",
+                """
+                endpoints = ["mqtt://127.0.0.1:\(await server.port)"]
+                user = "edge-42"
+                reconnect.delays = ["0s", "1h"]
+                reconnect.spread = "0s"
+                reconnect.watch = "1s"
+                """)
+            try await DaemonUnderTest.run(in: directory, server, on: group) { daemon in
+                let peer = try await daemon.watcher("connecting")
+                try await until("two attempts have failed") {
+                    try await peer.call("session.status", #"{"session":"main"}"#)["attempt"] == 3
+                }
+                try await server.start()
+                let connected = try await peer.state("connected")
+                #expect(connected["reason"]?["code"] == "answered")
+                let opened = await server.events.all.count { if case .opened = $0 { true } else { false } }
+                #expect(opened == 1, "the connection that answered is the one in use")
             }
-            try await server.start()
-            let connected = try await peer.state("connected")
-            #expect(connected["reason"]?["code"] == "answered")
-            let opened = await server.events.all.count { if case .opened = $0 { true } else { false } }
-            #expect(opened == 1, "the connection that answered is the one in use")
         }
-        try await server.stop()
-        try await group.shutdownGracefully()
     }
 
     @Test func `a session returns to its first endpoint, and leaves it again when that goes away`() async throws {
@@ -55,7 +49,7 @@ struct KnockTests {
         try await second.start()
         try await first.stop()
         let names = ["mqtt://127.0.0.1:\(await first.port)", "mqtt://127.0.0.1:\(await second.port)"]
-        try makeSessions(directory)
+        try directory.makeFolder("sessions.d")
         try directory.write(
             "sessions.d/main.toml",
             """
@@ -86,8 +80,4 @@ struct KnockTests {
         try await second.stop()
         try await group.shutdownGracefully()
     }
-}
-
-func makeSessions(_ directory: TemporaryDirectory) throws {
-    try directory.makeFolder("sessions.d")
 }

@@ -198,7 +198,7 @@ struct PublicationSessionTests {
             let directory = try TemporaryDirectory()
             defer { directory.remove() }
             let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
-            try directory.makeSessions()
+            try directory.makeFolder("sessions.d")
             for (index, life) in lives.enumerated() {
                 try directory.write(
                     "sessions.d/main.toml", await DaemonUnderTest.session(outer.server, life.file))

@@ -91,25 +91,19 @@ struct PublishKeyTests {
     }
 
     @Test func `another daemon on the same state knows the key`() async throws {
-        let directory = try TemporaryDirectory()
-        defer { directory.remove() }
-        let group = MultiThreadedEventLoopGroup(numberOfThreads: 2)
-        let server = LoopbackServer(eventLoop: group.next())
-        try await server.start()
-        try directory.makeSessions()
-        try directory.write("sessions.d/main.toml", await DaemonUnderTest.session(server))
-        try await DaemonUnderTest.run(in: directory, server, on: group) { daemon in
-            let peer = try await daemon.watcher()
-            #expect(try await peer.call("message.publish", Self.publish("a", wait: "delivered"))["id"] == 1)
+        try await DaemonUnderTest.withServer { directory, server, group in
+            try directory.write("sessions.d/main.toml", await DaemonUnderTest.session(server))
+            try await DaemonUnderTest.run(in: directory, server, on: group) { daemon in
+                let peer = try await daemon.watcher()
+                #expect(try await peer.call("message.publish", Self.publish("a", wait: "delivered"))["id"] == 1)
+            }
+            try await DaemonUnderTest.run(in: directory, server, on: group) { daemon in
+                let peer = try await daemon.watcher()
+                let again = try await peer.call("message.publish", Self.publish("a", wait: "delivered"))
+                #expect(again["id"] == 1)
+                #expect(again["delivered"] == .bool(true))
+            }
         }
-        try await DaemonUnderTest.run(in: directory, server, on: group) { daemon in
-            let peer = try await daemon.watcher()
-            let again = try await peer.call("message.publish", Self.publish("a", wait: "delivered"))
-            #expect(again["id"] == 1)
-            #expect(again["delivered"] == .bool(true))
-        }
-        try await server.stop()
-        try await group.shutdownGracefully()
     }
 
     @Test(arguments: [true, false])

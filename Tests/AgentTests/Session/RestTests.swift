@@ -46,51 +46,39 @@ struct RestTests {
     }
 
     @Test func `an explicit disconnect outlives the daemon, whatever messages wait`() async throws {
-        let directory = try TemporaryDirectory()
-        defer { directory.remove() }
-        let group = MultiThreadedEventLoopGroup(numberOfThreads: 2)
-        let server = LoopbackServer(eventLoop: group.next())
-        try await server.start()
-        try makeSessions(directory)
-        try directory.write("sessions.d/main.toml", await DaemonUnderTest.session(server, Self.onDemand))
-        for _ in 1...2 {
-            try await DaemonUnderTest.run(in: directory, server, on: group) { daemon in
-                let peer = try await daemon.watcher("disconnected")
-                try await peer.call("session.disconnect", #"{"session":"main"}"#)
-                try await peer.call("message.publish", #"{"session":"main","topic":"a","payload":"hello"}"#)
-                try await peer.call("message.subscribe", #"{"session":"main","filter":"b","consumer":"c"}"#)
-                let status = try await peer.call("session.status", #"{"session":"main"}"#)
-                #expect(status["state"] == "disconnected")
-                #expect(status["reason"]?["code"] == "user-disconnect")
+        try await DaemonUnderTest.withServer { directory, server, group in
+            try directory.write("sessions.d/main.toml", await DaemonUnderTest.session(server, Self.onDemand))
+            for _ in 1...2 {
+                try await DaemonUnderTest.run(in: directory, server, on: group) { daemon in
+                    let peer = try await daemon.watcher("disconnected")
+                    try await peer.call("session.disconnect", #"{"session":"main"}"#)
+                    try await peer.call("message.publish", #"{"session":"main","topic":"a","payload":"hello"}"#)
+                    try await peer.call("message.subscribe", #"{"session":"main","filter":"b","consumer":"c"}"#)
+                    let status = try await peer.call("session.status", #"{"session":"main"}"#)
+                    #expect(status["state"] == "disconnected")
+                    #expect(status["reason"]?["code"] == "user-disconnect")
+                }
             }
+            #expect(await server.events.all.isEmpty)
         }
-        #expect(await server.events.all.isEmpty)
-        try await server.stop()
-        try await group.shutdownGracefully()
     }
 
     @Test func `waiting messages connect the session when the daemon starts`() async throws {
-        let directory = try TemporaryDirectory()
-        defer { directory.remove() }
-        let group = MultiThreadedEventLoopGroup(numberOfThreads: 2)
-        let server = LoopbackServer(eventLoop: group.next())
-        try await server.start()
-        try await server.stop()
-        try makeSessions(directory)
-        try directory.write("sessions.d/main.toml", await DaemonUnderTest.session(server, "on-demand = true"))
-        try await DaemonUnderTest.run(in: directory, server, on: group) { daemon in
-            let peer = try await daemon.watcher("disconnected")
-            try await peer.call("message.publish", #"{"session":"main","topic":"a","payload":"hello"}"#)
-            try await peer.state("connecting")
+        try await DaemonUnderTest.withServer { directory, server, group in
+            try await server.stop()
+            try directory.write("sessions.d/main.toml", await DaemonUnderTest.session(server, "on-demand = true"))
+            try await DaemonUnderTest.run(in: directory, server, on: group) { daemon in
+                let peer = try await daemon.watcher("disconnected")
+                try await peer.call("message.publish", #"{"session":"main","topic":"a","payload":"hello"}"#)
+                try await peer.state("connecting")
+            }
+            try await server.start()
+            try await DaemonUnderTest.run(in: directory, server, on: group) { daemon in
+                let peer = try await daemon.watcher("connected")
+                let status = try await peer.call("session.status", #"{"session":"main"}"#)
+                #expect(status["reason"]?["code"] == "demand")
+            }
         }
-        try await server.start()
-        try await DaemonUnderTest.run(in: directory, server, on: group) { daemon in
-            let peer = try await daemon.watcher("connected")
-            let status = try await peer.call("session.status", #"{"session":"main"}"#)
-            #expect(status["reason"]?["code"] == "demand")
-        }
-        try await server.stop()
-        try await group.shutdownGracefully()
     }
 
     @Test func `a session is down before sleep, and back on waking`() async throws {

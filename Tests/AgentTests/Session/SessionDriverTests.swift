@@ -114,7 +114,7 @@ struct SessionDriverTests {
             let directory = try TemporaryDirectory()
             defer { directory.remove() }
             let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
-            try directory.makeSessions()
+            try directory.makeFolder("sessions.d")
             try directory.write(
                 "sessions.d/main.toml", await DaemonUnderTest.session(daemon.server, user: "other"))
             try await DaemonUnderTest.run(in: directory, daemon.server, on: group, bootID: bootIDs.0, first)
@@ -180,12 +180,6 @@ struct SessionDriverTests {
         } then: { daemon in
             _ = try await daemon.watcher()
         }
-    }
-}
-
-extension TemporaryDirectory {
-    func makeSessions() throws {
-        try #require(mkdir("\(path)/sessions.d", 0o700) == 0)
     }
 }
 

@@ -24,7 +24,7 @@ extension TCPMeasurement {
             roundTrip: .microseconds(Int64(info.tcpi_rtt)), variation: .microseconds(Int64(info.tcpi_rttvar)),
             retransmissions: Int(info.tcpi_total_retrans), unacknowledged: Int(info.tcpi_unacked),
             retries: Int(info.tcpi_retransmits), sinceAcknowledgement: .milliseconds(Int64(info.tcpi_last_ack_recv)),
-            deliveredSegments: Int(answer.deliveredSegments), acknowledgedBytes: Int(clamping: answer.acknowledgedBytes),
-            pendingBytes: Int(queued) + buffered)
+            deliveredSegments: Int(answer.deliveredSegments),
+            acknowledgedBytes: Int(clamping: answer.acknowledgedBytes), pendingBytes: Int(queued) + buffered)
     }
 }

@@ -207,6 +207,7 @@ extension Session {
         clientID = connected.clientID
         publications.connected(isKept: connected.resumed && connected.isCertain)
         guard let link else { return }
+        if servers.homes.isStale(link.address) { act(.tell(.oldCopyDiscarded)) }
         let changes = servers.connected(to: link.address, as: mqtt.version, resumed: connected.resumed)
         if !changes.isEmpty { act(.commit(changes)) }
         act(.tell(.granted(connected)))

@@ -96,6 +96,8 @@ extension Session {
         case publicationRefused(String, ReasonCode)
         case dropped(Int)
         case granted(MQTTClientMachine.Connected)
+        /// The server had an old copy of the session, from before it continued elsewhere.
+        case oldCopyDiscarded
         /// Another device now has the session's identity.
         case displaced(Reason)
         case cannotLook(String)

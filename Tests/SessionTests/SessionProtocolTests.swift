@@ -91,7 +91,9 @@ struct SessionProtocolTests {
         #expect(dialed == "dial a.example")
         _ = session.opens()
         #expect(session.lastConnect?.cleanStart == true)
+        #expect(session.toldOf("old copy") == [])
         _ = session.receives(.connack(Connack()))
+        #expect(session.toldOf("old copy") == ["old copy discarded"])
         #expect(session.remembered == [.setHomes(["mqtts://a.example:8883", "mqtts://b.example:8883"])])
     }
 

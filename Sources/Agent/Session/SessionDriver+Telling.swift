@@ -159,6 +159,12 @@ extension SessionDriver {
         case .dropped(let count): tellDropped(count)
         case .granted(let grant):
             log.grants(grant.shortfalls(from: session.mqtt.configuration, as: session.mqtt.version))
+        case .oldCopyDiscarded:
+            surroundings.logger.notice(
+                """
+                \(name): this server had the session as it was before it continued at another server; it has discarded \
+                that, with any messages that it kept for it
+                """, metadata: metadata)
         case .displaced(let reason):
             var event = self.event(.displaced)
             event.reason = self.reason(reason)

@@ -9,17 +9,17 @@ struct InboundExchanges: Sendable {
     var outstanding: Set<PacketID> = []
     /// What CONNECT announces: how many of `outstanding` the server may send.
     private(set) var receiveMaximum = 1
-    /// The least that `receiveMaximum` may be. On every connection the server first sends what is unacknowledged: if
-    /// that is too much, it would be too much every time. So a server that exceeded the limit is told so, and gets
-    /// twice as much on the next connection.
-    private var leastReceiveMaximum = 1
+    /// Whether the server has exceeded our Receive Maximum. On every connection it first sends what is unacknowledged: if
+    /// that is too much, it would be too much every time. So a server that exceeds the limit is told so, and has none on
+    /// the next connection.
+    private var isLimitIgnored = false
 
     init(_ identifiers: Set<PacketID>) {
         self.identifiers = identifiers
     }
 
     mutating func connectionOpened(receiveMaximum: Int) {
-        self.receiveMaximum = max(leastReceiveMaximum, receiveMaximum)
+        self.receiveMaximum = isLimitIgnored ? max(receiveMaximum, Int(UInt16.max)) : receiveMaximum
     }
 
     mutating func connectionClosed() {
@@ -33,7 +33,7 @@ struct InboundExchanges: Sendable {
     /// Returns whether there was anything to forget.
     mutating func sessionLost() -> Bool {
         doubtful.removeAll()
-        leastReceiveMaximum = 1
+        isLimitIgnored = false
         guard !identifiers.isEmpty else { return false }
         identifiers.removeAll()
         return true
@@ -43,7 +43,7 @@ struct InboundExchanges: Sendable {
     mutating func arrived(_ id: PacketID) -> Bool {
         outstanding.insert(id)
         guard outstanding.count > receiveMaximum else { return true }
-        leastReceiveMaximum = min(2 * receiveMaximum, Int(UInt16.max))
+        isLimitIgnored = true
         return false
     }
 

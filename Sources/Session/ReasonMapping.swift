@@ -17,7 +17,9 @@ extension Reason {
             server.code == .success
             ? "the server closed the connection normally (0x00)" : "the server said: \(server.code)"
         if let text = server.reasonString { message += ", “\(text)”" }
-        if let reference = server.serverReference { message += ", use \(reference)" }
+        if let reference = server.serverReference, reference.contains(where: { $0 != " " }) {
+            message += ", use \(reference)"
+        }
         if !server.remedies.isEmpty { message += "; " + server.remedies.map(\.description).joined(separator: ", ") }
         self.init(
             server.remedies.contains(.cleanStart) ? .stateMismatch : code, message, serverCode: server.code.rawValue)

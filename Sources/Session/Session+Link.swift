@@ -75,6 +75,9 @@ extension Session {
     ) -> (SessionMachine.Ending, MQTTClientMachine.Input) {
         var ending = ending
         ending.isElsewhere = link.destination.isRedirected
+        if link.peer == nil, link.address != settings.endpoints[link.attempt.endpoint.rawValue] {
+            ending.reason.message += "; a redirect led there"
+        }
         guard ending.reason.code == .serverClosed || ending.reason.code == .reset else {
             return (ending, .connectionClosed)
         }

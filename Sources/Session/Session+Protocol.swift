@@ -232,12 +232,12 @@ extension Session {
         if let ending = versionRefused(server, by: link) { return ending }
         var ending = SessionMachine.Ending(server, in: place)
         let measures = Consequence.measures(for: server.code, in: place)
-        guard measures.contains(.follow), let reference = server.serverReference else { return ending }
+        guard measures.contains(.follow) else { return ending }
         let isStable =
             state == .connected && machine.since.duration(to: now) >= settings.stableAfter
         switch servers.redirections.follow(
-            reference, from: link.address, of: link.attempt.endpoint, isRemembered: measures.contains(.remember),
-            isStable: isStable)
+            server.serverReference ?? "", from: link.address, of: link.attempt.endpoint,
+            isRemembered: measures.contains(.remember), isStable: isStable)
         {
         case .followed:
             ending.pace = .otherWay
@@ -248,6 +248,8 @@ extension Session {
             ending.pace = .slow
         case .unusable:
             ending.reason.message += ", but that is not an address"
+        case .empty:
+            ending.reason.message += ", but named no address"
         }
         return ending
     }

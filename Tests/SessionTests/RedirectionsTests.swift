@@ -29,6 +29,7 @@ struct RedirectionsTests {
         #expect(!redirections.hasFollowed)
         _ = redirections.begin(EndpointIndex(0))
         #expect(redirections.hasFollowed)
+        redirections.ended()
         _ = redirections.begin(EndpointIndex(0))
         #expect(!redirections.hasFollowed)
     }
@@ -38,7 +39,7 @@ struct RedirectionsTests {
             ("b.example", "mqtts://b.example:8883"), ("b.example:9000", "mqtts://b.example:9000"),
             ("B.Example.:1", "mqtts://b.example.:1"), ("192.0.2.7", "mqtts://192.0.2.7:8883"),
             ("other.test c.example:1 d.example", "mqtts://c.example:1"), ("a.example:1", "mqtts://a.example:1"),
-            ("mqtt://x/ b.example", "mqtts://b.example:8883"),
+            ("mqtt://x/ b.example", "mqtts://b.example:8883"), ("  b.example", "mqtts://b.example:8883"),
         ])
     func `an allowed reference is followed with the endpoint's scheme`(reference: String, target: String) throws {
         var redirections = try Self.redirections()
@@ -52,7 +53,13 @@ struct RedirectionsTests {
         #expect(Self.follow(&redirections, "2001:db8::1") == .unusable)
     }
 
-    @Test(arguments: ["", " ", "b.example/path", "user@b.example", "b.example:0", "b example:x", "ü.example"])
+    @Test(arguments: ["", "   "])
+    func `a reference without an address is not followed`(reference: String) throws {
+        var redirections = try Self.redirections()
+        #expect(Self.follow(&redirections, reference) == .empty)
+    }
+
+    @Test(arguments: ["b.example/path", "user@b.example", "b.example:0", "b example:x", "ü.example"])
     func `a reference that cannot be dialed is not followed`(reference: String) throws {
         var redirections = try Self.redirections(allowed: ["*.example"])
         #expect([.unusable, .refused("")].contains(Self.verdict(Self.follow(&redirections, reference))))
@@ -144,6 +151,69 @@ struct RedirectionsTests {
         }
         #expect(hosts == ["b.example", "a.example", "b.example", "a.example"])
         #expect(follows == [true, false, false, false], "only the first attempt follows a redirect at once")
+    }
+
+    /// The hosts of the next attempts, all of which fail.
+    private static func hosts(_ redirections: inout Redirections, _ count: Int) -> [String] {
+        (0..<count).map { _ in
+            let host = redirections.begin(EndpointIndex(0)).host
+            redirections.ended()
+            return host
+        }
+    }
+
+    @Test(arguments: [true, false])
+    func `the addresses of a list are tried in their order, and then the endpoint itself`(isRemembered: Bool) throws {
+        var redirections = try Self.redirections()
+        _ = Self.follow(&redirections, "b.example other.test c.example", remember: isRemembered)
+        let (own, again) = ("a.example", isRemembered ? ["b.example", "c.example"] : ["a.example", "a.example"])
+        #expect(Self.hosts(&redirections, 5) == ["b.example", "c.example", own] + again)
+        #expect(!redirections.hasFollowed)
+    }
+
+    @Test func `every address of a list that is tried follows the redirect`() throws {
+        var redirections = try Self.redirections()
+        _ = Self.follow(&redirections, "b.example c.example")
+        _ = Self.hosts(&redirections, 1)
+        _ = redirections.begin(EndpointIndex(0))
+        #expect(redirections.hasFollowed)
+        #expect(redirections.followedTo == (try Endpoint("mqtts://c.example")))
+    }
+
+    @Test func `the address of a list that was connected stays in use`() throws {
+        var redirections = try Self.redirections()
+        _ = Self.follow(&redirections, "b.example c.example", remember: true)
+        _ = Self.hosts(&redirections, 1)
+        _ = redirections.begin(EndpointIndex(0))
+        redirections.connected()
+        redirections.ended()
+        #expect(Self.hosts(&redirections, 3) == ["c.example", "a.example", "b.example"])
+    }
+
+    @Test func `no more than four addresses of a list are tried`() throws {
+        var redirections = try Self.redirections()
+        _ = Self.follow(&redirections, (1...9).map { "n\($0).example" }.joined(separator: " "))
+        #expect(Self.hosts(&redirections, 5) == (1...4).map { "n\($0).example" } + ["a.example"])
+    }
+
+    @Test func `servers that redirect to lists are counted like others`() throws {
+        var redirections = try Self.redirections()
+        for _ in 0..<3 {
+            #expect(
+                Self.follow(&redirections, "b.example c.example") == .followed(try Endpoint("mqtts://b.example")))
+            _ = Self.hosts(&redirections, 1)
+        }
+        #expect(Self.follow(&redirections, "b.example c.example") == .tooMany)
+    }
+
+    @Test func `what is left of a list for one connection is forgotten when another endpoint is connected`() throws {
+        var redirections = try Self.redirections(["mqtts://a.example", "mqtts://z.example"])
+        _ = Self.follow(&redirections, "b.example c.example")
+        _ = Self.hosts(&redirections, 1)
+        _ = redirections.begin(EndpointIndex(1))
+        #expect(!redirections.hasFollowed)
+        redirections.connected()
+        #expect(redirections.next(EndpointIndex(0)).host == "a.example")
     }
 
     @Test(arguments: [true, false])

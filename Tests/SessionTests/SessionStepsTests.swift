@@ -277,6 +277,29 @@ struct SessionStepsTests {
         #expect(session.take(.fetched(try #require(session.fetched), me)) == ["dial c.example"])
     }
 
+    @Test func `a session tries every address that a server sends it to`() throws {
+        var session = try SessionUnderTest(redirects: ["c.example", "d.example"])
+        session.dials()
+        #expect(
+            session.receives(redirection(.useAnotherServer, "c.example d.example")) == ["close", "dial c.example"])
+        let words = session.take(.closed(Reason(.refused, "c.example refused")))
+        #expect(session.session.machine.reason.message == "c.example refused; a redirect led there")
+        var dials = [try waitForDial(&session, after: words)]
+        for _ in 0..<2 { dials.append(try waitForDial(&session, after: session.take(.closed(Reason(.refused))))) }
+        // The list belongs to the first endpoint.
+        #expect(dials == ["dial b.example", "dial d.example", "dial b.example"])
+    }
+
+    @Test(arguments: ["", " "])
+    func `a server that redirects and names no address is said to have done so`(reference: String) throws {
+        var session = try SessionUnderTest(redirects: ["c.example"])
+        session.dials()
+        #expect(session.receives(redirection(.useAnotherServer, reference)) == ["close"])
+        #expect(
+            session.session.machine.reason.message
+                == "the server said: use another server (0x9C), but named no address")
+    }
+
     private func redirection(_ code: ReasonCode, _ reference: String) -> Packet {
         .connack(Connack(reasonCode: code, properties: .init(serverReference: reference)))
     }

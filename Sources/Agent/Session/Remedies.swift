@@ -13,6 +13,8 @@ struct Remedies: Sendable {
     var isDraft = false
     /// Whether attempts fail one after another: a single break needs no advice.
     var isRetrying = false
+    /// Where a server had redirected the last attempt.
+    var redirectedTo: Endpoint?
 
     /// Returns one sentence without the final full stop, whose commands can be typed as they are; `nil` when there is
     /// nothing to do but wait.
@@ -21,6 +23,7 @@ struct Remedies: Sendable {
             return "correct sessions.d/\(session.template ?? session).toml, then holdfastctl reload"
         }
         guard let configuration else { return nil }
+        if let hint = redirection(code, configuration) { return hint }
         switch code {
         case .userDisconnect: return "holdfastctl connect \(session) starts it"
         case .goodbyeUnheard:
@@ -99,6 +102,18 @@ struct Remedies: Sendable {
                 + "wss:// are MQTT over WebSocket; on a public network, sign in first"
         case .webSocketFailed:
             return "check the endpoint's port and path, and that the server has a WebSocket listener there"
+        default: return nil
+        }
+    }
+
+    /// Advice when an attempt does not reach the server that it was redirected to. With a proxy it may be the proxy that
+    /// is not reached.
+    private func redirection(_ code: Reason.Code, _ configuration: SessionConfiguration) -> String? {
+        guard let redirectedTo, configuration.proxy.address == nil else { return nil }
+        switch code {
+        case .dnsFailed, .unreachable, .refused, .dialTimeout, .tlsTimeout, .authenticateTimeout:
+            return
+                "the endpoint's server redirected the session to \(redirectedTo): check that server, and the way to it"
         default: return nil
         }
     }

@@ -66,7 +66,8 @@ extension SessionDriver {
     var remedies: Remedies {
         Remedies(
             session: name, configuration: configuration, hasToken: session.credentials.given != nil,
-            isRetrying: session.machine.status.attempt > 1)
+            isRetrying: session.machine.status.attempt > 1,
+            redirectedTo: session.servers.redirections.followedTo)
     }
 }
 

@@ -4,8 +4,8 @@ package import SessionCore
 /// long as the daemon runs and the session's file does not change.
 ///
 /// Scheme and path stay those of the endpoint, so a server cannot remove TLS. 0x9C applies to the next connection, 0x9D
-/// to every later one. If a connection to such a server fails, the endpoint's own address is next, so that a server
-/// that went away after a redirection to it does not keep the session down.
+/// to every later one. If no connection to such a server comes about, the next address of the server's list is tried,
+/// and after the last one the endpoint's own, so that servers that went away do not keep the session down.
 package struct Redirections: Sendable {
     package enum Outcome: Hashable, Sendable {
         /// The next attempt for this endpoint leads there.
@@ -14,6 +14,8 @@ package struct Redirections: Sendable {
         case refused(String)
         /// Too many in a row.
         case tooMany
+        /// The reference names no address.
+        case empty
         /// Nothing in the reference can be dialed.
         case unusable
     }
@@ -22,11 +24,20 @@ package struct Redirections: Sendable {
     /// between.
     package static let hopLimit = 3
 
+    /// The most addresses of a server's list that are tried.
+    package static let listLimit = 4
+
     private struct Target {
-        let endpoint: Endpoint
+        /// The addresses of the server's list that may be used.
+        let addresses: [Endpoint]
         let isRemembered: Bool
-        /// Whether the last attempt there failed, so that the endpoint's own address comes next.
-        var isSkipped = false
+        /// How many of them have failed. None again when the endpoint's own address is tried.
+        var failed = 0
+        /// Whether the redirection came just before, and not all of its addresses have been tried.
+        var isNew = true
+
+        /// Where the next attempt leads; `nil`: to the endpoint's own address.
+        var address: Endpoint? { failed < addresses.count ? addresses[failed] : nil }
     }
 
     private let endpoints: [Endpoint]
@@ -35,9 +46,10 @@ package struct Redirections: Sendable {
     private var needsEncryption: Bool
     private var targets: [EndpointIndex: Target] = [:]
     private var hops = 0
-    private var isFollowing = false
     /// Whether the attempt that began last follows a redirection that came just before it.
     package private(set) var hasFollowed = false
+    /// Where a redirection led the attempt that began last.
+    package private(set) var followedTo: Endpoint?
     /// The endpoint whose redirection is in use.
     private var inUse: EndpointIndex?
     private var isConnected = false
@@ -58,34 +70,31 @@ package struct Redirections: Sendable {
     /// forgotten if it must not be sent there.
     package mutating func passwordGiven() {
         needsEncryption = !isInsecure
-        targets = targets.filter { !isExposed($0.value.endpoint) }
+        targets = targets.filter { !$0.value.addresses.contains(where: isExposed) }
     }
 
     /// Where the next attempt at an endpoint of the list will go.
-    package func next(_ index: EndpointIndex) -> Endpoint {
-        guard let target = targets[index], !target.isSkipped else { return endpoints[index.rawValue] }
-        return target.endpoint
-    }
+    package func next(_ index: EndpointIndex) -> Endpoint { targets[index]?.address ?? endpoints[index.rawValue] }
 
     /// The address for an attempt at an endpoint of the list.
     package mutating func begin(_ index: EndpointIndex) -> Endpoint {
-        if !isFollowing { hops = 0 }
-        hasFollowed = isFollowing
-        isFollowing = false
+        let target = targets[index]
+        hasFollowed = target?.isNew ?? false
+        if !hasFollowed { hops = 0 }
         isConnected = false
-        inUse = nil
-        guard let target = targets[index] else { return endpoints[index.rawValue] }
-        guard !target.isSkipped else {
-            targets[index]?.isSkipped = false
-            return endpoints[index.rawValue]
-        }
-        inUse = index
-        return target.endpoint
+        followedTo = target?.address
+        inUse = followedTo == nil ? nil : index
+        if followedTo == nil { targets[index]?.failed = 0 }
+        return followedTo ?? endpoints[index.rawValue]
     }
 
     /// The server accepted the connection.
     package mutating func connected() {
         isConnected = true
+        // What was said for one connection has served its purpose.
+        targets = targets.filter { $0.value.isRemembered || $0.key == inUse }
+        guard let inUse else { return }
+        targets[inUse]?.isNew = false
     }
 
     /// The connection is over, or could not be established.
@@ -93,17 +102,16 @@ package struct Redirections: Sendable {
     /// - Parameter wasTried: whether this says anything about the server. It does not when the attempt never got that
     ///   far, or when this host ended it.
     package mutating func ended(wasTried: Bool = true) {
-        guard let index = inUse, let target = targets[index] else { return }
+        guard let index = inUse, var target = targets[index] else { return }
         inUse = nil
-        guard wasTried || isConnected else {
-            isFollowing = hops > 0
+        if isConnected {
+            if !target.isRemembered { targets[index] = nil }
             return
         }
-        if !target.isRemembered {
-            targets[index] = nil
-        } else if !isConnected {
-            targets[index]?.isSkipped = true
-        }
+        guard wasTried else { return }
+        target.failed += 1
+        if target.address == nil { target.isNew = false }
+        targets[index] = target.address == nil && !target.isRemembered ? nil : target
     }
 
     /// - Parameters:
@@ -113,11 +121,12 @@ package struct Redirections: Sendable {
     package mutating func follow(
         _ reference: String, from present: Endpoint, of index: EndpointIndex, isRemembered: Bool, isStable: Bool
     ) -> Outcome {
-        let candidates = reference.split(separator: " ").compactMap { Self.endpoint(String($0), like: present) }
-        guard let first = candidates.first else { return .unusable }
-        guard let target = candidates.first(where: { refusal(of: $0) == nil }) else {
-            return .refused(refusal(of: first) ?? "")
-        }
+        let references = reference.split(separator: " ")
+        guard !references.isEmpty else { return .empty }
+        let candidates = references.compactMap { Self.endpoint(String($0), like: present) }
+        guard let candidate = candidates.first else { return .unusable }
+        let allowed = candidates.filter { refusal(of: $0) == nil }
+        guard let first = allowed.first else { return .refused(refusal(of: candidate) ?? "") }
         if isStable { hops = 0 }
         guard hops < Self.hopLimit else {
             targets[index] = nil
@@ -125,10 +134,9 @@ package struct Redirections: Sendable {
             return .tooMany
         }
         hops += 1
-        isFollowing = true
         inUse = nil
-        targets[index] = Target(endpoint: target, isRemembered: isRemembered)
-        return .followed(target)
+        targets[index] = Target(addresses: Array(allowed.prefix(Self.listLimit)), isRemembered: isRemembered)
+        return .followed(first)
     }
 
     /// Why a server must not be connected to; `nil` if it may be.

@@ -68,6 +68,21 @@ struct RemediesTests {
         #expect(hint.contains("listens on the endpoint's port") && hint.contains("stays silent"))
     }
 
+    @Test func `a server that a redirect led to is named when it is not reached`() throws {
+        var remedies = try remedies()
+        remedies.redirectedTo = try Endpoint("mqtts://other.example")
+        for code in [Reason.Code.refused, .dialTimeout] {
+            #expect(remedies.hint(for: code)?.contains("redirected the session to mqtts://other.example") == true)
+        }
+        #expect(remedies.hint(for: .notAuthorized)?.contains("redirected") == false, "it was reached")
+    }
+
+    @Test func `a session without a certificate is told how to give one to a server that may want it`() throws {
+        #expect(try remedies().hint(for: .tlsFailed)?.contains("(certificate and key of [tls])") == true)
+        let hint = try remedies { ($0.tls.certificate, $0.tls.key) = ("/c", "/k") }.hint(for: .tlsFailed)
+        #expect(hint?.contains("wants a certificate") == false)
+    }
+
     @Test(arguments: features)
     func `a hint names what is configured, and nothing else`(feature: Feature) throws {
         let with = hints(try remedies(feature.add))

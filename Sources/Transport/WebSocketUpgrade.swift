@@ -143,9 +143,15 @@ private final class RequestHandler: ChannelInboundHandler, RemovableChannelHandl
 }
 
 /// Returns the wait that a busy server asks for (RFC 9110, 10.2.3), limited to an hour, so that nobody can put the
-/// session to sleep for good. `nil` also for a date, since the clocks may differ.
+/// session to sleep for good.
 private func retryAfter(in headers: HTTPHeaders) -> Duration? {
-    headers.first(name: "Retry-After").flatMap(UInt32.init).map { .seconds(min($0, 3600)) }
+    guard let text = headers.first(name: "Retry-After"), !text.isEmpty else { return nil }
+    // A number that is too large for an integer is more than an hour.
+    if text.allSatisfy({ $0.isASCII && $0.isNumber }) { return .seconds(min(UInt32(text) ?? .max, 3600)) }
+    guard let time = Timestamp(httpDate: text) else { return nil }
+    // By the server's own clock if it says what that shows: ours may differ.
+    let present = headers.first(name: "Date").flatMap(Timestamp.init(httpDate:)) ?? .now
+    return .seconds(min(max(time.seconds(since: present), 0), 3600))
 }
 
 /// Notices a server that speaks a known protocol other than HTTP; the HTTP parser does not say which.

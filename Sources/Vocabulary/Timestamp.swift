@@ -43,6 +43,17 @@ public struct Timestamp: RawRepresentable, Hashable, Sendable, Comparable {
         self.rawValue = seconds * 1000 + fraction
     }
 
+    /// Reads a date of HTTP in the form that has to be sent (RFC 9110, 5.6.7), for example
+    /// `Sun, 06 Nov 1994 08:49:37 GMT`; `nil` for anything else.
+    public init?(httpDate text: String) {
+        let months = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"]
+        let parts = text.split(separator: " ", omittingEmptySubsequences: false)
+        guard parts.count == 6, parts[0].hasSuffix(","), parts[5] == "GMT",
+            let month = months.firstIndex(of: String(parts[2]))
+        else { return nil }
+        self.init("\(parts[3])-\(Self.pad(Int64(month + 1), 2))-\(parts[1])T\(parts[4])Z")
+    }
+
     public static func < (left: Timestamp, right: Timestamp) -> Bool {
         left.rawValue < right.rawValue
     }

@@ -255,7 +255,15 @@ import Testing
     @Test(arguments: [
         ("HTTP/1.1 503 Service Unavailable\r\nRetry-After: 30\r\n\r\n", Duration.seconds(30)),
         ("HTTP/1.1 429 Too Many Requests\r\nRetry-After: 4000000000\r\n\r\n", .seconds(3600)),
-        ("HTTP/1.1 503 Service Unavailable\r\nRetry-After: Fri, 31 Dec 1999 23:59:59 GMT\r\n\r\n", nil),
+        ("HTTP/1.1 503 Service Unavailable\r\nRetry-After: 99999999999999999999\r\n\r\n", .seconds(3600)),
+        ("HTTP/1.1 503 Service Unavailable\r\nRetry-After: -1\r\n\r\n", nil),
+        ("HTTP/1.1 503 Service Unavailable\r\nRetry-After: tomorrow\r\n\r\n", nil),
+        ("HTTP/1.1 503 Service Unavailable\r\nRetry-After: Fri, 31 Dec 1999 23:59:59 GMT\r\n\r\n", .zero),
+        ("HTTP/1.1 503 Service Unavailable\r\nRetry-After: Fri, 31 Dec 9999 23:59:59 GMT\r\n\r\n", .seconds(3600)),
+        (
+            "HTTP/1.1 503 Service Unavailable\r\nDate: Fri, 31 Dec 1999 23:59:59 GMT\r\n"
+                + "Retry-After: Sat, 01 Jan 2000 00:01:00 GMT\r\n\r\n", .seconds(61)
+        ),
         ("HTTP/1.1 429 Too Many Requests\r\n\r\n", nil),
     ])
     func `a busy server is left alone for as long as it asks`(reply: String, retryAfter: Duration?) async throws {

@@ -232,7 +232,7 @@ extension Connection {
         case .reached:
             fail(failure(error))
         // Bytes behind the proxy's answer. They cannot come from the server, which has not been sent anything yet.
-        case .tunneling where error is HTTPParserError:
+        case .tunneling where error is HTTPParserError || error is NIOHTTPDecoderError:
             proxyFailed("what it sends is not HTTP, or comes before the server was asked")
         case .tunneling, .upgrading:
             // A peer that closes with unread bytes sends a reset; it means no more than a clean close.

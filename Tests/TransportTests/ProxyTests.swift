@@ -82,6 +82,7 @@ import Vocabulary
         ("HTTP/1.1 40\u{1} No\r\n\r\n", "it does not speak HTTP"),
         ("SSH-2.0-OpenSSH\r\n", "it does not speak HTTP"),
         ("HTTP/1.1 200 OK\r\n\r\n<html>Sign in</html>", "what it sends is not HTTP"),
+        ("HTTP/1.1 200 OK\r\n\r\nHTTP/1.1 502 Bad Gateway\r\n\r\n", "comes before the server was asked"),
         ("", "it closed the connection"),
     ])
     func `a refusal by an HTTP proxy is explained`(reply: String, words: String) async throws {

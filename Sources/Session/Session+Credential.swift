@@ -115,6 +115,10 @@ extension Session {
     mutating func reauthenticationIsDue() {
         guard let link, let renewal = link.login.renewal, renewal.deadline <= now else { return }
         self.link?.login.renewal = nil
+        act(
+            .tell(
+                .credentialNotRenewed(
+                    "the server did not answer AUTH on this connection within \(settings.timeouts.authenticate.text)")))
         reconnect(with: renewal.credential, link.generation)
     }
 

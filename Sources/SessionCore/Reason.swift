@@ -146,7 +146,7 @@ extension Reason.Code {
         case .goodbyeUnheard: (.local, "a disconnect was requested, but the server cannot have received it")
         case .userReconnect: (.local, "a reconnect was requested")
         case .configurationChanged: (.local, "the session's configuration changed")
-        case .credentialRenewed: (.local, "the credential was renewed before its end")
+        case .credentialRenewed: (.local, "the credential was renewed")
         case .credentialChanged: (.local, "the file with the rejected credential, or with the authorities, has changed")
         case .shutdown: (.local, "the daemon is stopping")
         case .switchRoom: (.local, "the session changed its room")

@@ -191,6 +191,9 @@ struct SessionCredentialTests {
         #expect(session.take(.fetched(try #require(session.fetched), new)).contains("send AUTH"))
         #expect(!session.wait(9).contains("abort"))
         #expect(session.wait(1) == ["abort", "dial a.example", "reconnecting"])
+        #expect(
+            session.toldOf("credential")
+                == ["credential not renewed: the server did not answer AUTH on this connection within 10s"])
         #expect(session.opens() == ["send CONNECT"])
         #expect(session.session.link?.login.password == other)
     }

@@ -192,7 +192,9 @@ extension Session {
         case .repeated(let count): act(.tell(.repeated(count)))
         case .serverLowersQoS: act(.tell(.serverLowersQoS))
         case .inboxFull(let isFull): act(.tell(.inboxFull(isFull)))
-        case .subscriptionChanged(let filter): act(.tell(.subscriptionChanged(filter)))
+        case .subscriptionChanged(let filter):
+            // Not that of a room that has just refused the session: it is not requested again.
+            if wantedQoS(of: filter) != nil { act(.tell(.subscriptionChanged(filter))) }
         case .unsubscribed:
             break
         }
@@ -246,10 +248,10 @@ extension Session {
         case .tooMany:
             ending.reason.message += ", but there were too many redirections in a row"
             ending.pace = .slow
-        case .unusable:
-            ending.reason.message += ", but that is not an address"
         case .empty:
             ending.reason.message += ", but named no address"
+        case .unusable:
+            ending.reason.message += ", but that is not an address"
         }
         return ending
     }

@@ -168,6 +168,15 @@ struct SessionRoomTests {
         #expect(session.session.room == hall && session.session.machine.rivalry.canLook)
     }
 
+    @Test func `the subscription to a room that refuses the session is not reported as one to be requested again`()
+        throws
+    {
+        var session = try SessionUnderTest().connected()
+        _ = session.take(.join("hall", call))
+        #expect(try session.grants(.notAuthorized) == ["not joined"])
+        #expect(session.toldOf("subscription changed") == [])
+    }
+
     @Test func `a session is restored even if its presence waits for a message that is not answered`() throws {
         var session = try inRoom()
         session.answersPings = true

@@ -40,10 +40,13 @@ struct CommonOptions: ParsableArguments {
     static let viewTimeout: Duration = .seconds(3)
 
     /// Calls the daemon and prints the answer: unchanged with `--json`, otherwise with `print`.
+    ///
+    /// - Parameter timeout: how long to wait for the answer; `nil`: as long as the connection lasts.
     func show<Method: ControlMethod>(
-        _ method: Method.Type, _ parameters: Method.Parameters, print: (Method.Result, Terminal) throws -> Void
+        _ method: Method.Type, _ parameters: Method.Parameters, timeout: Duration? = answerTimeout,
+        print: (Method.Result, Terminal) throws -> Void
     ) async throws {
-        let answer = try await client().callUndecoded(method, parameters, timeout: Self.answerTimeout)
+        let answer = try await client().callUndecoded(method, parameters, timeout: timeout)
         if json { terminal.print(json: answer) } else { try print(decode(Method.Result.self, answer), terminal) }
     }
 

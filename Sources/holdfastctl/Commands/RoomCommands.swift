@@ -17,7 +17,9 @@ struct SwitchRoomCommand: AsyncParsableCommand {
     @Argument(help: "The room.") var room: String
 
     func run() async throws {
-        try await common.show(SessionSwitchRoomMethod.self, .init(session: session, room: room)) { result, terminal in
+        // The daemon waits for the server, with the time limits of the session's file.
+        try await common.show(SessionSwitchRoomMethod.self, .init(session: session, room: room), timeout: nil) {
+            result, terminal in
             terminal.print(printable("\(session) is in \(result.room)."))
         }
     }

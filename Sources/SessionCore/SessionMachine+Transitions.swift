@@ -39,6 +39,7 @@ extension SessionMachine {
         case .credentialReplaced(let generation, let expiresAt):
             credentialReplaced(generation, expiresAt: expiresAt, at: now)
         case .credentialRenewalFailed(let generation): credentialRenewalFailed(generation, at: now)
+        case .silenced(let generation): silenced(generation)
         case .credentialChanged: credentialChanged(at: now, into: &actions)
         case .flushed(let generation): flushed(generation, at: now, into: &actions)
         case .closed(let generation): closed(generation, at: now)
@@ -230,6 +231,12 @@ extension SessionMachine {
         case .disconnected, .connected, .disconnecting, .failed:
             return
         }
+    }
+
+    private mutating func silenced(_ generation: Generation) {
+        guard case .connected(var connected) = state, connected.attempt.generation == generation else { return }
+        connected.isSilenced = true
+        state = .connected(connected)
     }
 
     private mutating func heartbeatAnswered(_ generation: Generation, at now: Instant) {

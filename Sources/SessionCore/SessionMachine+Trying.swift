@@ -53,6 +53,7 @@ extension SessionMachine {
         } else {
             ending.reason = rivalry.lost(because: ending.reason, isStable: isStable, mayBeRival: mayBeRival, at: now)
         }
+        if connected.isSilenced, ending.reason.code.group == .liveness { ending.reason.message += " (simulated)" }
         let reason = ending.reason
         if isStable { refusals = 0 }
         if isOnceTooOften(ending) {

@@ -226,6 +226,8 @@ extension SessionMachine {
         var handover: Handover?
         /// When the server was last heard before the path moved, if the connection was in doubt by then.
         var doubtedSince: Instant?
+        /// Whether a person simulates that nothing comes through.
+        var isSilenced = false
     }
 
     struct Disconnecting: Hashable, Sendable {
@@ -301,6 +303,8 @@ extension SessionMachine {
         case credentialReplaced(Generation, expiresAt: Instant?)
         /// A new credential could not be fetched, or it was the same.
         case credentialRenewalFailed(Generation)
+        /// From now on nothing comes through on the connection, because a person simulates that.
+        case silenced(Generation)
         /// The credential's file, or that of the authorities, has changed since it was read.
         case credentialChanged
         /// Everything accepted has been acknowledged, or there was nothing to flush.

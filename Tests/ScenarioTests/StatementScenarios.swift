@@ -304,6 +304,7 @@ struct StatementScenarios {
             try await a.publish("t", "hello")
             let lost = try await a.until(.reconnecting)
             #expect(lost.reason?.code == "heartbeat-timeout")
+            #expect(lost.reason?.message.hasSuffix(" (simulated)") == true)
             #expect(began.duration(to: scenario.now) <= .seconds(20))
             try await a.until(.connected)
             await scenario.sleep(.seconds(10))

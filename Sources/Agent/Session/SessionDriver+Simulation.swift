@@ -57,6 +57,7 @@ extension SessionDriver {
             run(.connection(connection, .closed(Reason(failure))))
         case .silence:
             simulation.silence(connection)
+            run(.machine(.silenced(link.generation)))
         case .fullReconnect:
             connections[connection]?.close(.abort)
             run(

@@ -12,6 +12,9 @@ public struct SessionStatus: Codable, Hashable, Sendable {
     public var since: Timestamp
     /// What the session is doing while connecting and reconnecting; otherwise `nil`.
     @OrNull public var phase: Phase?
+    /// While the phase is `resolving`: whether the attempt waits for its password, or the proxy's, from a program or
+    /// file. Otherwise `nil`.
+    @OrNull public var awaitsCredential: Bool?
     /// How it reconnects while reconnecting; otherwise `nil`.
     @OrNull public var mode: Mode?
     /// While connected: whether the server still had the session. Otherwise `nil`.
@@ -65,8 +68,9 @@ public struct SessionStatus: Codable, Hashable, Sendable {
     @OrNull public var storeFailure: String?
 
     public init(
-        session: String, state: State, since: Timestamp, phase: Phase? = nil, mode: Mode? = nil, resumed: Bool? = nil,
-        attempt: Int = 0, retryIn: Double? = nil, lost: Bool = false, doubt: Doubt? = nil, reason: Reason? = nil,
+        session: String, state: State, since: Timestamp, phase: Phase? = nil, awaitsCredential: Bool? = nil,
+        mode: Mode? = nil, resumed: Bool? = nil, attempt: Int = 0, retryIn: Double? = nil, lost: Bool = false,
+        doubt: Doubt? = nil, reason: Reason? = nil,
         endpoint: String? = nil, proxy: String? = nil, peer: String? = nil,
         tls: String? = nil, protocol: String? = nil, path: Path? = nil, network: Network? = nil, user: String? = nil,
         device: String? = nil, room: String? = nil, clientID: String? = nil, quality: Quality? = nil,
@@ -80,6 +84,7 @@ public struct SessionStatus: Codable, Hashable, Sendable {
         self.state = state
         self.since = since
         self.phase = phase
+        self.awaitsCredential = awaitsCredential
         self.mode = mode
         self.resumed = resumed
         self.attempt = attempt

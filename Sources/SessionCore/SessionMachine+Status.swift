@@ -65,6 +65,15 @@ extension SessionMachine {
         return status
     }
 
+    /// Whether an attempt in the phase `resolving` still waits for its credential or the proxy's; `nil` in any other
+    /// phase.
+    public var awaitsCredential: Bool? {
+        guard case .trying(let trying) = state, case .attempting(_, .resolving, _, _) = trying.activity else {
+            return nil
+        }
+        return trying.credential.isAwaited
+    }
+
     /// The part of the status whose change is an event. Doubt and path have events of their own.
     var visible: Status {
         var visible = status

@@ -31,6 +31,15 @@ struct StatusTextTests {
                 + " it connects as soon as one leads to the server.")
     }
 
+    @Test func `a session that waits for its password says so`() {
+        var status = Self.status(.connecting, phase: .resolving, attempt: 1)
+        status.awaitsCredential = true
+        #expect(
+            StatusText.sentence(for: status, now: Self.now)
+                == "main has been connecting for 12 s; it is waiting for the program or file that has its password (attempt 1)."
+        )
+    }
+
     @Test(arguments: [
         (
             status(.connected, for: 10_800, interface: "wlan0", quality: .excellent, rtt: 0.023),

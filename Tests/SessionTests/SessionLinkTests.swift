@@ -29,6 +29,17 @@ struct SessionLinkTests {
         #expect(phases == [.resolving, .dialing, .securing, .authenticating, .restoring])
     }
 
+    @Test func `the status says whether an attempt waits for its password`() throws {
+        var session = try SessionUnderTest { $0.hasPassword = true }
+        _ = session.take(.connect(Reason(.userConnect)))
+        #expect(session.session.machine.awaitsCredential == true)
+        let credential = SessionCredential(secret: Array("me".utf8))
+        _ = session.take(.fetched(try #require(session.fetched), credential))
+        #expect(session.session.machine.awaitsCredential == false)
+        _ = session.take(.dialing)
+        #expect(session.session.machine.awaitsCredential == nil)
+    }
+
     // MARK: Reading
 
     /// What the server has not taken yet may be this much, while the session goes on reading.

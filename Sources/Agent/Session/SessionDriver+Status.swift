@@ -24,8 +24,9 @@ extension SessionDriver {
         let counters = session.machine.counters
         return SessionStatus(
             session: name.description, state: status.state, since: since,
-            phase: status.phase, mode: status.mode, resumed: status.resumed,
-            attempt: status.attempt, retryIn: status.retryAt.map { max(0, now.duration(to: $0).seconds) },
+            phase: status.phase, awaitsCredential: session.machine.awaitsCredential, mode: status.mode,
+            resumed: status.resumed, attempt: status.attempt,
+            retryIn: status.retryAt.map { max(0, now.duration(to: $0).seconds) },
             lost: status.isLost, doubt: status.doubt,
             reason: reason, endpoint: status.endpoint.map { session.address(of: $0).description },
             proxy: configuration.proxy.address?.description, peer: session.link?.peer?.name,

@@ -102,6 +102,8 @@ enum StatusText {
         case .waiting:
             let number = status.attempt > 0 ? " \(status.attempt)" : ""
             return status.retryIn.map { "retry\(number) \(times.later($0))" } ?? "retry\(number) follows"
+        case .resolving where status.awaitsCredential == true:
+            return "it is waiting for the program or file that has its password\(attempt)"
         case .resolving: return "it is looking up the name\(target(status, "of"))\(attempt)"
         case .dialing: return "it is opening a connection\(target(status, "to"))\(attempt)"
         case .securing: return "it is negotiating TLS\(target(status, "with"))\(attempt)"

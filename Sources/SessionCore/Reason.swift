@@ -175,7 +175,7 @@ extension Reason.Code {
         case .tlsTimeout: (.network, "the TLS handshake was not finished in time")
         case .tlsFailed: (.network, "the TLS handshake failed")
         case .proxyFailed: (.network, "the proxy does not connect to the endpoint")
-        case .retryTimeout: (.network, "the session could not be restored within give-up-after")
+        case .retryTimeout: (.network, "the session could not be connected within give-up-after")
         case .heartbeatTimeout: (.liveness, "nothing was heard from the server within the heartbeat timeout")
         case .probeTimeout: (.liveness, "the server did not answer a probe after the network changed")
         case .unacknowledged: (.liveness, "sent data is no longer acknowledged, despite retransmissions")

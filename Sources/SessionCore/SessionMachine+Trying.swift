@@ -167,7 +167,7 @@ extension SessionMachine {
             fail(
                 because: Reason(
                     .retryTimeout,
-                    "the session could not be restored within \(times), as give-up-attempts says; the last one failed: "
+                    "the session could not be connected within \(times), as give-up-attempts says; the last one failed: "
                         + ending.reason.message))
             return
         }

@@ -228,7 +228,7 @@ import Testing
         session.end(.refused)
         #expect(session.state == .failed)
         #expect(session.reason == .retryTimeout)
-        #expect(session.status.reason.message.contains("3 attempts, as give-up-attempts says"))
+        #expect(session.status.reason.message.contains("connected within 3 attempts, as give-up-attempts says"))
         #expect(session.status.reason.message.hasSuffix(Reason.Code.refused.sentence))
     }
 

@@ -15,7 +15,8 @@ extension Reason {
         // The code of a normal end is called success, which would be read as that of a session.
         var message =
             server.code == .success
-            ? "the server closed the connection normally (0x00)" : "the server said: \(server.code)"
+            ? "the server closed the connection normally (0x00)"
+            : "the server said: \(server.code.isError ? server.code.description : server.code.number)"
         if let text = server.reasonString { message += ", “\(text)”" }
         if let reference = server.serverReference, reference.contains(where: { $0 != " " }) {
             message += ", use \(reference)"

@@ -66,6 +66,11 @@ struct ReasonMappingTests {
         #expect(reason.message == "the server said: server moved (0x9D), “gone”, use b.example:8883")
     }
 
+    @Test func `a code that neither CONNACK nor DISCONNECT can have is not called by its name in another packet`() {
+        let reason = Reason(.init(code: ReasonCode(rawValue: 1)))
+        #expect(reason.message == "the server said: reason code 0x01")
+    }
+
     @Test func `a normal end by the server is not called a success`() {
         let reason = Reason(.init(code: .normalDisconnection, reasonString: "good night"))
         #expect(reason.code == .serverClosed)

@@ -109,12 +109,15 @@ extension ReasonCode: CustomStringConvertible {
         case .maximumConnectTime: "maximum connect time"
         case .subscriptionIdentifiersNotSupported: "subscription identifiers not supported"
         case .wildcardSubscriptionsNotSupported: "wildcard subscriptions not supported"
-        default: "reason code \(hexadecimal)"
+        default: number
         }
     }
 
     /// Name and number, such as `session taken over (0x8E)`.
     public var description: String { "\(name) (\(hexadecimal))" }
+
+    /// The number alone, such as `reason code 0x8E`: a code below 0x80 has a name that depends on the packet.
+    public var number: String { "reason code \(hexadecimal)" }
 
     private var hexadecimal: String {
         let digits = String(rawValue, radix: 16, uppercase: true)

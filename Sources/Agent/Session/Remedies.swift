@@ -198,6 +198,9 @@ struct Remedies: Sendable {
         var things = ["this host's clock (date shows it)", "the server's certificate"]
         let files = [tls.authorities, tls.certificate, tls.key].compactMap { $0 }
         if !files.isEmpty { things.append("the files of [tls]: \(files.joined(separator: ", "))") }
+        if tls.certificate == nil {
+            things.append("whether the server wants a certificate of this host (certificate and key of [tls])")
+        }
         if tls.minimum == .oneThree { things.append("minimum of [tls]: the server may speak TLS 1.2 only") }
         return "check " + things.joined(separator: "; ")
     }

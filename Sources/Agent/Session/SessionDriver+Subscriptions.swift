@@ -71,7 +71,8 @@ extension MQTTClientMachine.Connected {
         if !limits.retainAvailable { shortfalls.append("it retains no messages") }
         if limits.receiveMaximum < Int(asked.receiveMaximum) {
             shortfalls.append(
-                "it accepts \(limits.receiveMaximum) unacknowledged messages, not \(asked.receiveMaximum)")
+                "it accepts \(limits.receiveMaximum) unacknowledged message\(limits.receiveMaximum == 1 ? "" : "s"), not \(asked.receiveMaximum)"
+            )
         }
         if limits.maximumPacketSize < Int(asked.maximumPacketSize) {
             shortfalls.append(

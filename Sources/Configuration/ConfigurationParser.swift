@@ -42,7 +42,7 @@ struct ConfigurationParser {
                 }
             } catch {
                 errors += error.list
-                // Nobody knows what table the following keys are meant for.
+                // The table that the following keys are meant for is not known.
                 if isHeader { current = Table(origin: .header, name: "", position: position) }
                 resume()
             }

@@ -51,7 +51,7 @@ extension EndToEnd {
             #expect(right.1 == "\(file) has no errors. Next: holdfastctl reload\n")
             #expect(try String(contentsOfFile: file, encoding: .utf8).contains("user=\"a\""))
             let text = try String(contentsOfFile: file, encoding: .utf8)
-            // Nobody can be asked what to do with errors.
+            // Without a terminal it cannot ask what to do about errors.
             let wrong = try await edit("sed -i s/^user/usr/")
             #expect(wrong.0 == .exited(1))
             #expect(wrong.1.contains("\(file):2:1: there is no key \"usr\"; did you mean \"user\"?"), "\(wrong.1)")

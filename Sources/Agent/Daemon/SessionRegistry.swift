@@ -263,7 +263,7 @@ actor SessionRegistry {
         return status(of: name, entry)
     }
 
-    /// How many sessions there are. A template that is listed because its instances cannot be read is none.
+    /// How many sessions there are, without templates that are listed because their instances cannot be read.
     var count: Int { entries.keys.count { !$0.isTemplate } }
 
     func statuses() -> [SessionStatus] {

@@ -140,7 +140,7 @@ struct BugreportCommand: AsyncParsableCommand {
                 throw CommandFailure(.failed, "nothing was written")
             }
         }
-        // It has no secrets, but whom the host talks to concerns only whoever wrote it.
+        // It has no secrets, but it says which servers the host talks to.
         try OutputFile.write(report + "\n", to: output, mode: 0o600)
     }
 

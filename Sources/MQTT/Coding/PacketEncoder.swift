@@ -21,7 +21,8 @@ extension Packet {
     ///
     /// What 3.1.1 cannot express is left out: properties, reason codes of acknowledgements, and so on. A string or
     /// binary field over 65,535 bytes, a packet over 268,435,460 bytes, a packet identifier that is missing at QoS 1 and
-    /// 2 or present at QoS 0, and AUTH in 3.1.1 are programming errors and trap. What comes from users has to be checked where it is accepted.
+    /// 2 or present at QoS 0, and AUTH in 3.1.1 are programming errors and trap. What comes from users has to be checked
+    /// where it is accepted.
     public func encode(into buffer: inout ByteBuffer, as version: ProtocolVersion = .five) {
         precondition(kind != .auth || version == .five, "MQTT 3.1.1 has no AUTH")
         if case .publish(let publish) = self {

@@ -17,6 +17,13 @@ struct CheckTextTests {
         #expect(CheckText.lines(for: result, isColoured: false)[1] == "  Route  ok under 0.1 ms  via lo")
     }
 
+    @Test func `a check that was not to log in does not speak of the login`() {
+        let result = CheckRunMethod.Result(
+            session: "main", endpoints: [CheckedEndpoint(endpoint: "mqtt://a:1883", steps: [step(.tcp, "a:1883")])])
+        #expect(CheckText.lines(for: result, until: .tls, isColoured: false).last == "  Everything works up to TCP.")
+        #expect(CheckText.lines(for: result, isColoured: false).last?.contains("SCRAM-SHA-256 was not tried") == true)
+    }
+
     @Test func `every step has its duration, and the one that fails has a hint`() {
         let result = CheckRunMethod.Result(
             session: "main",

@@ -27,8 +27,8 @@ extension SessionRegistry {
         let protocols = ProtocolChoice(configuration.mqtt.version.only)
         let trial = EndpointTrial(
             session: name, configuration: configuration, clientID: configuration.clientID, token: nil,
-            remedies: Remedies(session: name, configuration: configuration, isDraft: true), surroundings: surroundings,
-            tlsContexts: TLSContextCache(), version: protocols.version)
+            remedies: Remedies(session: name, configuration: configuration, occasion: .draft),
+            surroundings: surroundings, tlsContexts: TLSContextCache(), version: protocols.version)
         return try await trial.run(wanted)
     }
 }

@@ -27,7 +27,7 @@ struct EndpointCheck: Sendable {
     /// `nil` if the login cannot be tried.
     private let greeting: Connect?
     private let version: ProtocolVersion
-    private var remedies: Remedies
+    private let remedies: Remedies
     private var decoder: PacketDecoder
     /// The step under way, and since when.
     private var step = CheckStep.dns
@@ -48,8 +48,6 @@ struct EndpointCheck: Sendable {
         self.greeting = greeting
         self.version = version
         self.remedies = remedies
-        // That advice is to make a check.
-        self.remedies.isRetrying = false
         decoder = PacketDecoder(sender: .server, version: version, maximumPacketSize: maximumPacketSize)
         since = now
     }
@@ -105,7 +103,7 @@ struct EndpointCheck: Sendable {
         case .failed(let failure) where failure.code == .certificateExpired:
             "the server needs a valid certificate, unless this host's clock is wrong (check it with date)"
         case .failed(let failure) where failure.code == .tlsFilesUnusable:
-            "check the files of [tls] in the session's file"
+            "check the files of [tls]"
         case .failed(let failure) where failure.code != .reset: nil
         case .closedLocally: nil
         // The server closed the connection before it said anything.

@@ -27,6 +27,10 @@ extension SessionDriver {
             programs.checksWithoutLogin += 1
         }
         defer { if wanted.role == .control { programs.isChecking = false } else { programs.checksWithoutLogin -= 1 } }
+        var remedies = remedies
+        remedies.occasion = .check
+        // The endpoints are checked, and not where one of them had redirected the session.
+        remedies.redirectedTo = nil
         let trial = EndpointTrial(
             session: name, configuration: configuration, clientID: session.clientID,
             token: session.credentials.given?.secret, remedies: remedies, surroundings: surroundings,

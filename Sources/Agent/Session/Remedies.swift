@@ -9,17 +9,26 @@ struct Remedies: Sendable {
     let configuration: SessionConfiguration?
     /// Whether a program supplied the credential, with `session.renewToken`.
     var hasToken = false
-    /// Whether the configuration is only being tried, and the session does not exist yet.
-    var isDraft = false
-    /// Whether attempts fail one after another: a single break needs no advice.
-    var isRetrying = false
+    var occasion = Occasion.event
     /// Where a server had redirected the last attempt.
     var redirectedTo: Endpoint?
+
+    /// When the advice is given.
+    enum Occasion: Sendable {
+        /// Something happened once: a single break needs no advice.
+        case event
+        /// Attempts fail one after another.
+        case retrying
+        /// Somebody asked for a check.
+        case check
+        /// The content of a file is tried that does not exist yet.
+        case draft
+    }
 
     /// Returns one sentence without the final full stop, whose commands can be typed as they are; `nil` when there is
     /// nothing to do but wait.
     func hint(for code: Reason.Code) -> String? {
-        if code == .badConfiguration {
+        if code == .badConfiguration, occasion != .draft {
             return "correct sessions.d/\(session.template ?? session).toml, then holdfastctl reload"
         }
         guard let configuration else { return nil }
@@ -30,7 +39,12 @@ struct Remedies: Sendable {
             return "to leave immediately: holdfastctl connect --wait \(session), then holdfastctl disconnect \(session)"
         case .idle: return "the session connects automatically as soon as a local program publishes or subscribes"
         case .suspend: return "the session connects automatically when the host wakes up"
-        case .noPath: return "the session connects automatically as soon as there is a route"
+        case .noPath:
+            return occasion == .draft
+                ? "check the network of this host (ip address; ip route): none of its routes leads there"
+                : "the session connects automatically as soon as there is a route"
+        case .networkNotAllowed where occasion == .draft:
+            return "change [network] to allow a network that leads there"
         case .networkNotAllowed:
             return
                 "the session connects automatically when a network that [network] in its file allows leads there; change "
@@ -43,11 +57,26 @@ struct Remedies: Sendable {
         case .refused:
             return configuration.proxy.address.map { "check that the proxy runs and listens at \($0)" }
                 ?? "check that the server runs and listens on the endpoint's port"
+        case .unreachable:
+            let place = configuration.proxy.address.map { "the proxy, \($0)," } ?? "the endpoint's host"
+            return "check that \(place) is on and has this address, and the network on the way: nothing answers there"
         case .reset, .serverClosed:
-            return isRetrying ? "if this goes on: holdfastctl check \(session) shows at which step" : nil
+            return lasting(
+                "holdfastctl check \(session) shows at which step",
+                checked: "see the server's log for why it ends the connection")
         case .serverMoved:
-            return isRetrying
-                ? "if this goes on: put the other server into endpoints in the session's file" + then("reload") : nil
+            return lasting(
+                occasion == .draft
+                    ? "give the other server as --endpoint"
+                    : "put the other server into endpoints in the session's file" + then("reload"))
+        case .serverShutdown: return lasting("check that the server is started again")
+        case .serverBusy, .rateLimited:
+            return lasting("ask the server's administrator; the server's log may say what it lacks")
+        case .serverError, .unknown:
+            return lasting("see the server's log for what is wrong with it, or with what it was sent")
+        case .quota: return "ask the server's administrator for a larger quota" + then("connect \(session)")
+        case .protocolError:
+            return lasting("what the server sends is against the standard: report it to those who make the server")
         case .authenticateTimeout:
             return "check that an MQTT server listens on the endpoint's port: something accepts the connection and "
                 + "stays silent, as a server that expects TLS (mqtts:// or wss://) or another protocol does"
@@ -72,9 +101,10 @@ struct Remedies: Sendable {
             return "look for another device with the client-id \(configuration.clientID); give each device its own"
         case .banned, .removedByAdministrator:
             return "ask the server's administrator" + then("connect \(session)")
-        case .badEndpoint: return "correct endpoints in the session's file" + then("reload")
+        case .badConfiguration: return "check the files of [tls]: the daemon must be able to read them"
+        case .badEndpoint: return "correct \(key("endpoints", "--endpoint"))" + then("reload")
         case .clientIdentifierRejected:
-            return "set client-id in the session's file to one that the server accepts; now it is "
+            return "set \(key("client-id", "--client-id")) to one that the server accepts; now it is "
                 + configuration.clientID + then("reload")
         case .unsupportedVersion: return version(configuration.mqtt.version)
         case .serverUnauthenticated:
@@ -83,22 +113,21 @@ struct Remedies: Sendable {
         case .authenticationMethodRejected:
             switch configuration.mqtt.authentication {
             case .password:
-                return "if the server accepts SCRAM-SHA-256, set authentication of [mqtt] in the session's file to it"
+                return "if the server accepts SCRAM-SHA-256, set \(key("authentication of [mqtt]")) to it"
                     + then("reload")
             case .scramSHA256:
-                return "remove authentication from [mqtt] in the session's file: the server does not accept "
-                    + "SCRAM-SHA-256" + then("reload")
+                return "remove \(key("authentication of [mqtt]")): the server does not accept SCRAM-SHA-256"
+                    + then("reload")
             }
         case .redirectRefused:
-            return "if that server may be trusted, add its host to redirects of [mqtt] in the session's file"
-                + then("reload")
+            return "if that server may be trusted, add its host to \(key("redirects of [mqtt]"))" + then("reload")
         case .incompatible:
             return "see the server's log for what it objects to" + then("connect \(session)")
         case .certificateInvalid: return certificate(configuration.tls)
         case .tlsFailed: return tls(configuration.tls)
         case .wrongProtocol:
             return
-                "check the port and the scheme of endpoints in the session's file: mqtts:// is MQTT over TLS, ws:// and "
+                "check the port and the scheme of \(key("endpoints", "--endpoint")): mqtts:// is MQTT over TLS, ws:// and "
                 + "wss:// are MQTT over WebSocket; on a public network, sign in first"
         case .webSocketFailed:
             return "check the endpoint's port and path, and that the server has a WebSocket listener there"
@@ -119,7 +148,26 @@ struct Remedies: Sendable {
     }
 
     /// The command that makes a failed session try again once the cause is fixed.
-    private func then(_ command: String) -> String { isDraft ? "" : ", then holdfastctl \(command)" }
+    private func then(_ command: String) -> String { occasion == .draft ? "" : ", then holdfastctl \(command)" }
+
+    /// Advice about what passes by itself most of the time.
+    ///
+    /// - Parameter checked: the advice to somebody who asked for a check, if it is another.
+    private func lasting(_ advice: String, checked: String? = nil) -> String? {
+        switch occasion {
+        case .event: nil
+        case .retrying: "if this goes on: \(advice)"
+        case .check, .draft: checked ?? "if this goes on: \(advice)"
+        }
+    }
+
+    /// Where a key of the session's file is set. The file of a draft exists only if it is written untried.
+    ///
+    /// - Parameter option: the option of `config init` that sets it.
+    private func key(_ name: String, _ option: String? = nil) -> String {
+        guard occasion == .draft else { return "\(name) in the session's file" }
+        return option ?? "\(name) in the file that --untried writes"
+    }
 
     /// Advice when the server rejects the session's credentials.
     private func login(_ configuration: SessionConfiguration) -> String {
@@ -130,7 +178,7 @@ struct Remedies: Sendable {
         switch configuration.password {
         case .file(let path)?:
             return "check \(name)the password in \(path)"
-                + (isDraft
+                + (occasion == .draft
                     ? ""
                     : ": a change to it is noticed at once; after a change at the server: "
                         + "holdfastctl connect \(session)")
@@ -139,15 +187,16 @@ struct Remedies: Sendable {
                 "check \(name)the file that LoadCredential=\(credential) of the service names; restart the service "
                 + "to read it"
         case .exec?:
-            return "check \(name)what the command of password in the session's file prints" + then("connect \(session)")
+            return "check \(name)what the command of \(key("password", "--password")) prints"
+                + then("connect \(session)")
         case nil:
             if let certificate = configuration.tls.certificate {
                 return "check that the server accepts the certificate in \(certificate); the session has no password"
                     + then("connect \(session)")
             }
             return
-                "the session has no password, and the server may require one: set password in the session's file"
-                + (isDraft ? ", or give --ask-password to holdfastctl config init" : then("reload"))
+                "the session has no password, and the server may require one: "
+                + (occasion == .draft ? "give --ask-password" : "set password in the session's file" + then("reload"))
         }
     }
 
@@ -158,12 +207,12 @@ struct Remedies: Sendable {
             case .file(let path): "check that \(path) has the password, and that the daemon's user may read it"
             case .credential(let name):
                 "check LoadCredential=\(name) of the service (systemctl edit holdfast); restart the service to read it"
-            case .exec: "run the command of \(key) in the session's file as the daemon's user, to see why it fails"
+            case .exec: "run the command of \(key) as the daemon's user, to see why it fails"
             }
         }
         let secrets = [
-            configuration.password.map { advice($0, "password") },
-            configuration.proxy.password.map { advice($0, "password of [proxy]") },
+            configuration.password.map { advice($0, key("password", "--password")) },
+            configuration.proxy.password.map { advice($0, key("password of [proxy]")) },
         ].compactMap { $0 }
         return secrets.isEmpty ? nil : secrets.joined(separator: "; ")
     }
@@ -178,7 +227,7 @@ struct Remedies: Sendable {
         guard let other else {
             return "check the endpoint: its server speaks neither MQTT 5 nor 3.1.1" + then("connect \(session)")
         }
-        return "set version of [mqtt] in the session's file to \(other)" + then("reload")
+        return "set \(key("version of [mqtt]")) to \(other)" + then("reload")
     }
 
     private func certificate(_ tls: TLSConfiguration) -> String {
@@ -190,7 +239,7 @@ struct Remedies: Sendable {
                 + then("connect \(session)")
         }
         return
-            "if the system does not trust the authority of the server's certificate, set ca of [tls] in the session's file "
+            "if the system does not trust the authority of the server's certificate, set \(key("ca of [tls]", "--ca")) "
             + "to the authority's certificate; if the certificate has another name, correct \(name)" + then("reload")
     }
 

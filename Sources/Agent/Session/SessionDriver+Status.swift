@@ -67,7 +67,7 @@ extension SessionDriver {
     var remedies: Remedies {
         Remedies(
             session: name, configuration: configuration, hasToken: session.credentials.given != nil,
-            isRetrying: session.machine.status.attempt > 1,
+            occasion: session.machine.status.attempt > 1 ? .retrying : .event,
             redirectedTo: session.servers.redirections.followedTo)
     }
 }

@@ -72,7 +72,10 @@ struct CheckCommand: AsyncParsableCommand {
 
 /// `check` in words.
 enum CheckText {
-    static func lines(for result: CheckRunMethod.Result, width: Int? = nil, isColoured: Bool) -> [String] {
+    /// - Parameter last: the last step that was to be taken.
+    static func lines(
+        for result: CheckRunMethod.Result, until last: CheckStep = .connect, width: Int? = nil, isColoured: Bool
+    ) -> [String] {
         result.endpoints.flatMap { endpoint in
             let rows = Columns.details(
                 endpoint.steps.map { step in
@@ -89,7 +92,7 @@ enum CheckText {
                     lines += Columns.wrapped(text, to: width, indent: 6)
                 }
             }
-            return lines + [verdict(endpoint)]
+            return lines + [verdict(endpoint, until: last)]
         }
     }
 
@@ -113,12 +116,12 @@ enum CheckText {
         }
     }
 
-    private static func verdict(_ endpoint: CheckedEndpoint) -> String {
+    private static func verdict(_ endpoint: CheckedEndpoint, until wanted: CheckStep) -> String {
         guard let last = endpoint.steps.last else { return "  There was nothing to try." }
         if !last.ok { return "  The check failed at the step \(name(of: last.step))." }
-        return last.step == .connect
-            ? "  The server lets this session in."
-            : "  Everything works up to \(name(of: last.step)); logging in with SCRAM-SHA-256 was not tried."
+        if last.step == .connect { return "  The server lets this session in." }
+        let untried = wanted == .connect ? "; logging in with SCRAM-SHA-256 was not tried" : ""
+        return "  Everything works up to \(name(of: last.step))\(untried)."
     }
 }
 

@@ -195,7 +195,9 @@ extension ConfigCommand {
             if askPassword { result.endpoints = result.endpoints.map(withoutSecretFile) }
             let terminal = common.terminal
             if !common.json {
-                terminal.print(CheckText.lines(for: result, width: terminal.wrap, isColoured: terminal.isColoured))
+                terminal.print(
+                    CheckText.lines(
+                        for: result, until: wanted.until, width: terminal.wrap, isColoured: terminal.isColoured))
             }
             guard result.endpoints.contains(where: \.ok) else {
                 // The error has no room for the steps.
@@ -206,8 +208,9 @@ extension ConfigCommand {
                         ]))
                 }
                 throw CommandFailure(
-                    .failed, "\(path) is not written: the server cannot be used with these settings",
-                    advice: "correct the settings, or write the file anyway with --untried")
+                    .failed, "\(path) is not written: the check failed",
+                    advice: "try again when this is corrected, or write the file with --untried: its session connects "
+                        + "as soon as it can")
             }
             return .passed(result)
         }

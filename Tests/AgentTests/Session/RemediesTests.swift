@@ -1,7 +1,9 @@
 import Configuration
+import MQTT
 import Session
 import SessionCore
 import Testing
+import Transport
 import Vocabulary
 
 @testable import Agent
@@ -50,6 +52,23 @@ struct RemediesTests {
             $0.mqtt.authentication = .scramSHA256
         },
     ]
+
+    /// The codes with which a check of an endpoint can end.
+    static let checked: [Reason.Code] = {
+        let connack: [ReasonCode] = [
+            .unspecifiedError, .malformedPacket, .protocolError, .implementationSpecificError,
+            .unsupportedProtocolVersion, .clientIdentifierNotValid, .badUserNameOrPassword, .notAuthorized,
+            .serverUnavailable, .serverBusy, .banned, .badAuthenticationMethod, .topicNameInvalid, .packetTooLarge,
+            .quotaExceeded, .payloadFormatInvalid, .retainNotSupported, .qosNotSupported, .useAnotherServer,
+            .serverMoved, .connectionRateExceeded, ReasonCode(rawValue: 0xFE),
+        ]
+        let codes =
+            TransportFailure.Code.allCases.map { Reason(TransportFailure($0, "")).code }
+            + connack.map { Reason(MQTTClientMachine.ServerReason(code: $0, reasonString: nil)).code }
+            + [ConnectionEnd.closedByPeer, .closedLocally].map { Reason($0).code }.filter { $0 != .userDisconnect }
+            + [.noPath, .networkNotAllowed, .authenticateTimeout]
+        return Reason.Code.allCases.filter(codes.contains)
+    }()
 
     private func remedies(_ change: (inout SessionConfiguration) throws -> Void = { _ in }) throws -> Remedies {
         var configuration = SessionConfiguration()
@@ -156,12 +175,36 @@ struct RemediesTests {
     @Test func `a session that is only checked gets no hint to connect or reload`() throws {
         for change in Self.features.map(\.add) {
             var remedies = try remedies(change)
-            remedies.isDraft = true
-            for code in Reason.Code.allCases where [.auth, .config].contains(code.group) {
-                guard code != .badConfiguration, let hint = remedies.hint(for: code) else { continue }
+            remedies.occasion = .draft
+            for code in Self.checked {
+                guard let hint = remedies.hint(for: code) else { continue }
                 #expect(!hint.contains("holdfastctl connect") && !hint.contains("holdfastctl reload"), "\(hint)")
+                #expect(!hint.contains("automatically"), "\(hint): there is no session")
+                let isProxys = hint.hasPrefix("check [proxy]")
+                #expect(isProxys || !hint.contains("session's file"), "\(hint): there is no file")
             }
         }
+    }
+
+    @Test(arguments: checked)
+    func `whatever ends a check, the hint says what to do`(code: Reason.Code) throws {
+        var remedies = try remedies { $0.proxy.address = try ProxyAddress("http://proxy.example:3128") }
+        for occasion in [Remedies.Occasion.check, .draft] {
+            remedies.occasion = occasion
+            let hint = try #require(remedies.hint(for: code), "\(occasion)")
+            #expect(!hint.contains("holdfastctl check"), "\(hint): that is what was done")
+        }
+    }
+
+    @Test func `a draft is told the options that set what is wrong`() throws {
+        var remedies = try remedies()
+        remedies.occasion = .draft
+        let options: [(Reason.Code, String)] = [
+            (.certificateInvalid, "--ca"), (.clientIdentifierRejected, "--client-id"), (.wrongProtocol, "--endpoint"),
+            (.badEndpoint, "--endpoint"), (.serverMoved, "--endpoint"), (.notAuthorized, "--ask-password"),
+            (.unsupportedVersion, "--untried"), (.redirectRefused, "--untried"),
+        ]
+        for (code, option) in options { #expect(remedies.hint(for: code)?.contains(option) == true, "\(code)") }
     }
 
     @Test(
@@ -176,7 +219,7 @@ struct RemediesTests {
     func `what is normal once gets a hint when it goes on`(code: Reason.Code, hint: String) throws {
         var remedies = try remedies()
         #expect(remedies.hint(for: code) == nil)
-        remedies.isRetrying = true
+        remedies.occasion = .retrying
         #expect(remedies.hint(for: code) == hint)
     }
 

@@ -43,6 +43,7 @@ private func run(_ options: DaemonOptions, on loop: any EventLoop, disk: any Eve
     JournalLogHandler.setLevel(level(options, loaded))
     guard case .success(let configuration) = loaded.daemon else {
         for error in loaded.errors { logger.critical("the configuration has an error: \(error)") }
+        TurnedAway.answer(at: SocketActivation.descriptors(), .cannotStart(ConfigurationErrors(loaded.errors)))
         return .configuration
     }
     logger.notice(
@@ -94,6 +95,15 @@ public func showConfiguration(_ directory: String) -> ExitStatus {
         rest = rest.dropFirst(written)
     }
     return configuration.errors.isEmpty ? .success : .configuration
+}
+
+extension RPCError {
+    fileprivate static func cannotStart(_ errors: ConfigurationErrors) -> RPCError {
+        RPCError(
+            .shuttingDown, "the daemon cannot start: \(errors.summary)",
+            hint: "\"sudo holdfastctl config check\" lists all errors, and \"sudo systemctl start holdfast\" starts it "
+                + "when they are corrected")
+    }
 }
 
 private struct StartFailure: Error {

@@ -10,12 +10,17 @@ public struct Reason: Hashable, Sendable {
     }
     /// The reason code of the wire protocol, if the server gave one.
     public var serverCode: UInt8?
+    /// The kernel's number of the error, as in errno(3), if the kernel refused something.
+    public var systemError: Int32?
 
     /// - Parameter message: what happened; `nil`: the code's own sentence.
-    public init(_ code: Reason.Code, _ message: String? = nil, serverCode: UInt8? = nil) {
+    public init(
+        _ code: Reason.Code, _ message: String? = nil, serverCode: UInt8? = nil, systemError: Int32? = nil
+    ) {
         self.code = code
         self.message = (message ?? code.sentence).plain()
         self.serverCode = serverCode
+        self.systemError = systemError
     }
 
     /// Whether the session stays down until a person, a new configuration or a new credential changes something.

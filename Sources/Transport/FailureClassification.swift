@@ -20,7 +20,9 @@ extension TransportFailure {
         // One address that answers says more about the server than others that do not.
         let order: [Code] = [.refused, .reset, .dialTimeout, .unreachable]
         let code = order.first { code in each.contains { $0.code == code } } ?? .ioError
-        self.init(code, each.map(\.message).joined(separator: "; "))
+        self.init(
+            code, each.map(\.message).joined(separator: "; "),
+            systemError: each.first { $0.code == code }?.systemError)
     }
 
     /// A socket could not be bound to an interface.
@@ -31,9 +33,11 @@ extension TransportFailure {
         case EPERM:
             self.init(
                 .networkNotAllowed,
-                "a connection cannot be bound to \(interface): \(words); before Linux 5.7 this takes CAP_NET_RAW")
+                "a connection cannot be bound to \(interface): \(words); before Linux 5.7 this takes CAP_NET_RAW",
+                systemError: number)
         default:
-            self.init(.unreachable, "a connection cannot be bound to \(interface): \(words)")
+            self.init(
+                .unreachable, "a connection cannot be bound to \(interface): \(words)", systemError: number)
         }
     }
 
@@ -43,7 +47,8 @@ extension TransportFailure {
             return
         }
         let code: Code = error.errnoCode == ETIMEDOUT ? .dialTimeout : Code(errno: error.errnoCode)
-        self.init(code, "cannot connect to \(address): \(systemText(error.errnoCode))")
+        self.init(
+            code, "cannot connect to \(address): \(systemText(error.errnoCode))", systemError: error.errnoCode)
     }
 
     init(closedInHandshake peer: String) {
@@ -56,7 +61,8 @@ extension TransportFailure {
         switch error {
         case let error as IOError:
             self.init(
-                Code(errno: error.errnoCode), "the connection to \(peer) broke: \(systemText(error.errnoCode))")
+                Code(errno: error.errnoCode), "the connection to \(peer) broke: \(systemText(error.errnoCode))",
+                systemError: error.errnoCode)
         case is BoringSSLError, is NIOSSLError:
             self.init(.tlsFailed, "TLS with \(peer) failed: \(tlsWords(error))")
         default:
@@ -83,7 +89,8 @@ extension TransportFailure {
         if let error = error as? IOError {
             self.init(
                 Code(errno: error.errnoCode),
-                "the connection to \(peer) broke in the TLS handshake: \(systemText(error.errnoCode))")
+                "the connection to \(peer) broke in the TLS handshake: \(systemText(error.errnoCode))",
+                systemError: error.errnoCode)
             return
         }
         let words = tlsWords(error)

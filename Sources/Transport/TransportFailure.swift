@@ -52,11 +52,14 @@ public struct TransportFailure: Error, Hashable, Sendable {
     public let message: String
     /// How long the server asks us to wait; `nil` if it does not say.
     public let retryAfter: Duration?
+    /// The kernel's number of the error, as in errno(3); `nil` if it was not the kernel that failed.
+    public let systemError: Int32?
 
-    public init(_ code: Code, _ message: String, retryAfter: Duration? = nil) {
+    public init(_ code: Code, _ message: String, retryAfter: Duration? = nil, systemError: Int32? = nil) {
         self.code = code
         self.message = message
         self.retryAfter = retryAfter
+        self.systemError = systemError
     }
 }
 

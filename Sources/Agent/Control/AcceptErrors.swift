@@ -39,6 +39,6 @@ final class AcceptErrorHandler: ChannelInboundHandler {
         logger.warning(
             """
             \(socket) cannot take another connection, which is tried again every second: \(systemText(error.errnoCode))
-            """)
+            """, metadata: ["ERRNO": "\(error.errnoCode)"])
     }
 }

@@ -337,6 +337,7 @@ struct SessionLog {
         set(.messageID, id?.description)
         set(.state, status.state.rawValue)
         set(.reason, status.reason.code.rawValue)
+        set(.errno, status.reason.systemError.map(String.init))
         set(.mode, status.mode?.rawValue)
         set(.endpoint, endpoint)
         set(.interface, status.path?.interface)
@@ -348,6 +349,7 @@ struct SessionLog {
     /// Returns a duration in words for people: `0.3 s`, `41 s`, `12 min`, `3 h`.
     static func text(_ duration: Duration) -> String {
         let seconds = max(0, duration.seconds)
+        if seconds < 0.05 { return "less than 0.1 s" }
         if seconds < 10 { return "\((seconds * 10).rounded() / 10) s" }
         if seconds < 120 { return "\(Int(seconds.rounded())) s" }
         if seconds < 7200 { return "\(Int((seconds / 60).rounded())) min" }

@@ -75,8 +75,11 @@ actor MetricsPublisher {
                 }
                 .bind(to: address).get()
         } catch {
-            let why = (error as? IOError).map { systemText($0.errnoCode) } ?? "\(error)"
-            logger.error("metrics cannot be served on \(text): \(why); holdfastctl reload tries again")
+            let number = (error as? IOError)?.errnoCode
+            let why = number.map(systemText) ?? "\(error)"
+            logger.error(
+                "metrics cannot be served on \(text): \(why); holdfastctl reload tries again",
+                metadata: number.map { ["ERRNO": "\($0)"] })
         }
     }
 
@@ -91,12 +94,15 @@ actor MetricsPublisher {
     // MARK: The file
 
     private func write(to path: String) async {
-        var told: String?
+        var told: Int32?
         while !Task.isCancelled {
             let text = await read(.prometheus)
             // On another thread, because a file system may not answer.
             let failure = try? await blocking.run(path, within: nil) { Self.replace(path, with: text) }.get()
-            if let failure, failure != told { logger.error("metrics cannot be written to \(path): \(failure)") }
+            if let failure, failure != told {
+                logger.error(
+                    "metrics cannot be written to \(path): \(systemText(failure))", metadata: ["ERRNO": "\(failure)"])
+            }
             told = failure
             try? await eventLoop.sleep(for: Self.interval)
         }
@@ -106,12 +112,12 @@ actor MetricsPublisher {
     ///
     /// The directory may belong to another user, who must not be able to choose what is written to.
     ///
-    /// - Returns: what went wrong; `nil` if nothing did.
-    static func replace(_ path: String, with text: String) -> String? {
+    /// - Returns: the kernel's number of the error; `nil` if nothing went wrong.
+    static func replace(_ path: String, with text: String) -> Int32? {
         let new = "\(path).new"
         unlink(new)
         let descriptor = open(new, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0o644)
-        guard descriptor >= 0 else { return String(cString: strerror(errno)) }
+        guard descriptor >= 0 else { return errno }
         // The unit's umask is meant for the state, but this file is for other users to read.
         fchmod(descriptor, 0o644)
         var rest = Array(text.utf8)[...]
@@ -119,7 +125,7 @@ actor MetricsPublisher {
             let written = rest.withUnsafeBytes { Glibc.write(descriptor, $0.baseAddress, $0.count) }
             if written < 0, errno == EINTR { continue }
             guard written > 0 else {
-                let failure = String(cString: strerror(errno))
+                let failure = errno
                 close(descriptor)
                 unlink(new)
                 return failure
@@ -128,7 +134,7 @@ actor MetricsPublisher {
         }
         close(descriptor)
         guard rename(new, path) != 0 else { return nil }
-        let failure = String(cString: strerror(errno))
+        let failure = errno
         unlink(new)
         return failure
     }

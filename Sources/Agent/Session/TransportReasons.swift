@@ -28,7 +28,7 @@ extension Reason {
             case .protocolError: .protocolError
             case .unsupported: .badEndpoint
             }
-        self.init(code, failure.message)
+        self.init(code, failure.message, systemError: failure.systemError)
     }
 
     init(_ end: ConnectionEnd) {

@@ -1,5 +1,6 @@
 import Configuration
 import ControlAPI
+import Glibc
 import Logging
 import MQTT
 import SessionCore
@@ -76,6 +77,18 @@ struct SessionLogTests {
                 + "orders: not authorized (0x87); it is requested again when a program subscribes")
         #expect(line.fields["MESSAGE_ID"] == MessageID.subscriptionRefused.description)
         #expect(line.fields["HOLDFAST_SESSION"] == "main")
+    }
+
+    @Test mutating func `what the kernel refused is told with its number`() {
+        change(to: .connecting, .dialing, at: 0)
+        var failed = status(.failed, nil, .unreachable, 1, nil, 1)
+        failed.reason = Reason(TransportFailure(.unreachable, "No route to host", systemError: EHOSTUNREACH))
+        log.tell(
+            .stateChanged(from: .connecting, lasted: .zero), status: failed, endpoint: nil, remedies: remedies,
+            at: Self.at(1))
+        #expect(recorded.lines.last?.fields["ERRNO"] == "\(EHOSTUNREACH)")
+        change(to: .connected, at: 2)
+        #expect(recorded.lines.last?.fields["ERRNO"] == nil)
     }
 
     @Test mutating func `a first connect is one line`() {
@@ -246,7 +259,7 @@ struct SessionLogTests {
         #expect(
             told == [
                 "main: the credential expires in 2.0 s and is being renewed",
-                "main: connected again to mqtt://a:1883 after 0.0 s, quick reconnect",
+                "main: connected again to mqtt://a:1883 after less than 0.1 s, quick reconnect",
             ])
         #expect(recorded.lines.count { $0.fields["MESSAGE_ID"] == MessageID.credentialExpiring.description } == 9)
         log.tell(
@@ -266,8 +279,9 @@ struct SessionLogTests {
     }
 
     @Test(arguments: [
-        (0, "0.0 s"), (300, "0.3 s"), (41_000, "41 s"), (119_000, "119 s"), (720_000, "12 min"), (10_800_000, "3 h"),
-        (-5, "0.0 s"),
+        (0, "less than 0.1 s"), (300, "0.3 s"), (41_000, "41 s"), (119_000, "119 s"), (720_000, "12 min"),
+        (10_800_000, "3 h"),
+        (-5, "less than 0.1 s"),
     ])
     func `durations are written as people say them`(milliseconds: Int, text: String) {
         #expect(SessionLog.text(.milliseconds(milliseconds)) == text)

@@ -177,7 +177,7 @@ struct DaemonMetricsTests {
         defer { directory.remove() }
         try directory.makeFolder("metrics.prom")
         let path = "\(directory.path)/metrics.prom"
-        #expect(MetricsPublisher.replace(path, with: "a 1\n") == "Is a directory")
+        #expect(MetricsPublisher.replace(path, with: "a 1\n") == EISDIR)
         #expect(access("\(path).new", F_OK) != 0)
     }
 

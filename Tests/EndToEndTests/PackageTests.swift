@@ -74,10 +74,16 @@ extension EndToEnd {
                 // The triggers of other packages did their part.
                 #expect(try await container.run("journalctl", "--list-catalog").contains("Holdfast is ready"))
 
+                try await container.run("systemctl", "start", "holdfast-online.target")
                 try await container.run("dpkg", "--remove", "holdfast")
-                for unit in ["holdfast.service", "holdfast.socket"] {
-                    #expect(try await container.properties(of: unit)["ActiveState"] != "active", "\(unit) is stopped")
+                let units = [
+                    "holdfast.service", "holdfast.socket", "holdfast-wait-online.service", "holdfast-online.target",
+                ]
+                for unit in units {
+                    #expect(try await container.properties(of: unit)["ActiveState"] == "inactive", "\(unit) is stopped")
                 }
+                let last = try await container.run("journalctl", "--unit=holdfast", "--output=cat", "--lines=20")
+                #expect(!last.contains("was removed by somebody"), "\(last)")
                 #expect(try await container.run("ls", "/etc/holdfast/sessions.d").contains("main.toml\n"))
                 #expect(try await container.run("ls", "/var/lib/holdfast").contains("holdfast.db"))
 
@@ -156,7 +162,14 @@ extension EndToEnd {
                 try await container.run("holdfastctl", "wait", "main", "--timeout", "3min")
                 let last = try await accepted()
                 func arrived() -> [Int] { subscriber.output.split(separator: "\n").compactMap { Int($0) } }
-                try await until("all has arrived") { arrived().count >= last }
+                do {
+                    try await until("all has arrived") { arrived().count >= last }
+                } catch {
+                    let queue = try await container.run("holdfastctl", "queue", "main")
+                    let missing = Set(1...last).subtracting(arrived()).sorted()
+                    Issue.record(
+                        "\(error), of \(last) without \(missing); the subscriber says: \(subscriber.errors); \(queue)")
+                }
                 #expect(arrived() == Array(1...last))
             }
         }

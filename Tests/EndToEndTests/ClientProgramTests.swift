@@ -133,6 +133,15 @@ extension EndToEnd {
             _ = try await run(["/usr/bin/python3", "-m", "venv", venv])
             _ = try await run(["\(venv)/bin/pip", "install", "--no-index", "\(wheel)/\(name)"])
 
+            let user = "\(lab.directory)/user.py"
+            try Data("import holdfast\nreveal_type(holdfast.Client().publish)\n".utf8).write(to: URL(filePath: user))
+            let types = try await run(
+                [
+                    "/usr/bin/mypy", "--strict", "--cache-dir", "\(lab.directory)/types", "--python-executable",
+                    "\(venv)/bin/python", user,
+                ])
+            #expect(types.contains("-> typing.Coroutine"), "\(types)")
+
             try daemon.session()
             try await daemon.start()
             let program = """
@@ -144,7 +153,7 @@ extension EndToEnd {
                 """
             let output = try await run(
                 ["env", "HOLDFAST_SOCKET=\(daemon.socket)", "\(venv)/bin/python", "-c", program])
-            #expect(output.hasPrefix(venv) && output.hasSuffix("/holdfast.py 1\n"), "\(output)")
+            #expect(output.hasPrefix(venv) && output.hasSuffix("/holdfast/__init__.py 1\n"), "\(output)")
         }
     }
 

@@ -46,6 +46,8 @@ struct HoldfastDaemon: ParsableCommand {
     func run() throws {
         // If the caller closed one of these, a connection could get its number, and log entries would be written to it.
         for number: Int32 in 0...2 where fcntl(number, F_GETFD) < 0 { _ = open("/dev/null", O_RDWR) }
+        // libdispatch tries to raise the priority of its threads, and would log a line for each because it may not.
+        setenv("LIBDISPATCH_LOG", "NO", 1)
         if check { throw ExitCode(checkConfiguration(configDirectory).rawValue) }
         if show { throw ExitCode(showConfiguration(configDirectory).rawValue) }
         // systemd passes a list; its first entry is the unit's state directory.

@@ -157,17 +157,20 @@ extension EndToEnd {
                 #expect(advice.errors.contains("sudo holdfastctl config check"), "\(advice)")
                 #expect(try await container.run("holdfastctl", "log").contains("Failed with result 'exit-code'"))
 
-                // Although a client waits at the socket, systemd gives up.
+                // A client that comes to the socket starts it once, and is told what is wrong.
                 try await container.run("systemctl", "restart", "holdfast.socket")
-                // Twenty starts may take longer than the limit for an answer.
-                try await until("it is told that nothing runs") {
-                    let status = try await container.finish("holdfastctl", "status")
-                    #expect([.exited(4), .exited(6)].contains(status.ending), "\(status)")
-                    return status.ending == .exited(6)
+                let starts = try await journal(container).count { $0["MESSAGE"]?.contains("holdfast.toml:2:") == true }
+                let turnedAway = try await container.finish("holdfastctl", "status")
+                #expect(turnedAway.ending == .exited(6), "\(turnedAway)")
+                #expect(
+                    turnedAway.errors.contains("the daemon cannot start: /etc/holdfast/holdfast.toml:2:"),
+                    "\(turnedAway)")
+                try await until("that start has failed") {
+                    try await self.service(container)["ActiveState"] == "failed"
                 }
-                try await until("the socket is closed") {
-                    try await container.properties(of: "holdfast.socket")["Result"] == "trigger-limit-hit"
-                }
+                let now = try await journal(container).count { $0["MESSAGE"]?.contains("holdfast.toml:2:") == true }
+                #expect(now == starts + 1)
+                #expect(try await container.properties(of: "holdfast.socket")["ActiveState"] == "active")
                 try container.write("/etc/holdfast/holdfast.toml", "")
                 try await container.run("systemctl", "start", "holdfast")
                 try await container.run("holdfastctl", "wait", "main", "--timeout", "3min")
@@ -411,6 +414,11 @@ extension EndToEnd {
                 let id = try await container.run("id", "-u", "alice").trimmingCharacters(in: .whitespacesAndNewlines)
                 let told = try #require(try await journal(container, .accessDenied).first)
                 #expect(told["HOLDFAST_PEER_UID"] == id)
+
+                let reported = try await alice("holdfastctl bugreport")
+                #expect(reported.output.contains("==== daemon.clients\nleft out: it takes the role control\n"))
+                let denials = try await journal(container, .accessDenied)
+                #expect(!denials.contains { $0["MESSAGE"]?.contains("daemon.clients") == true }, "\(denials)")
 
                 // Users who may observe can see how far away the server is; the journal is for others.
                 #expect(try await alice("holdfastctl ping --count 1").ending == .exited(0))

@@ -195,6 +195,10 @@ struct BugReport {
     ) async {
         do {
             if let absence { throw absence }
+            // The journal would report a call that is denied.
+            if let role = method.role, let hello = try? await client.attach(), !hello.roles.contains(role) {
+                return add(heading, "left out: it takes the role \(role.rawValue)")
+            }
             let answer = try await client.callUndecoded(method, parameters, timeout: CommonOptions.answerTimeout)
             if case .string(let text)? = answer["text"] {
                 add(heading, text)

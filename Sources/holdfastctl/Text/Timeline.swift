@@ -253,7 +253,8 @@ private struct RowBuilder {
         ended.end = time
         // If the daemon ran throughout, it has measured the length without the wall clock.
         ended.length = entry.outage ?? Double(max(0, time - ended.start)) / 1000
-        guard !ended.isPlanned || ended.length >= Self.longestPlanned else { return }
+        // A second connection may have taken over from the first one at once.
+        guard ended.length > 0, !ended.isPlanned || ended.length >= Self.longestPlanned else { return }
         ended.ending =
             entry.to == .connected
             ? entry.mode.map { "connected, \($0.rawValue) reconnect" } ?? "connected" : "disconnected"

@@ -43,7 +43,10 @@ extension Session {
         tellMachine(.progressed(generation, .authenticating))
         mqtt.configuration.version = servers.protocols.version(at: link.address)
         if !servers.homes.isHome(link.address) { mqtt.doubtSession() }
-        let discards = link.attempt.discardsSession || servers.homes.isStale(link.address)
+        // Another device of the user may be in the room. To find out first whether the server has a session would take two
+        // connections, and displace that device twice.
+        let takesPlace = rooms.membership != nil && !mqtt.hasSession && mqtt.configuration.version == .five
+        let discards = link.attempt.discardsSession || servers.homes.isStale(link.address) || takesPlace
         funnel.work.append(.onLink(generation, .connectionOpened(connectCredentials, forceCleanStart: discards)))
     }
 

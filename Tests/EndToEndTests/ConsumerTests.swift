@@ -140,6 +140,31 @@ extension EndToEnd {
         }
     }
 
+    /// mosquitto does not keep a session that began with Clean Start 1.
+    @Test func `what a server has queued for a session survives its restart, also before the first reconnect`()
+        async throws
+    {
+        try await withServer { lab, server, daemon in
+            try daemon.session()
+            try await daemon.startConnected()
+            let worker = Worker()
+            let messages = try await daemon.client.consume(
+                session: "main", filter: "stream/1", qos: .atLeastOnce, consumer: "w")
+            let task = Task { await worker.run(messages) }
+            try await server.publish("1", to: "stream/1")
+            try await until("it is subscribed, and takes messages") { await worker.numbers("stream/1") == [1] }
+            #expect(try await daemon.stop() == .exited(0))
+            try await server.publish("2", to: "stream/1")
+            try await server.hasPersisted("stream/1")
+            try await server.kill()
+            try await server.start()
+            try await daemon.start()
+            try await until("what was queued arrives") { await worker.numbers("stream/1") == [1, 2] }
+            await daemon.client.close()
+            await task.value
+        }
+    }
+
     /// mosquitto sends a message once per subscription.
     @Test func `overlapping filters do not duplicate a message`() async throws {
         try await withStream { lab, daemon, _ in

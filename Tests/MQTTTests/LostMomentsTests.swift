@@ -113,7 +113,9 @@ import Testing
         var durable = DurableSession(established: true)
         durable.clientID = before
         var client = MQTTClientHarness(durable: durable)
-        #expect(client.open() == [before == "me" ? "CONNECT" : "CONNECT clean"])
+        let resumed = ["connected resumed", "restored"]
+        let refused = ["state mismatch", "DISCONNECT 00", "close"]
+        #expect(client.connect(resumed: true) == (before == "me" ? resumed : refused))
     }
 
     @Test func `the client identifier of the session is durable`() {

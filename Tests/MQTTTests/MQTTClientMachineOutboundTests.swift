@@ -62,7 +62,7 @@ import Testing
         #expect(try client.publish("a") == ["accepted 1"])
         #expect(try client.publish("b", qos: .atMostOnce) == ["accepted 2"])
         #expect(try client.publish("c", qos: .exactlyOnce) == ["accepted 3"])
-        #expect(client.open() == ["CONNECT clean"])
+        #expect(client.open() == ["CONNECT"])
         #expect(
             client.server(.connack(Connack())) == [
                 "connected", "restored", "PUBLISH a id 1", "PUBLISH b", "PUBLISH c id 2",

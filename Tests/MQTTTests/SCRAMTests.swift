@@ -198,7 +198,7 @@ struct SCRAMTests {
     /// [MQTT-3.1.2-30] [MQTT-4.12.0-3]
     @Test func `rule 20: nothing but AUTH is sent before CONNACK, and nothing before the server's proof`() throws {
         var (client, words) = Self.opened()
-        #expect(words == ["CONNECT clean"])
+        #expect(words == ["CONNECT"])
         try client.publish("early")
         #expect(client.server(Self.auth(.continueAuthentication, Self.serverFirst)) == ["challenged 4096"])
         #expect(client.handle(.ping).isEmpty)

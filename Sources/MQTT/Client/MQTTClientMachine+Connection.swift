@@ -54,7 +54,6 @@ extension MQTTClientMachine {
         /// The server had lost the session once, or it was another one behind the same address. So a session that is resumed
         /// may be older than what is known here.
         var wasLost = false
-        /// In MQTT 3.1.1 only.
         var discarding = Discarding.none
         var assignedClientID: String?
         /// The client identifier that the session at the server belongs to, as far as it is durable.
@@ -82,6 +81,9 @@ extension MQTTClientMachine {
         var isSent = false
     }
 
+    /// Whether the server should have a session of this client.
+    package var hasSession: Bool { claim.isEstablished }
+
     mutating func connectionOpened(_ credentials: MQTTCredentials, forceCleanStart: Bool, _ step: inout Step) {
         guard case .closed = connection else {
             preconditionFailure("a connection is opened only after the one before was reported closed")
@@ -100,12 +102,13 @@ extension MQTTClientMachine {
             claim.isEstablished = false
             step.changes.append(.setEstablished(false))
         }
-        if version == .threeOneOne, forceCleanStart, claim.discarding == .none { claim.discarding = .needed }
-        let onlyDiscards = version == .threeOneOne && claim.discarding == .needed
+        if forceCleanStart, claim.discarding == .none { claim.discarding = .needed }
+        let discards = claim.discarding == .needed
+        let onlyDiscards = version == .threeOneOne && discards
         connection = .connecting(
             Connecting(
                 credentials: credentials,
-                cleanStart: version == .five ? !claim.isEstablished : onlyDiscards || clientID.isEmpty,
+                cleanStart: discards || version == .threeOneOne && clientID.isEmpty,
                 claimsSession: claim.isEstablished, onlyDiscards: onlyDiscards, wasSessionCertain: claim.isCertain))
         enqueue(.connect, step)
     }

@@ -1,11 +1,10 @@
-// How to begin a new session. MQTT 5 does it with one CONNECT: Clean Start 1. In MQTT 3.1.1 the same bit is Clean
-// Session, and a session that begins with it also ends with its connection. So the old session is discarded by a
-// connection of its own, as section 3.2.2.2 of 3.1.1 says:
+// How to begin a new session. If there was none before, it begins with Clean Start 0, which is right as long as the server
+// has none either: with Clean Start 1, mosquitto (2.0.11) would not keep it over its own restart. If the server has one,
+// that must be discarded. MQTT 5 does it with one CONNECT: Clean Start 1. In MQTT 3.1.1 the same bit is Clean Session, and
+// a session that begins with it also ends with its connection. So the old session is discarded by a connection of its
+// own, as section 3.2.2.2 of 3.1.1 says:
 //
 //     CONNECT, Clean Session 1 ─▶ CONNACK ─▶ DISCONNECT        then        CONNECT, Clean Session 0 ─▶ Session Present 0
-//
-// A session that did not exist before begins with Clean Session 0 at once, which is right as long as the server has
-// none either.
 
 extension MQTTClientMachine {
     /// What becomes of the server's session.
@@ -27,7 +26,7 @@ extension MQTTClientMachine {
         if connecting.onlyDiscards {
             claim.discarding = .done
             step.emit(.discarded)
-        } else if version == .threeOneOne, connack.sessionPresent, !connecting.claimsSession {
+        } else if connack.sessionPresent, !connecting.claimsSession {
             claim.discarding = .needed
             step.emit(.stateMismatch("the server has a session of this client that is not known here"))
         } else {

@@ -18,7 +18,7 @@ struct SessionDriverTests {
         try await DaemonUnderTest.run { daemon in
             let connect = try await daemon.server.connect()
             #expect(connect.clientID == "edge-42")
-            #expect(connect.cleanStart)
+            #expect(!connect.cleanStart)
             let peer = try await daemon.watcher()
             let status = try await peer.call("session.status", #"{"session":"main"}"#)
             #expect(status["endpoint"] == .string("mqtt://127.0.0.1:\(await daemon.server.port)"))

@@ -157,7 +157,7 @@ struct Remedies: Sendable {
         switch occasion {
         case .event: nil
         case .retrying: "if this goes on: \(advice)"
-        case .check, .draft: checked ?? "if this goes on: \(advice)"
+        case .check, .draft: checked ?? advice
         }
     }
 

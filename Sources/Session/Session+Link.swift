@@ -76,7 +76,7 @@ extension Session {
         var ending = ending
         ending.isElsewhere = link.destination.isRedirected
         if link.peer == nil, link.address != settings.endpoints[link.attempt.endpoint.rawValue] {
-            ending.reason.message += "; a redirect led there"
+            ending.reason = Reason(ending.reason, redirectedTo: link.address)
         }
         guard ending.reason.code == .serverClosed || ending.reason.code == .reset else {
             return (ending, .connectionClosed)

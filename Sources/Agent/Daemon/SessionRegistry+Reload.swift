@@ -15,11 +15,11 @@ extension SessionRegistry {
     }
 
     /// Waits until nothing else stops and starts sessions.
-    private func takeTurn() async {
+    func takeTurn() async {
         await withCheckedContinuation { if turns.begin($0) { $0.resume() } }
     }
 
-    private func endTurn() { turns.end()?.resume() }
+    func endTurn() { turns.end()?.resume() }
 
     /// Applies a new configuration: adds, changes and removes sessions. The others are not touched.
     func apply(_ loaded: LoadedConfiguration) async throws(RPCError) -> DaemonReloadMethod.Result {

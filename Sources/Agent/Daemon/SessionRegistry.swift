@@ -13,8 +13,8 @@ import Systemd
 actor SessionRegistry {
     enum Entry {
         case running(SessionDriver)
-        /// - Parameter outbox: what the store has of its messages, which nothing changes.
-        case failed(Obstacle, since: Timestamp, outbox: SessionStatus.Outbox)
+        /// - Parameter stored: what the store has of its messages.
+        case failed(Obstacle, since: Timestamp, stored: StoredCounts)
     }
 
     /// Why a session does not run.
@@ -277,10 +277,11 @@ actor SessionRegistry {
             status.configurationError = rejected[name]?.summary
             status.storeFailure = driver.surroundings.commits.assumeIsolated { $0.hindrance?.description }
             return status
-        case .failed(let obstacle, let since, let outbox):
+        case .failed(let obstacle, let since, let stored):
             return SessionStatus(
                 session: name.description, state: .failed, since: since,
-                reason: .init(obstacle.reason, Remedies(session: name, configuration: nil)), outbox: outbox)
+                reason: .init(obstacle.reason, Remedies(session: name, configuration: nil)),
+                outbox: stored.outbox, inbox: stored.inbox)
         }
     }
 

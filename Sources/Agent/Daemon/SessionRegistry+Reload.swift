@@ -35,7 +35,7 @@ extension SessionRegistry {
         result.leftBehind = stopped.sorted { $0.key < $1.key }.compactMap { name, stopped in
             stopped.leftBehind.map { .init(session: name.description, message: $0) }
         }
-        shareMemory(among: loaded.sessions.count)
+        await willHave(Set(loaded.sessions.keys))
         for name in entries.keys.sorted() where loaded[name] == nil {
             entries[name] = nil
             parked[name]?.history = nil

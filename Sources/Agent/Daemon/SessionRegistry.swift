@@ -77,7 +77,7 @@ actor SessionRegistry {
     ) async throws(StoreError) {
         self.surroundings = surroundings
         let sessions = await listed(sessions, brokenTemplates)
-        shareMemory(among: sessions.count)
+        await willHave(Set(sessions.keys))
         historyQueue = HistoryQueue(store: surroundings.store, logger: logger, eventLoop: eventLoop)
         for name in sessions.keys.sorted() { try await recordEndBefore(name, surroundings.store) }
         for (name, result) in sessions.sorted(by: { $0.key < $1.key }) {
@@ -96,8 +96,16 @@ actor SessionRegistry {
         statusMayHaveChanged()
     }
 
+    /// Prepares for the sessions that there are from now on.
+    func willHave(_ sessions: Set<SessionName>) async {
+        shareMemory(among: sessions.count)
+        // A disk that does not answer must not hold up a reload.
+        guard let store = surroundings?.store else { return }
+        try? await surroundings?.commits.watch.answer { () throws(StoreError) in await store.setPresent(sessions) }
+    }
+
     /// Gives each session, also those that are started from now on, its share.
-    func shareMemory(among sessions: Int) {
+    private func shareMemory(among sessions: Int) {
         guard let share = surroundings?.memoryShare(sessions), surroundings?.messageMemory != share else { return }
         surroundings?.messageMemory = share
         for case .running(let driver) in entries.values { driver.assumeIsolated { $0.limit(to: share) } }

@@ -43,7 +43,10 @@ extension Session {
         tellMachine(.progressed(generation, .authenticating))
         mqtt.configuration.version = servers.protocols.version(at: link.address)
         if !servers.homes.isHome(link.address) { mqtt.doubtSession() }
-        let discards = link.attempt.discardsSession || servers.homes.isStale(link.address)
+        if let left = servers.homes.older(at: link.address) {
+            mqtt.expectOlder(left, isBesidePresent: servers.homes.isHome(link.address))
+        }
+        let discards = link.attempt.discardsSession
         funnel.work.append(.onLink(generation, .connectionOpened(connectCredentials, forceCleanStart: discards)))
     }
 

@@ -116,6 +116,23 @@ struct SessionProtocolTests {
         #expect(try session.takes() == ["connected"])
     }
 
+    @Test func `after a loss a publication is sent again each time, as another server may have the address`() throws {
+        let a = SessionHome("mqtts://a.example:8883")
+        var session = try SessionUnderTest().connected()
+        let publication = Publication(
+            topic: "a", payload: ByteBuffer(string: "1"), since: Timestamp(rawValue: 0))
+        _ = session.take(.stored([.putPublication(publication)], isComplete: true))
+        _ = try session.takes()
+        for isPresent in [false, true, true] {
+            _ = try session.waitsForDial(after: session.take(.closed(Reason(.reset))))
+            _ = session.opens()
+            #expect(session.receives(.connack(Connack(sessionPresent: isPresent))) == ["send PUBLISH a"])
+            // It is durable, so a restarted daemon knows it.
+            #expect(session.remembered == (isPresent ? [] : [.setHomes([a, a])]))
+            #expect(try session.takes() == ["connected"])
+        }
+    }
+
     // MARK: Heartbeats
 
     @Test func `the kernel's measurement is asked for when the session is connected, and with each heartbeat`() throws {

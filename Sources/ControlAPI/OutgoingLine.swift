@@ -1,4 +1,5 @@
 import FoundationEssentials
+import Vocabulary
 
 /// Writes the lines of the control socket: one JSON text and a newline each.
 ///
@@ -173,9 +174,30 @@ public enum OutgoingLine {
         let encoder = JSONEncoder()
         encoder.outputFormatting = [.sortedKeys, .withoutEscapingSlashes]
         guard let data = try? encoder.encode(value) else { return nil }
-        var line = Array(data)
+        var line = escapingMarks(Array(data))
         line.append(UInt8(ascii: "\n"))
         return line
+    }
+
+    /// Returns the same JSON with control characters and the marks that change the direction of text escaped. JSON allows
+    /// them in strings, and what comes from outside has them: a reader that prints a line must not be led astray.
+    private static func escapingMarks(_ line: [UInt8]) -> [UInt8] {
+        guard line.contains(where: { $0 >= 0x80 }) else { return line }
+        let text = String(decoding: line, as: UTF8.self)
+        // The encoder has escaped those of ASCII that need it.
+        let isShown = { (scalar: Unicode.Scalar) in scalar.isASCII || scalar.isPlain }
+        guard !text.unicodeScalars.allSatisfy(isShown) else { return line }
+        var escaped = ""
+        for scalar in text.unicodeScalars {
+            if isShown(scalar) {
+                escaped.unicodeScalars.append(scalar)
+            } else {
+                // All of them have one UTF-16 unit.
+                let digits = String(scalar.value, radix: 16)
+                escaped += "\\u" + String(repeating: "0", count: 4 - digits.count) + digits
+            }
+        }
+        return Array(escaped.utf8)
     }
 
     private struct Answer<Value: Encodable>: Encodable {

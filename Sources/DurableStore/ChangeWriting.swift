@@ -75,13 +75,8 @@ extension DurableStore {
         switch change {
         case .mqtt(let change):
             try apply(change, to: session, in: database)
-        case .setHomes(let addresses):
-            try database.run("DELETE FROM home WHERE session = ?", .integer(session))
-            for (position, address) in addresses.enumerated() {
-                try database.run(
-                    "INSERT INTO home (session, position, address) VALUES (?, ?, ?)", .integer(session),
-                    .integer(position), .text(address))
-            }
+        case .setHomes(let homes):
+            try setHomes(homes, session, database)
         case .setPresences(let times):
             try database.run("DELETE FROM presence WHERE session = ?", .integer(session))
             for since in times {
@@ -165,6 +160,10 @@ extension DurableStore {
         case .retireIdentifier(let packetID):
             try database.run(
                 "INSERT OR IGNORE INTO retired (session, packet_id) VALUES (?, ?)", .integer(session),
+                .integer(packetID.rawValue))
+        case .suspectIdentifier(let packetID):
+            try database.run(
+                "INSERT OR IGNORE INTO suspect (session, packet_id) VALUES (?, ?)", .integer(session),
                 .integer(packetID.rawValue))
         case .clearSuspect(let packetID):
             try database.run(

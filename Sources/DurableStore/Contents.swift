@@ -11,6 +11,9 @@ extension DurableStore {
         /// The packet identifiers that are reserved for QoS 2 messages, for each row of a session.
         private var windows: [Int64: IdentifierWindow] = [:]
         var messages = 0
+        /// The sessions that there are; `nil` before that is known. The row of another one is used again if it owns
+        /// nothing.
+        var present: Set<SessionName>?
         private(set) var epoch = ""
 
         init(_ database: Database) throws(StoreError) {
@@ -31,13 +34,57 @@ extension DurableStore {
         /// Returns the row of the session, which is created if necessary.
         mutating func makeSession(_ session: SessionName, in database: Database) throws(StoreError) -> Int64 {
             if let id = sessionIDs[session] { return id }
-            try database.run("INSERT INTO session (name) VALUES (?)", .text(session.description))
-            guard
-                let id = try database.integer("SELECT id FROM session WHERE name = ?", .text(session.description)),
-                MessageKey.sessions.contains(id)
-            else { throw .inconsistent("there is no room for another session than the 32767 that there were") }
+            let next = 1 + (try database.integer("SELECT max(id) FROM session") ?? 0)
+            guard let id = MessageKey.sessions.contains(next) ? next : try emptyRow(in: database) else {
+                throw .inconsistent("there is no room for another session than the 32767 that there are")
+            }
+            try database.run(
+                "INSERT INTO session (id, name) VALUES (?, ?)", .integer(id), .text(session.description))
             sessionIDs[session] = id
             return id
+        }
+
+        /// Deletes a session that does not exist any more and has no messages, consumers, publications or keys. One that
+        /// may have a session at a server comes last.
+        ///
+        /// - Returns: the row that is free now.
+        private mutating func emptyRow(in database: Database) throws(StoreError) -> Int64? {
+            guard let present else { return nil }
+            var found: (id: Int64, name: SessionName?)?
+            try database.query(
+                """
+                SELECT id, name FROM session
+                WHERE NOT EXISTS (SELECT 1 FROM message WHERE key BETWEEN id << 48 AND (id + 1 << 48) - 1)
+                    AND NOT EXISTS (SELECT 1 FROM consumer WHERE session = session.id)
+                    AND NOT EXISTS (SELECT 1 FROM publication WHERE session = session.id)
+                    AND NOT EXISTS (SELECT 1 FROM retained WHERE session = session.id)
+                    AND NOT EXISTS (
+                        SELECT 1 FROM publish_key WHERE session = session.id AND time > unixepoch() * 1000 - ?)
+                ORDER BY established, id
+                """,
+                .integer(PublishKey.lifetime)
+            ) { row in
+                let name = SessionName(row.text(1))
+                if name.map(present.contains) ?? false { return true }
+                found = (row.integer(0), name)
+                return false
+            }
+            guard let found else { return nil }
+            // The history has names, and outlives sessions.
+            let tables = try database.rows(
+                """
+                SELECT tables.name FROM sqlite_schema AS tables JOIN pragma_table_info(tables.name) AS columns
+                WHERE tables.type = 'table' AND columns.name = 'session' AND tables.name <> 'history'
+                """
+            ) { $0.text(0) }
+            for table in tables {
+                try database.run(text: "DELETE FROM \(table) WHERE session = ?", with: [.integer(found.id)])
+            }
+            try database.run("DELETE FROM session WHERE id = ?", .integer(found.id))
+            if let name = found.name { sessionIDs[name] = nil }
+            consumerIDs[found.id] = nil
+            windows[found.id] = nil
+            return found.id
         }
 
         mutating func consumerID(

@@ -292,7 +292,9 @@ public actor DurableStore {
         let old = database
         // A file that was removed is still open here, and intact.
         let (new, moved) = if let old, !old.isCorrupt { try renewRemoved(old) } else { try renewDamaged() }
+        let present = contents.present
         contents = try Contents(new)
+        contents.present = present
         // SQLite does not touch the new files, which now have the old one's names.
         old?.close()
         unfinished = nil
@@ -363,6 +365,9 @@ public actor DurableStore {
         unwritten = 0
         directory.beginWriting(Self.fileName + "-wal")
     }
+
+    /// The sessions that there are from now on. What the store has of others stays, until it needs the room for a name.
+    package func setPresent(_ sessions: Set<SessionName>) { contents.present = sessions }
 
     /// Writes the log back into the file and closes it. Every later call throws ``StoreError/closed``. Another daemon
     /// may take the directory from then on.

@@ -8,7 +8,7 @@ enum Schema {
     /// The statements that lead from one version to the next, starting from nothing (version 0).
     static let migrations: [String] = [
         version1, version2, version3, version4, version5, version6, version7, version8, version9,
-        version10,
+        version10, version11,
     ]
 
     private static let version1 = """
@@ -228,6 +228,26 @@ enum Schema {
             session INTEGER NOT NULL,
             topic TEXT NOT NULL,
             PRIMARY KEY (session, topic)
+        ) STRICT, WITHOUT ROWID;
+        """
+
+    /// What a server holds of a session that continued elsewhere.
+    private static let version11 = """
+        -- When the server ends its old copy; NULL for never.
+        ALTER TABLE home ADD COLUMN ends_at INTEGER;
+        CREATE TABLE left_exchange (
+            session INTEGER NOT NULL,
+            -- As in home.
+            position INTEGER NOT NULL,
+            inbound INTEGER NOT NULL,
+            packet_id INTEGER NOT NULL,
+            PRIMARY KEY (session, position, inbound, packet_id)
+        ) STRICT, WITHOUT ROWID;
+        CREATE TABLE left_subscription (
+            session INTEGER NOT NULL,
+            position INTEGER NOT NULL,
+            filter TEXT NOT NULL,
+            PRIMARY KEY (session, position, filter)
         ) STRICT, WITHOUT ROWID;
         """
 

@@ -14,9 +14,7 @@ extension DurableStore {
         var stored = StoredSession()
         guard let id = contents.sessionIDs[name] else { return stored }
         stored.mqtt = try protocolState(of: id)
-        stored.homes = try database.rows(
-            "SELECT address FROM home WHERE session = ? ORDER BY position", .integer(id)
-        ) { $0.text(0) }
+        stored.homes = try homes(of: id)
         stored.presences = Set(
             try database.rows("SELECT since FROM presence WHERE session = ?", .integer(id)) {
                 Timestamp(rawValue: $0.integer(0))
@@ -58,23 +56,26 @@ extension DurableStore {
             case .queued, .quarantined: throw damage("a message is in flight and quarantined")
             }
         }
-        session.inboundIDs = try packetIDs("SELECT packet_id FROM inbound WHERE session = ?", of: id)
-        session.retiredIDs = try packetIDs("SELECT packet_id FROM retired WHERE session = ?", of: id)
-        session.suspectIDs = try packetIDs("SELECT packet_id FROM suspect WHERE session = ?", of: id)
+        session.inboundIDs = try packetIDs("SELECT packet_id FROM inbound WHERE session = ?", [.integer(id)])
+        session.retiredIDs = try packetIDs("SELECT packet_id FROM retired WHERE session = ?", [.integer(id)])
+        session.suspectIDs = try packetIDs("SELECT packet_id FROM suspect WHERE session = ?", [.integer(id)])
         session.rememberedSubscriptions = try subscriptions(of: id)
         try readConsumers(of: id, into: &session)
         try countQueue(of: id, into: &session)
         return session
     }
 
-    private func packetIDs(_ sql: StaticString, of session: Int64) throws(StoreError) -> Set<PacketID> {
-        Set(try opened().rows(sql, .integer(session)) { row throws(StoreError) in try packetID(row.integer(0)) })
+    func packetIDs(_ sql: String, _ values: [Database.Value]) throws(StoreError) -> Set<PacketID> {
+        Set(try opened().rows(text: sql, with: values) { row throws(StoreError) in try packetID(row.integer(0)) })
     }
 
     private func subscriptions(of session: Int64) throws(StoreError) -> Set<TopicFilter> {
+        try filters("SELECT filter FROM subscription WHERE session = ?", [.integer(session)])
+    }
+
+    func filters(_ sql: String, _ values: [Database.Value]) throws(StoreError) -> Set<TopicFilter> {
         var filters: Set<TopicFilter> = []
-        try opened().query("SELECT filter FROM subscription WHERE session = ?", .integer(session)) {
-            row throws(StoreError) in
+        try opened().query(text: sql, with: values) { row throws(StoreError) in
             do throws(InvalidTopic) {
                 filters.insert(try TopicFilter(row.text(0)))
             } catch {
@@ -223,7 +224,7 @@ extension DurableStore {
         return row.integer(column + 1) == 0 ? .inFlight(packetID) : .released(packetID)
     }
 
-    private func packetID(_ number: Int64) throws(StoreError) -> PacketID {
+    func packetID(_ number: Int64) throws(StoreError) -> PacketID {
         guard let id = UInt16(exactly: number).flatMap(PacketID.init) else { throw damage("a packet id is invalid") }
         return id
     }

@@ -1,5 +1,6 @@
 package import MQTT
 package import SessionCore
+import Vocabulary
 
 // Translates what the server says into the session's terms: the tables of Documentation/Reason-codes.md.
 
@@ -24,6 +25,15 @@ extension Reason {
         if !server.remedies.isEmpty { message += "; " + server.remedies.map(\.description).joined(separator: ", ") }
         self.init(
             server.remedies.contains(.cleanStart) ? .stateMismatch : code, message, serverCode: server.code.rawValue)
+    }
+
+    /// No connection came about to the address that a server has named instead of its own. That is not terminal: other
+    /// addresses are left, at least the endpoint's own.
+    init(_ reason: Reason, redirectedTo address: Endpoint) {
+        self = reason
+        message += "; a redirect led to \(address.authority)"
+        guard isTerminal else { return }
+        code = code == .certificateInvalid ? .tlsFailed : .unreachable
     }
 }
 

@@ -43,10 +43,13 @@ extension Session {
         tellMachine(.progressed(generation, .authenticating))
         mqtt.configuration.version = servers.protocols.version(at: link.address)
         if !servers.homes.isHome(link.address) { mqtt.doubtSession() }
+        if let left = servers.homes.older(at: link.address) {
+            mqtt.expectOlder(left, isBesidePresent: servers.homes.isHome(link.address))
+        }
         // Another device of the user may be in the room. To find out first whether the server has a session would take two
         // connections, and displace that device twice.
         let takesPlace = rooms.membership != nil && !mqtt.hasSession && mqtt.configuration.version == .five
-        let discards = link.attempt.discardsSession || servers.homes.isStale(link.address) || takesPlace
+        let discards = link.attempt.discardsSession || takesPlace
         funnel.work.append(.onLink(generation, .connectionOpened(connectCredentials, forceCleanStart: discards)))
     }
 
@@ -79,7 +82,7 @@ extension Session {
         var ending = ending
         ending.isElsewhere = link.destination.isRedirected
         if link.peer == nil, link.address != settings.endpoints[link.attempt.endpoint.rawValue] {
-            ending.reason.message += "; a redirect led there"
+            ending.reason = Reason(ending.reason, redirectedTo: link.address)
         }
         guard ending.reason.code == .serverClosed || ending.reason.code == .reset else {
             return (ending, .connectionClosed)

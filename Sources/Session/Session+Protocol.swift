@@ -209,8 +209,9 @@ extension Session {
         clientID = connected.clientID
         publications.connected(isKept: connected.resumed && connected.isCertain)
         guard let link else { return }
-        if servers.homes.isStale(link.address) { act(.tell(.oldCopyDiscarded)) }
-        let changes = servers.connected(to: link.address, as: mqtt.version, resumed: connected.resumed)
+        if connected.isOlder { act(.tell(.olderCopy)) }
+        let changes = servers.connected(
+            to: link.address, as: mqtt.version, connected, leaving: mqtt.takeLeftBehind(), at: wallClock)
         if !changes.isEmpty { act(.commit(changes)) }
         act(.tell(.granted(connected)))
         perform(

@@ -1,6 +1,6 @@
 package import ControlAPI
 package import MQTT
-import SessionCore
+package import SessionCore
 
 // What people decide about the messages of the outbox. The driver reads the messages from the store; what each decision
 // comes to is decided here.
@@ -43,27 +43,42 @@ extension Session {
     package mutating func retry(_ stored: StoredMessage) -> Decision {
         var answers: [MQTTClientMachine.Action] = []
         defer { answered(answers) }
-        do throws(MQTTClientMachine.PublishError) {
-            return .done(try mqtt.retry(stored, at: wallClock, into: &answers))
-        } catch {
-            return .skipped(.refused(stored, error, of: settings.name))
-        }
+        return mqtt.retry(stored, of: settings.name, at: wallClock, into: &answers)
     }
 
     package mutating func drop(_ stored: StoredMessageSummary) -> Decision {
         var answers: [MQTTClientMachine.Action] = []
         defer { answered(answers) }
-        switch mqtt.discard(stored, at: wallClock, into: &answers) {
-        case .dropped, .delivered: return .done(stored.sequence)
-        case .isWithTransport: return .skipped(.inFlight(stored.sequence))
-        case .isGone: return .skipped(.unknown(stored.sequence.rawValue))
-        }
+        return mqtt.drop(stored, at: wallClock, into: &answers)
     }
 
     /// Carries out the protocol machine's actions at once, because commits must keep its order.
     private mutating func answered(_ actions: [MQTTClientMachine.Action]) {
         for action in actions { perform(action) }
         checkFlushed()
+    }
+}
+
+extension MQTTClientMachine {
+    /// Takes a message out of the quarantine and accepts it as a new one.
+    package mutating func retry(
+        _ stored: StoredMessage, of session: SessionName, at now: Timestamp, into actions: inout [Action]
+    ) -> Session.Decision {
+        do throws(PublishError) {
+            return .done(try retry(stored, at: now, into: &actions))
+        } catch {
+            return .skipped(.refused(stored, error, of: session))
+        }
+    }
+
+    package mutating func drop(
+        _ stored: StoredMessageSummary, at now: Timestamp, into actions: inout [Action]
+    ) -> Session.Decision {
+        switch discard(stored, at: now, into: &actions) {
+        case .dropped, .delivered: .done(stored.sequence)
+        case .isWithTransport: .skipped(.inFlight(stored.sequence))
+        case .isGone: .skipped(.unknown(stored.sequence.rawValue))
+        }
     }
 }
 

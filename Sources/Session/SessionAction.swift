@@ -96,8 +96,8 @@ extension Session {
         case publicationRefused(String, ReasonCode)
         case dropped(Int)
         case granted(MQTTClientMachine.Connected)
-        /// The server had an old copy of the session, from before it continued elsewhere.
-        case oldCopyDiscarded
+        /// The server had an older copy of the session, from before it continued elsewhere.
+        case olderCopy
         /// Another device now has the session's identity.
         case displaced(Reason)
         case cannotLook(String)

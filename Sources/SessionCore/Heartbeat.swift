@@ -46,6 +46,16 @@ struct Heartbeat: Hashable, Sendable {
     /// When the question that measures the round trip was asked. It outlives `question`, which any byte answers.
     private var sampleStart: Instant?
     private(set) var roundTrip = RoundTripTime()
+    private var stall: Stall?
+
+    /// A time in which nothing ran: something was due, and was found so much later.
+    private struct Stall: Hashable, Sendable {
+        let length: Duration
+        let end: Instant
+    }
+
+    /// How much later than due a running daemon never looks, and how long a stall can be the reason for what follows.
+    private static let patience = Duration.seconds(5)
 
     /// - Parameter serverInterval: the longest interval in which the server wants to hear something (MQTT 5,
     ///   3.2.2.3.14). A client may ask more often at any time (3.1.2.10), so a longer one than ours changes nothing: it
@@ -77,6 +87,7 @@ struct Heartbeat: Hashable, Sendable {
     }
 
     mutating func heard(at now: Instant) {
+        noteStall(at: now)
         lastHeard = now
         question = nil
     }
@@ -102,7 +113,20 @@ struct Heartbeat: Hashable, Sendable {
         heard(at: now)
     }
 
+    /// Notices that neither side can have heard the other for a while, because nothing ran here.
+    private mutating func noteStall(at now: Instant) {
+        let late = deadline.duration(to: now)
+        if late > Self.patience { stall = Stall(length: late, end: now) }
+    }
+
+    /// For how long, at least, nothing ran here until a moment ago; `nil` if it did.
+    mutating func stalled(at now: Instant) -> Duration? {
+        noteStall(at: now)
+        return stall.flatMap { $0.end.duration(to: now) <= Self.patience ? $0.length : nil }
+    }
+
     mutating func due(at now: Instant) -> Due {
+        noteStall(at: now)
         guard now >= deadline else { return .nothing }
         if let question {
             if now >= question.deadline { return .dead(question.isProbe ? .probeTimeout : .heartbeatTimeout) }

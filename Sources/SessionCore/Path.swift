@@ -48,8 +48,8 @@ public enum PathClass: String, Sendable, CaseIterable {
     case none
     /// There was no path, or one only to the host's own networks; now there is one, or one that leads further.
     case gained
-    /// Interface, source or gateway changed, and the old source address has left the host, now or later: the connection
-    /// is dead.
+    /// Interface, source or gateway changed, and the old source address has left the host, or its interface is down, now
+    /// or later: the connection is dead.
     case movedSourceGone = "moved-source-gone"
     /// Interface, source or gateway changed, and the old source address is still there: the connection may live.
     case movedSourceKept = "moved-source-kept"

@@ -24,7 +24,7 @@ extension SessionMachine {
             guard connected.attempt.endpoint == endpoint else { return }
             // The path may have moved twice, and only the address in between is gone.
             let isSpared = pathClass == .movedSourceGone && !connected.isBoundToSource(of: from ?? old)
-            pathChanged(of: connected, isSpared ? .movedSourceKept : pathClass, at: now, into: &actions)
+            pathChanged(of: connected, isSpared ? .movedSourceKept : pathClass, from: from, at: now, into: &actions)
         case .trying(let trying):
             pathChanged(during: trying, endpoint, pathClass, at: now, into: &actions)
         }
@@ -43,11 +43,12 @@ extension SessionMachine {
         if rivalry.look(cause: Reason(.pathMoved), last: Reason(.pathMoved)) != nil { connected.handover = nil }
         actions.append(
             .report(.pathChanged(.movedSourceGone, endpoint, from: departed, to: endpoints[endpoint])))
-        abandon(connected, because: Reason(.pathMoved), at: now, into: &actions)
+        abandon(connected, because: .sourceGone(departed), at: now, into: &actions)
     }
 
     private mutating func pathChanged(
-        of connected: Connected, _ pathClass: PathClass, at now: Instant, into actions: inout [Action]
+        of connected: Connected, _ pathClass: PathClass, from old: Path?, at now: Instant,
+        into actions: inout [Action]
     ) {
         if followPath(of: connected, at: now, into: &actions) { return }
         var connected = connected
@@ -58,7 +59,7 @@ extension SessionMachine {
         case .movedSourceGone:
             // A successor under way began on a path that the kernel no longer uses.
             connected.handover = nil
-            abandon(connected, because: Reason(.pathMoved), at: now, into: &actions)
+            abandon(connected, because: .sourceGone(connected.path ?? old), at: now, into: &actions)
         case .lost:
             connected.heldUntil = connected.heldUntil ?? now.advanced(by: PathClass.hold)
             connected.quality.nothingCameBack()
@@ -110,6 +111,16 @@ extension SessionMachine {
         case .lost: Reason(.pathLost)
         case .none, .maybe: nil
         }
+    }
+}
+
+extension Reason {
+    /// The connection cannot be used any more. A host keeps the addresses of an interface that is set down.
+    fileprivate static func sourceGone(_ path: Path?) -> Reason {
+        guard let path else { return Reason(.pathMoved) }
+        return Reason(
+            .pathMoved,
+            "the interface \(path.interface) is down, or has lost the address \(path.source) of the connection")
     }
 }
 

@@ -54,6 +54,7 @@ extension SessionMachine {
             ending.reason = rivalry.lost(because: ending.reason, isStable: isStable, mayBeRival: mayBeRival, at: now)
         }
         if connected.isSilenced, ending.reason.code.group == .liveness { ending.reason.message += " (simulated)" }
+        noteStall(of: connected, in: &ending.reason, at: now)
         let reason = ending.reason
         if isStable { refusals = 0 }
         if isOnceTooOften(ending) {
@@ -77,6 +78,16 @@ extension SessionMachine {
         } else {
             reconnect(trying, after: connected, ending, at: now, into: &actions)
         }
+    }
+
+    /// A server ends the connection of a client from which it hears nothing, and a silence that was not listened to is
+    /// none: neither is the server's fault.
+    private func noteStall(of connected: Connected, in reason: inout Reason, at now: Instant) {
+        var heartbeat = connected.heartbeat
+        let isLoss = reason.code.group == .server || reason.code.group == .liveness || reason.code == .reset
+        guard isLoss, let length = heartbeat.stalled(at: now) else { return }
+        reason.message +=
+            ", after the daemon, or the whole host, had been stopped for \(length.components.seconds) s or more"
     }
 
     private mutating func reconnect(

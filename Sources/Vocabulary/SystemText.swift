@@ -7,7 +7,6 @@ public func systemText(_ number: Int32) -> String {
     return switch number {
     case EMFILE: "\(words); raise LimitNOFILE of the service"
     case ENFILE: "\(words); raise the kernel's limit fs.file-max"
-    case EROFS: "\(words); ReadWritePaths= of the service names what else it may write to"
     default: words
     }
 }

@@ -5,6 +5,13 @@ struct ReceivedMessageLineTests {
     /// Returns the line as the encoder writes it.
     private static func encoded(_ message: some ControlNotification) -> [UInt8]? { OutgoingLine.notification(message) }
 
+    @Test func `marks that change the direction of text, and control characters, are escaped on every line`() throws {
+        let text = "a\u{202E}b\u{2066}c\u{9B}d\u{061C}e\u{2028}Grüße"
+        let line = try #require(OutgoingLine.encode([text]))
+        #expect(String(decoding: line, as: UTF8.self) == #"["a\u202eb\u2066c\u009bd\u061ce\u2028Grüße"]"# + "\n")
+        #expect(try JSONValue(parsing: line[...]) == .array([.string(text)]))
+    }
+
     private static let payloads: [[UInt8]] = [
         Array("plain text, with {\"braces\"}".utf8), Array("plain".utf8), [], Array("line\nbreak\t\\".utf8),
         Array("Grüße".utf8), [0x7F], [0xFF, 0x00], [UInt8](repeating: 0x61, count: 100_000),

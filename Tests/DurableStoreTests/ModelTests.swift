@@ -63,6 +63,7 @@ struct ModelSession {
         case .removeInbound(let packetID): state.inboundIDs.remove(packetID)
         case .removeAllInbound: state.inboundIDs = []
         case .retireIdentifier(let packetID): state.retiredIDs.insert(packetID)
+        case .suspectIdentifier(let packetID): state.suspectIDs.insert(packetID)
         case .clearSuspect(let packetID): state.suspectIDs.remove(packetID)
         case .freeRetiredIdentifiers:
             state.retiredIDs = []
@@ -268,7 +269,14 @@ struct ModelSession {
         case 46: return .mqtt(.retireIdentifier(packetID))
         case 47: return .mqtt(.freeRetiredIdentifiers)
         case 48:
-            return .setHomes((0..<Int.random(in: 1...3, using: &random)).map { "mqtt://\($0).\(packetID)" })
+            let older = try (1..<Int.random(in: 1...3, using: &random)).map { number in
+                SessionHome(
+                    "mqtt://\(number)",
+                    left: LeftSession(
+                        unreleased: [packetID], inbound: [packetID, try id(UInt16(number))], filters: [filter]),
+                    endsAt: Bool.random(using: &random) ? nil : Timestamp(rawValue: last.rawValue))
+            }
+            return .setHomes([SessionHome("mqtt://\(packetID)")] + older)
         case 49:
             if Bool.random(using: &random) {
                 return .setPresenceTopics(Set((0...2).map { _ in "p/\(Int.random(in: 0...9, using: &random))" }))

@@ -154,12 +154,12 @@ extension EndToEnd {
             try await server.publish("1", to: "stream/1")
             try await until("it is subscribed, and takes messages") { await worker.numbers("stream/1") == [1] }
             #expect(try await daemon.stop() == .exited(0))
-            try await server.publish("2", to: "stream/1")
-            try await server.hasPersisted("stream/1")
+            try await server.publish("7700123", to: "stream/1")
+            try await server.hasPersisted("7700123")
             try await server.kill()
             try await server.start()
             try await daemon.start()
-            try await until("what was queued arrives") { await worker.numbers("stream/1") == [1, 2] }
+            try await until("what was queued arrives") { await worker.numbers("stream/1") == [1, 7_700_123] }
             await daemon.client.close()
             await task.value
         }

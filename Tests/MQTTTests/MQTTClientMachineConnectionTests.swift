@@ -319,6 +319,7 @@ import Testing
         client.server(granted(3))
         for first: UInt16 in [4, 6] {
             client.handle(.connectionClosed)
+            client.machine.expectOlder(LeftSession(), isBesidePresent: true)
             guard version == .five else {
                 #expect(client.connect(resumed: true) == ["connected resumed", "restored"])
                 continue

@@ -18,6 +18,27 @@ import Testing
         #expect(!session.reportedStateChange)
     }
 
+    @Test(arguments: [(Reason.Code.serverKeepAliveTimeout, true), (.reset, true), (.pathLost, false)])
+    func `a loss that follows a time in which nothing ran says so`(code: Reason.Code, isExplained: Bool) {
+        var session = Self.connected()
+        // The process is stopped, and all of this happens at once when it goes on.
+        session.skip(.seconds(100))
+        session.heard()
+        session.end(code)
+        let words = ", after the daemon, or the whole host, had been stopped for 85 s or more"
+        #expect(session.status.reason.message == Reason(code).message + (isExplained ? words : ""))
+    }
+
+    @Test func `a stall does not explain a loss that comes much later`() {
+        var session = Self.connected()
+        session.skip(.seconds(100))
+        session.heard()
+        session.sent()
+        session.pass(.seconds(6))
+        session.end(.reset)
+        #expect(session.status.reason.message == Reason(.reset).message)
+    }
+
     @Test func `rule 16: a busy sender still sends heartbeats when nothing comes back`() {
         var session = Self.connected()
         for _ in 0..<14 {

@@ -41,6 +41,10 @@ import Testing
         #expect(session.path(.movedSourceGone) == [.abandon(1), .open(2)])
         #expect(session.state == .reconnecting)
         #expect(session.reason == .pathMoved)
+        #expect(
+            session.status.reason.message
+                == "the interface \(Path.wifi.interface) is down, or has lost the address \(Path.wifi.source) of the connection"
+        )
         #expect(session.status.path == .cellular)
     }
 

@@ -1,3 +1,4 @@
+import MQTT
 import Session
 import Testing
 import Vocabulary
@@ -13,38 +14,79 @@ struct SessionHomesTests {
 
     private func port(_ number: Int) throws -> Endpoint { try Endpoint("mqtt://a:\(number)") }
 
-    @Test func `the previous server has a stale copy until it starts a new session`() throws {
+    private func left(_ filters: String...) throws -> LeftSession {
+        LeftSession(filters: Set(try filters.map { try TopicFilter($0) }))
+    }
+
+    @Test func `the previous server has an older copy until the session returns`() throws {
         var homes = SessionHomes()
         homes.connected(to: a, resumed: false)
-        #expect(homes.isHome(a) && !homes.isStale(a))
+        #expect(homes.isHome(a) && homes.older(at: a) == nil)
         let isDifferent = homes.connected(to: a, resumed: true)
         #expect(!isDifferent)
-        homes.connected(to: b, resumed: false)
-        #expect(homes.isHome(b) && homes.isStale(a))
-        homes.connected(to: a, resumed: false)
-        #expect(homes.isHome(a) && homes.isStale(b) && !homes.isStale(a))
+        homes.connected(to: b, resumed: false, leaving: try left("x"))
+        #expect(homes.isHome(b))
+        let found = homes.older(at: a)
+        #expect(try found == left("x"))
+        homes.connected(to: a, resumed: false, leaving: try left("y"))
+        #expect(homes.isHome(a) && homes.older(at: a) == nil)
+        let foundAtB = homes.older(at: b)
+        #expect(try foundAtB == left("y"))
     }
 
-    @Test func `servers that share the session have no stale copies`() throws {
-        var homes = SessionHomes([a.description])
+    @Test func `servers that share the session have no older copies`() throws {
+        var homes = SessionHomes([SessionHome(a.description)])
         let isDifferent = homes.connected(to: b, resumed: true)
-        #expect(isDifferent && homes.addresses == [b.description])
+        #expect(isDifferent && homes.stored == [SessionHome(b.description)])
     }
 
-    @Test func `the stored addresses are restored, the home first`() throws {
-        var homes = SessionHomes()
-        for address in [a, b, c] { homes.connected(to: address, resumed: false) }
-        #expect(homes.addresses == [c, a, b].map(\.description))
-        #expect(SessionHomes(homes.addresses) == homes)
+    @Test func `after a loss another server behind the address may have the older copy, until that has expired`() throws
+    {
+        var homes = SessionHomes([SessionHome(a.description)])
+        func connected(at second: Int64, resumed: Bool = true, leaving left: LeftSession = LeftSession()) -> Bool {
+            homes.connected(
+                to: a, resumed: resumed, isLost: !resumed, leaving: left, expiry: 60,
+                at: Timestamp(rawValue: second * 1000))
+        }
+        #expect(connected(at: 0, resumed: false, leaving: try left("x")))
+        #expect(homes.isHome(a))
+        #expect(connected(at: 10, resumed: false, leaving: try left("y")))
+        let found = homes.older(at: a)
+        #expect(try found == left("x", "y"), "of any of them")
+        let isDifferent = connected(at: 70)
+        #expect(!isDifferent && homes.older(at: a) != nil)
+        #expect(connected(at: 71))
+        #expect(homes.older(at: a) == nil)
     }
 
-    @Test func `the oldest stale copies are forgotten`() throws {
+    @Test func `a session that was ended on purpose has left nothing at its server`() throws {
+        var homes = SessionHomes([SessionHome(a.description)])
+        let isDifferent = homes.connected(to: a, resumed: false)
+        #expect(!isDifferent)
+    }
+
+    @Test func `the stored homes are restored`() throws {
         var homes = SessionHomes()
-        for port in 1...SessionHomes.maximumStale + 2 {
+        for address in [a, b, c] { homes.connected(to: address, resumed: false, leaving: try left("x")) }
+        #expect(homes.stored.map(\.address) == [c, a, b].map(\.description))
+        #expect(SessionHomes(homes.stored) == homes)
+    }
+
+    @Test func `the oldest copies are forgotten`() throws {
+        var homes = SessionHomes()
+        for port in 1...SessionHomes.maximumOlder + 2 {
             homes.connected(to: try self.port(port), resumed: false)
         }
-        #expect(homes.addresses.count == SessionHomes.maximumStale + 1)
+        #expect(homes.stored.count == SessionHomes.maximumOlder + 1)
         let (oldest, next) = (try port(1), try port(2))
-        #expect(!homes.isStale(oldest) && homes.isStale(next))
+        #expect(homes.older(at: oldest) == nil && homes.older(at: next) != nil)
+    }
+
+    @Test func `of very many filters only some are remembered`() throws {
+        var homes = SessionHomes([SessionHome(a.description)])
+        let long = String(repeating: "x", count: 60_000)
+        let many = LeftSession(filters: Set(try (0..<50).map { try TopicFilter("\($0)/\(long)") }))
+        homes.connected(to: b, resumed: false, leaving: many)
+        #expect(homes.older(at: a)?.filters.count == 17)
     }
 }

@@ -75,26 +75,28 @@ struct SessionProtocolTests {
         #expect(session.lastConnect?.password.map { String(buffer: $0) } == token)
     }
 
-    @Test func `a server with an old copy of the session has to begin a new one`() throws {
+    @Test func `a server with an older copy of the session continues that, and all else begins anew`() throws {
+        let (a, b) = (SessionHome("mqtts://a.example:8883"), SessionHome("mqtts://b.example:8883"))
         var session = try SessionUnderTest().connected()
-        #expect(session.session.servers.homes.addresses == ["mqtts://a.example:8883"])
-        #expect(session.remembered == [.setHomes(["mqtts://a.example:8883"])])
+        #expect(session.session.servers.homes.stored == [a])
+        #expect(session.remembered == [.setHomes([a])])
         var dialed = try session.waitsForDial(
             after: session.receives(.disconnect(Disconnect(reasonCode: .serverShuttingDown))))
         #expect(dialed == "dial b.example")
         _ = session.opens()
         #expect(session.lastConnect?.cleanStart == false)
         _ = session.receives(.connack(Connack()))
-        #expect(session.remembered == [.setHomes(["mqtts://b.example:8883", "mqtts://a.example:8883"])])
+        #expect(session.remembered == [.setHomes([b, a])])
         dialed = try session.waitsForDial(
             after: session.receives(.disconnect(Disconnect(reasonCode: .serverShuttingDown))))
         #expect(dialed == "dial a.example")
         _ = session.opens()
-        #expect(session.lastConnect?.cleanStart == true)
-        #expect(session.toldOf("old copy") == [])
-        _ = session.receives(.connack(Connack()))
-        #expect(session.toldOf("old copy") == ["old copy discarded"])
-        #expect(session.remembered == [.setHomes(["mqtts://a.example:8883", "mqtts://b.example:8883"])])
+        #expect(session.lastConnect?.cleanStart == false)
+        #expect(session.toldOf("older") == [])
+        _ = session.receives(.connack(Connack(sessionPresent: true)))
+        #expect(session.toldOf("older") == ["older copy"])
+        #expect(session.remembered == [.setHomes([a, b])])
+        #expect(session.session.machine.status.resumed == false, "everything is set up again")
     }
 
     @Test func `a publication is sent again at a server whose session may be an old one`() throws {
@@ -112,6 +114,23 @@ struct SessionProtocolTests {
         _ = session.opens()
         #expect(session.receives(.connack(Connack(sessionPresent: true))) == ["send PUBLISH a"])
         #expect(try session.takes() == ["connected"])
+    }
+
+    @Test func `after a loss a publication is sent again each time, as another server may have the address`() throws {
+        let a = SessionHome("mqtts://a.example:8883")
+        var session = try SessionUnderTest().connected()
+        let publication = Publication(
+            topic: "a", payload: ByteBuffer(string: "1"), since: Timestamp(rawValue: 0))
+        _ = session.take(.stored([.putPublication(publication)], isComplete: true))
+        _ = try session.takes()
+        for isPresent in [false, true, true] {
+            _ = try session.waitsForDial(after: session.take(.closed(Reason(.reset))))
+            _ = session.opens()
+            #expect(session.receives(.connack(Connack(sessionPresent: isPresent))) == ["send PUBLISH a"])
+            // It is durable, so a restarted daemon knows it.
+            #expect(session.remembered == (isPresent ? [] : [.setHomes([a, a])]))
+            #expect(try session.takes() == ["connected"])
+        }
     }
 
     // MARK: Heartbeats

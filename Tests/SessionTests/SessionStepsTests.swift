@@ -283,11 +283,31 @@ struct SessionStepsTests {
         #expect(
             session.receives(redirection(.useAnotherServer, "c.example d.example")) == ["close", "dial c.example"])
         let words = session.take(.closed(Reason(.refused, "c.example refused")))
-        #expect(session.session.machine.reason.message == "c.example refused; a redirect led there")
+        #expect(session.session.machine.reason.message == "c.example refused; a redirect led to c.example:8883")
         var dials = [try waitForDial(&session, after: words)]
         for _ in 0..<2 { dials.append(try waitForDial(&session, after: session.take(.closed(Reason(.refused))))) }
         // The list belongs to the first endpoint.
         #expect(dials == ["dial b.example", "dial d.example", "dial b.example"])
+    }
+
+    @Test func `a certificate that is wrong where a redirect leads does not end the session`() throws {
+        var session = try SessionUnderTest(redirects: ["c.example", "d.example"])
+        session.dials()
+        #expect(
+            session.receives(redirection(.useAnotherServer, "c.example d.example")) == ["close", "dial c.example"])
+        let words = session.take(.closed(Reason(.certificateInvalid, "the certificate is not for c.example")))
+        let reason = session.session.machine.reason
+        #expect(reason.message == "the certificate is not for c.example; a redirect led to c.example:8883")
+        #expect(reason.code == .tlsFailed && session.session.state == .connecting)
+        var dials = [try waitForDial(&session, after: words)]
+        dials.append(try waitForDial(&session, after: session.take(.closed(Reason(.refused)))))
+        #expect(dials == ["dial b.example", "dial d.example"])
+        // At the endpoint itself it does.
+        dials = [try waitForDial(&session, after: session.take(.closed(Reason(.refused))))]
+        dials.append(try waitForDial(&session, after: session.take(.closed(Reason(.refused)))))
+        #expect(dials == ["dial b.example", "dial a.example"])
+        _ = try waitForDial(&session, after: session.take(.closed(Reason(.certificateInvalid))))
+        #expect(session.take(.closed(Reason(.certificateInvalid))) == ["failed"])
     }
 
     @Test(arguments: ["", " "])

@@ -366,7 +366,7 @@ struct SessionUnderTest {
         case .publicationRefused(let topic, _): "publication \(topic) is refused"
         case .dropped(let count): "the inbox dropped \(count)"
         case .granted: "accepted by the server"
-        case .oldCopyDiscarded: "old copy discarded"
+        case .olderCopy: "older copy"
         case .displaced: "displaced"
         case .cannotLook(let sentence): "cannot look: \(sentence)"
         case .credentialNotRenewed(let sentence): "credential not renewed: \(sentence)"

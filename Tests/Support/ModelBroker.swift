@@ -83,6 +83,8 @@ public struct ModelBroker: Sendable {
         /// A message of the client has arrived, for the first time or again. A server that refuses it forgets that it
         /// had it.
         case received(client: String, epoch: Int, Publish, isRefused: Bool)
+        /// The client began a new session, and the one that it had is gone, with messages that it was never sent.
+        case discarded(client: String, messages: Int)
         /// The answer to a message of the client is on its way: the server has taken the message over, or refused it.
         case answered(client: String, Publish, ReasonCode)
     }
@@ -540,7 +542,9 @@ public struct ModelBroker: Sendable {
             // The older connection's will is not published if the session continues [3.1.4-3], [3.1.2-8].
             end(older, takesOverSilently ? nil : .sessionTakenOver, at: now)
         }
-        if connect.cleanStart { sessions[client] = nil }
+        if connect.cleanStart, let discarded = sessions.removeValue(forKey: client), recordsFacts {
+            facts.append(.discarded(client: client, messages: discarded.outgoing.count { !$0.wasAttempted }))
+        }
         let isPresent = sessions[client] != nil
         if !isPresent { lastEpoch += 1 }
         var session = sessions[client] ?? Session(epoch: lastEpoch)

@@ -106,6 +106,7 @@ public struct ModelStore: Sendable {
             if inboundIDs.remove(id) == nil { violations.append("inbound \(id) was removed twice") }
         case .removeAllInbound: inboundIDs.removeAll()
         case .retireIdentifier(let id): retiredIDs.insert(id)
+        case .suspectIdentifier(let id): suspectIDs.insert(id)
         case .clearSuspect(let id):
             if suspectIDs.remove(id) == nil { violations.append("identifier \(id) was no suspect") }
         case .freeRetiredIdentifiers:

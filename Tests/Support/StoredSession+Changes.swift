@@ -8,7 +8,7 @@ extension StoredSession {
     package mutating func apply(_ change: SessionChange) -> DurableChange? {
         switch change {
         case .mqtt(let change): return change
-        case .setHomes(let addresses): homes = addresses
+        case .setHomes(let homes): self.homes = homes
         case .setPresences(let times): presences = times
         case .setPresenceTopics(let topics): presenceTopics = topics
         case .putPublication(let publication):

@@ -241,12 +241,10 @@ extension ControlConnection {
             return OutgoingLine.answer(id, result: try await registry.queueList(parameters))
         case MessageQueueRetryMethod.name:
             let parameters = try take(MessageQueueRetryMethod.self, parameters)
-            let driver = try await registry.driver(parameters.session)
-            return OutgoingLine.answer(id, result: try await driver.queueRetry(parameters))
+            return OutgoingLine.answer(id, result: try await registry.queueRetry(parameters))
         case MessageQueueDropMethod.name:
             let parameters = try take(MessageQueueDropMethod.self, parameters)
-            let driver = try await registry.driver(parameters.session)
-            return OutgoingLine.answer(id, result: try await driver.queueDrop(parameters))
+            return OutgoingLine.answer(id, result: try await registry.queueDrop(parameters))
         case PublicationListMethod.name:
             let driver = try await registry.driver(take(PublicationListMethod.self, parameters).session)
             let publications = await driver.session.listedPublications

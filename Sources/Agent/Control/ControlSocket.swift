@@ -29,8 +29,11 @@ enum ControlSocket {
             throw Failure(description: "\(path): the path of a socket has 1 to \(capacity - 1) bytes")
         }
         withUnsafeMutableBytes(of: &address.sun_path) { $0.copyBytes(from: path.utf8) }
-        if replacesStale { try removeStale(path, address) }
         makeDirectory(of: path)
+        // Two daemons that are started together take turns: a socket that is bound and does not listen yet looks stale.
+        let turn = Turn(inDirectoryOf: path)
+        defer { turn.end() }
+        if replacesStale { try removeStale(path, address) }
 
         let descriptor = socket(
             AF_UNIX, Int32(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue | SOCK_NONBLOCK.rawValue), 0)
@@ -102,6 +105,21 @@ enum ControlSocket {
         }
         guard errno == ECONNREFUSED else { throw failure("connect", path) }
         unlink(path)
+    }
+
+    /// The turn of a daemon that is making its socket: a lock of the directory.
+    private struct Turn {
+        private let descriptor: CInt
+
+        /// Waits until no other daemon is making its socket. That takes a daemon a moment; anyone who holds the lock for
+        /// longer is no daemon, and is not waited for.
+        init(inDirectoryOf path: String) {
+            let directory = path.lastIndex(of: "/").map { String(path[...$0]) } ?? "."
+            descriptor = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+            for _ in 0..<20 where descriptor >= 0 && flock(descriptor, LOCK_EX | LOCK_NB) != 0 { usleep(10_000) }
+        }
+
+        func end() { if descriptor >= 0 { close(descriptor) } }
     }
 
     /// Creates the socket's directory, one level only. For the service, systemd creates `/run/holdfast`.

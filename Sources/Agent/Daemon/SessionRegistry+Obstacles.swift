@@ -2,7 +2,6 @@ import Configuration
 import ControlAPI
 import DurableStore
 import Logging
-import MQTT
 import Session
 import SessionCore
 import Systemd
@@ -16,8 +15,8 @@ extension SessionRegistry {
 
     /// Lists a session that does not run.
     func list(_ name: SessionName, as obstacle: Obstacle) async {
-        let outbox = await storedOutbox(of: name)
-        entries[name] = .failed(obstacle, since: clock.wallClock(), outbox: outbox)
+        let stored = await storedCounts(of: name)
+        entries[name] = .failed(obstacle, since: clock.wallClock(), stored: stored)
         let reason = obstacle.reason
         var event = SessionEvent(time: clock.wallClock(), session: name.description, event: .stateChanged)
         event.state = .failed
@@ -29,46 +28,6 @@ extension SessionRegistry {
                 "MESSAGE_ID": "\(MessageID.failed)", "HOLDFAST_SESSION": "\(name)", "HOLDFAST_STATE": "failed",
                 "HOLDFAST_REASON": "\(reason.code.rawValue)",
             ])
-    }
-
-    /// Returns what waits in the outbox of a session that does not run.
-    private func storedOutbox(of name: SessionName) async -> SessionStatus.Outbox {
-        guard let surroundings, !name.isTemplate else { return .init() }
-        let store = surroundings.store
-        do throws(StoreError) {
-            return try await surroundings.commits.watch.answer { () throws(StoreError) in
-                let stored = try await store.session(name).mqtt
-                let first = try await store.summaries(name, .queued, after: .zero, limit: 1)
-                let times = first.map(\.acceptedAt) + stored.inFlight.map(\.message.acceptedAt)
-                return SessionStatus.Outbox(
-                    queued: stored.queuedCount, inFlight: stored.inFlight.count, quarantined: stored.quarantinedCount,
-                    bytes: Int64(
-                        stored.queuedBytes + stored.quarantinedBytes
-                            + stored.inFlight.reduce(0) { $0 + $1.message.size }),
-                    oldest: times.min())
-            }
-        } catch {
-            return .init(unknown: "\(error)")
-        }
-    }
-
-    /// Lists the outbox of a session, also of one that does not run.
-    func queueList(
-        _ wanted: MessageQueueListMethod.Parameters
-    ) async throws(RPCError) -> MessageQueueListMethod.Result {
-        guard let name = SessionName(wanted.session), case .failed? = entries[name], let surroundings else {
-            return try await driver(wanted.session).queueList(wanted)
-        }
-        let store = surroundings.store
-        do throws(StoreError) {
-            let found = try await surroundings.commits.watch.answer { () throws(StoreError) in
-                try await store.summaries(
-                    name, .init(wanted.state), after: .init(rawValue: wanted.after ?? 0), limit: wanted.limit + 1)
-            }
-            return .init(page: found, limit: wanted.limit)
-        } catch {
-            throw .internalError("the outbox of session \(name) cannot be read: \(error)")
-        }
     }
 
     /// Adds what must not vanish because the instances of a template cannot be read: the template itself, and those of

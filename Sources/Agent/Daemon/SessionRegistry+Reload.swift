@@ -15,11 +15,11 @@ extension SessionRegistry {
     }
 
     /// Waits until nothing else stops and starts sessions.
-    private func takeTurn() async {
+    func takeTurn() async {
         await withCheckedContinuation { if turns.begin($0) { $0.resume() } }
     }
 
-    private func endTurn() { turns.end()?.resume() }
+    func endTurn() { turns.end()?.resume() }
 
     /// Applies a new configuration: adds, changes and removes sessions. The others are not touched.
     func apply(_ loaded: LoadedConfiguration) async throws(RPCError) -> DaemonReloadMethod.Result {
@@ -35,7 +35,7 @@ extension SessionRegistry {
         result.leftBehind = stopped.sorted { $0.key < $1.key }.compactMap { name, stopped in
             stopped.leftBehind.map { .init(session: name.description, message: $0) }
         }
-        shareMemory(among: loaded.sessions.count)
+        await willHave(Set(loaded.sessions.keys))
         for name in entries.keys.sorted() where loaded[name] == nil {
             entries[name] = nil
             parked[name]?.history = nil

@@ -13,8 +13,8 @@ import Systemd
 actor SessionRegistry {
     enum Entry {
         case running(SessionDriver)
-        /// - Parameter outbox: what the store has of its messages, which nothing changes.
-        case failed(Obstacle, since: Timestamp, outbox: SessionStatus.Outbox)
+        /// - Parameter stored: what the store has of its messages.
+        case failed(Obstacle, since: Timestamp, stored: StoredCounts)
     }
 
     /// Why a session does not run.
@@ -77,7 +77,7 @@ actor SessionRegistry {
     ) async throws(StoreError) {
         self.surroundings = surroundings
         let sessions = await listed(sessions, brokenTemplates)
-        shareMemory(among: sessions.count)
+        await willHave(Set(sessions.keys))
         historyQueue = HistoryQueue(store: surroundings.store, logger: logger, eventLoop: eventLoop)
         for name in sessions.keys.sorted() { try await recordEndBefore(name, surroundings.store) }
         for (name, result) in sessions.sorted(by: { $0.key < $1.key }) {
@@ -96,8 +96,16 @@ actor SessionRegistry {
         statusMayHaveChanged()
     }
 
+    /// Prepares for the sessions that there are from now on.
+    func willHave(_ sessions: Set<SessionName>) async {
+        shareMemory(among: sessions.count)
+        // A disk that does not answer must not hold up a reload.
+        guard let store = surroundings?.store else { return }
+        try? await surroundings?.commits.watch.answer { () throws(StoreError) in await store.setPresent(sessions) }
+    }
+
     /// Gives each session, also those that are started from now on, its share.
-    func shareMemory(among sessions: Int) {
+    private func shareMemory(among sessions: Int) {
         guard let share = surroundings?.memoryShare(sessions), surroundings?.messageMemory != share else { return }
         surroundings?.messageMemory = share
         for case .running(let driver) in entries.values { driver.assumeIsolated { $0.limit(to: share) } }
@@ -277,10 +285,11 @@ actor SessionRegistry {
             status.configurationError = rejected[name]?.summary
             status.storeFailure = driver.surroundings.commits.assumeIsolated { $0.hindrance?.description }
             return status
-        case .failed(let obstacle, let since, let outbox):
+        case .failed(let obstacle, let since, let stored):
             return SessionStatus(
                 session: name.description, state: .failed, since: since,
-                reason: .init(obstacle.reason, Remedies(session: name, configuration: nil)), outbox: outbox)
+                reason: .init(obstacle.reason, Remedies(session: name, configuration: nil)),
+                outbox: stored.outbox, inbox: stored.inbox)
         }
     }
 

@@ -108,6 +108,7 @@ protocol SessionStore: Actor {
     nonisolated var openReport: OpenReport { get }
     var epoch: String { get async }
     var sessionNames: [SessionName] { get async }
+    func setPresent(_ sessions: Set<SessionName>) async
 
     func commit(_ batch: [(session: SessionName, changes: [SessionChange])]) async throws(StoreError)
     func session(_ name: SessionName) async throws(StoreError) -> StoredSession

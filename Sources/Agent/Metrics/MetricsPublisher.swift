@@ -100,8 +100,10 @@ actor MetricsPublisher {
             // On another thread, because a file system may not answer.
             let failure = try? await blocking.run(path, within: nil) { Self.replace(path, with: text) }.get()
             if let failure, failure != told {
+                let advice = failure == EROFS ? "; ReadWritePaths= of the service names what else it may write to" : ""
                 logger.error(
-                    "metrics cannot be written to \(path): \(systemText(failure))", metadata: ["ERRNO": "\(failure)"])
+                    "metrics cannot be written to \(path): \(systemText(failure))\(advice)",
+                    metadata: ["ERRNO": "\(failure)"])
             }
             told = failure
             try? await eventLoop.sleep(for: Self.interval)

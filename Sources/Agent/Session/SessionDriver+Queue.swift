@@ -2,6 +2,7 @@ import ControlAPI
 import DurableStore
 import MQTT
 import Session
+import SessionCore
 
 // What happens to accepted messages that are not delivered: the configuration drops them, or people decide about them.
 
@@ -20,7 +21,7 @@ extension SessionDriver {
         var event = self.event(.messageDropped)
         event.id = id
         event.topic = topic
-        event.reason = .init(code: reason.code, group: "outbox", terminal: false, message: reason.sentence)
+        event.reason = .init(reason)
         report(event)
     }
 
@@ -115,19 +116,32 @@ extension SessionDriver {
             // Do not decide anything that cannot be made durable, since a restart would undo it.
             try await everythingDurable("the decision")
             let found = try await read { store throws(StoreError) in
-                switch selection {
-                // The same id twice counts once.
-                case .ids(let ids):
-                    try await store.summaries(self.name, of: Set(ids).sorted().map { .init(rawValue: $0) })
-                case .all(let state):
-                    try await store.summaries(
-                        self.name, .init(state), after: .zero, limit: Session.MessageChoice.maximum + 1)
-                }
+                try await store.summaries(self.name, chosenBy: selection)
             }
             try checkRunning()
             checkClock()
             if version == session.mqtt.queueVersion { return .init(selection, found: found, isRetry: isRetry) }
         }
+    }
+}
+
+extension SessionStore {
+    /// Returns the messages that a call decides about, and one more if there are more than it may decide about.
+    func summaries(
+        _ session: SessionName, chosenBy selection: MessageSelection
+    ) async throws(StoreError) -> [StoredMessageSummary] {
+        switch selection {
+        // The same id twice counts once.
+        case .ids(let ids): try await summaries(session, of: Set(ids).sorted().map { .init(rawValue: $0) })
+        case .all(let state):
+            try await summaries(session, .init(state), after: .zero, limit: Session.MessageChoice.maximum + 1)
+        }
+    }
+}
+
+extension SessionStatus.Reason {
+    init(_ reason: MQTTClientMachine.DropReason) {
+        self.init(code: reason.code, group: "outbox", terminal: false, message: reason.sentence)
     }
 }
 

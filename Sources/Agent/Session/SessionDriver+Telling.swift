@@ -159,11 +159,11 @@ extension SessionDriver {
         case .dropped(let count): tellDropped(count)
         case .granted(let grant):
             log.grants(grant.shortfalls(from: session.mqtt.configuration, as: session.mqtt.version))
-        case .oldCopyDiscarded:
+        case .olderCopy:
             surroundings.logger.notice(
                 """
-                \(name): this server had the session as it was before it continued at another server; it has discarded \
-                that, with any messages that it kept for it
+                \(name): this server has the session as it was before it continued at another server; what it has kept \
+                for it since then arrives now, and may have arrived from the other server as well
                 """, metadata: metadata)
         case .displaced(let reason):
             var event = self.event(.displaced)

@@ -20,6 +20,8 @@ struct Identifiers: Sendable {
     var hasRetired: Bool
     /// Whether the server was asked to release the suspects.
     var hasAskedAboutSuspects = false
+    /// On how many connections it may be asked before it is left alone.
+    private var suspectConnections = 1
     /// How many identifiers the server called in use that were free here, since the session began.
     var clashes = 0
 
@@ -95,6 +97,24 @@ struct Identifiers: Sendable {
         return true
     }
 
+    /// Makes sure that the server is asked to release these, and that no other identifier is used before it was cleared.
+    ///
+    /// - Returns: those that were no suspects yet, in order.
+    mutating func suspect(_ ids: Set<PacketID>) -> [PacketID] {
+        isInDoubt = unansweredConnections < Self.patience
+        let new = ids.subtracting(suspects).sorted()
+        guard !new.isEmpty else { return [] }
+        for id in new {
+            cleared.remove(id)
+            allocator.reserve(id)
+        }
+        ready.removeAll(where: ids.contains)
+        suspects.formUnion(new)
+        hasAskedAboutSuspects = false
+        suspectConnections = Self.patience
+        return new
+    }
+
     /// Handles PUBCOMP for a suspect; returns whether it was one.
     mutating func clearSuspect(_ id: PacketID) -> Bool {
         guard hasAskedAboutSuspects, suspects.remove(id) != nil else { return false }
@@ -106,6 +126,10 @@ struct Identifiers: Sendable {
     /// Some servers end the connection for a PUBREL that they do not expect, or do not answer it. Messages of QoS 2
     /// cannot wait for those.
     mutating func connectionClosed() {
+        if hasAskedAboutSuspects, !suspects.isEmpty, suspectConnections > 1 {
+            suspectConnections -= 1
+            hasAskedAboutSuspects = false
+        }
         guard !asked.isEmpty else { return }
         for id in asked { allocator.free(id) }
         cleared.subtract(asked)
@@ -118,6 +142,7 @@ struct Identifiers: Sendable {
     mutating func sessionLost() {
         allocator.freeAll()
         trust()
+        unansweredConnections = 0
         hasRetired = false
         suspects = []
         unreleased = []

@@ -30,6 +30,12 @@ struct InboundExchanges: Sendable {
         if !isCertain { doubtful = identifiers }
     }
 
+    /// The server has an older copy of the session, with these identifiers in use.
+    mutating func returned(to identifiers: Set<PacketID>) {
+        self.identifiers = identifiers
+        doubtful = identifiers
+    }
+
     /// Returns whether there was anything to forget.
     mutating func sessionLost() -> Bool {
         doubtful.removeAll()

@@ -51,9 +51,10 @@ extension MQTTClientMachine {
         /// A CONNECT for a new session was never answered. It may still arrive after the next one was accepted, and delete
         /// what was set up since.
         var mayBeginAnew = false
-        /// The server had lost the session once, or it was another one behind the same address. So a session that is resumed
-        /// may be older than what is known here.
-        var wasLost = false
+        /// What the next server may have of the session from before it continued elsewhere.
+        var older: OlderCopy?
+        /// What the server that had the session before still holds.
+        var leftBehind = LeftSession()
         var discarding = Discarding.none
         var assignedClientID: String?
         /// The client identifier that the session at the server belongs to, as far as it is durable.
@@ -78,6 +79,8 @@ extension MQTTClientMachine {
         var onlyDiscards: Bool
         /// ``SessionClaim/isCertain`` as it was before CONNECT.
         var wasSessionCertain: Bool
+        /// ``SessionClaim/older``.
+        var older: OlderCopy?
         var isSent = false
     }
 
@@ -109,7 +112,9 @@ extension MQTTClientMachine {
             Connecting(
                 credentials: credentials,
                 cleanStart: discards || version == .threeOneOne && clientID.isEmpty,
-                claimsSession: claim.isEstablished, onlyDiscards: onlyDiscards, wasSessionCertain: claim.isCertain))
+                claimsSession: claim.isEstablished, onlyDiscards: onlyDiscards, wasSessionCertain: claim.isCertain,
+                older: claim.older))
+        claim.older = nil
         enqueue(.connect, step)
     }
 
@@ -309,28 +314,31 @@ extension MQTTClientMachine {
             step.changes.append(.setClientID(clientID))
         }
         keepAlive = lessons.capped(connack.properties.serverKeepAlive ?? configuration.keepAlive)
+        let older = connack.sessionPresent ? connecting.older : nil
+        let resumed = connack.sessionPresent && older?.isBesidePresent ?? true
+        let isCertain = connecting.wasSessionCertain && older == nil
         let grant = Connected(
-            resumed: connack.sessionPresent, sessionLost: connecting.claimsSession && !connack.sessionPresent,
-            isCertain: connecting.wasSessionCertain, clientID: clientID, keepAlive: keepAlive,
+            resumed: resumed, sessionLost: connecting.claimsSession && !connack.sessionPresent,
+            isOlder: older?.isBesidePresent == false, isCertain: isCertain, clientID: clientID, keepAlive: keepAlive,
             sessionExpiry: connack.properties.sessionExpiryInterval ?? configuration.sessionExpiry, limits: limits)
         connection = .connected(grant)
         link.isFreshlyResumed = connack.sessionPresent
         quota.connected()
         link.aliases = TopicAliases(maximum: lessons.usesAliases ? limits.topicAliasMaximum : 0)
         step.emit(.connected(grant))
-        let isCertain = connecting.wasSessionCertain && !claim.wasLost
-        if connack.sessionPresent {
+        if resumed {
             resume(isCertain: isCertain, &step)
+            if let older { endLeft(older.left, &step) }
         } else {
+            claim.leftBehind = leavable
             loseSession(&step)
+            if let older { returned(to: older.left, &step) }
         }
         claim.isCertain = !claim.mayBeginAnew
         claim.mayBeginAnew = false
-        if grant.sessionLost { claim.wasLost = true }
         // A server of MQTT 3.1.1 would send retained messages again.
         restoreSubscriptions(
-            resumed: connack.sessionPresent, isCertain: version == .five ? isCertain : connecting.wasSessionCertain,
-            limits, &step)
+            resumed: resumed, isCertain: version == .five ? isCertain : connecting.wasSessionCertain, limits, &step)
     }
 
     /// Whether the server takes packets as large as the answers that a client has to send [MQTT-3.2.2-15]: PUBREL and
@@ -365,7 +373,7 @@ extension MQTTClientMachine {
     /// Finishes the exchanges at the server that may have begun in moments that the store has lost, so that the server
     /// takes nothing new for one of them. It is unknown whether there are any; a server that has none says so, which is
     /// not an error (4.3.3).
-    private mutating func askAboutSuspects(_ step: inout Step) {
+    mutating func askAboutSuspects(_ step: inout Step) {
         guard !identifiers.hasAskedAboutSuspects else { return }
         identifiers.hasAskedAboutSuspects = true
         for id in identifiers.suspects.sorted(by: { $0.rawValue < $1.rawValue }) {

@@ -19,7 +19,7 @@ import NIOCore
 /// `+Outbound` and `+Inbound` are the two directions of messages, and `Outbox`, `ReadAhead` and `TransportBacklog` hold
 /// what is on its way out; `+Limits` is what the outbox does not keep;
 /// `+Subscriptions` restores what is wanted; `+Collecting` is what durable consumers get; `+Settling` prepares a
-/// connection for being left.
+/// connection for being left, and `+Returning` continues at a server that was left before.
 public struct MQTTClientMachine: Sendable {
     /// May be changed at any time; changes to what CONNECT announces take effect with the next one.
     public var configuration: Configuration

@@ -208,10 +208,12 @@ extension MQTTClientMachine {
 
     /// What a CONNACK said.
     public struct Connected: Hashable, Sendable {
-        /// Session Present: the server still had the session.
+        /// The server still had the session, as it is known here.
         public var resumed: Bool
         /// Whether we had claimed a session that the server no longer had.
         public var sessionLost: Bool
+        /// Whether the server had an older copy of the session: what that has is continued, and all else begins anew.
+        public var isOlder: Bool
         /// Whether a resumed session is certainly the one that we remember. It is uncertain after a start of the
         /// daemon, and after a CONNECT without an answer, because the server may have begun a new one then.
         public var isCertain: Bool
@@ -225,11 +227,12 @@ extension MQTTClientMachine {
         public var limits: ServerLimits
 
         public init(
-            resumed: Bool, sessionLost: Bool, isCertain: Bool, clientID: String, keepAlive: UInt16,
-            sessionExpiry: UInt32, limits: ServerLimits
+            resumed: Bool, sessionLost: Bool, isOlder: Bool = false, isCertain: Bool, clientID: String,
+            keepAlive: UInt16, sessionExpiry: UInt32, limits: ServerLimits
         ) {
             self.resumed = resumed
             self.sessionLost = sessionLost
+            self.isOlder = isOlder
             self.isCertain = isCertain
             self.clientID = clientID
             self.keepAlive = keepAlive

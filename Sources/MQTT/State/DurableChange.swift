@@ -37,6 +37,9 @@ public enum DurableChange: Hashable, Sendable {
     /// The server may hold on to an identifier of ours with which nothing is in flight: it is not used in this session
     /// again.
     case retireIdentifier(PacketID)
+    /// The server may hold something under an identifier of ours with which nothing is in flight: it is asked to release
+    /// it.
+    case suspectIdentifier(PacketID)
     /// The server has said that it holds nothing under an identifier that it might have held something under.
     case clearSuspect(PacketID)
     /// The server's session is a new one, and no identifier is retired or suspect.

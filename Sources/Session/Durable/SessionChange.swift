@@ -7,9 +7,8 @@ package import MQTT
 package enum SessionChange: Hashable, Sendable {
     /// A change of the protocol's rows: messages, identifiers, subscriptions, inboxes.
     case mqtt(DurableChange)
-    /// The addresses of the servers that have the session or may have an old copy of it, beginning with the one that
-    /// has it.
-    case setHomes([String])
+    /// The servers that have the session or may have an older copy of it, beginning with the one that has it.
+    case setHomes([SessionHome])
     /// When the session joined its room, now and in its earlier presences. Stored before the presence is published.
     case setPresences(Set<Timestamp>)
     /// The topics on which a server may hold a presence of the session. Stored before the presence is published.

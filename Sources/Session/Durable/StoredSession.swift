@@ -8,8 +8,8 @@ package struct StoredSession: Hashable, Sendable {
     package var publications: [Publication]
     /// The topics on which the server may hold a retained message of the session.
     package var retainedTopics: Set<String>
-    /// The address of the server that has the session, then those of servers that may have an old copy.
-    package var homes: [String]
+    /// The server that has the session, then those that may have an older copy.
+    package var homes: [SessionHome]
     /// When the session joined its room, according to the presences that it has published.
     package var presences: Set<Timestamp>
     /// The topics on which a server may hold a presence of the session.
@@ -22,7 +22,7 @@ package struct StoredSession: Hashable, Sendable {
     /// The defaults describe a session that has never existed.
     package init(
         mqtt: DurableSession = DurableSession(), publications: [Publication] = [], retainedTopics: Set<String> = [],
-        homes: [String] = [], presences: Set<Timestamp> = [], presenceTopics: Set<String> = [],
+        homes: [SessionHome] = [], presences: Set<Timestamp> = [], presenceTopics: Set<String> = [],
         verdict: Verdict? = nil, chosenRoom: ChosenRoom? = nil
     ) {
         self.mqtt = mqtt

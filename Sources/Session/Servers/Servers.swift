@@ -8,8 +8,8 @@ package struct Servers: Sendable {
     package internal(set) var protocols: ProtocolChoice
     package private(set) var homes: SessionHomes
 
-    /// - Parameter homes: the addresses as they were stored.
-    package init(redirections: Redirections, protocols: ProtocolChoice, homes: [String]) {
+    /// - Parameter homes: as they were stored.
+    package init(redirections: Redirections, protocols: ProtocolChoice, homes: [SessionHome]) {
         self.redirections = redirections
         self.protocols = protocols
         self.homes = SessionHomes(homes)
@@ -29,12 +29,17 @@ package struct Servers: Sendable {
 
     /// The server accepted the session.
     ///
+    /// - Parameter left: what the server has that had the session until now, if it is another one.
     /// - Returns: what has to be durable before anything is sent that only this server will know.
     package mutating func connected(
-        to address: Endpoint, as version: ProtocolVersion, resumed: Bool
+        to address: Endpoint, as version: ProtocolVersion, _ grant: MQTTClientMachine.Connected,
+        leaving left: LeftSession, at time: Timestamp
     ) -> [SessionChange] {
         protocols.connected(version, at: address)
         redirections.connected()
-        return homes.connected(to: address, resumed: resumed) ? [.setHomes(homes.addresses)] : []
+        let isDifferent = homes.connected(
+            to: address, resumed: grant.resumed, isLost: grant.sessionLost, leaving: left,
+            expiry: grant.sessionExpiry, at: time)
+        return isDifferent ? [.setHomes(homes.stored)] : []
     }
 }

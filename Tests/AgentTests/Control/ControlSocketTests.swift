@@ -1,4 +1,5 @@
 import Configuration
+import Foundation
 import Glibc
 import Support
 import Testing
@@ -42,6 +43,50 @@ struct ControlSocketTests {
             defer { close(descriptor) }
             #expect(try Self.status(path).st_mode & S_IFMT == S_IFSOCK)
         }
+    }
+
+    @Test func `a socket that another daemon is just making is not taken for one left by a crash`() throws {
+        try Self.inDirectory { directory, path in
+            try directory.makeFolder("run")
+            let turn = open("\(directory.path)/run", O_RDONLY | O_DIRECTORY)
+            #expect(flock(turn, LOCK_EX) == 0)
+            // Another daemon has bound it, and does not listen yet.
+            let other = try Self.bound(to: path)
+            defer { close(other) }
+            let identity = ControlSocket.FileIdentity(path)
+            let thread = Thread {
+                usleep(50_000)
+                listen(other, 1)
+                close(turn)
+            }
+            thread.start()
+            #expect(throws: ControlSocket.Failure.self) { try ControlSocket.listen(at: path) }
+            #expect(ControlSocket.FileIdentity(path) == identity)
+        }
+    }
+
+    @Test func `a directory that somebody keeps locked does not keep the daemon from starting`() throws {
+        try Self.inDirectory { directory, path in
+            try directory.makeFolder("run")
+            let turn = open("\(directory.path)/run", O_RDONLY | O_DIRECTORY)
+            defer { close(turn) }
+            #expect(flock(turn, LOCK_EX) == 0)
+            close(try ControlSocket.listen(at: path))
+        }
+    }
+
+    private static func bound(to path: String) throws -> CInt {
+        let descriptor = socket(AF_UNIX, Int32(SOCK_STREAM.rawValue), 0)
+        var address = sockaddr_un()
+        address.sun_family = sa_family_t(AF_UNIX)
+        withUnsafeMutableBytes(of: &address.sun_path) { $0.copyBytes(from: path.utf8) }
+        let result = withUnsafePointer(to: &address) {
+            $0.withMemoryRebound(to: sockaddr.self, capacity: 1) {
+                bind(descriptor, $0, socklen_t(MemoryLayout<sockaddr_un>.size))
+            }
+        }
+        try #require(result == 0)
+        return descriptor
     }
 
     @Test func `a socket that was removed and made again by another daemon stays with that one`() throws {

@@ -71,6 +71,57 @@ struct QueueTests {
         }
     }
 
+    private static func codes(_ skipped: JSONValue?) -> [JSONValue?] {
+        guard case .array(let messages)? = skipped else { return [] }
+        return messages.map { $0["code"] }
+    }
+
+    @Test func `of a session that cannot be started can be decided about, and is counted`() async throws {
+        try await DaemonUnderTest.run { daemon, peer in
+            await daemon.server.set { $0.refusedTopics = ["secret": .notAuthorized] }
+            for _ in 0..<2 {
+                _ = try? await peer.call("message.publish", Self.publish("no", topic: "secret", wait: "delivered"))
+                _ = try await daemon.server.message()
+            }
+            try await peer.call(
+                "message.subscribe", #"{"session":"main","filter":"in","qos":1,"consumer":"billing"}"#)
+            await daemon.server.publish("in", "kept")
+            _ = try await peer.notification("message.received")
+            try await peer.call("session.disconnect", Self.main)
+            try await peer.state("disconnected")
+            for number in 1...3 { try await peer.call("message.publish", Self.publish("\(number)")) }
+            // A file that is new, and broken: there is no configuration to continue with.
+            TemporaryDirectory.remove("\(daemon.directory.path)/sessions.d/main.toml")
+            try await peer.call("daemon.reload")
+            try daemon.directory.write("sessions.d/main.toml", "endpoints = 7\n")
+            _ = try? await peer.call("daemon.reload")
+            var status = try await peer.call("session.status", Self.main)
+            #expect(status["state"] == "failed")
+            #expect(status["outbox"]?["quarantined"] == 2 && status["outbox"]?["queued"] == 3)
+            #expect(status["inbox"]?["messages"] == 1)
+
+            let retried = try await peer.call("message.queue.retry", #"{"session":"main","ids":[1,3]}"#)
+            #expect(retried["retried"] == .array([.object(["id": 1, "newID": 6])]))
+            #expect(Self.codes(retried["skipped"]) == ["not-quarantined"])
+            let dropped = try await peer.call("message.queue.drop", #"{"session":"main","ids":[2,4,99]}"#)
+            #expect(dropped["dropped"] == .array([2, 4]))
+            #expect(Self.codes(dropped["skipped"]) == ["unknown-message"])
+            let event = try await peer.notification("session.event", ["event": "message-dropped"])
+            #expect(event["id"] == 2 && event["topic"] == "secret")
+            status = try await peer.call("session.status", Self.main)
+            #expect(status["outbox"]?["quarantined"] == 0 && status["outbox"]?["queued"] == 3)
+
+            await daemon.server.set { $0.refusedTopics = [:] }
+            try await daemon.writeSession()
+            try await peer.call("daemon.reload")
+            // It was disconnected on request before.
+            try await peer.call("session.connect", Self.main)
+            for payload in ["1", "3", "no"] {
+                #expect(try await daemon.server.message().payload == ByteBuffer(string: payload))
+            }
+        }
+    }
+
     @Test func `is listed in pages, by state, with the reason of a quarantine`() async throws {
         try await DaemonUnderTest.run { daemon, peer in
             await daemon.server.set { $0.refusedTopics = ["secret": .notAuthorized] }

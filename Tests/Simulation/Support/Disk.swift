@@ -120,6 +120,8 @@ actor DiskAccess: SessionStore {
         (self.disk, self.real, self.acts) = (disk, real, acts)
     }
 
+    func setPresent(_ sessions: Set<SessionName>) async { await real?.setPresent(sessions) }
+
     func die(landing: Bool) async {
         dieAtOnce(landing: landing)
         try? await real?.close()

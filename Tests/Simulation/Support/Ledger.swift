@@ -114,6 +114,8 @@ struct Ledger {
     private struct Arrival: Hashable {
         var server: String
         var epoch: Int
+        /// How often its client had returned to the server by then: what was in flight when it left is sent again.
+        var visit: Int
         var number: Int
     }
 
@@ -152,6 +154,11 @@ struct Ledger {
     /// began them for a CONNECT whose answer was lost, while the client had a session at another server. There, the
     /// client takes a message for an older one with the same identifier.
     private var claimed: Set<Place> = []
+    /// The server that accepted each host last, and how often it was another one than before.
+    private var visits: [String: (server: String, number: Int)] = [:]
+    /// Whether a host has continued at another server. When it returns, a message of QoS 1 may have an identifier under
+    /// which the server holds a message of QoS 2 from before.
+    var hasReturned: Bool { visits.values.contains { $0.number > 1 } }
     /// Whether a server has resumed a session that its client had never heard of, because the answer to an earlier
     /// CONNECT was lost or another device was there. With two servers that looks as if they shared their sessions, as
     /// the servers of a cluster do. So the client believes that the earlier server knows everything. But the old copy
@@ -233,7 +240,7 @@ struct Ledger {
     /// (4.3.3).
     mutating func received(_ publish: Publish, epoch: Int, at server: String, isRefused: Bool) {
         guard let number = number(publish) else { return }
-        if isRefused { arrivals.remove(Arrival(server: server, epoch: epoch, number: number)) }
+        if isRefused { arrivals.remove(arrival(number, epoch, server)) }
         if outgoing[number]?.wasStored == false { note(.committedFirst, "\(number) was sent and is not committed") }
     }
 
@@ -249,7 +256,7 @@ struct Ledger {
         if message.answer == .refused { note(.nothingLost, "\(number) was refused and has arrived") }
         // What a person has sent again may have arrived before it was set aside.
         if publish.qos == .exactlyOnce, !message.wasRetried,
-            !arrivals.insert(Arrival(server: server, epoch: epoch, number: number)).inserted, !isMisled
+            !arrivals.insert(arrival(number, epoch, server)).inserted, !isMisled
         {
             note(.exactlyOnceInOrder, "\(number) (QoS 2) has arrived twice at server \(server)")
         }
@@ -265,6 +272,11 @@ struct Ledger {
             note(.exactlyOnceInOrder, "\(number) has arrived after \(last) on \(message.topic)")
         }
         lastArrived[place] = max(number, lastArrived[place] ?? 0)
+    }
+
+    private func arrival(_ number: Int, _ epoch: Int, _ server: String) -> Arrival {
+        let visit = outgoing[number].flatMap { visits[$0.host]?.number } ?? 0
+        return Arrival(server: server, epoch: epoch, visit: visit, number: number)
     }
 
     private func number(_ publish: Publish) -> Int? {
@@ -370,6 +382,7 @@ struct Ledger {
     /// A server accepted a host's connection.
     mutating func accepted(_ host: String, at server: String, epoch: Int, resumed: Bool) {
         let session = Place(host: host, name: "\(server) \(epoch)")
+        if visits[host]?.server != server { visits[host] = (server, (visits[host]?.number ?? 0) + 1) }
         let isNew = begun.insert(session).inserted
         let hasAnother = noticed.contains { $0.host == host && !$0.name.hasPrefix("\(server) ") }
         if resumed, isNew || hasAnother && !noticed.contains(session) { claimed.insert(session) }

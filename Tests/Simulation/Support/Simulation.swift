@@ -55,6 +55,8 @@ actor Simulation {
         var keyGeneration = 0
         /// Whether the clock was set since the daemon was started.
         var clockWasSet = false
+        /// Whether the session was told to begin anew at a server, and nobody had asked for that.
+        var gaveUpSession = false
 
         var clientID: String { configuration.clientID }
     }
@@ -269,7 +271,11 @@ actor Simulation {
         scenario.here { $0.digest.mix(4, UInt64(bitPattern: change.sequence?.rawValue ?? 0), at: $0.now) }
         // Two hosts with the same identity each continue what the other has begun, so none of this can be promised.
         guard !world.sharesIdentity else { return }
-        if case .setHomes(let addresses) = change { noteConnected(index, addresses.first) }
+        if case .setHomes(let addresses) = change { noteConnected(index, addresses.first?.address) }
+        if case .mqtt(.setEstablished(let value)) = change {
+            let attempt = residents[index].host.here { host in host.driver()?.here { $0.session.link?.attempt } }
+            residents[index].gaveUpSession = !value && attempt?.discardsSession == false
+        }
         if case .mqtt(let change) = change { ledger.changing(change, before, on: residents[index].host.name) }
     }
 
@@ -293,6 +299,7 @@ actor Simulation {
             if resumed, world[.endpoints] + world[.redirects] > 0, liars.contains(server) { wasLiedTo = true }
             noteOvertaken(client, resumed: resumed, by: connection, at: server)
             coverage.countAcceptance(resumed: resumed)
+        case .discarded(let client, let messages): noteDiscarded(client, messages, server)
         case .received(let client, let epoch, let publish, let isRefused):
             if !world.sharesIdentity, resident(client) != nil {
                 ledger.received(publish, epoch: epoch, at: server.rawValue, isRefused: isRefused)
@@ -361,6 +368,23 @@ actor Simulation {
         if isLate { overtaken.insert(client) } else { overtaken.remove(client) }
     }
 
+    /// Checks that a client has not discarded what a server has kept for it since it continued elsewhere.
+    private func noteDiscarded(_ client: String, _ messages: Int, _ server: Scenario.ServerName) {
+        guard messages > 0, !world.sharesIdentity, let index = resident(client),
+            let driver = residents[index].host.here({ $0.driver() })
+        else { return }
+        let isNeedless = driver.here { driver in
+            let isKnown = driver.session.servers.homes.stored.dropFirst().contains {
+                $0.address.contains(server.address)
+            }
+            return isKnown && driver.session.link?.attempt.discardsSession == false
+        }
+        // Otherwise a person asked for it, or what is known of the session was lost.
+        if isNeedless, residents[index].gaveUpSession {
+            note(.nothingLost, "\(client) discarded \(messages) messages that server \(server.rawValue) had kept")
+        }
+    }
+
     private func noteResumed(_ client: String, _ server: Scenario.ServerName) {
         guard world[.endpoints] == 1 || world[.redirects] == 1, let index = resident(client) else { return }
         let epoch = scenario.here { $0.broker(server).epoch(of: client) }
@@ -427,7 +451,7 @@ actor Simulation {
                 if ledger.isMisled, sentence.contains("used again") { continue }
                 // Only messages of QoS 2 wait for identifiers that are certainly free. A server does not take a message
                 // of QoS 1 for one of them.
-                if wasPutBack, sentence.contains("used again by QoS 1") { continue }
+                if wasPutBack || ledger.hasReturned, sentence.contains("used again by QoS 1") { continue }
                 ledger.note(.standard, "server \(server.rawValue): \(sentence)")
             }
             checkedViolations[server] = found.count

@@ -1,0 +1,63 @@
+import MQTT
+import Session
+import SessionCore
+import Testing
+
+@testable import DurableStore
+
+/// A row for each name of a session, of which there are 32,767.
+@Suite struct `The names of sessions` {
+    let directory: TemporaryDirectory
+
+    /// Every row is taken, by `s1` to `s32767`; the first ten own something.
+    init() async throws {
+        directory = try TemporaryDirectory()
+        let store = try openStore(directory)
+        try await store.close()
+        let database = try Database(path: "\(directory.path)/\(DurableStore.fileName)")
+        try database.execute(
+            """
+            WITH RECURSIVE number (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM number WHERE n < 32767)
+                INSERT INTO session (id, name, established) SELECT n, 's' || n, n = 11 FROM number;
+            INSERT INTO message (key, accepted_at, size, qos, retain, topic, payload)
+                SELECT (id << 48) + 1, 0, 1, 1, 0, 't', x'00' FROM session WHERE id <= 4;
+            INSERT INTO consumer (session, name, filter, qos) SELECT id, 'c', 'f', 1 FROM session WHERE id IN (5, 6);
+            INSERT INTO publication (session, topic, qos, payload, since) VALUES (7, 't', 1, x'00', 0);
+            INSERT INTO retained (session, topic) VALUES (8, 't');
+            INSERT INTO publish_key (session, key, sequence, time) VALUES (9, 'k', 1, unixepoch() * 1000);
+            INSERT INTO publish_key (session, key, sequence, time) VALUES (12, 'k', 1, 0);
+            INSERT INTO subscription (session, filter) VALUES (12, 'f');
+            """)
+        database.close()
+    }
+
+    private func name(_ text: String) throws -> SessionName { try #require(SessionName(text)) }
+
+    @Test func `are used again when they are gone and own nothing`() async throws {
+        let store = try openStore(directory)
+        let new = try name("new")
+        await #expect(throws: StoreError.self) {
+            try await store.commit([(new, [.mqtt(.setEstablished(true))])])
+        }
+        // The tenth is present.
+        await store.setPresent([try name("s10"), new])
+        try await store.commit([(new, [.mqtt(.insert(message(1)))])])
+        #expect(await store.sessionNames.count == 32_767)
+        let isKept = await store.sessionNames.contains(try name("s12"))
+        #expect(!isKept, "s11 may have a session at a server, and comes later")
+        #expect(try await store.session(new).mqtt.rememberedSubscriptions.isEmpty)
+        #expect(try await store.session(new).mqtt.queuedCount == 1)
+        for number in [1, 5, 7, 8, 9, 10, 11] {
+            let isKept = await store.sessionNames.contains(try name("s\(number)"))
+            #expect(isKept, "s\(number)")
+        }
+    }
+
+    @Test func `are not used again while each owns something or is present`() async throws {
+        let store = try openStore(directory)
+        await store.setPresent(Set(try (1...32_767).map { try name("s\($0)") }))
+        await #expect(throws: StoreError.self) {
+            try await store.commit([(try name("new"), [.mqtt(.setEstablished(true))])])
+        }
+    }
+}

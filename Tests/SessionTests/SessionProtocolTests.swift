@@ -75,7 +75,7 @@ struct SessionProtocolTests {
         #expect(session.lastConnect?.password.map { String(buffer: $0) } == token)
     }
 
-    @Test func `a server with an older copy of the session continues that, and all else begins anew`() throws {
+    @Test func `a server with an older copy of the session continues that, and sets up everything else again`() throws {
         let (a, b) = (SessionHome("mqtts://a.example:8883"), SessionHome("mqtts://b.example:8883"))
         var session = try SessionUnderTest().connected()
         #expect(session.session.servers.homes.stored == [a])

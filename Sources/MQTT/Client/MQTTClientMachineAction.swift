@@ -212,7 +212,7 @@ extension MQTTClientMachine {
         public var resumed: Bool
         /// Whether we had claimed a session that the server no longer had.
         public var sessionLost: Bool
-        /// Whether the server had an older copy of the session: what that has is continued, and all else begins anew.
+        /// Whether the server had an older copy of the session: what that has is continued, and everything else is set up again.
         public var isOlder: Bool
         /// Whether a resumed session is certainly the one that we remember. It is uncertain after a start of the
         /// daemon, and after a CONNECT without an answer, because the server may have begun a new one then.

@@ -31,7 +31,7 @@ package struct SessionHomes: Hashable, Sendable {
     /// How many older copies are remembered. Servers end them when the session expires.
     package static let maximumOlder = 16
     /// Bytes of the filters of one older copy that are remembered. Messages for one that is forgotten are acknowledged,
-    /// and go to nobody.
+    /// and no program gets them.
     private static let maximumFilterBytes = 1 << 20
 
     private var home: String?

@@ -55,7 +55,7 @@ actor Simulation {
         var keyGeneration = 0
         /// Whether the clock was set since the daemon was started.
         var clockWasSet = false
-        /// Whether the session was told to begin anew at a server, and nobody had asked for that.
+        /// Whether the session gave up its session at a server although no step had asked for that.
         var gaveUpSession = false
 
         var clientID: String { configuration.clientID }

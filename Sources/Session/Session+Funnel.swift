@@ -156,11 +156,11 @@ extension Session {
             stored(changes, isComplete: isComplete)
         case .join(let name, let call):
             join(name, for: call)
-        case .subscribe(let filter, let qos, let call):
-            subscribe(to: filter, qos, for: call)
+        case .subscribe(let filter, let call):
+            subscribe(to: filter, for: call)
         case .consume(let consumer, let call):
             consumers.add(consumer)
-            subscribe(to: consumer.filter, consumer.qos, isLive: true, for: call)
+            subscribe(to: consumer.filter, isLive: true, for: call)
         case .unsubscribe(let subscription):
             unsubscribeIfUnwanted(consumers.remove(subscription))
         case .detach(let subscription):

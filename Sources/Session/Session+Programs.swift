@@ -148,13 +148,15 @@ extension Session {
     // MARK: Subscriptions
 
     /// - Parameter isLive: whether the call is not for a durable consumer.
-    mutating func subscribe(to filter: TopicFilter, _ qos: QoS, isLive: Bool = false, for call: CallID) {
+    mutating func subscribe(to filter: TopicFilter, isLive: Bool = false, for call: CallID) {
+        // Since its program attached, the consumer may have been removed, or got another filter.
+        guard let qos = wantedQoS(of: filter) else { return act(.answer([call], .subscription(nil))) }
         if state == .connected {
             consumers.await(filter, call)
         } else {
             act(.answer([call], .subscription(nil)))
         }
-        subscribe(to: filter, qos: wantedQoS(of: filter) ?? qos, isLive: isLive)
+        subscribe(to: filter, qos: qos, isLive: isLive)
     }
 
     // MARK: The end

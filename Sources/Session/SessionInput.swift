@@ -26,8 +26,9 @@ extension Session {
         case stored([SessionChange], isComplete: Bool)
         /// Switch to the room with this name, and answer the call when that is done.
         case join(String, CallID)
-        /// Subscribe to a filter. While the session is connected, the call waits for the server's answer.
-        case subscribe(TopicFilter, QoS, CallID)
+        /// Subscribe to a durable consumer's filter, unless nothing wants it any more. While the session is connected,
+        /// the call waits for the server's answer.
+        case subscribe(TopicFilter, CallID)
         /// Subscribe for a program that takes messages as they arrive. The call waits as with `subscribe`.
         case consume(LiveConsumer, CallID)
         case unsubscribe(SubscriptionID)

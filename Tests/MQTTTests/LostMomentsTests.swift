@@ -80,6 +80,22 @@ import Testing
         #expect(client.connect(resumed: true).contains { $0.hasPrefix("PUBLISH x") })
     }
 
+    /// What was sent on a connection that has ended may not have arrived.
+    @Test func `each connection asks about the same identifiers, which are used first if no answer comes`() throws {
+        var client = MQTTClientHarness(durable: durable([]))
+        try client.publish("x", qos: .exactlyOnce)
+        for _ in 1...3 {
+            let words = client.connect(resumed: true)
+            #expect(words.filter { $0.hasPrefix("PUBREL") } == (1...32).map { "PUBREL \($0)" })
+            client.handle(.connectionEnded(.byServer))
+        }
+        #expect(client.connect(resumed: true).contains("PUBLISH x id 1"))
+        #expect(try client.publish("y").contains("PUBLISH y id 33"))
+        #expect(try client.publish("z", qos: .exactlyOnce).contains("PUBLISH z id 2"))
+        for _ in 3...32 { try client.publish("x", qos: .exactlyOnce) }
+        #expect(try client.publish("w", qos: .exactlyOnce).contains("PUBLISH w id 34"), "no other was asked about")
+    }
+
     @Test func `in a new session at the server no identifier needs to be released`() throws {
         var client = MQTTClientHarness(durable: durable([])).connected(resumed: false)
         #expect(try client.publish("x", qos: .exactlyOnce).contains("PUBLISH x id 1"))

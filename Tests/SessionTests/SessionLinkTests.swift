@@ -51,7 +51,8 @@ struct SessionLinkTests {
         // options 1.
         let filter = try TopicFilter(String(repeating: "a", count: bytes - 15))
         let before = session.session.link?.flow.unflushed ?? 0
-        let texts = session.take(.subscribe(filter, .atMostOnce, CallID(rawValue: 1)))
+        let consumer = LiveConsumer(id: SubscriptionID(rawValue: "s"), filter: filter, qos: .atMostOnce)
+        let texts = session.take(.consume(consumer, CallID(rawValue: 1)))
         #expect(session.session.link?.flow.unflushed == before + bytes)
         return texts
     }

@@ -36,7 +36,8 @@ struct SessionProgramsTests {
     @Test(arguments: [ReasonCode.grantedQoS1, .notAuthorized])
     func `the server's answer to a subscription goes to the program that waits for it`(code: ReasonCode) throws {
         var session = try SessionUnderTest().connected()
-        #expect(session.take(.subscribe(try filter(), .atLeastOnce, call)) == ["send SUBSCRIBE"])
+        _ = try attach(&session)
+        #expect(session.take(.subscribe(try filter(), call)) == ["send SUBSCRIBE"])
         #expect(session.toldOf("call") == [])
         #expect(try session.grants(code) == [])
         #expect(session.toldOf("call") == ["call 1: granted \(code.rawValue)"])
@@ -44,7 +45,8 @@ struct SessionProgramsTests {
 
     @Test func `a program that subscribes before the session is connected does not wait for the server`() throws {
         var session = try SessionUnderTest()
-        #expect(session.take(.subscribe(try filter(), .atLeastOnce, call)) == [])
+        _ = try attach(&session)
+        #expect(session.take(.subscribe(try filter(), call)) == [])
         #expect(session.toldOf("call") == ["call 1: no answer"])
         session.dials()
         #expect(session.receives(.connack(Connack())) == ["send SUBSCRIBE"])
@@ -53,7 +55,8 @@ struct SessionProgramsTests {
 
     @Test func `a program does not wait for the answer to a subscription when the connection has ended`() throws {
         var session = try SessionUnderTest().connected()
-        _ = session.take(.subscribe(try filter(), .atLeastOnce, call))
+        _ = try attach(&session)
+        _ = session.take(.subscribe(try filter(), call))
         _ = session.take(.closed(Reason(.reset)))
         #expect(session.toldOf("call") == ["call 1: no answer"])
     }
@@ -345,7 +348,7 @@ struct SessionProgramsTests {
     @Test func `a consumer with a new filter gets what matches the old one until the new one is granted`() throws {
         var (session, name) = try consuming()
         let attaching = try session.session.attach(program, to: name, "b", try filter("b"), .atLeastOnce)
-        #expect(session.take(.subscribe(try filter("b"), .atLeastOnce, call)) == ["send SUBSCRIBE"])
+        #expect(session.take(.subscribe(try filter("b"), call)) == ["send SUBSCRIBE"])
         _ = session.receives(message("1", 1))
         #expect(session.session.mqtt.backlog(of: name).messages == 1)
         _ = try session.grants(.grantedQoS1)
@@ -377,7 +380,7 @@ struct SessionProgramsTests {
         _ = try session.grants(.grantedQoS1)
         let name = try #require(ConsumerName("billing"))
         _ = try session.session.attach(SubscriptionID(rawValue: "d"), to: name, "a/#", try filter(), .atLeastOnce)
-        _ = session.take(.subscribe(try filter(), .atLeastOnce, call))
+        _ = session.take(.subscribe(try filter(), call))
         _ = try session.grants(.grantedQoS1)
         _ = session.receives(try retained(session, 1))
         #expect(session.session.mqtt.backlog(of: name).messages == 1)
@@ -392,7 +395,7 @@ struct SessionProgramsTests {
     @Test func `a consumer whose new filter is refused gets what matches its old one again`() throws {
         var (session, name) = try consuming()
         let attaching = try session.session.attach(program, to: name, "b", try filter("b"), .atLeastOnce)
-        _ = session.take(.subscribe(try filter("b"), .atLeastOnce, call))
+        _ = session.take(.subscribe(try filter("b"), call))
         _ = try session.grants(.notAuthorized)
         session.ask { $0.answered(attaching, .notAuthorized) }
         #expect(session.proceed() == [])
@@ -405,11 +408,26 @@ struct SessionProgramsTests {
         var session = try SessionUnderTest().connected()
         let name = try #require(ConsumerName("billing"))
         let attaching = try session.session.attach(program, to: name, "a/#", try filter(), .atLeastOnce)
-        _ = session.take(.subscribe(try filter(), .atLeastOnce, call))
+        _ = session.take(.subscribe(try filter(), call))
         _ = try session.grants(.notAuthorized)
         session.ask { $0.answered(attaching, .notAuthorized) }
         #expect(session.proceed() == [])
         #expect(session.session.durableConsumers[name] == nil)
+    }
+
+    /// The program's call has attached it, and is not done.
+    @Test(arguments: [false, true])
+    func `a consumer that is removed before its filter is subscribed to leaves no subscription`(isUp: Bool) throws {
+        var session = isUp ? try SessionUnderTest().connected() : try SessionUnderTest()
+        let (name, attaching) = try attach(&session)
+        _ = session.proceed()
+        #expect(try session.session.removeConsumer(name) == program)
+        _ = session.proceed()
+        #expect(session.take(.subscribe(try filter(), call)) == [])
+        #expect(session.toldOf("call") == ["call 1: no answer"])
+        session.ask { $0.answered(attaching, nil) }
+        #expect(session.session.mqtt.subscriptionStates.isEmpty)
+        #expect(!session.session.holds(attaching))
     }
 
     @Test func `a consumer that is removed needs neither its filter nor its messages`() throws {
@@ -445,6 +463,12 @@ struct SessionProgramsTests {
         #expect(session.ask { $0.ready(name, program) } == 0)
     }
 
+    /// Attaches a program to a new durable consumer, and does not subscribe to its filter.
+    private func attach(_ session: inout SessionUnderTest) throws -> (ConsumerName, Session.Attaching) {
+        let name = try #require(ConsumerName("billing"))
+        return (name, try session.session.attach(program, to: name, "a/#", try filter(), .atLeastOnce))
+    }
+
     /// A session that is connected, with a durable consumer whose program is attached.
     private func consuming(
         maximumAge: Int64? = nil, _ configure: (inout MQTTClientMachine.Configuration) -> Void = { _ in }
@@ -455,7 +479,7 @@ struct SessionProgramsTests {
         let name = try #require(ConsumerName("billing"))
         let attaching = try session.session.attach(program, to: name, "a/#", try filter(), .atLeastOnce)
         #expect(attaching.granted == nil && attaching.takenOver == nil)
-        #expect(session.take(.subscribe(try filter(), .atLeastOnce, call)) == ["send SUBSCRIBE"])
+        #expect(session.take(.subscribe(try filter(), call)) == ["send SUBSCRIBE"])
         _ = try session.grants(.grantedQoS1)
         #expect(session.session.durableConsumers.attaching == [program])
         #expect(session.ask { $0.ready(name, program) } == 0)
@@ -529,9 +553,9 @@ struct SessionProgramsTests {
     {
         var (session, name) = try consuming()
         _ = try session.session.attach(program, to: name, "b", try filter("b"), .atLeastOnce)
-        #expect(session.take(.subscribe(try filter("b"), .atLeastOnce, call)) == ["send SUBSCRIBE"])
+        #expect(session.take(.subscribe(try filter("b"), call)) == ["send SUBSCRIBE"])
         let second = try session.session.attach(program, to: name, "c", try filter("c"), .atLeastOnce)
-        #expect(session.take(.subscribe(try filter("c"), .atLeastOnce, self.second)) == ["send SUBSCRIBE"])
+        #expect(session.take(.subscribe(try filter("c"), self.second)) == ["send SUBSCRIBE"])
         let first = try #require(PacketID(rawValue: 2))
         _ = session.receives(.suback(Suback(packetID: first, reasonCodes: [.grantedQoS1])))
         _ = try session.grants(.notAuthorized)

@@ -244,7 +244,7 @@ struct SessionProtocolTests {
         var session = try SessionUnderTest().connected()
         let (name, filter) = (try #require(ConsumerName("billing")), try TopicFilter("a/#"))
         _ = try session.session.attach(program, to: name, "a/#", filter, .atLeastOnce)
-        _ = session.take(.subscribe(filter, .atLeastOnce, call))
+        _ = session.take(.subscribe(filter, call))
         _ = try session.grants(.grantedQoS1)
         _ = session.ask { $0.ready(name, program) }
         return (session, name)

@@ -32,7 +32,7 @@ extension SessionDriver {
         programs.subscribers[subscription] = subscriber
         run()
         var code = attaching.granted
-        if code == nil { code = await subscribing { .subscribe(filter, qos, $0) } }
+        if code == nil { code = await subscribing { .subscribe(filter, $0) } }
         ask { $0.answered(attaching, code) }
         run()
         if let code, code.isError, attaching.isChanged {

@@ -10,6 +10,9 @@ import NIOCore
 ///
 ///     free ──clear──▶ asked ──PUBCOMP──▶ ready ──next──▶ in flight ──free──▶ ready
 ///       ◀──connection closed──┘
+///
+/// The next connection asks about the same ones again, because what was sent on the last one may not have arrived. If
+/// the server answers on none of three, they are used all the same, before any other.
 struct Identifiers: Sendable {
     var allocator = PacketIDAllocator()
     /// Identifiers under which the server probably holds a message of QoS 2 that is not known here.
@@ -28,12 +31,15 @@ struct Identifiers: Sendable {
     /// Whether messages of QoS 2 need identifiers that were cleared.
     private var isInDoubt: Bool
     /// Those that are asked, ready, or in flight after they were ready. To the allocator they are all in use.
+    /// Messages of QoS 2 use them before others, also when there is no doubt any more.
     private var cleared: Set<PacketID> = []
     /// Those whose PUBREL is not answered.
     private var asked: Set<PacketID> = []
     private var ready = CircularBuffer<PacketID>(initialCapacity: 1)
     /// The last one that was asked. The next ones follow it, because the store flushes the disk for every 512 in a row.
     private var lastAsked: UInt16?
+    /// The one before the first of those in `asked`.
+    private var beforeAsked: UInt16 = 0
     /// How many connections in a row have ended with PUBRELs unanswered.
     private var unansweredConnections = 0
 
@@ -57,7 +63,8 @@ struct Identifiers: Sendable {
     ///
     /// - Returns: `nil` if none is free. If the message has QoS 2, ``clear(atMost:)`` can provide more.
     mutating func next(for qos: QoS) -> PacketID? {
-        isInDoubt && qos == .exactlyOnce ? ready.popFirst() : allocator.allocate()
+        if qos == .exactlyOnce, let id = ready.popFirst() { return id }
+        return isInDoubt && qos == .exactlyOnce ? nil : allocator.allocate()
     }
 
     mutating func free(_ id: PacketID) {
@@ -76,8 +83,9 @@ struct Identifiers: Sendable {
     mutating func clear(atMost limit: Int) -> [PacketID] {
         guard isInDoubt, asked.isEmpty else { return [] }
         var ids: [PacketID] = []
+        beforeAsked = lastAsked ?? allocator.last
         for _ in 0..<min(max(Self.batch, cleared.count), limit) {
-            guard let id = allocator.allocate(after: lastAsked ?? allocator.last) else { break }
+            guard let id = allocator.allocate(after: lastAsked ?? beforeAsked) else { break }
             lastAsked = id.rawValue
             ids.append(id)
         }
@@ -131,11 +139,16 @@ struct Identifiers: Sendable {
             hasAskedAboutSuspects = false
         }
         guard !asked.isEmpty else { return }
-        for id in asked { allocator.free(id) }
-        cleared.subtract(asked)
-        asked = []
         unansweredConnections += 1
-        if unansweredConnections >= Self.patience { trust() }
+        if unansweredConnections < Self.patience {
+            for id in asked { allocator.free(id) }
+            cleared.subtract(asked)
+            lastAsked = beforeAsked
+        } else {
+            isInDoubt = false
+            ready.append(contentsOf: asked.sorted())
+        }
+        asked = []
     }
 
     /// The server's session is a new one: it holds nothing.

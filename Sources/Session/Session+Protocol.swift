@@ -16,13 +16,15 @@ extension Session {
         default: break
         }
         withAnswers { session, answers in
+            let now = session.now
+            if case .received = input { session.link?.flow.arrivedAt = now }
             let signsOfLife = session.mqtt.signsOfLife
             session.mqtt.configuration.messageWeight = session.consumers.messageWeight
             session.mqtt.handle(input, at: session.wallClock, into: &answers)
             if let link = session.link, session.mqtt.signsOfLife != signsOfLife {
-                let now = session.now
-                session.machine.heard(link.generation, at: now)
-                session.rooms.membership?.presence.heard(at: now)
+                let arrival = link.flow.arrivedAt ?? now
+                session.machine.heard(link.generation, arrivedAt: arrival, at: now)
+                session.rooms.membership?.presence.heard(at: arrival)
             }
         }
     }

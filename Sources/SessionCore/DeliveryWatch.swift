@@ -57,7 +57,10 @@ struct DeliveryWatch: Hashable, Sendable {
 
     /// Stops waiting, because bytes came from the server or the transport cannot be asked: nothing is expected until
     /// more is sent.
-    mutating func heard() {
+    ///
+    /// - Parameter arrival: when the bytes arrived, if they did. If that was before anything was sent, they say nothing.
+    mutating func heard(arrivedAt arrival: Instant? = nil) {
+        if let since, let arrival, arrival < since { return }
         since = nil
         progress = nil
         deadline = nil

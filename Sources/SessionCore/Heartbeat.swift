@@ -25,6 +25,8 @@ struct Heartbeat: Hashable, Sendable {
         var overdueAt: Instant?
         var deadline: Instant
         let isProbe: Bool
+        /// Whether what was read last had arrived before the question was asked, so that it does not answer it.
+        var isReadingOlder = false
 
         init(asked now: Instant, within timeout: Duration, usually: Duration, isProbe: Bool) {
             (asked, self.timeout, ahead, self.isProbe) = (now, timeout, BytesAhead(at: now), isProbe)
@@ -86,10 +88,14 @@ struct Heartbeat: Hashable, Sendable {
         return min(question.overdueAt ?? question.deadline, question.deadline)
     }
 
-    mutating func heard(at now: Instant) {
+    /// - Parameter arrival: when what is read now arrived. It may have waited, in a flood or while the host slept.
+    mutating func heard(arrivedAt arrival: Instant, at now: Instant) {
         noteStall(at: now)
-        lastHeard = now
-        question = nil
+        lastHeard = max(lastHeard, arrival)
+        guard let question, arrival < question.asked else { return self.question = nil }
+        self.question?.isReadingOlder = true
+        // The answer is read after this.
+        self.question?.count(from: now, usually: roundTrip.usually)
     }
 
     mutating func sent(at now: Instant) {
@@ -108,9 +114,11 @@ struct Heartbeat: Hashable, Sendable {
     }
 
     mutating func answered(at now: Instant) {
+        defer { sampleStart = nil }
+        // It answers an earlier question, or none.
+        if question?.isReadingOlder == true { return }
         if let sampleStart { roundTrip.add(sampleStart.duration(to: now)) }
-        sampleStart = nil
-        heard(at: now)
+        heard(arrivedAt: now, at: now)
     }
 
     /// Notices that neither side can have heard the other for a while, because nothing ran here.

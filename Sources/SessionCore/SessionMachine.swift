@@ -441,16 +441,20 @@ extension SessionMachine {
             .report(.stateChanged(from: before.state, lasted: sinceBefore.duration(to: now))))
     }
 
-    /// Notes that bytes arrived on the connection: it is alive.
-    public mutating func heard(_ generation: Generation, at now: Instant) {
+    /// Notes that bytes were read from the connection: it was alive when they arrived.
+    ///
+    /// - Parameter arrival: when they arrived, if they have waited since then. What arrived before a question was asked
+    ///   is no answer to it.
+    public mutating func heard(_ generation: Generation, arrivedAt arrival: Instant? = nil, at now: Instant) {
+        let arrival = arrival ?? now
         guard case .connected(var connected) = state, connected.attempt.generation == generation else {
             return whileRestoring(generation) {
-                $0.heartbeat.heard(at: now)
-                $0.delivery.heard()
+                $0.heartbeat.heard(arrivedAt: arrival, at: now)
+                $0.delivery.heard(arrivedAt: arrival)
             }
         }
-        connected.heartbeat.heard(at: now)
-        connected.delivery.heard()
+        connected.heartbeat.heard(arrivedAt: arrival, at: now)
+        connected.delivery.heard(arrivedAt: arrival)
         state = .connected(connected)
     }
 

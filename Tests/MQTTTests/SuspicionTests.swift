@@ -552,6 +552,29 @@ import Testing
         #expect(client.machine.counts.quarantined <= 1)
     }
 
+    /// The server answers neither of the first two, and with the one behind them they take more memory than is allowed.
+    @Test func `a large message behind an unanswered one does not hide that the server answers others`() throws {
+        var server = Server(MQTTClientHarness { $0.maximumInFlightBytes = 40 })
+        server.isSilent = true
+        let large = String(repeating: "l", count: 60)
+        for name in ["bad", "bad", large, "a"] { try server.client.publish(name) }
+        var isResumed = false
+        for _ in 0..<100 where server.client.machine.counts.queued + server.client.machine.counts.inFlight > 0 {
+            if !server.client.machine.isConnected {
+                server.client.handle(.connectionClosed)
+                _ = server.connection(resumed: isResumed)
+                isResumed = true
+            }
+            server.client.flush()
+            guard let due = server.client.machine.nextDeadline else { break }
+            server.client.now = due
+            server.take(server.client.handle(.timePassed))
+            _ = server.work()
+        }
+        #expect(server.arrived == [large, "a"])
+        #expect(server.client.machine.counts.quarantined == 2)
+    }
+
     @Test func `a message that still has time is not to blame when the connection ends for something else`() throws {
         var client = MQTTClientHarness()
         for name in ["a", "b"] { try client.publish(name) }

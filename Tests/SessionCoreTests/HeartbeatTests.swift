@@ -188,6 +188,36 @@ import Testing
         #expect(session.pass(.milliseconds(1)) == [.abandon(1)])
     }
 
+    /// They have waited behind others while the host slept.
+    @Test func `bytes that arrived before a probe do not answer it, nor does a PINGRESP among them`() {
+        var session = Self.connected()
+        session.pass(.seconds(1))
+        let arrival = session.now
+        #expect(session.hostSleeps(.seconds(120)) == [.heartbeat(1)])
+        session.heard(arrivedAt: arrival)
+        session.answerHeartbeat()
+        #expect(session.status.doubt == .probing)
+        #expect(session.machine.liveness?.lastHeard == arrival)
+        #expect(session.pass(.milliseconds(2999)).isEmpty)
+        // The answer is read after them, so it has as much time again.
+        session.heard(arrivedAt: arrival)
+        #expect(session.pass(.milliseconds(2999)).isEmpty)
+        #expect(session.pass(.milliseconds(1)) == [.abandon(1)])
+        #expect(session.reason == .probeTimeout)
+    }
+
+    @Test func `bytes that arrived after a probe answer it, also if they were read later`() {
+        var session = Self.connected()
+        #expect(session.hostSleeps(.seconds(120)) == [.heartbeat(1)])
+        session.heard(arrivedAt: session.now.advanced(by: .seconds(-60)))
+        session.pass(.milliseconds(10))
+        let arrival = session.now
+        session.pass(.milliseconds(10))
+        session.heard(arrivedAt: arrival)
+        #expect(session.status.doubt == nil)
+        #expect(session.status.state == .connected)
+    }
+
     @Test func `the round trip is smoothed as RFC 6298 says`() {
         var roundTrip = RoundTripTime()
         roundTrip.add(.milliseconds(80))

@@ -226,7 +226,8 @@ struct SessionUnderTest {
     @discardableResult
     mutating func settled() -> [Order] { take(.settled(generation)) }
 
-    mutating func heard() { machine.heard(generation, at: now) }
+    /// - Parameter arrival: when what is read arrived, if that was earlier.
+    mutating func heard(arrivedAt arrival: Instant? = nil) { machine.heard(generation, arrivedAt: arrival, at: now) }
     mutating func sent() { machine.sent(generation, at: now) }
 
     // MARK: Time

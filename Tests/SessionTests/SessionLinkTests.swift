@@ -104,6 +104,22 @@ struct SessionLinkTests {
         #expect(session.session.counts.received == 5)
     }
 
+    @Test func `what arrived before the host slept, and is read after that, does not answer the probe`() throws {
+        var session = try SessionUnderTest().connected()
+        session.session.mqtt.configuration.packetsPerInput = 2
+        let flood = (1...5).map { Packet.publish(Publish(topic: "t", payload: ByteBuffer(string: "\($0)"))) }
+        #expect(session.receives(flood) == ["read on later", "pause"])
+        session.sleep(.seconds(120))
+        let generation = try #require(session.session.link?.generation)
+        for _ in 1...2 {
+            _ = session.take(.readOn(generation))
+            #expect(session.session.machine.status.doubt == .probing)
+        }
+        #expect(session.session.counts.received == 5)
+        _ = session.receives(.pingresp)
+        #expect(session.session.machine.status.doubt == nil)
+    }
+
     // MARK: Addresses and paths
 
     private func address(_ text: String) throws -> SocketAddress { try SocketAddress(ipAddress: text, port: 0) }

@@ -198,6 +198,12 @@ struct SessionUnderTest {
         return texts
     }
 
+    /// The host sleeps, so nothing runs, and wakes up.
+    mutating func sleep(_ duration: Duration) {
+        now = now.advanced(by: duration)
+        _ = take(.hostWoke(slept: duration))
+    }
+
     /// From an open transport to a session that is as it was.
     mutating func opens() -> [String] { take(.opened(Self.peer)) }
 

@@ -79,6 +79,10 @@ struct AnswerWatch: Sendable {
 
 /// What is known about a server that does not answer.
 struct Patience: Sendable {
+    /// How many messages may be unanswered at once after one was set aside, even if they take more memory together than is
+    /// allowed: two that the server leaves out as well, and one that it answers.
+    static let leastAtOnce = 3
+
     /// PUBLISH and PUBREL.
     var exchanges = AnswerWatch()
     /// SUBSCRIBE and UNSUBSCRIBE.

@@ -51,6 +51,8 @@ package struct Link: Sendable {
         package var isReading = true
         /// When the session last began to read again.
         package var resumedAt: Instant?
+        /// When the last bytes arrived from the server; some of them may wait to be read.
+        package var arrivedAt: Instant?
         /// Whether `readOnLater` is under way, to read the rest of what the server has sent.
         package var readsOn = false
         /// Why the transport is gone, while some of what the server sent is still unread.

@@ -166,7 +166,7 @@ package struct OwnPresence: Hashable, Sendable {
 
     /// Something arrived from the server.
     package mutating func heard(at now: Instant) {
-        if case .online = state { state = .online(lastHeard: now) }
+        if case .online(let lastHeard) = state { state = .online(lastHeard: max(lastHeard, now)) }
     }
 
     package mutating func connectionClosed() {

@@ -28,7 +28,7 @@ struct Remedies: Sendable {
     /// Returns one sentence without the final full stop, whose commands can be typed as they are; `nil` when there is
     /// nothing to do but wait.
     func hint(for code: Reason.Code) -> String? {
-        if code == .badConfiguration, occasion != .draft {
+        if code == .badConfiguration {
             return "correct sessions.d/\(session.template ?? session).toml, then holdfastctl reload"
         }
         guard let configuration else { return nil }
@@ -101,7 +101,6 @@ struct Remedies: Sendable {
             return "look for another device with the client-id \(configuration.clientID); give each device its own"
         case .banned, .removedByAdministrator:
             return "ask the server's administrator" + then("connect \(session)")
-        case .badConfiguration: return "check the files of [tls]: the daemon must be able to read them"
         case .badEndpoint: return "correct \(key("endpoints", "--endpoint"))" + then("reload")
         case .clientIdentifierRejected:
             return "set \(key("client-id", "--client-id")) to one that the server accepts; now it is "

@@ -52,14 +52,13 @@ extension DurableStore {
     private func reserve(
         _ statement: StaticString, _ number: Int64, of session: Int64, in database: Database
     ) throws(StoreError) {
-        guard schemaVersion >= Schema.reservingVersion else { return }
         try database.run(statement, .integer(number), .integer(ReservedSequence.block), .integer(session))
         if database.changes > 0 { mustFlush = true }
     }
 
     /// Does the same for the packet identifier of a QoS 2 message.
     func reserve(_ id: PacketID, of session: Int64, in database: Database) throws(StoreError) {
-        guard schemaVersion >= Schema.reservingVersion, let window = contents.reserve(id, of: session) else { return }
+        guard let window = contents.reserve(id, of: session) else { return }
         try database.run(
             "UPDATE session SET window_first = ?, window_count = ? WHERE id = ?", .integer(window.first),
             .integer(window.count), .integer(session))

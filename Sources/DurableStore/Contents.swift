@@ -22,7 +22,6 @@ extension DurableStore {
                 return true
             }
             messages = Int(try database.integer("SELECT count(*) FROM message") ?? 0)
-            guard try Schema.reservesAhead(database) else { return }
             try database.query("SELECT id, window_first, window_count FROM session") { row throws(StoreError) in
                 windows[row.integer(0)] = IdentifierWindow(
                     first: UInt16(clamping: row.integer(1)), count: Int(clamping: row.integer(2)))

@@ -37,7 +37,7 @@ public actor DurableStore {
     /// Called when a new database was made while the daemon runs.
     private var replaced: (@Sendable (OpenReport.MovedAside) -> Void)?
     private let migrations: [String]
-    var schemaVersion: Int { migrations.count }
+    var schemaVersion: Int { Schema.version(after: migrations) }
     private let durability: Durability
     var historyBounds: HistoryBounds
     private var commits = StoreStatistics.Commits()
@@ -204,7 +204,8 @@ public actor DurableStore {
         let database = try Database(path: "\(directory.path)/\(fileName)")
         try database.excludeOthers()
         // First, because nothing may be written into a file of a later version.
-        let found = try Schema.version(of: database, known: migrations.count)
+        let known = Schema.version(after: migrations)
+        let found = try Schema.version(of: database, known: known)
         if found == 0 {
             // Free pages go back to the file system a few at a time; this can only be set before the first table.
             try database.execute("PRAGMA auto_vacuum = INCREMENTAL")
@@ -223,7 +224,7 @@ public actor DurableStore {
             directory: directory
         ).map { "\(directory.path)/\($0)" }
         // So that the tables are known without the log, should that be damaged.
-        if found < migrations.count { try database.execute("PRAGMA wal_checkpoint(TRUNCATE)") }
+        if found < known { try database.execute("PRAGMA wal_checkpoint(TRUNCATE)") }
         // Deleted content is overwritten only where that costs nothing: deleting must need little room.
         try database.execute("PRAGMA secure_delete = FAST")
         let limit = logLimit(of: directory)
@@ -251,7 +252,6 @@ public actor DurableStore {
     /// Prepares a file that may not have been closed properly, and may lack the last moments before this start: numbers
     /// continue after those that were reserved, and packet identifiers that may have been used are suspect.
     private static func takeUp(_ database: Database) throws(StoreError) {
-        guard try Schema.reservesAhead(database) else { return }
         try database.transaction { () throws(StoreError) in
             try database.run(
                 "UPDATE session SET next_sequence = reserved_sequence + 1 WHERE reserved_sequence >= next_sequence")
@@ -389,13 +389,11 @@ public actor DurableStore {
     private func complete() throws(StoreError) {
         let database = try opened()
         // The file is complete, so the next start need not skip the numbers that were reserved.
-        if schemaVersion >= Schema.reservingVersion {
-            try database.run(
-                """
-                UPDATE session SET reserved_sequence = next_sequence - 1,
-                    reserved_inbox_sequence = next_inbox_sequence - 1, window_first = 0, window_count = 0
-                """)
-        }
+        try database.run(
+            """
+            UPDATE session SET reserved_sequence = next_sequence - 1,
+                reserved_inbox_sequence = next_inbox_sequence - 1, window_first = 0, window_count = 0
+            """)
         // Gives the room of a past backlog back to the disk, at most 4 MiB: stopping must not take long.
         try database.execute("PRAGMA incremental_vacuum(1024)")
         try database.execute("PRAGMA wal_checkpoint(TRUNCATE)")

@@ -5,19 +5,22 @@ internal import Glibc
 /// A message is written once and deleted once, however large it is: what happens to it in between is a small row in
 /// `in_flight` or `quarantine` with the same key. A message with neither is queued.
 enum Schema {
-    /// The statements that lead from one version to the next, starting from nothing (version 0).
-    static let migrations: [String] = [
-        version1, version2, version3, version4, version5, version6, version7, version8, version9,
-        version10, version11,
-    ]
+    /// The version of the first release.
+    private static let first = 8
+    /// The statements that make a file of that version, then those that lead from one version to the next.
+    static let migrations: [String] = [version8, version9, version10, version11]
 
-    private static let version1 = """
+    /// The version that a file has after these migrations.
+    static func version(after migrations: [String]) -> Int { first + migrations.count - 1 }
+
+    private static let version8 = """
         CREATE TABLE session (
             id INTEGER PRIMARY KEY,
             name TEXT NOT NULL UNIQUE,
             established INTEGER NOT NULL DEFAULT 0,
             assigned_client_id TEXT,
-            next_sequence INTEGER NOT NULL DEFAULT 1
+            next_sequence INTEGER NOT NULL DEFAULT 1,
+            next_inbox_sequence INTEGER NOT NULL DEFAULT 1
         ) STRICT;
         -- key: session.id * 2^48 + sequence, so that a session's messages lie next to each other in order.
         CREATE TABLE message (
@@ -58,7 +61,10 @@ enum Schema {
             message TEXT NOT NULL,
             server_code INTEGER,
             boot_id TEXT NOT NULL,
-            since INTEGER NOT NULL
+            since INTEGER NOT NULL,
+            -- What it is based on: another configuration or another credential makes it void.
+            configuration TEXT,
+            credential TEXT
         ) STRICT;
         -- For people who open the file.
         CREATE VIEW outbox AS
@@ -76,11 +82,7 @@ enum Schema {
                 JOIN session ON session.id = message.key >> 48
                 LEFT JOIN in_flight USING (key)
                 LEFT JOIN quarantine USING (key);
-        """
-
-    /// The history is independent of the other tables: it holds the names of sessions, so it also covers those that no
-    /// longer exist.
-    private static let version2 = """
+        -- Independent of the other tables: it has the names of sessions, also of those that no longer exist.
         CREATE TABLE history (
             id INTEGER PRIMARY KEY,
             time INTEGER NOT NULL,
@@ -95,11 +97,8 @@ enum Schema {
             -- In milliseconds.
             outage INTEGER
         ) STRICT;
-        """
-
-    /// The retained messages that a session publishes, and the topics where the server may hold one. They are separate,
-    /// so that a publication that was removed while there was no connection is still cleared at the server.
-    private static let version3 = """
+        -- The retained messages that a session publishes, and the topics where the server may hold one. They are separate,
+        -- so that a publication that was removed while there was no connection is still cleared at the server.
         CREATE TABLE publication (
             id INTEGER PRIMARY KEY,
             session INTEGER NOT NULL,
@@ -123,11 +122,6 @@ enum Schema {
             configured TEXT NOT NULL,
             boot_id TEXT NOT NULL
         ) STRICT;
-        """
-
-    /// The messages that durable consumers have not taken yet: one row for each consumer and message.
-    private static let version4 = """
-        ALTER TABLE session ADD COLUMN next_inbox_sequence INTEGER NOT NULL DEFAULT 1;
         CREATE TABLE consumer (
             id INTEGER PRIMARY KEY,
             session INTEGER NOT NULL,
@@ -139,6 +133,7 @@ enum Schema {
             given_through INTEGER NOT NULL DEFAULT 0,
             UNIQUE (session, name)
         ) STRICT;
+        -- One row for each message and each consumer that has not taken it yet.
         -- key: consumer.id * 2^48 + sequence, so that a consumer's messages lie next to each other in order.
         CREATE TABLE inbox (
             key INTEGER PRIMARY KEY,
@@ -151,25 +146,13 @@ enum Schema {
             properties BLOB,
             payload BLOB NOT NULL
         ) STRICT;
-        """
-
-    /// What a verdict is based on: another configuration or another credential makes it void.
-    private static let version5 = """
-        ALTER TABLE verdict ADD COLUMN configuration TEXT;
-        ALTER TABLE verdict ADD COLUMN credential TEXT;
-        """
-
-    /// Our packet identifiers that the server may still hold.
-    private static let version6 = """
+        -- Our packet identifiers that the server may still hold.
         CREATE TABLE retired (
             session INTEGER NOT NULL,
             packet_id INTEGER NOT NULL,
             PRIMARY KEY (session, packet_id)
         ) STRICT, WITHOUT ROWID;
-        """
-
-    /// The servers that hold a session, or an old copy of it.
-    private static let version7 = """
+        -- The servers that hold a session, or an old copy of it.
         CREATE TABLE home (
             session INTEGER NOT NULL,
             -- 0: where it is; then those with an old copy.
@@ -177,10 +160,7 @@ enum Schema {
             address TEXT NOT NULL,
             PRIMARY KEY (session, position)
         ) STRICT, WITHOUT ROWID;
-        """
-
-    /// The times since when a session is in its room, as it says now and as it said before.
-    private static let version8 = """
+        -- The times since when a session is in its room, as it says now and as it said before.
         CREATE TABLE presence (
             session INTEGER NOT NULL,
             since INTEGER NOT NULL,
@@ -251,20 +231,15 @@ enum Schema {
         ) STRICT, WITHOUT ROWID;
         """
 
-    /// From this version on, numbers and identifiers are reserved ahead.
-    static let reservingVersion = 9
-
-    /// Whether the file has the columns for that; only tests make one of an older version.
-    static func reservesAhead(_ database: Database) throws(StoreError) -> Bool {
-        try database.integer("PRAGMA user_version") ?? 0 >= Int64(reservingVersion)
-    }
-
     /// Returns the version of the file, 0 for a new one.
     ///
     /// - Throws: ``StoreError/newerSchema(path:found:known:)``.
     static func version(of database: Database, known: Int) throws(StoreError) -> Int {
         let found = Int(try database.integer("PRAGMA user_version") ?? 0)
         guard found <= known else { throw .newerSchema(path: database.path, found: found, known: known) }
+        guard found == 0 || found >= first else {
+            throw .failed(path: database.path, cause: "it is of version \(found), from before the first release")
+        }
         return found
     }
 
@@ -298,19 +273,20 @@ enum Schema {
     static func migrate(
         _ database: Database, to migrations: [String], backupName: (Int) -> String, directory: borrowing StateDirectory
     ) throws(StoreError) -> String? {
-        let found = try version(of: database, known: migrations.count)
-        guard found < migrations.count else { return nil }
+        let known = version(after: migrations)
+        let found = try version(of: database, known: known)
+        guard found < known else { return nil }
         var backup: String?
         if found > 0 {
             let name = backupName(found)
             try copy(database, to: name, in: directory)
             backup = name
         }
-        for (version, statements) in migrations.enumerated().dropFirst(found) {
+        for (version, statements) in zip(first...known, migrations) where version > found {
             try database.transaction { () throws(StoreError) in
                 try database.execute(statements)
                 // A pragma takes no bound value; this is our own number.
-                try database.execute("PRAGMA user_version = \(version + 1)")
+                try database.execute("PRAGMA user_version = \(version)")
             }
         }
         return backup

@@ -98,22 +98,6 @@ struct `The history` {
         await #expect(throws: StoreError.closed) { try await store.record([entry(2)]) }
     }
 
-    @Test func `is added to a store without one`() async throws {
-        let main = try session()
-        do {
-            let old = try DurableStore(
-                directory: directory.path, durability: .normal, executor: QueueExecutor(),
-                migrations: Array(Schema.migrations.prefix(1)))
-            try await old.commit(main, .insert(message(1)))
-        }
-        let copy = try directory.copyAsItIs()
-        let store = try openStore(copy)
-        #expect(store.openReport.backup != nil)
-        #expect(try await store.queue(main) == [message(1)])
-        try await store.record(entries(1...1))
-        #expect(try await store.history(limit: 9).entries.count == 1)
-    }
-
     @Test func `knows the last sign of life of the previous daemon`() async throws {
         let before = Timestamp.now.rawValue
         do {

@@ -105,20 +105,6 @@ import Testing
         try await store.commit(main, .putConsumer(billing, filter: "a", .atLeastOnce))
         #expect(await store.highestConsumer() == 1)
     }
-
-    @Test func `is added to a file of the previous version`() async throws {
-        do {
-            let old = try DurableStore(
-                directory: directory.path, durability: .normal, executor: QueueExecutor(),
-                migrations: Array(Schema.migrations.prefix(3)))
-            try await old.close()
-        }
-        let store = try openStore(directory)
-        #expect(store.openReport.backup?.contains("version-3") == true)
-        try await store.commit(
-            main, .putConsumer(billing, filter: "a", .atLeastOnce), .collect(message(1), for: [billing], nil))
-        #expect(try await all(store, billing) == [message(1)])
-    }
 }
 
 extension DurableStore {

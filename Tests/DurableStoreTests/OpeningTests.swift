@@ -2,6 +2,7 @@ import Glibc
 import MQTT
 import Session
 import SessionCore
+import Support
 import Testing
 
 @testable import DurableStore
@@ -369,6 +370,7 @@ import Testing
         #expect(try await store.mqtt(main).nextSequence.rawValue > 20, "no number is used twice")
     }
 
+    private let version = Schema.version(after: Schema.migrations)
     private let nextVersion = "ALTER TABLE session ADD COLUMN note TEXT;"
 
     private func open(_ path: String, _ migrations: [String]) throws(StoreError) -> DurableStore {
@@ -382,37 +384,41 @@ import Testing
         let copy = try directory.copyAsItIs()
         let store = try open(copy.path, Schema.migrations + [nextVersion])
         let backup = try #require(store.openReport.backup)
-        #expect(backup.hasPrefix("\(copy.path)/holdfast.db.version-\(Schema.migrations.count)-"))
+        #expect(backup.hasPrefix("\(copy.path)/holdfast.db.version-\(version)-"))
         #expect(try await store.queue(main) == [message(1)])
-        #expect(await store.statistics().schemaVersion == Schema.migrations.count + 1)
+        #expect(await store.statistics().schemaVersion == version + 1)
 
         let old = try TemporaryDirectory()
         try writeFile("\(old.path)/holdfast.db", readFile(backup))
         #expect(try await openStore(old).queue(main) == [message(1)])
     }
 
-    @Test func `keeps a verdict of version 4, without the fields that are newer`() async throws {
-        do {
-            let old = try open(directory.path, Array(Schema.migrations.prefix(4)))
-            try await old.commit(main, .setEstablished(true))
-            try await old.close()
-            try Database(path: "\(directory.path)/holdfast.db").run(
-                "INSERT INTO verdict SELECT id, 'failed', 'banned', 'no', NULL, 'boot', 5 FROM session")
-        }
+    @Test func `takes up the store of the first release`() async throws {
+        try Database(path: "\(directory.path)/holdfast.db").execute(
+            try repositoryFile("Tests/EndToEndTests/Fixtures/store-0.1.0.sql"))
         let store = try openStore(directory)
-        #expect(store.openReport.backup?.contains("version-4") == true)
-        let verdict = Verdict(
-            state: "failed", reasonCode: "banned", message: "no", bootID: "boot", since: Timestamp(rawValue: 5))
-        #expect(try await store.session(main).verdict == verdict)
+        #expect(store.openReport.backup?.contains("version-8") == true)
+        #expect(try await store.queue(main).map(\.sequence.rawValue) == [5, 6, 7, 8, 9])
+        let session = try await store.session(main)
+        #expect(session.publications.map(\.topic) == ["plant/7/state"])
+        let billing = try #require(session.mqtt.consumers.first)
+        #expect(billing.name.description == "billing")
+        #expect(billing.runs.map(\.messages).reduce(0, +) == 3)
+        #expect(try await store.history(limit: 9).entries.count == 3)
+    }
+
+    @Test func `refuses a store from before the first release`() throws {
+        try Database(path: "\(directory.path)/holdfast.db").execute("PRAGMA user_version = 7")
+        let error = #expect(throws: StoreError.self) { try openStore(directory) }
+        #expect(error?.description.contains("version 7, from before the first release") == true)
     }
 
     @Test func `leaves a newer schema alone`() async throws {
         do { _ = try open(directory.path, Schema.migrations + [nextVersion]) }
         let before = try readFile("\(directory.path)/holdfast.db")
-        let known = Schema.migrations.count
         #expect(
             throws: StoreError.newerSchema(
-                path: "\(directory.path)/holdfast.db", found: known + 1, known: known)
+                path: "\(directory.path)/holdfast.db", found: version + 1, known: version)
         ) { try openStore(directory) }
         #expect(try readFile("\(directory.path)/holdfast.db") == before)
         #expect(directory.names == ["holdfast.db", "holdfast.spare", "lock"])

@@ -64,26 +64,4 @@ import Testing
         try await store.commit(main, .setChosenRoom(nil))
         #expect(try await store.session(main).chosenRoom == nil)
     }
-
-    @Test func `a file of the version before them is migrated`() async throws {
-        do {
-            let old = try DurableStore(
-                directory: directory.path, durability: .normal, executor: QueueExecutor(),
-                migrations: Array(Schema.migrations.prefix(2)))
-            // As that version wrote it: its session had no publications.
-            await old.run("INSERT INTO session (name, established) VALUES ('main', 1)")
-            try await old.close()
-        }
-        let store = try openStore(directory)
-        #expect(store.openReport.backup?.contains("version-2") == true)
-        #expect(try await store.session(main) == StoredSession(mqtt: DurableSession(established: true)))
-        try await store.commit(main, .putPublication(publication("a", "1")))
-        #expect(try await store.session(main).publications.count == 1)
-    }
-}
-
-extension DurableStore {
-    fileprivate func run(_ statement: String) {
-        #expect(throws: Never.self) { try opened().execute(statement) }
-    }
 }

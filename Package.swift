@@ -84,7 +84,7 @@ let package = Package(
         // Shells around one facility of the system each.
         module("NetworkPath", ["Vocabulary", "SessionCore", "CNetlink", nioCore, nioPosix]),
         module("Systemd", ["CSystemd"]),
-        module("DurableStore", ["Vocabulary", "SessionCore", "MQTT", "Session", "CSQLite", "CJoinedWrites", nioCore]),
+        module("DurableStore", ["Vocabulary", "MQTT", "Session", "CSQLite", "CJoinedWrites", nioCore]),
         module("Transport", ["Vocabulary", nioCore, nioPosix, nioTLS, nioHTTP1, nioWebSocket, nioSSL]),
 
         // Everything put together.

@@ -78,7 +78,7 @@ package struct SessionConfiguration: Hashable, Sendable {
 
     package var network = NetworkPolicy()
     package var mqtt = MQTTConfiguration()
-    package var tls = TLSConfiguration()
+    package var tls = TLSOptions()
     package var proxy = ProxyConfiguration()
     package var outbox = OutboxConfiguration()
     package var inbox = InboxConfiguration()
@@ -120,22 +120,6 @@ package enum MQTTVersion: String, CaseIterable, Sendable {
     case five = "5"
     case threeOneOne = "3.1.1"
     case automatic = "auto"
-}
-
-/// Absolute paths of PEM files; `nil` if the file is not configured.
-package struct TLSConfiguration: Hashable, Sendable {
-    /// `nil`: the system's trust store.
-    package var authorities: String?
-    package var certificate: String?
-    package var key: String?
-    /// The name that the server's certificate must have; `nil`: the endpoint's host.
-    package var serverName: String?
-    package var minimum = TLSVersion.oneTwo
-}
-
-package enum TLSVersion: String, CaseIterable, Sendable {
-    case oneTwo = "1.2"
-    case oneThree = "1.3"
 }
 
 package struct ProxyConfiguration: Hashable, Sendable {

@@ -1,4 +1,5 @@
 import Glibc
+import Vocabulary
 
 /// A file's text, before anything in it is understood.
 package struct ConfigurationFile {
@@ -15,30 +16,16 @@ package struct ConfigurationFile {
 
     /// Reads a regular file that is UTF-8.
     package init(path: String) throws(ReadError) {
-        // Without O_NONBLOCK, opening a FIFO would block the daemon.
-        let descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)
-        guard descriptor >= 0 else { throw ReadError(path, errno) }
-        defer { close(descriptor) }
-        var status = stat()
-        guard fstat(descriptor, &status) == 0 else { throw ReadError(path, errno) }
-        guard status.st_mode & S_IFMT == S_IFREG else { throw ReadError(path, "this is not a regular file") }
-
-        // Reading stops at the limit even if the file grows meanwhile.
-        let limit = Self.sizeLimit
-        var bytes: [UInt8] = []
-        while bytes.count <= limit {
-            var failure: Int32 = 0
-            let chunk = [UInt8](unsafeUninitializedCapacity: limit + 1 - bytes.count) { buffer, count in
-                let result = Glibc.read(descriptor, buffer.baseAddress, buffer.count)
-                if result < 0 { failure = errno }
-                count = max(result, 0)
+        let bytes: [UInt8]
+        do throws(FileError) {
+            bytes = try fileContents(path, atMost: Self.sizeLimit + 1)
+        } catch {
+            switch error {
+            case .system(let code): throw ReadError(path, code)
+            case .notRegular: throw ReadError(path, "this is not a regular file")
             }
-            if failure == EINTR { continue }
-            guard failure == 0 else { throw ReadError(path, failure) }
-            if chunk.isEmpty { break }
-            bytes += chunk
         }
-        guard bytes.count <= limit else { throw ReadError(path, "the file is larger than 1 MiB") }
+        guard bytes.count <= Self.sizeLimit else { throw ReadError(path, "the file is larger than 1 MiB") }
 
         var position = TextPosition()
         var decoder = UTF8()

@@ -1,5 +1,5 @@
 import Glibc
-package import SessionCore
+package import Vocabulary
 
 /// The contents of a configuration directory.
 package struct LoadedConfiguration: Hashable, Sendable {

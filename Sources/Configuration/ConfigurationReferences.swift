@@ -1,5 +1,5 @@
 import Glibc
-package import SessionCore
+package import Vocabulary
 
 /// Checks what a file only refers to: other files, commands, credentials, users and groups. The daemon looks at these
 /// when it needs them, since they may be created later; `config check` looks at once.

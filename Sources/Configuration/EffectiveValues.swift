@@ -1,5 +1,5 @@
 package import ControlAPI
-package import SessionCore
+package import Vocabulary
 
 // The effective values, key by key: for `config show`, and for what a reload would change.
 

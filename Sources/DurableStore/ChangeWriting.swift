@@ -1,6 +1,5 @@
 internal import MQTT
 internal import Session
-internal import SessionCore
 
 /// Turns each change into rows. Everything here runs inside the transaction of a commit.
 extension DurableStore {

@@ -1,5 +1,4 @@
 internal import MQTT
-internal import SessionCore
 
 extension DurableStore {
     /// What is kept in memory of the contents of the database. A commit that fails puts the copy from before it back.

@@ -1,6 +1,5 @@
 internal import MQTT
 package import Session
-package import SessionCore
 public import Vocabulary
 
 /// The state of the sessions that outlives the daemon: the outbox, the inbox, the exchanges in flight, and what the

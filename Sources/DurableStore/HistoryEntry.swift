@@ -1,5 +1,4 @@
 public import MQTT
-public import SessionCore
 
 /// One change of a session's state, as the history keeps it.
 public struct HistoryEntry: Hashable, Sendable {

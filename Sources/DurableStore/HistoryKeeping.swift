@@ -1,5 +1,4 @@
 public import MQTT
-public import SessionCore
 
 // The history of the sessions. Unlike everything else in the store, it is kept on a best-effort basis: it never
 // takes a message's room, and never makes a commit wait for a flush.

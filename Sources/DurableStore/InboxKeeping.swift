@@ -1,5 +1,4 @@
 public import MQTT
-public import SessionCore
 
 /// The inbox: messages that durable consumers have not taken yet.
 extension DurableStore {

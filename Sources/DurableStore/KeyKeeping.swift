@@ -1,5 +1,4 @@
 public import MQTT
-public import SessionCore
 
 /// The keys that messages were published with.
 extension DurableStore {

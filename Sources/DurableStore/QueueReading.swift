@@ -1,5 +1,4 @@
 public import MQTT
-public import SessionCore
 
 /// The outbox as people see it when they decide about its messages.
 extension DurableStore {

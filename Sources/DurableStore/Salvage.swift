@@ -1,5 +1,4 @@
 internal import MQTT
-internal import SessionCore
 
 /// Copies what can still be read from a damaged database into a new one, row by row.
 ///

@@ -1,7 +1,6 @@
 public import MQTT
 internal import NIOCore
 package import Session
-public import SessionCore
 
 /// Reads back what the store has of a session.
 extension DurableStore {

@@ -177,13 +177,8 @@ struct StateDirectory: ~Copyable {
 
     /// - Returns: `nil` if somebody has removed the file.
     private static func processID(in file: String) -> Int32? {
-        let descriptor = open(file, O_RDONLY | O_CLOEXEC | O_NOFOLLOW)
-        guard descriptor >= 0 else { return nil }
-        defer { close(descriptor) }
-        var buffer = [UInt8](repeating: 0, count: 16)
-        let count = pread(descriptor, &buffer, buffer.count, 0)
-        guard count > 0 else { return nil }
-        return Int32(String(decoding: buffer[..<count].prefix { $0 != 10 }, as: UTF8.self))
+        guard let text = try? fileContents(file, atMost: 16) else { return nil }
+        return Int32(String(decoding: text.prefix { $0 != 10 }, as: UTF8.self))
     }
 }
 

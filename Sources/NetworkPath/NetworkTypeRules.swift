@@ -1,5 +1,6 @@
 import Glibc
 import SessionCore
+import Vocabulary
 
 extension NetworkType {
     /// The kind of network behind an interface.
@@ -25,26 +26,18 @@ extension NetworkType {
 
     /// Creates it with what sysfs says about the interface, if it is mounted.
     init(link: LinkMessage) {
+        let folder = "/sys/class/net/\(link.name)"
+        // Three short lines; a sysfs file is at most a page.
+        let event = (try? fileContents("\(folder)/uevent", atMost: 4096)) ?? []
         self.init(
-            link: link, isWireless: access("/sys/class/net/\(link.name)/wireless", F_OK) == 0,
-            deviceType: deviceType(inEvent: readUEvent(of: link.name)))
+            link: link, isWireless: access("\(folder)/wireless", F_OK) == 0,
+            deviceType: deviceType(inEvent: String(decoding: event, as: UTF8.self)))
     }
 }
 
 /// Returns `DEVTYPE` from the text of a `uevent` file.
 func deviceType(inEvent text: String) -> String? {
     text.split(separator: "\n").first { $0.hasPrefix("DEVTYPE=") }.map { String($0.dropFirst("DEVTYPE=".count)) }
-}
-
-private func readUEvent(of interface: String) -> String {
-    let file = open("/sys/class/net/\(interface)/uevent", O_RDONLY | O_CLOEXEC)
-    guard file >= 0 else { return "" }
-    defer { close(file) }
-    // Three short lines; a sysfs file is at most a page.
-    let bytes = [UInt8](unsafeUninitializedCapacity: 4096) { buffer, count in
-        count = max(0, read(file, buffer.baseAddress, buffer.count))
-    }
-    return String(decoding: bytes, as: UTF8.self)
 }
 
 /// Drivers (`IFLA_INFO_KIND`) whose interfaces carry packets inside other packets to another network.

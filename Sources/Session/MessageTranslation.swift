@@ -1,7 +1,6 @@
 package import ControlAPI
 package import MQTT
 import NIOCore
-package import SessionCore
 
 // Translation of messages, and of what is wrong with them, between the control socket and MQTT. Each property appears in
 // both directions, one below the other.

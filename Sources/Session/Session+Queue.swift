@@ -1,6 +1,5 @@
 package import ControlAPI
 package import MQTT
-package import SessionCore
 
 // What people decide about the messages of the outbox. The driver reads the messages from the store; what each decision
 // comes to is decided here.

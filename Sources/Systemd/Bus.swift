@@ -148,7 +148,7 @@ final class Bus {
 
     private static func check(_ result: Int32) throws(Failure) {
         guard result < 0 else { return }
-        throw Failure(text: SystemError.text(-result))
+        throw Failure(text: String(cString: strerror(-result)))
     }
 }
 

@@ -59,5 +59,5 @@ public struct JournalError: Error, Hashable, Sendable, CustomStringConvertible {
     /// The `errno`.
     public let code: Int32
 
-    public var description: String { "the journal did not accept the entry: \(SystemError.text(code))" }
+    public var description: String { "the journal did not accept the entry: \(String(cString: strerror(code)))" }
 }

@@ -1,4 +1,5 @@
 public import NIOCore
+public import Vocabulary
 
 extension Connection {
     /// How a connection is made.

@@ -1,4 +1,5 @@
 import NIOSSL
+import Vocabulary
 
 /// The last good TLS files, so that a file that is broken while it is being replaced costs no connection, and an
 /// unchanged one is not parsed again.
@@ -102,7 +103,7 @@ struct LoadedTLS: Sendable {
     ) throws(TransportFailure) -> NIOSSLContext {
         var configuration = TLSConfiguration.makeClientConfiguration()
         configuration.certificateVerification = .fullVerification
-        switch options.minimumVersion {
+        switch options.minimum {
         case .tls12: configuration.minimumTLSVersion = .tlsv12
         case .tls13: configuration.minimumTLSVersion = .tlsv13
         }
@@ -119,12 +120,12 @@ struct LoadedTLS: Sendable {
     }
 
     private static func certificates(_ files: TLSFiles) throws(TransportFailure) -> [NIOSSLCertificate]? {
-        guard let path = files.options.certificateAuthorityFile else { return nil }
+        guard let path = files.options.authorities else { return nil }
         return try parsed("the authorities", path, files) { try NIOSSLCertificate.fromPEMBytes($0) }
     }
 
     private static func identity(_ files: TLSFiles) throws(TransportFailure) -> Identity? {
-        switch (files.options.certificateFile, files.options.keyFile) {
+        switch (files.options.certificate, files.options.key) {
         case (nil, nil):
             return nil
         case (_?, nil), (nil, _?):
@@ -149,16 +150,18 @@ struct LoadedTLS: Sendable {
     private static func parsed<Value>(
         _ what: String, _ path: String, _ files: TLSFiles, _ parse: ([UInt8]) throws -> Value
     ) throws(TransportFailure) -> Value {
-        switch files.contents[path] {
-        case .read(let bytes):
+        guard let contents = files.contents[path] else { preconditionFailure("files that have changed were read") }
+        switch contents {
+        case .success(let bytes) where bytes.count <= TLSFiles.maximumLength:
             if let value = try? parse(bytes) { return value }
             throw TransportFailure(.tlsFilesUnusable, "\(what) in \(path) cannot be used: it is not PEM, or damaged")
-        case .unreadable(let cause):
+        case .success:
+            let cause = "it is longer than \(TLSFiles.maximumLength) bytes"
             throw TransportFailure(.tlsFilesUnusable, "cannot read \(what) in \(path): \(cause)")
-        case .notRegular:
+        case .failure(.system(let code)):
+            throw TransportFailure(.tlsFilesUnusable, "cannot read \(what) in \(path): \(systemText(code))")
+        case .failure(.notRegular):
             throw TransportFailure(.tlsFilesUnusable, "\(what) in \(path) cannot be used: it is not a regular file")
-        case nil:
-            preconditionFailure("files that have changed were read")
         }
     }
 }

@@ -1,4 +1,5 @@
 import Glibc
+import Vocabulary
 
 /// Folders that commands look into.
 enum Folder {
@@ -49,26 +50,12 @@ enum OutputFile {
     static func write(_ bytes: [UInt8], to path: String, mode: mode_t = 0o666) throws(CommandFailure) {
         let descriptor = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, mode)
         guard descriptor >= 0 else { throw failure(path, errno) }
-        if let code = write(bytes, to: descriptor) {
+        if let code = writeAll(bytes, to: descriptor) {
             close(descriptor)
             throw failure(path, code)
         }
         // Some file systems report only now that there was no room.
         guard close(descriptor) == 0 else { throw failure(path, errno) }
-    }
-
-    /// Writes all of the bytes.
-    ///
-    /// - Returns: the number of the error, after which some of them may be written; `nil` if there was none.
-    static func write(_ bytes: [UInt8], to descriptor: Int32) -> Int32? {
-        var rest = bytes[...]
-        while !rest.isEmpty {
-            let written = rest.withUnsafeBytes { Glibc.write(descriptor, $0.baseAddress, $0.count) }
-            if written < 0, errno == EINTR { continue }
-            guard written > 0 else { return errno }
-            rest = rest.dropFirst(written)
-        }
-        return nil
     }
 
     private static func failure(_ path: String, _ code: Int32) -> CommandFailure {

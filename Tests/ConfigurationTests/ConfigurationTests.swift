@@ -83,8 +83,8 @@ private func leaves(of value: ConfigurationValue) -> Set<String> {
         #expect(main.mqtt.receiveMaximum == 100)
         #expect(main.mqtt.maximumPacketSize == 1_048_576)
         #expect(main.mqtt.redirects == [])
-        #expect(main.tls == TLSConfiguration())
-        #expect(main.tls.minimum == .oneTwo)
+        #expect(main.tls == TLSOptions())
+        #expect(main.tls.minimum == .tls12)
         #expect(main.proxy == ProxyConfiguration())
         #expect(main.network == NetworkPolicy())
         #expect(main.outbox.maxMessages == 100_000)
@@ -213,8 +213,8 @@ private func leaves(of value: ConfigurationValue) -> Set<String> {
         expected.mqtt.sessionExpiry = nil
         expected.mqtt.receiveMaximum = 65_535
         expected.mqtt.maximumPacketSize = 1024
-        expected.tls = TLSConfiguration(
-            authorities: "/ca.pem", certificate: "/c.pem", key: "/k.pem", serverName: "s", minimum: .oneThree)
+        expected.tls = TLSOptions(
+            authorities: "/ca.pem", certificate: "/c.pem", key: "/k.pem", serverName: "s", minimum: .tls13)
         expected.proxy = ProxyConfiguration(
             address: try ProxyAddress("http://proxy.example:3128"), username: "joe", password: .file("/run/proxy"))
         expected.network.interfaces = ["wlan0", "enp0s31f6.4094"]

@@ -295,7 +295,7 @@ struct EndingTests {
             ("a@b@", false), ("a@b@c", false), ("-a", false), ("Gateway", false), ("../a", false),
         ])
     func `a session's file is that of a session, a template or an instance`(_ name: String, _ isRight: Bool) {
-        #expect(SessionWord.isFileName(name) == isRight)
+        #expect((SessionName(listed: name) != nil) == isRight)
     }
 
     @Test(

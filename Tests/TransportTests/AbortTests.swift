@@ -73,7 +73,7 @@ import Vocabulary
         let certificates = try TestCertificates.shared.get()
         let server = try await TestServer(.echo, tls: try certificates.server("localhost"))
         var options = Connection.Options()
-        options.tls.certificateAuthorityFile = certificates.path("trusted.pem")
+        options.tls.authorities = certificates.path("trusted.pem")
         let client = try await TestClient("mqtts://localhost:\(server.port)", options: options) { event, connection in
             if case .opened = event { connection.send(ByteBuffer(string: "x")) }
             if event.name == phase { connection.close(.abort) }

@@ -1,6 +1,7 @@
 import NIOCore
 import NIOPosix
 import Testing
+import Vocabulary
 
 @testable import Transport
 
@@ -71,7 +72,7 @@ import Testing
         let hung = blocked(calls, path)
         func connect(_ file: String, within limit: Duration) async throws -> TestClient {
             var options = Connection.Options()
-            options.tls.certificateAuthorityFile = file
+            options.tls.authorities = file
             options.dialTimeout = limit
             return try await TestClient(
                 "mqtts://localhost:\(server.port)", options: options, blocking: calls, loop: loop,

@@ -110,7 +110,7 @@ import Vocabulary
         let certificates = try TestCertificates.shared.get()
         let proxy = try await ScriptServer(text: agreement, tls: certificates.server("localhost"))
         var options = try options("http://127.0.0.1:\(proxy.port)")
-        options.tls.certificateAuthorityFile = certificates.path("trusted.pem")
+        options.tls.authorities = certificates.path("trusted.pem")
         let client = try await TestClient("\(scheme)://localhost:8883", options: options)
         if scheme == "mqtts" {
             #expect(try await client.opened().tlsVersion == "TLSv1.3")
@@ -125,7 +125,7 @@ import Vocabulary
         let certificates = try TestCertificates.shared.get()
         let proxy = try await ScriptServer(text: agreement, tls: certificates.server("address"))
         var options = try options("http://127.0.0.1:\(proxy.port)")
-        options.tls.certificateAuthorityFile = certificates.path("trusted.pem")
+        options.tls.authorities = certificates.path("trusted.pem")
         #expect(try await TestClient("mqtts://broker.invalid", options: options).failure().code == .certificateInvalid)
         let failure = try await TestClient("mqtts://127.0.0.1", options: options).failure()
         #expect(failure.code == .unsupported)
@@ -137,7 +137,7 @@ import Vocabulary
         let proxy = try await ScriptServer(
             [Array(agreement.utf8)], host: "::", tls: certificates.server("untrusted"))
         var options = try options("http://proxy.example:\(proxy.port)")
-        options.tls.certificateAuthorityFile = certificates.path("trusted.pem")
+        options.tls.authorities = certificates.path("trusted.pem")
         let client = try await TestClient(
             "mqtts://localhost:8883", options: options, lookUp: addresses(["::1", "127.0.0.1"]))
         #expect(try await client.failure().code == .certificateInvalid)

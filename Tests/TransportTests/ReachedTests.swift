@@ -13,7 +13,7 @@ import Vocabulary
 
     private var options: Connection.Options {
         Connection.Options(
-            tls: TLSOptions(certificateAuthorityFile: certificates.path("trusted.pem")), stop: .firstHop)
+            tls: TLSOptions(authorities: certificates.path("trusted.pem")), stop: .firstHop)
     }
 
     private func reached(_ client: TestClient) async throws {

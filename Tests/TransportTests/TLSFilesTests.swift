@@ -1,6 +1,7 @@
 import Glibc
 import NIOSSL
 import Testing
+import Vocabulary
 
 @testable import Transport
 
@@ -16,8 +17,8 @@ import Testing
         try #require(mkdtemp(&template) != nil)
         directory = String(decoding: template.prefix { $0 != 0 }.map(UInt8.init(bitPattern:)), as: UTF8.self)
         options = TLSOptions(
-            certificateAuthorityFile: directory + "/ca", certificateFile: directory + "/certificate",
-            keyFile: directory + "/key")
+            authorities: directory + "/ca", certificate: directory + "/certificate",
+            key: directory + "/key")
         try replace("ca", by: "trusted.pem")
         try replace("certificate", by: "client.pem")
         try replace("key", by: "client.key")

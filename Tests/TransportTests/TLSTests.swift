@@ -2,6 +2,7 @@ import Glibc
 import NIOCore
 import NIOPosix
 import Testing
+import Vocabulary
 
 @testable import Transport
 
@@ -16,8 +17,8 @@ import Testing
     ) -> Connection.Options {
         Connection.Options(
             tls: TLSOptions(
-                certificateAuthorityFile: authority.map(certificates.path), serverName: serverName,
-                minimumVersion: minimum))
+                authorities: authority.map(certificates.path), serverName: serverName,
+                minimum: minimum))
     }
 
     @Test func `a verified server is connected to over TLS 1_3`() async throws {
@@ -213,8 +214,8 @@ import Testing
         let context = try certificates.server("localhost", clientAuthority: "trusted.pem")
         let server = try await TestServer(.echo, tls: context)
         var options = options()
-        options.tls.certificateFile = certificates.path("client.pem")
-        options.tls.keyFile = certificates.path("client.key")
+        options.tls.certificate = certificates.path("client.pem")
+        options.tls.key = certificates.path("client.key")
         let client = try await TestClient("mqtts://localhost:\(server.port)", options: options)
         _ = try await client.opened()
         try await client.send("hello")
@@ -246,8 +247,8 @@ import Testing
         authority: String?, certificate: String?, key: String?, words: String
     ) async throws {
         var options = options(authority: authority)
-        options.tls.certificateFile = certificate.map(certificates.path)
-        options.tls.keyFile = key.map(certificates.path)
+        options.tls.certificate = certificate.map(certificates.path)
+        options.tls.key = key.map(certificates.path)
         let server = try await TestServer(.silent)
         let failure = try await TestClient("mqtts://127.0.0.1:\(server.port)", options: options).failure()
         #expect(failure.code == .tlsFilesUnusable)
@@ -262,7 +263,7 @@ import Testing
         let loop = MultiThreadedEventLoopGroup.singleton.next()
         let contexts = try await loop.submit { NIOLoopBoundBox(TLSContextCache(), eventLoop: loop) }.get()
         var options = options()
-        options.tls.certificateAuthorityFile = path
+        options.tls.authorities = path
 
         for (source, told) in [("trusted.pem", false), ("damaged.pem", true), ("trusted.pem", false)] {
             try copy(certificates.path(source), to: path)

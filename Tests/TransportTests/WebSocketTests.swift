@@ -4,6 +4,7 @@ import NIOHTTP1
 import NIOWebSocket
 import Synchronization
 import Testing
+import Vocabulary
 
 @testable import Transport
 
@@ -154,7 +155,7 @@ import Testing
     // MARK: Connections
 
     private func options(_ certificates: TestCertificates) -> Connection.Options {
-        Connection.Options(tls: TLSOptions(certificateAuthorityFile: certificates.path("trusted.pem")))
+        Connection.Options(tls: TLSOptions(authorities: certificates.path("trusted.pem")))
     }
 
     /// [MQTT-6.0.0-1] [MQTT-6.0.0-3]

@@ -4,6 +4,7 @@ import NIOCore
 import Session
 import Systemd
 import Transport
+import Vocabulary
 
 /// Reads secrets. A secret is never logged, never part of an error, and kept no longer than its connection.
 enum Credential {
@@ -63,24 +64,15 @@ enum Credential {
     }
 
     private static func read(_ path: String) throws(Failure) -> [UInt8] {
-        // Without O_NONBLOCK, a pipe without a writer would block the thread forever.
-        let descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)
-        guard descriptor >= 0 else { throw failure(path) }
-        defer { close(descriptor) }
-        var status = stat()
-        guard fstat(descriptor, &status) == 0 else { throw failure(path) }
-        guard status.st_mode & S_IFMT == S_IFREG else { throw Failure(description: "\(path) is not a regular file") }
-        var bytes = [UInt8](repeating: 0, count: maximumLength + 2)
-        var length = 0
-        while length < bytes.count {
-            let count = bytes.withUnsafeMutableBytes {
-                Glibc.read(descriptor, $0.baseAddress?.advanced(by: length), $0.count - length)
+        var bytes: [UInt8]
+        do throws(FileError) {
+            bytes = try fileContents(path, atMost: maximumLength + 2)
+        } catch {
+            switch error {
+            case .system(let code): throw Failure(description: "\(path): \(String(cString: strerror(code)))")
+            case .notRegular: throw Failure(description: "\(path) is not a regular file")
             }
-            guard count >= 0 else { throw failure(path) }
-            if count == 0 { break }
-            length += count
         }
-        bytes.removeLast(bytes.count - length)
         if bytes.last == UInt8(ascii: "\n") {
             bytes.removeLast()
             if bytes.last == UInt8(ascii: "\r") { bytes.removeLast() }
@@ -90,9 +82,5 @@ enum Credential {
             throw Failure(description: "\(path) is longer than \(maximumLength) bytes")
         }
         return bytes
-    }
-
-    private static func failure(_ path: String) -> Failure {
-        Failure(description: "\(path): \(String(cString: strerror(errno)))")
     }
 }

@@ -1,5 +1,6 @@
 import Glibc
 import Systemd
+import Vocabulary
 
 extension DeviceID {
     /// Returns the id derived from the machine id. If there is no machine id, as in most containers, returns a random
@@ -12,20 +13,17 @@ extension DeviceID {
     ///   until the daemon ends.
     static func kept(in directory: String) -> DeviceID? {
         let path = "\(directory)/device"
-        if let file = fopen(path, "re") {
-            defer { fclose(file) }
-            var buffer = [UInt8](repeating: 0, count: 64)
-            let count = fread(&buffer, 1, buffer.count, file)
-            let line = buffer[..<count].prefix { $0 != UInt8(ascii: "\n") }
-            if let id = DeviceID(String(decoding: line, as: UTF8.self)) { return id }
+        if let bytes = try? fileContents(path, atMost: 64),
+            let id = DeviceID(String(decoding: bytes.prefix { $0 != UInt8(ascii: "\n") }, as: UTF8.self))
+        {
+            return id
         }
         guard let id = random() else { return nil }
         // Written completely or not at all, even if power is lost.
         let draft = "\(path).new"
         let descriptor = open(draft, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0o600)
         guard descriptor >= 0 else { return id }
-        let text = Array("\(id)\n".utf8)
-        let isWritten = write(descriptor, text, text.count) == text.count && fsync(descriptor) == 0
+        let isWritten = writeAll(Array("\(id)\n".utf8), to: descriptor) == nil && fsync(descriptor) == 0
         close(descriptor)
         if !isWritten || rename(draft, path) != 0 { unlink(draft) }
         return id

@@ -1,4 +1,3 @@
-import Glibc
 import Vocabulary
 
 /// The names that are known to lead to the host itself before they are resolved, and therefore need no network.
@@ -15,12 +14,7 @@ enum OwnNames {
     /// The file is small and local, and is read only while there is no network. Only its beginning counts: lists of
     /// names to block come later.
     static func inHostsFile(_ name: String, path: String = "/etc/hosts") -> [IPAddress] {
-        let file = open(path, O_RDONLY | O_CLOEXEC)
-        guard file >= 0 else { return [] }
-        defer { close(file) }
-        let bytes = [UInt8](unsafeUninitializedCapacity: 65536) { buffer, count in
-            count = max(0, Glibc.read(file, buffer.baseAddress, buffer.count))
-        }
+        let bytes = (try? fileContents(path, atMost: 64 << 10)) ?? []
         return addresses(of: name, in: String(decoding: bytes, as: UTF8.self))
     }
 

@@ -1,6 +1,6 @@
 import Dispatch
-import Glibc
 import NIOCore
+import Vocabulary
 
 /// Reports when the configuration of the host's resolver changes, that is, when its file has different content.
 ///
@@ -59,13 +59,8 @@ actor ResolverWatch {
 
     /// Returns the content of the file without comments and empty lines; `nil` if nothing is left or it cannot be read.
     static func settings(of path: String) -> String? {
-        let file = open(path, O_RDONLY | O_CLOEXEC)
-        guard file >= 0 else { return nil }
-        defer { close(file) }
         // The resolver itself reads only a few lines.
-        let bytes = [UInt8](unsafeUninitializedCapacity: 65536) { buffer, count in
-            count = max(0, Glibc.read(file, buffer.baseAddress, buffer.count))
-        }
+        guard let bytes = try? fileContents(path, atMost: 64 << 10) else { return nil }
         let lines = bytes.split(separator: UInt8(ascii: "\n")).filter { line in
             let first = line.first { $0 != UInt8(ascii: " ") && $0 != UInt8(ascii: "\t") }
             return first != nil && first != UInt8(ascii: "#") && first != UInt8(ascii: ";")

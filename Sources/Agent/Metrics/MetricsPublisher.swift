@@ -122,22 +122,10 @@ actor MetricsPublisher {
         guard descriptor >= 0 else { return errno }
         // The unit's umask is meant for the state, but this file is for other users to read.
         fchmod(descriptor, 0o644)
-        var rest = Array(text.utf8)[...]
-        while !rest.isEmpty {
-            let written = rest.withUnsafeBytes { Glibc.write(descriptor, $0.baseAddress, $0.count) }
-            if written < 0, errno == EINTR { continue }
-            guard written > 0 else {
-                let failure = errno
-                close(descriptor)
-                unlink(new)
-                return failure
-            }
-            rest = rest.dropFirst(written)
-        }
+        var failure = writeAll(Array(text.utf8), to: descriptor)
         close(descriptor)
-        guard rename(new, path) != 0 else { return nil }
-        let failure = errno
-        unlink(new)
+        if failure == nil, rename(new, path) != 0 { failure = errno }
+        if failure != nil { unlink(new) }
         return failure
     }
 }

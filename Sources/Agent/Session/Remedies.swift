@@ -229,7 +229,7 @@ struct Remedies: Sendable {
         return "set \(key("version of [mqtt]")) to \(other)" + then("reload")
     }
 
-    private func certificate(_ tls: TLSConfiguration) -> String {
+    private func certificate(_ tls: TLSOptions) -> String {
         let name = tls.serverName.map { "server-name, \($0)" } ?? "the endpoint's host"
         if let authorities = tls.authorities {
             return
@@ -242,14 +242,14 @@ struct Remedies: Sendable {
             + "to the authority's certificate; if the certificate has another name, correct \(name)" + then("reload")
     }
 
-    private func tls(_ tls: TLSConfiguration) -> String {
+    private func tls(_ tls: TLSOptions) -> String {
         var things = ["this host's clock (date shows it)", "the server's certificate"]
         let files = [tls.authorities, tls.certificate, tls.key].compactMap { $0 }
         if !files.isEmpty { things.append("the files of [tls]: \(files.joined(separator: ", "))") }
         if tls.certificate == nil {
             things.append("whether the server wants a certificate of this host (certificate and key of [tls])")
         }
-        if tls.minimum == .oneThree { things.append("minimum of [tls]: the server may speak TLS 1.2 only") }
+        if tls.minimum == .tls13 { things.append("minimum of [tls]: the server may speak TLS 1.2 only") }
         return "check " + things.joined(separator: "; ")
     }
 }

@@ -103,13 +103,11 @@ extension Connection.Options {
         }
         // What the file says about the listed servers does not apply to those that they redirect to: their certificates
         // must have their own names.
-        let isListed = session.endpoints.contains(endpoint)
+        var tls = session.tls
+        if !session.endpoints.contains(endpoint) { tls.serverName = nil }
         self.init(
             dialTimeout: session.timeouts.dial,
-            tls: TLSOptions(
-                certificateAuthorityFile: session.tls.authorities, certificateFile: session.tls.certificate,
-                keyFile: session.tls.key, serverName: isListed ? session.tls.serverName : nil,
-                minimumVersion: session.tls.minimum == .oneThree ? .tls13 : .tls12),
+            tls: tls,
             proxy: session.proxy.address.map { ProxyOptions(address: $0, login: login) },
             // A frame may hold several packets; servers do not send more than a few megabytes in one.
             maximumFrameSize: session.mqtt.maximumPacketSize + 16 << 20,

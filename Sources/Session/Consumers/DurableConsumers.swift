@@ -1,7 +1,6 @@
 package import ControlAPI
 package import MQTT
 import NIOCore
-package import SessionCore
 
 /// The durable consumers of one session, and which program takes the messages of each at the moment.
 ///

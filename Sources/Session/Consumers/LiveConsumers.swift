@@ -1,7 +1,6 @@
 package import ControlAPI
 package import MQTT
 import NIOCore
-package import SessionCore
 
 /// A program that takes messages as they arrive, for as long as its connection to the control socket lasts.
 package struct LiveConsumer: Hashable, Sendable {

@@ -155,7 +155,7 @@ extension ConfigCommand {
         private var path: String { "\(folder)/\(session).toml" }
 
         func validate() throws {
-            guard SessionWord.isFileName(session) else { throw ValidationError(SessionWord.rule) }
+            guard SessionName(listed: session) != nil else { throw ValidationError(SessionName.rule) }
         }
 
         func run() async throws {
@@ -198,23 +198,10 @@ extension ConfigCommand {
     }
 }
 
-/// A session's name, or a part of one before or after the `@`.
-enum SessionWord {
+extension SessionName {
+    /// What to say about a text that is no name.
     static let rule =
         "a session's name has 1 to 63 lower-case letters, digits and hyphens, and does not begin with a hyphen"
-
-    static func isValid(_ text: String) -> Bool {
-        let letters = Set("abcdefghijklmnopqrstuvwxyz0123456789")
-        guard let first = text.first, letters.contains(first), text.count <= 63 else { return false }
-        return text.allSatisfy { letters.contains($0) || $0 == "-" }
-    }
-
-    /// Whether a file in sessions.d can have this name: that of a session, an instance or a template, `NAME@`.
-    static func isFileName(_ text: String) -> Bool {
-        let parts = text.split(separator: "@", maxSplits: 1, omittingEmptySubsequences: false).map(String.init)
-        let isTemplate = parts.count == 2 && parts[1].isEmpty
-        return (isTemplate ? Array(parts.prefix(1)) : parts).allSatisfy(isValid)
-    }
 }
 
 /// `config show` in words.

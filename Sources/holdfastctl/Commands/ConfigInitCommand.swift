@@ -44,8 +44,8 @@ extension ConfigCommand {
         private var isComplete: Bool { !endpoint.isEmpty && user != nil }
 
         func validate() throws {
-            guard SessionWord.isValid(isTemplate ? String(name.dropLast()) : name) else {
-                throw ValidationError(SessionWord.rule)
+            guard let valid = SessionName(listed: name), valid.instance == nil else {
+                throw ValidationError(SessionName.rule)
             }
             if let password, !["file:", "credential:", "exec:"].contains(where: password.hasPrefix) {
                 throw ValidationError(
@@ -269,7 +269,7 @@ private struct SecretFile {
         if geteuid() == 0, let user = getpwnam("holdfast") {
             fchown(descriptor, user.pointee.pw_uid, user.pointee.pw_gid)
         }
-        if let code = OutputFile.write(secret, to: descriptor) {
+        if let code = writeAll(secret, to: descriptor) {
             unlink(path)
             throw failure(code)
         }

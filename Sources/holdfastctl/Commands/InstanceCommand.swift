@@ -21,9 +21,8 @@ struct InstanceCommand: AsyncParsableCommand {
         let place: ConfigCommand.Place
 
         init(_ session: String, in place: ConfigCommand.Place) throws {
-            let parts = session.split(separator: "@", omittingEmptySubsequences: false).map(String.init)
-            guard parts.count == 2, parts.allSatisfy(SessionWord.isValid) else {
-                throw ValidationError("an instance is NAME@INSTANCE; \(SessionWord.rule)")
+            guard SessionName(session)?.instance != nil else {
+                throw ValidationError("an instance is NAME@INSTANCE; \(SessionName.rule)")
             }
             (self.session, self.place) = (session, place)
         }

@@ -47,7 +47,7 @@ struct RemediesTests {
         Feature(testDescription: "a name for the server", words: ["server-name, other.example"]) {
             $0.tls.serverName = "other.example"
         },
-        Feature(testDescription: "TLS 1.3 at least", words: ["minimum of [tls]"]) { $0.tls.minimum = .oneThree },
+        Feature(testDescription: "TLS 1.3 at least", words: ["minimum of [tls]"]) { $0.tls.minimum = .tls13 },
         Feature(testDescription: "SCRAM", words: ["remove authentication"]) {
             $0.mqtt.authentication = .scramSHA256
         },

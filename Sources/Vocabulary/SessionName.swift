@@ -1,5 +1,3 @@
-import Vocabulary
-
 /// The name of a session: what its configuration file is called, and what people and programs call it.
 ///
 /// One to 63 of the characters `a`–`z`, `0`–`9` and `-`, the first of them not `-`; or, for an instance of a template,

@@ -1,5 +1,5 @@
-import SessionCore
 import Testing
+import Vocabulary
 
 struct SessionNameTests {
     @Test(arguments: ["a", "0", "main", "a-b-", "gateway@edge-17", String(repeating: "a", count: 63)])

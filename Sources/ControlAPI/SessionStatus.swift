@@ -20,11 +20,11 @@ public struct SessionStatus: Codable, Hashable, Sendable {
     /// While connected: whether the server still had the session. Otherwise `nil`.
     @OrNull public var resumed: Bool?
     /// The number of the attempt, from 1, since the last time the session was stable; 0 when none is needed.
-    public var attempt: Int
+    public var attempt = 0
     /// Seconds until the next attempt while the phase is `waiting`; otherwise `nil`.
     @OrNull public var retryIn: Double?
     /// Whether the outage has lasted longer than `lost-after`.
-    public var lost: Bool
+    public var lost = false
     /// Set while it is in doubt whether the session is still connected: its path is gone, or a probe awaits its answer.
     @OrNull public var doubt: Doubt?
     /// Why the state was entered.
@@ -57,61 +57,22 @@ public struct SessionStatus: Codable, Hashable, Sendable {
     /// While connected: what the server has granted. Otherwise `nil`.
     @OrNull public var granted: Granted?
     /// Every filter that a program, a durable consumer or the room wants, in order.
-    public var subscriptions: [Subscription]
-    public var outbox: Outbox
-    public var inbox: Inbox
-    public var counters: Counters
+    public var subscriptions: [Subscription] = []
+    public var outbox = Outbox()
+    public var inbox = Inbox()
+    public var counters = Counters()
     /// While the session's file has errors, and the session keeps its previous configuration: the first error, and how
     /// many more there are. Otherwise `nil`.
     @OrNull public var configurationError: String?
     /// Why published messages cannot be stored now, so that they wait or are refused; `nil` while they can be.
     @OrNull public var storeFailure: String?
 
-    public init(
-        session: String, state: State, since: Timestamp, phase: Phase? = nil, awaitsCredential: Bool? = nil,
-        mode: Mode? = nil, resumed: Bool? = nil, attempt: Int = 0, retryIn: Double? = nil, lost: Bool = false,
-        doubt: Doubt? = nil, reason: Reason? = nil,
-        endpoint: String? = nil, proxy: String? = nil, peer: String? = nil,
-        tls: String? = nil, protocol: String? = nil, path: Path? = nil, network: Network? = nil, user: String? = nil,
-        device: String? = nil, room: String? = nil, clientID: String? = nil, quality: Quality? = nil,
-        rtt: Double? = nil, jitter: Double? = nil, lastHeard: Double? = nil, granted: Granted? = nil,
-        subscriptions: [Subscription] = [], outbox: Outbox = Outbox(), inbox: Inbox = Inbox(),
-        counters: Counters = Counters(), configurationError: String? = nil, storeFailure: String? = nil
-    ) {
-        self.storeFailure = storeFailure
-        self.configurationError = configurationError
+    /// Creates a status with the fixed members; the others are set afterwards.
+    public init(session: String, state: State, since: Timestamp, reason: Reason? = nil) {
         self.session = session
         self.state = state
         self.since = since
-        self.phase = phase
-        self.awaitsCredential = awaitsCredential
-        self.mode = mode
-        self.resumed = resumed
-        self.attempt = attempt
-        self.retryIn = retryIn
-        self.lost = lost
-        self.doubt = doubt
         self.reason = reason
-        self.endpoint = endpoint
-        self.proxy = proxy
-        self.peer = peer
-        self.tls = tls
-        self.protocol = `protocol`
-        self.path = path
-        self.network = network
-        self.user = user
-        self.device = device
-        self.room = room
-        self.clientID = clientID
-        self.quality = quality
-        self.rtt = rtt
-        self.jitter = jitter
-        self.lastHeard = lastHeard
-        self.granted = granted
-        self.subscriptions = subscriptions
-        self.outbox = outbox
-        self.inbox = inbox
-        self.counters = counters
     }
 
     public typealias State = SessionState

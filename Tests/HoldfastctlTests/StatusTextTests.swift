@@ -11,11 +11,12 @@ struct StatusTextTests {
         retryIn: Double? = nil, reason: SessionStatus.Reason? = nil, endpoint: String? = "mqtts://broker.example:8883",
         interface: String? = nil, quality: SessionStatus.Quality? = nil, rtt: Double? = nil, lastHeard: Double? = nil
     ) -> SessionStatus {
-        SessionStatus(
-            session: "main", state: state, since: Timestamp(rawValue: now.rawValue - seconds * 1000),
-            phase: phase, attempt: attempt, retryIn: retryIn, reason: reason, endpoint: endpoint,
-            path: interface.map { .init(interface: $0, type: "wifi", source: "10.0.0.2", gateway: nil) },
-            quality: quality, rtt: rtt, lastHeard: lastHeard)
+        var status = SessionStatus(
+            session: "main", state: state, since: Timestamp(rawValue: now.rawValue - seconds * 1000), reason: reason)
+        (status.phase, status.attempt, status.retryIn, status.endpoint) = (phase, attempt, retryIn, endpoint)
+        status.path = interface.map { .init(interface: $0, type: "wifi", source: "10.0.0.2", gateway: nil) }
+        (status.quality, status.rtt, status.lastHeard) = (quality, rtt, lastHeard)
+        return status
     }
 
     static func reason(_ code: String, _ message: String, hint: String? = nil) -> SessionStatus.Reason {
@@ -236,7 +237,8 @@ struct DetailTests {
 
     @Test func `a status that says the same as the last one is not shown again`() {
         var changes = StatusChanges()
-        var status = SessionStatus(session: "a", state: .connecting, since: Timestamp(rawValue: 0), attempt: 1)
+        var status = SessionStatus(session: "a", state: .connecting, since: Timestamp(rawValue: 0))
+        status.attempt = 1
         func isNew(_ change: (inout SessionStatus) -> Void = { _ in }) -> Bool {
             change(&status)
             return changes.take(status)

@@ -9,11 +9,12 @@ struct TopModelTests {
     private static func status(
         _ name: String, _ state: SessionStatus.State = .connected, rtt: Double? = 0.02, published: Int64 = 0
     ) -> SessionStatus {
-        SessionStatus(
-            session: name, state: state, since: Timestamp(rawValue: start - 5000), phase: nil,
-            reason: .init(code: "refused", group: "network", terminal: false, message: "no"),
-            endpoint: "mqtts://broker.example:8883", quality: .good, rtt: rtt,
-            counters: .init(published: published))
+        var status = SessionStatus(
+            session: name, state: state, since: Timestamp(rawValue: start - 5000),
+            reason: .init(code: "refused", group: "network", terminal: false, message: "no"))
+        status.endpoint = "mqtts://broker.example:8883"
+        (status.quality, status.rtt, status.counters.published) = (.good, rtt, published)
+        return status
     }
 
     private static func time(_ seconds: Double) -> Timestamp {

@@ -286,10 +286,11 @@ actor SessionRegistry {
             status.storeFailure = driver.surroundings.commits.assumeIsolated { $0.hindrance?.description }
             return status
         case .failed(let obstacle, let since, let stored):
-            return SessionStatus(
+            var status = SessionStatus(
                 session: name.description, state: .failed, since: since,
-                reason: .init(obstacle.reason, Remedies(session: name, configuration: nil)),
-                outbox: stored.outbox, inbox: stored.inbox)
+                reason: .init(obstacle.reason, Remedies(session: name, configuration: nil)))
+            (status.outbox, status.inbox) = (stored.outbox, stored.inbox)
+            return status
         }
     }
 

@@ -22,36 +22,43 @@ extension SessionDriver {
         let liveness = session.machine.liveness
         let counts = session.mqtt.counts
         let counters = session.machine.counters
-        return SessionStatus(
-            session: name.description, state: status.state, since: since,
-            phase: status.phase, awaitsCredential: session.machine.awaitsCredential, mode: status.mode,
-            resumed: status.resumed, attempt: status.attempt,
-            retryIn: status.retryAt.map { max(0, now.duration(to: $0).seconds) },
-            lost: status.isLost, doubt: status.doubt,
-            reason: reason, endpoint: status.endpoint.map { session.address(of: $0).description },
-            proxy: configuration.proxy.address?.description, peer: session.link?.peer?.name,
-            tls: session.link?.peer?.tlsVersion,
-            protocol: session.mqtt.isConnected ? session.mqtt.version.description : nil,
-            path: status.path.map { .init($0) }, network: .init(configuration.network),
-            user: configuration.user, device: device,
-            room: session.room?.name, clientID: session.clientID,
-            quality: session.machine.quality,
-            rtt: liveness?.roundTrip?.seconds,
-            jitter: liveness?.jitter?.seconds,
-            lastHeard: liveness.map { max(0, $0.lastHeard.duration(to: now).seconds) },
-            granted: session.mqtt.grant.map { .init($0) },
-            subscriptions: subscriptions,
-            outbox: .init(
-                queued: counts.queued, inFlight: counts.inFlight, quarantined: counts.quarantined,
-                bytes: Int64(counts.bytes),
-                oldest: session.mqtt.oldestAcceptance),
-            inbox: inboxStatus(of: &session),
-            counters: .init(
-                attempts: Int64(counters.attempts), connects: Int64(counters.connects),
-                resumes: Int64(counters.resumes), outages: Int64(counters.outages),
-                longestOutage: counters.longestOutage > .zero ? counters.longestOutage.seconds : nil,
-                published: session.counts.published, received: session.counts.received, dropped: session.counts.dropped,
-                refused: session.counts.refused))
+        var result = SessionStatus(session: name.description, state: status.state, since: since, reason: reason)
+        result.phase = status.phase
+        result.awaitsCredential = session.machine.awaitsCredential
+        result.mode = status.mode
+        result.resumed = status.resumed
+        result.attempt = status.attempt
+        result.retryIn = status.retryAt.map { max(0, now.duration(to: $0).seconds) }
+        result.lost = status.isLost
+        result.doubt = status.doubt
+        result.endpoint = status.endpoint.map { session.address(of: $0).description }
+        result.proxy = configuration.proxy.address?.description
+        result.peer = session.link?.peer?.name
+        result.tls = session.link?.peer?.tlsVersion
+        result.protocol = session.mqtt.isConnected ? session.mqtt.version.description : nil
+        result.path = status.path.map { .init($0) }
+        result.network = .init(configuration.network)
+        result.user = configuration.user
+        result.device = device
+        result.room = session.room?.name
+        result.clientID = session.clientID
+        result.quality = session.machine.quality
+        result.rtt = liveness?.roundTrip?.seconds
+        result.jitter = liveness?.jitter?.seconds
+        result.lastHeard = liveness.map { max(0, $0.lastHeard.duration(to: now).seconds) }
+        result.granted = session.mqtt.grant.map { .init($0) }
+        result.subscriptions = subscriptions
+        result.outbox = .init(
+            queued: counts.queued, inFlight: counts.inFlight, quarantined: counts.quarantined,
+            bytes: Int64(counts.bytes), oldest: session.mqtt.oldestAcceptance)
+        result.inbox = inboxStatus(of: &session)
+        result.counters = .init(
+            attempts: Int64(counters.attempts), connects: Int64(counters.connects), resumes: Int64(counters.resumes),
+            outages: Int64(counters.outages),
+            longestOutage: counters.longestOutage > .zero ? counters.longestOutage.seconds : nil,
+            published: session.counts.published, received: session.counts.received, dropped: session.counts.dropped,
+            refused: session.counts.refused)
+        return result
     }
 
     /// Creates an event of this session with the present time.

@@ -37,11 +37,6 @@ public enum CheckRunMethod: ControlMethod {
             until = try container.decodeIfPresent(CheckStep.self, forKey: .until) ?? .connect
             configuration = try container.decodeIfPresent(String.self, forKey: .configuration)
         }
-
-        enum CodingKeys: String, CodingKey, CaseIterable {
-            case session, endpoint, until, configuration
-        }
-        public static var members: [String] { CodingKeys.allCases.map(\.stringValue) }
     }
 
     public struct Result: Codable, Hashable, Sendable {

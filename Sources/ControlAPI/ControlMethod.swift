@@ -8,10 +8,12 @@ public enum Role: String, Sendable, Codable, CaseIterable {
     case control
 }
 
-/// An object in a request that may have only the members listed here; any other is refused.
-public protocol ClosedObject: Codable, Hashable, Sendable {
-    /// The names of all members.
-    static var members: [String] { get }
+/// An object in a request that may have only the members that its type reads; any other is refused.
+public protocol ClosedObject: Codable, Hashable, Sendable {}
+
+extension ClosedObject {
+    /// The names of all members, in the order in which they are read.
+    static var members: [String] { ControlMethods.members[ObjectIdentifier(self)] ?? JSONSchema.members(of: self) }
 }
 
 /// One method of the control socket: its name, who may call it, what it takes and what it answers.
@@ -53,11 +55,21 @@ public enum ControlMethods {
 
     /// The names of all methods.
     public static var names: [String] { all.map { $0.name } }
+
+    /// The members of every object that requests may have. They are noted once, because each request is checked.
+    fileprivate static let members: [ObjectIdentifier: [String]] = {
+        let parts: [any ClosedObject.Type] = [MessageProperties.self, MessageProperties.UserProperty.self]
+        let objects = all.map { $0.parameters } + parts
+        return Dictionary(
+            objects.map { (ObjectIdentifier($0), JSONSchema.members(of: $0)) }, uniquingKeysWith: { first, _ in first })
+    }()
+}
+
+extension ControlMethod {
+    fileprivate static var parameters: any ClosedObject.Type { Parameters.self }
 }
 
 /// The parameters of a method that takes none.
 public struct NoParameters: ClosedObject {
-    public static let members: [String] = []
-
     public init() {}
 }

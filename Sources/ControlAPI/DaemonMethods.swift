@@ -14,11 +14,6 @@ public enum RPCHelloMethod: ControlMethod {
             self.client = client
             self.protocol = `protocol`
         }
-
-        enum CodingKeys: String, CodingKey, CaseIterable {
-            case client, `protocol`
-        }
-        public static var members: [String] { CodingKeys.allCases.map(\.stringValue) }
     }
 
     public struct Result: Codable, Hashable, Sendable {
@@ -40,7 +35,6 @@ public enum RPCHelloMethod: ControlMethod {
     }
 }
 
-/// `daemon.status`
 public enum DaemonStatusMethod: ControlMethod {
     public static let name = "daemon.status"
     public static let summary = "Describes the daemon itself"
@@ -128,11 +122,6 @@ public enum DaemonReloadMethod: ControlMethod {
         public init(dryRun: Bool? = nil) {
             self.dryRun = dryRun
         }
-
-        enum CodingKeys: String, CodingKey, CaseIterable {
-            case dryRun
-        }
-        public static var members: [String] { CodingKeys.allCases.map(\.stringValue) }
     }
 
     public struct Result: Codable, Hashable, Sendable {
@@ -253,11 +242,6 @@ public enum DaemonLogLevelMethod: ControlMethod {
         public init(level: String? = nil) {
             self.level = level
         }
-
-        enum CodingKeys: String, CodingKey, CaseIterable {
-            case level
-        }
-        public static var members: [String] { CodingKeys.allCases.map(\.stringValue) }
     }
 
     public struct Result: Codable, Hashable, Sendable {

@@ -31,15 +31,9 @@ public enum SessionHistoryMethod: ControlMethod {
             self.until = try container.decodeIfPresent(Timestamp.self, forKey: .until)
             self.limit = try container.decodeIfPresent(Int.self, forKey: .limit) ?? 100
             guard Self.limits.contains(limit) else {
-                throw DecodingError.dataCorruptedError(
-                    forKey: .limit, in: container, debugDescription: "must be a number from 1 to 10000")
+                throw container.refusal(of: .limit, "must be a number from 1 to 10000")
             }
         }
-
-        enum CodingKeys: String, CodingKey, CaseIterable {
-            case session, since, until, limit
-        }
-        public static var members: [String] { CodingKeys.allCases.map(\.stringValue) }
     }
 
     public struct Result: Codable, Hashable, Sendable {

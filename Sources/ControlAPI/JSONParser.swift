@@ -64,9 +64,7 @@ private struct JSONParser {
         return value
     }
 
-    private var current: UInt8? {
-        position < bytes.endIndex ? bytes[position] : nil
-    }
+    private var current: UInt8? { position < bytes.endIndex ? bytes[position] : nil }
 
     private func failure(_ problem: String) -> JSONParseError {
         let isAtEnd = position >= bytes.endIndex

@@ -4,13 +4,11 @@
 /// checks beyond that (bounds, or that exactly one of two members is given) is not in the schema.
 enum JSONSchema {
     static func of(_ type: any Decodable.Type) -> JSONValue {
-        if let known = known(type) { return known }
-        let notes = Notes()
-        notes.take(type, without: [])
-        // What the type asks for may depend on which members are present.
-        for key in notes.optional.sorted() { notes.take(type, without: [key]) }
-        return notes.schema
+        known(type) ?? Notes(on: type).schema
     }
+
+    /// Returns the names of the members that a type reads, in the order in which it first asks for them.
+    static func members(of type: any Decodable.Type) -> [String] { Notes(on: type).names }
 
     private static func known(_ type: any Decodable.Type) -> JSONValue? {
         switch type {
@@ -61,6 +59,7 @@ enum JSONSchema {
 
     /// What a type asked for.
     final class Notes {
+        private(set) var names: [String] = []
         private var single: JSONValue?
         private var properties: [String: JSONValue] = [:]
         private var required: Set<String> = []
@@ -69,8 +68,16 @@ enum JSONSchema {
         /// Members that are treated as absent in this pass.
         private(set) var absent: Set<String> = []
 
+        init() {}
+
+        init(on type: any Decodable.Type) {
+            take(type, without: [])
+            // What the type asks for may depend on which members are present.
+            for key in optional.sorted() { take(type, without: [key]) }
+        }
+
         /// Decodes the type with all members except those in `absent` and those whose values the type rejects.
-        func take(_ type: any Decodable.Type, without absent: Set<String>) {
+        private func take(_ type: any Decodable.Type, without absent: Set<String>) {
             self.absent = absent
             while true {
                 do {
@@ -90,14 +97,20 @@ enum JSONSchema {
         func noteObject() { isObject = true }
 
         func note(_ key: String, _ schema: JSONValue) {
+            noteName(key)
             if properties[key] == nil { required.insert(key) }
             properties[key] = schema
         }
 
         /// Notes a member that may be absent or `null`.
         func noteOptional(_ key: String) {
+            noteName(key)
             required.remove(key)
             optional.insert(key)
+        }
+
+        private func noteName(_ key: String) {
+            if !names.contains(key) { names.append(key) }
         }
 
         var schema: JSONValue {

@@ -50,28 +50,13 @@ extension JSONValue {
 }
 
 extension JSONValue: Codable {
-    /// Reads any value. A decoder of this module is asked for its value directly; others are tried type by type.
+    /// Only a decoder of this module can read any value.
     public init(from decoder: any Decoder) throws {
-        if let own = decoder as? JSONValueDecoder {
-            self = own.value
-            return
+        guard let own = decoder as? JSONValueDecoder else {
+            throw DecodingError.typeMismatch(
+                Self.self, .init(codingPath: decoder.codingPath, debugDescription: "must be read with init(parsing:)"))
         }
-        let container = try decoder.singleValueContainer()
-        if container.decodeNil() {
-            self = .null
-        } else if let value = try? container.decode(Bool.self) {
-            self = .bool(value)
-        } else if let value = try? container.decode(Int64.self) {
-            self = .integer(value)
-        } else if let value = try? container.decode(Double.self) {
-            self = .number(value)
-        } else if let value = try? container.decode(String.self) {
-            self = .string(value)
-        } else if let value = try? container.decode([JSONValue].self) {
-            self = .array(value)
-        } else {
-            self = .object(try container.decode([String: JSONValue].self))
-        }
+        self = own.value
     }
 
     public func encode(to encoder: any Encoder) throws {

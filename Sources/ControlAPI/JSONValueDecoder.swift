@@ -120,6 +120,13 @@ extension JSONValueDecoder {
     }
 }
 
+extension KeyedDecodingContainer {
+    /// Returns an error that says what is wrong with a member. The problem continues the member's name.
+    func refusal(of key: Key, _ problem: String) -> DecodingError {
+        .dataCorruptedError(forKey: key, in: self, debugDescription: problem)
+    }
+}
+
 private struct ElementKey: CodingKey {
     var index: Int
     var stringValue: String { String(index) }
@@ -168,11 +175,6 @@ private struct UnkeyedContainer: UnkeyedDecodingContainer {
     let elements: [JSONValue]
     let decoder: JSONValueDecoder
     var currentIndex = 0
-
-    init(elements: [JSONValue], decoder: JSONValueDecoder) {
-        self.elements = elements
-        self.decoder = decoder
-    }
 
     var codingPath: [any CodingKey] { decoder.codingPath }
     var count: Int? { elements.count }

@@ -1,4 +1,3 @@
-/// `message.publish`
 public enum MessagePublishMethod: ControlMethod {
     public static let name = "message.publish"
     public static let summary = "Publishes a message"
@@ -36,8 +35,7 @@ public enum MessagePublishMethod: ControlMethod {
         public init(
             session: String, topic: String, payload: MessagePayload, qos: QoS = .atLeastOnce,
             retain: Bool = false, expiry: Double? = nil, properties: MessageProperties? = nil, key: String? = nil,
-            wait: Wait = .accepted,
-            timeout: Double? = nil
+            wait: Wait = .accepted, timeout: Double? = nil
         ) {
             self.key = key
             self.session = session
@@ -51,10 +49,9 @@ public enum MessagePublishMethod: ControlMethod {
             self.timeout = timeout
         }
 
-        enum CodingKeys: String, CodingKey, CaseIterable {
+        enum CodingKeys: String, CodingKey {
             case session, topic, payload, payloadBase64, qos, retain, expiry, properties, key, wait, timeout
         }
-        public static var members: [String] { CodingKeys.allCases.map(\.stringValue) }
 
         public init(from decoder: any Decoder) throws {
             let container = try decoder.container(keyedBy: CodingKeys.self)
@@ -64,21 +61,16 @@ public enum MessagePublishMethod: ControlMethod {
             self.qos = try container.decodeIfPresent(QoS.self, forKey: .qos) ?? .atLeastOnce
             self.retain = try container.decodeIfPresent(Bool.self, forKey: .retain) ?? false
             self.expiry = try container.decodeIfPresent(Double.self, forKey: .expiry)
-            if let expiry, expiry <= 0 {
-                throw DecodingError.dataCorruptedError(
-                    forKey: .expiry, in: container, debugDescription: "must be a number of seconds above 0")
-            }
+            if let expiry, expiry <= 0 { throw container.refusal(of: .expiry, "must be a number of seconds above 0") }
             self.properties = try container.decodeIfPresent(MessageProperties.self, forKey: .properties)
             self.key = try container.decodeIfPresent(String.self, forKey: .key)
             self.wait = try container.decodeIfPresent(Wait.self, forKey: .wait) ?? .accepted
             self.timeout = try container.decodeIfPresent(Double.self, forKey: .timeout)
             if let timeout, timeout <= 0 {
-                throw DecodingError.dataCorruptedError(
-                    forKey: .timeout, in: container, debugDescription: "must be a number of seconds above 0")
+                throw container.refusal(of: .timeout, "must be a number of seconds above 0")
             }
             if timeout != nil, wait != .delivered {
-                throw DecodingError.dataCorruptedError(
-                    forKey: .timeout, in: container, debugDescription: "is only for wait \"delivered\"")
+                throw container.refusal(of: .timeout, "is only for wait \"delivered\"")
             }
         }
 
@@ -146,11 +138,6 @@ public enum MessageSubscribeMethod: ControlMethod {
             self.qos = try container.decodeIfPresent(QoS.self, forKey: .qos) ?? .atLeastOnce
             self.consumer = try container.decodeIfPresent(String.self, forKey: .consumer)
         }
-
-        enum CodingKeys: String, CodingKey, CaseIterable {
-            case session, filter, qos, consumer
-        }
-        public static var members: [String] { CodingKeys.allCases.map(\.stringValue) }
     }
 
     public struct Result: Codable, Hashable, Sendable {
@@ -176,7 +163,6 @@ public enum MessageSubscribeMethod: ControlMethod {
     }
 }
 
-/// `message.unsubscribe`
 public enum MessageUnsubscribeMethod: ControlMethod {
     public static let name = "message.unsubscribe"
     public static let summary = "Ends a subscription of this connection, or the durable consumer of a session"
@@ -201,21 +187,19 @@ public enum MessageUnsubscribeMethod: ControlMethod {
             what = .consumer(consumer, session: session)
         }
 
-        enum CodingKeys: String, CodingKey, CaseIterable {
+        enum CodingKeys: String, CodingKey {
             case subscription, keep, session, consumer
         }
-        public static var members: [String] { CodingKeys.allCases.map(\.stringValue) }
 
         public init(from decoder: any Decoder) throws {
             let container = try decoder.container(keyedBy: CodingKeys.self)
-            if container.contains(.subscription) {
+            let isOwn = container.contains(.subscription)
+            let keep = try container.decodeIfPresent(Bool.self, forKey: .keep) ?? false
+            if isOwn {
                 for key in [CodingKeys.session, .consumer] where container.contains(key) {
-                    throw DecodingError.dataCorruptedError(
-                        forKey: key, in: container, debugDescription: "cannot be combined with subscription")
+                    throw container.refusal(of: key, "cannot be combined with subscription")
                 }
-                what = .subscription(
-                    try container.decode(SubscriptionID.self, forKey: .subscription),
-                    keep: try container.decodeIfPresent(Bool.self, forKey: .keep) ?? false)
+                what = .subscription(try container.decode(SubscriptionID.self, forKey: .subscription), keep: keep)
             } else if container.contains(.consumer) {
                 what = .consumer(
                     try container.decode(String.self, forKey: .consumer),
@@ -268,11 +252,6 @@ public enum MessageAckMethod: ControlMethod {
             id = try container.decode(Int64.self, forKey: .id)
             upTo = try container.decodeIfPresent(Bool.self, forKey: .upTo) ?? false
         }
-
-        enum CodingKeys: String, CodingKey, CaseIterable {
-            case subscription, id, upTo
-        }
-        public static var members: [String] { CodingKeys.allCases.map(\.stringValue) }
     }
 
     public struct Result: Codable, Hashable, Sendable {

@@ -46,21 +46,19 @@ public struct MessagePayload: Hashable, Sendable {
             self.init(text: text)
         case (nil, let base64?):
             guard let data = Data(base64Encoded: base64) else {
-                throw DecodingError.dataCorruptedError(
-                    forKey: base64Key, in: container, debugDescription: "must be base64 text")
+                throw container.refusal(of: base64Key, "must be base64 text")
             }
             self.init(bytes: Array(data))
         case (nil, nil):
             throw DecodingError.keyNotFound(
                 textKey, .init(codingPath: container.codingPath, debugDescription: "is missing"))
         case (_?, _?):
-            throw DecodingError.dataCorruptedError(
-                forKey: base64Key, in: container, debugDescription: "cannot be given together with payload")
+            throw container.refusal(of: base64Key, "cannot be given together with payload")
         }
         guard bytes.count <= Self.maximumLength else {
-            throw DecodingError.dataCorruptedError(
-                forKey: text == nil ? base64Key : textKey, in: container,
-                debugDescription: "has \(bytes.count) bytes, but the maximum is \(Self.maximumLength)")
+            throw container.refusal(
+                of: text == nil ? base64Key : textKey,
+                "has \(bytes.count) bytes, but the maximum is \(Self.maximumLength)")
         }
     }
 
@@ -95,11 +93,6 @@ public struct MessageProperties: ClosedObject {
             self.name = name
             self.value = value
         }
-
-        enum CodingKeys: String, CodingKey, CaseIterable {
-            case name, value
-        }
-        public static var members: [String] { CodingKeys.allCases.map(\.stringValue) }
     }
 
     /// - Parameter correlationData: the bytes themselves, not their base64.
@@ -125,13 +118,7 @@ public struct MessageProperties: ClosedObject {
         self.correlationDataBase64 = try container.decodeIfPresent(String.self, forKey: .correlationDataBase64)
         self.user = try container.decodeIfPresent([UserProperty].self, forKey: .user)
         if correlationDataBase64 != nil, correlationData == nil {
-            throw DecodingError.dataCorruptedError(
-                forKey: .correlationDataBase64, in: container, debugDescription: "must be base64 text")
+            throw container.refusal(of: .correlationDataBase64, "must be base64 text")
         }
     }
-
-    enum CodingKeys: String, CodingKey, CaseIterable {
-        case contentType, responseTopic, correlationDataBase64, user
-    }
-    public static var members: [String] { CodingKeys.allCases.map(\.stringValue) }
 }

@@ -1,4 +1,3 @@
-/// `network.status`
 public enum NetworkStatusMethod: ControlMethod {
     public static let name = "network.status"
     public static let summary =

@@ -8,7 +8,7 @@ import Vocabulary
 public enum OutgoingLine {
     /// Returns an answer with a result.
     public static func answer(_ id: RequestID, result: some Encodable) -> [UInt8] {
-        encode(Answer(id: id, result: result))
+        encode(result).map { answer(id, encoded: $0) }
             ?? failure(id, .internalError("the result cannot be written as JSON"))
     }
 
@@ -149,17 +149,17 @@ public enum OutgoingLine {
     /// Returns an answer whose result has one member: a list that was written in pages by ``elements(_:)``. A list of
     /// thousands of elements is then not copied once more to be encoded.
     public static func answer(_ id: RequestID, list name: String, pages: [[UInt8]]) -> [UInt8] {
-        // The id is written as in every other answer.
-        var line = Array(#"{"id":"#.utf8) + (encode(id)?.dropLast() ?? [])
-        line.reserveCapacity(line.count + pages.reduce(64 + name.utf8.count) { $0 + $1.count + 1 })
-        line += Array(#","jsonrpc":"2.0","result":{"\#(name)":["#.utf8)
+        var line: [UInt8] = []
+        line.reserveCapacity(pages.reduce(128 + name.utf8.count) { $0 + $1.count + 1 })
+        begin(answerTo: id, &line)
+        line += #"{"\#(name)":["#.utf8
         var isFirst = true
         for page in pages where !page.isEmpty {
             if !isFirst { line.append(UInt8(ascii: ",")) }
             isFirst = false
             line += page
         }
-        line += Array("]}}\n".utf8)
+        line += "]}}\n".utf8
         return line
     }
 
@@ -198,12 +198,6 @@ public enum OutgoingLine {
             }
         }
         return Array(escaped.utf8)
-    }
-
-    private struct Answer<Value: Encodable>: Encodable {
-        var jsonrpc = "2.0"
-        var id: RequestID
-        var result: Value
     }
 
     private struct Failure: Encodable {

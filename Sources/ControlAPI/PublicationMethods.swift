@@ -22,7 +22,6 @@ public struct PublicationState: RawRepresentable, Codable, Hashable, Sendable {
     public static let removed = PublicationState(rawValue: "removed")
 }
 
-/// `publication.list`
 public enum PublicationListMethod: ControlMethod {
     public static let name = "publication.list"
     public static let summary = "Lists the retained messages that the session owns"
@@ -126,10 +125,9 @@ public enum PublicationPutMethod: ControlMethod {
             self.properties = properties
         }
 
-        enum CodingKeys: String, CodingKey, CaseIterable {
+        enum CodingKeys: String, CodingKey {
             case session, topic, payload, payloadBase64, qos, properties
         }
-        public static var members: [String] { CodingKeys.allCases.map(\.stringValue) }
 
         public init(from decoder: any Decoder) throws {
             let container = try decoder.container(keyedBy: CodingKeys.self)
@@ -137,16 +135,14 @@ public enum PublicationPutMethod: ControlMethod {
             topic = try container.decode(String.self, forKey: .topic)
             payload = try MessagePayload(from: container, text: .payload, base64: .payloadBase64)
             if payload.bytes.isEmpty {
-                throw DecodingError.dataCorruptedError(
-                    forKey: .payload, in: container,
-                    debugDescription: "must not be empty: to remove the message, use publication.remove, or "
+                throw container.refusal(
+                    of: .payload,
+                    "must not be empty: to remove the message, use publication.remove, or "
                         + "holdfastctl publications remove")
             }
             qos = try container.decodeIfPresent(QoS.self, forKey: .qos) ?? .atLeastOnce
             if qos == .exactlyOnce {
-                throw DecodingError.dataCorruptedError(
-                    forKey: .qos, in: container,
-                    debugDescription: "must be 0 or 1: receiving the same state twice changes nothing")
+                throw container.refusal(of: .qos, "must be 0 or 1: receiving the same state twice changes nothing")
             }
             properties = try container.decodeIfPresent(MessageProperties.self, forKey: .properties)
         }
@@ -186,11 +182,6 @@ public enum PublicationRemoveMethod: ControlMethod {
             self.session = session
             self.topic = topic
         }
-
-        enum CodingKeys: String, CodingKey, CaseIterable {
-            case session, topic
-        }
-        public static var members: [String] { CodingKeys.allCases.map(\.stringValue) }
     }
 
     public struct Result: Codable, Hashable, Sendable {

@@ -42,24 +42,17 @@ public enum MessageQueueListMethod: ControlMethod {
             self.limit = limit
         }
 
-        enum CodingKeys: String, CodingKey, CaseIterable {
-            case session, state, after, limit
-        }
-        public static var members: [String] { CodingKeys.allCases.map(\.stringValue) }
-
         public init(from decoder: any Decoder) throws {
             let container = try decoder.container(keyedBy: CodingKeys.self)
             session = try container.decode(String.self, forKey: .session)
             state = try container.decodeIfPresent(QueuedMessageState.self, forKey: .state)
             if let state, !QueuedMessageState.all.contains(state) {
-                throw DecodingError.dataCorruptedError(
-                    forKey: .state, in: container, debugDescription: "must be queued, in-flight or quarantined")
+                throw container.refusal(of: .state, "must be queued, in-flight or quarantined")
             }
             after = try container.decodeIfPresent(Int64.self, forKey: .after)
             limit = try container.decodeIfPresent(Int.self, forKey: .limit) ?? 100
             guard Self.limits.contains(limit) else {
-                throw DecodingError.dataCorruptedError(
-                    forKey: .limit, in: container, debugDescription: "must be a number from 1 to 1000")
+                throw container.refusal(of: .limit, "must be a number from 1 to 1000")
             }
         }
     }
@@ -131,10 +124,9 @@ public struct MessageQueueParameters: ClosedObject {
         self.selection = selection
     }
 
-    enum CodingKeys: String, CodingKey, CaseIterable {
+    enum CodingKeys: String, CodingKey {
         case session, ids, all
     }
-    public static var members: [String] { CodingKeys.allCases.map(\.stringValue) }
 
     public init(from decoder: any Decoder) throws {
         let container = try decoder.container(keyedBy: CodingKeys.self)
@@ -144,19 +136,16 @@ public struct MessageQueueParameters: ClosedObject {
         switch (ids, all) {
         case (let ids?, nil):
             guard (1...1000).contains(ids.count) else {
-                throw DecodingError.dataCorruptedError(
-                    forKey: .ids, in: container, debugDescription: "must have 1 to 1000 numbers")
+                throw container.refusal(of: .ids, "must have 1 to 1000 numbers")
             }
             selection = .ids(ids)
         case (nil, let state?):
             guard state == .quarantined || state == .queued else {
-                throw DecodingError.dataCorruptedError(
-                    forKey: .all, in: container, debugDescription: "must be quarantined or queued")
+                throw container.refusal(of: .all, "must be quarantined or queued")
             }
             selection = .all(state)
         default:
-            throw DecodingError.dataCorruptedError(
-                forKey: .ids, in: container, debugDescription: "or all must be given, but not both")
+            throw container.refusal(of: .ids, "or all must be given, but not both")
         }
     }
 

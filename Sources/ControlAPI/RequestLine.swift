@@ -49,7 +49,7 @@ public enum RequestLine: Hashable, Sendable {
             return
         }
         if line.count > Self.maximumLineLength, !Self.payloadMethods.contains(value["method"]?.text ?? "") {
-            self = .single(.invalid(RequestID(value["id"]), .lineTooLong))
+            self = .single(.invalid(value["id"].flatMap(RequestID.init) ?? .null, .lineTooLong))
         } else if case .array(let elements) = value {
             if elements.isEmpty {
                 self = .single(.invalid(.null, .invalidRequest("the batch is empty")))
@@ -71,12 +71,13 @@ public enum RequestLine: Hashable, Sendable {
 }
 
 extension RequestID {
-    /// Takes the id for an error; `null` if it is not a valid one.
-    fileprivate init(_ value: JSONValue?) {
+    /// - Returns: `nil` for a value that cannot be an id.
+    init?(_ value: JSONValue) {
         switch value {
-        case .string(let text)?: self = .string(text)
-        case .integer(let number)?: self = .number(number)
-        default: self = .null
+        case .string(let text): self = .string(text)
+        case .integer(let number): self = .number(number)
+        case .null: self = .null
+        default: return nil
         }
     }
 }
@@ -85,60 +86,34 @@ extension ClientCall {
     private static let members = ["jsonrpc", "id", "method", "params"]
 
     init(_ value: JSONValue) {
-        guard let members = value.members else {
-            self = .invalid(.null, .invalidRequest("\(value.kind) instead of an object"))
-            return
-        }
-        var id: RequestID?
-        switch members["id"] {
-        case nil: id = nil
-        case .null?: id = .null
-        case .string(let text)?: id = .string(text)
-        case .integer(let number)?: id = .number(number)
-        case .some:
-            self = .invalid(.null, .invalidRequest("id must be a string or a whole number"))
-            return
-        }
-        guard members["jsonrpc"] == .string("2.0") else {
-            self = .invalid(id ?? .null, .invalidRequest(#""jsonrpc" must be "2.0""#))
-            return
-        }
-        guard case .string(let method)? = members["method"] else {
-            self = .invalid(id ?? .null, .invalidRequest("method must be a string"))
-            return
-        }
-        if let unknown = members.keys.filter({ !Self.members.contains($0) }).min() {
-            self = .invalid(id ?? .null, .invalidRequest("unknown member \(quoted(unknown))"))
-            return
-        }
-        let parameters = members["params"]
-        switch parameters {
-        case nil, .object?, .array?: break
-        case let other?:
-            self = .invalid(id ?? .null, .invalidRequest("params must be an object, not \(other.kind)"))
-            return
-        }
-        self =
-            if let id {
-                .request(id, method: method, parameters: parameters)
-            } else {
-                .notification(method: method, parameters: parameters)
+        let id = value["id"].flatMap(RequestID.init)
+        do throws(RPCError) {
+            guard let members = value.members else { throw .invalidRequest("\(value.kind) instead of an object") }
+            guard members["id"] == nil || id != nil else {
+                throw .invalidRequest("id must be a string or a whole number")
             }
+            guard members["jsonrpc"] == .string("2.0") else { throw .invalidRequest(#""jsonrpc" must be "2.0""#) }
+            guard let method = members["method"]?.text else { throw .invalidRequest("method must be a string") }
+            if let unknown = members.keys.filter({ !Self.members.contains($0) }).min() {
+                throw .invalidRequest("unknown member \(quoted(unknown))")
+            }
+            let parameters = members["params"]
+            switch parameters {
+            case nil, .object?, .array?: break
+            case let other?: throw .invalidRequest("params must be an object, not \(other.kind)")
+            }
+            if let id {
+                self = .request(id, method: method, parameters: parameters)
+            } else {
+                self = .notification(method: method, parameters: parameters)
+            }
+        } catch {
+            self = .invalid(id ?? .null, error)
+        }
     }
 }
 
-extension RequestID: Codable {
-    public init(from decoder: any Decoder) throws {
-        let container = try decoder.singleValueContainer()
-        if container.decodeNil() {
-            self = .null
-        } else if let number = try? container.decode(Int64.self) {
-            self = .number(number)
-        } else {
-            self = .string(try container.decode(String.self))
-        }
-    }
-
+extension RequestID: Encodable {
     public func encode(to encoder: any Encoder) throws {
         var container = encoder.singleValueContainer()
         switch self {

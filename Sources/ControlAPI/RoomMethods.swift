@@ -1,4 +1,3 @@
-/// `room.participants`
 public enum RoomParticipantsMethod: ControlMethod {
     public static let name = "room.participants"
     public static let summary = "Returns who is in the session's room, including the session itself"
@@ -81,11 +80,6 @@ public enum SessionSwitchRoomMethod: ControlMethod {
             self.session = session
             self.room = room
         }
-
-        enum CodingKeys: String, CodingKey, CaseIterable {
-            case session, room
-        }
-        public static var members: [String] { CodingKeys.allCases.map(\.stringValue) }
     }
 
     public struct Result: Codable, Hashable, Sendable {

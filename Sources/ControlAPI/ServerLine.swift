@@ -30,12 +30,8 @@ public enum ServerLine: Hashable, Sendable {
             self = .notification(method: method, parameters: members["params"] ?? .object([:]))
             return
         }
-        let id: RequestID
-        switch members["id"] {
-        case .string(let text)?: id = .string(text)
-        case .integer(let number)?: id = .number(number)
-        case .null?: id = .null
-        default: throw ServerLineError(problem: "neither method nor id")
+        guard let id = members["id"].flatMap(RequestID.init) else {
+            throw ServerLineError(problem: "neither method nor id")
         }
         if let error = members["error"] {
             do {

@@ -6,11 +6,6 @@ public struct SessionParameters: ClosedObject {
     public init(session: String) {
         self.session = session
     }
-
-    enum CodingKeys: String, CodingKey, CaseIterable {
-        case session
-    }
-    public static var members: [String] { CodingKeys.allCases.map(\.stringValue) }
 }
 
 /// The states of several sessions.
@@ -76,14 +71,8 @@ public struct SessionCommandParameters: ClosedObject {
         wait = try container.decodeIfPresent(Bool.self, forKey: .wait) ?? false
         timeout = try container.decodeIfPresent(Double.self, forKey: .timeout)
     }
-
-    enum CodingKeys: String, CodingKey, CaseIterable {
-        case session, wait, timeout
-    }
-    public static var members: [String] { CodingKeys.allCases.map(\.stringValue) }
 }
 
-/// `session.list`
 public enum SessionListMethod: ControlMethod {
     public static let name = "session.list"
     public static let summary = "Returns the status of all sessions"
@@ -92,7 +81,6 @@ public enum SessionListMethod: ControlMethod {
     public typealias Result = SessionSnapshot
 }
 
-/// `session.status`
 public enum SessionStatusMethod: ControlMethod {
     public static let name = "session.status"
     public static let summary = "Returns the status of one session"
@@ -101,7 +89,6 @@ public enum SessionStatusMethod: ControlMethod {
     public typealias Result = SessionStatus
 }
 
-/// `session.connect`
 public enum SessionConnectMethod: ControlMethod {
     public static let name = "session.connect"
     public static let summary = "Connects a session"
@@ -110,7 +97,6 @@ public enum SessionConnectMethod: ControlMethod {
     public typealias Result = SessionStateResult
 }
 
-/// `session.disconnect`
 public enum SessionDisconnectMethod: ControlMethod {
     public static let name = "session.disconnect"
     public static let summary = "Disconnects a session"
@@ -119,7 +105,6 @@ public enum SessionDisconnectMethod: ControlMethod {
     public typealias Result = SessionStateResult
 }
 
-/// `session.reconnect`
 public enum SessionReconnectMethod: ControlMethod {
     public static let name = "session.reconnect"
     public static let summary = "Ends a session's connection and makes a new one"
@@ -159,11 +144,6 @@ public enum SessionReconnectMethod: ControlMethod {
             wait = try container.decodeIfPresent(Bool.self, forKey: .wait) ?? false
             timeout = try container.decodeIfPresent(Double.self, forKey: .timeout)
         }
-
-        enum CodingKeys: String, CodingKey, CaseIterable {
-            case session, mode, wait, timeout
-        }
-        public static var members: [String] { CodingKeys.allCases.map(\.stringValue) }
     }
 }
 
@@ -186,11 +166,6 @@ public enum SessionRenewTokenMethod: ControlMethod {
             self.token = token
             self.expires = expires
         }
-
-        enum CodingKeys: String, CodingKey, CaseIterable {
-            case session, token, expires
-        }
-        public static var members: [String] { CodingKeys.allCases.map(\.stringValue) }
     }
 }
 
@@ -225,11 +200,6 @@ public enum SessionSimulateMethod: ControlMethod {
             self.fault = fault
             self.duration = duration
         }
-
-        enum CodingKeys: String, CodingKey, CaseIterable {
-            case session, fault, duration
-        }
-        public static var members: [String] { CodingKeys.allCases.map(\.stringValue) }
     }
 }
 
@@ -252,11 +222,6 @@ public enum SessionWatchMethod: ControlMethod {
             self.since = since
             self.epoch = epoch
         }
-
-        enum CodingKeys: String, CodingKey, CaseIterable {
-            case session, since, epoch
-        }
-        public static var members: [String] { CodingKeys.allCases.map(\.stringValue) }
     }
 
     public struct Result: Codable, Hashable, Sendable {
@@ -282,7 +247,6 @@ public enum SessionWatchMethod: ControlMethod {
     }
 }
 
-/// `session.unwatch`
 public enum SessionUnwatchMethod: ControlMethod {
     public static let name = "session.unwatch"
     public static let summary = "Ends a watch"
@@ -294,11 +258,6 @@ public enum SessionUnwatchMethod: ControlMethod {
         public init(watch: WatchID) {
             self.watch = watch
         }
-
-        enum CodingKeys: String, CodingKey, CaseIterable {
-            case watch
-        }
-        public static var members: [String] { CodingKeys.allCases.map(\.stringValue) }
     }
 
     public struct Result: Codable, Hashable, Sendable {

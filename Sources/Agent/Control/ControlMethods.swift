@@ -38,14 +38,24 @@ extension ControlConnection {
         }
     }
 
+    /// - Returns: the line of the answer.
     private func run(_ id: RequestID, _ method: String, _ parameters: JSONValue?) async throws(RPCError) -> [UInt8] {
-        switch method.prefix(while: { $0 != "." }) {
-        case "session", "room", "check":
-            return try await runSessionMethod(id, method, parameters)
-        case "message", "publication":
-            return try await runMessageMethod(id, method, parameters)
+        switch method {
+        case RPCDiscoverMethod.name:
+            _ = try take(RPCDiscoverMethod.self, parameters)
+            return OutgoingLine.answer(id, encoded: RPCDiscoverMethod.encodedDocument)
+        case SessionHistoryMethod.name:
+            return try await registry.history(take(SessionHistoryMethod.self, parameters), for: id)
         default:
-            return try await runDaemonMethod(id, method, parameters)
+            return OutgoingLine.answer(id, result: try await result(of: method, parameters))
+        }
+    }
+
+    private func result(of method: String, _ parameters: JSONValue?) async throws(RPCError) -> any Encodable {
+        switch method.prefix(while: { $0 != "." }) {
+        case "session", "room", "check": try await sessionResult(of: method, parameters)
+        case "message", "publication": try await messageResult(of: method, parameters)
+        default: try await daemonResult(of: method, parameters)
         }
     }
 
@@ -103,34 +113,28 @@ extension ControlConnection {
 
 // MARK: rpc, daemon, network
 extension ControlConnection {
-    private func runDaemonMethod(
-        _ id: RequestID, _ method: String, _ parameters: JSONValue?
-    ) async throws(RPCError) -> [UInt8] {
+    private func daemonResult(of method: String, _ parameters: JSONValue?) async throws(RPCError) -> any Encodable {
         switch method {
         case RPCHelloMethod.name:
-            return OutgoingLine.answer(id, result: try hello(take(RPCHelloMethod.self, parameters)))
-        case RPCDiscoverMethod.name:
-            _ = try take(RPCDiscoverMethod.self, parameters)
-            return OutgoingLine.answer(id, encoded: RPCDiscoverMethod.encodedDocument)
+            return try hello(take(RPCHelloMethod.self, parameters))
         case DaemonStatusMethod.name:
             _ = try take(DaemonStatusMethod.self, parameters)
-            return OutgoingLine.answer(id, result: await daemon.status())
+            return await daemon.status()
         case DaemonClientsMethod.name:
             _ = try take(DaemonClientsMethod.self, parameters)
-            return OutgoingLine.answer(id, result: DaemonClientsMethod.Result(clients: await server.clients))
+            return DaemonClientsMethod.Result(clients: await server.clients)
         case DaemonReloadMethod.name:
             let isDry = try take(DaemonReloadMethod.self, parameters).dryRun ?? false
-            return OutgoingLine.answer(
-                id, result: isDry ? try await daemon.reloadPreview() : try await daemon.reload())
+            return isDry ? try await daemon.reloadPreview() : try await daemon.reload()
         case DaemonMetricsMethod.name:
             _ = try take(DaemonMetricsMethod.self, parameters)
-            return OutgoingLine.answer(id, result: await daemon.metrics())
+            return await daemon.metrics()
         case DaemonLogLevelMethod.name:
             let level = try take(DaemonLogLevelMethod.self, parameters).level
-            return OutgoingLine.answer(id, result: try await daemon.logLevel(level))
+            return try await daemon.logLevel(level)
         case NetworkStatusMethod.name:
             _ = try take(NetworkStatusMethod.self, parameters)
-            return OutgoingLine.answer(id, result: network.status(endpoints: await registry.endpoints))
+            return network.status(endpoints: await registry.endpoints)
         default:
             throw .unknownMethod(method)
         }
@@ -149,54 +153,50 @@ extension ControlConnection {
 
 // MARK: session, room, check
 extension ControlConnection {
-    private func runSessionMethod(
-        _ id: RequestID, _ method: String, _ parameters: JSONValue?
-    ) async throws(RPCError) -> [UInt8] {
+    private func sessionResult(of method: String, _ parameters: JSONValue?) async throws(RPCError) -> any Encodable {
         switch method {
         case SessionListMethod.name:
             _ = try take(SessionListMethod.self, parameters)
-            return OutgoingLine.answer(id, result: SessionSnapshot(sessions: await registry.statuses()))
+            return SessionSnapshot(sessions: await registry.statuses())
         case SessionStatusMethod.name:
             let session = try take(SessionStatusMethod.self, parameters).session
-            return OutgoingLine.answer(id, result: try await registry.status(session))
-        case SessionHistoryMethod.name:
-            return try await registry.history(take(SessionHistoryMethod.self, parameters), for: id)
+            return try await registry.status(session)
         case SessionUnwatchMethod.name:
             try unwatch(take(SessionUnwatchMethod.self, parameters).watch)
-            return OutgoingLine.answer(id, result: SessionUnwatchMethod.Result())
+            return SessionUnwatchMethod.Result()
         case SessionConnectMethod.name:
             let wanted = try take(SessionConnectMethod.self, parameters)
-            return try await command(id, wanted.session, waits: wanted.wait, within: wanted.timeout) {
+            return try await command(wanted.session, waits: wanted.wait, within: wanted.timeout) {
                 driver throws(RPCError) in try await driver.connect()
             }
         case SessionDisconnectMethod.name:
             let wanted = try take(SessionDisconnectMethod.self, parameters)
-            return try await command(id, wanted.session, waits: wanted.wait, within: wanted.timeout) {
+            return try await command(wanted.session, waits: wanted.wait, within: wanted.timeout) {
                 driver throws(RPCError) in try await driver.disconnect()
             }
         case SessionReconnectMethod.name:
             let wanted = try take(SessionReconnectMethod.self, parameters)
-            return try await command(id, wanted.session, waits: wanted.wait, within: wanted.timeout) {
+            return try await command(wanted.session, waits: wanted.wait, within: wanted.timeout) {
                 driver throws(RPCError) in try await driver.reconnect(ReconnectMode(wanted.mode))
             }
         case SessionRenewTokenMethod.name:
             let parameters = try take(SessionRenewTokenMethod.self, parameters)
             let driver = try await registry.driver(parameters.session)
             let state = try await driver.renewToken(parameters.token, expires: parameters.expires)
-            return OutgoingLine.answer(id, result: SessionStateResult(state: state))
+            return SessionStateResult(state: state)
         case SessionSimulateMethod.name:
             let parameters = try take(SessionSimulateMethod.self, parameters)
             let state = try await registry.driver(parameters.session).simulate(parameters)
-            return OutgoingLine.answer(id, result: SessionStateResult(state: state))
+            return SessionStateResult(state: state)
         case SessionSwitchRoomMethod.name:
             let parameters = try take(SessionSwitchRoomMethod.self, parameters)
             let driver = try await registry.driver(parameters.session)
-            return OutgoingLine.answer(id, result: try await driver.switchRoom(to: parameters.room))
+            return try await driver.switchRoom(to: parameters.room)
         case RoomParticipantsMethod.name:
             let driver = try await registry.driver(take(RoomParticipantsMethod.self, parameters).session)
-            return OutgoingLine.answer(id, result: try await driver.session.participants())
+            return try await driver.session.participants()
         case CheckRunMethod.name:
-            return OutgoingLine.answer(id, result: try await check(take(CheckRunMethod.self, parameters)))
+            return try await check(take(CheckRunMethod.self, parameters))
         default:
             throw .unknownMethod(method)
         }
@@ -206,14 +206,14 @@ extension ControlConnection {
     ///
     /// - Parameter seconds: how long to wait for the outcome.
     private func command(
-        _ id: RequestID, _ session: String, waits: Bool, within seconds: Double?,
+        _ session: String, waits: Bool, within seconds: Double?,
         _ give: (SessionDriver) async throws(RPCError) -> SessionState
-    ) async throws(RPCError) -> [UInt8] {
+    ) async throws(RPCError) -> SessionStateResult {
         let limit = try Self.limit(seconds)
         let driver = try await registry.driver(session)
         let state = try await give(driver)
-        guard waits else { return OutgoingLine.answer(id, result: SessionStateResult(state: state)) }
-        return OutgoingLine.answer(id, result: await driver.outcome(within: limit))
+        guard waits else { return SessionStateResult(state: state) }
+        return await driver.outcome(within: limit)
     }
 
     private static func limit(_ seconds: Double?) throws(RPCError) -> Duration? {
@@ -227,38 +227,36 @@ extension ControlConnection {
 
 // MARK: message, publication
 extension ControlConnection {
-    private func runMessageMethod(
-        _ id: RequestID, _ method: String, _ parameters: JSONValue?
-    ) async throws(RPCError) -> [UInt8] {
+    private func messageResult(of method: String, _ parameters: JSONValue?) async throws(RPCError) -> any Encodable {
         switch method {
         case MessageUnsubscribeMethod.name:
             try await unsubscribe(take(MessageUnsubscribeMethod.self, parameters))
-            return OutgoingLine.answer(id, result: MessageUnsubscribeMethod.Result())
+            return MessageUnsubscribeMethod.Result()
         case MessageAckMethod.name:
-            return OutgoingLine.answer(id, result: try await acknowledge(take(MessageAckMethod.self, parameters)))
+            return try await acknowledge(take(MessageAckMethod.self, parameters))
         case MessageQueueListMethod.name:
             let parameters = try take(MessageQueueListMethod.self, parameters)
-            return OutgoingLine.answer(id, result: try await registry.queueList(parameters))
+            return try await registry.queueList(parameters)
         case MessageQueueRetryMethod.name:
             let parameters = try take(MessageQueueRetryMethod.self, parameters)
-            return OutgoingLine.answer(id, result: try await registry.queueRetry(parameters))
+            return try await registry.queueRetry(parameters)
         case MessageQueueDropMethod.name:
             let parameters = try take(MessageQueueDropMethod.self, parameters)
-            return OutgoingLine.answer(id, result: try await registry.queueDrop(parameters))
+            return try await registry.queueDrop(parameters)
         case PublicationListMethod.name:
             let driver = try await registry.driver(take(PublicationListMethod.self, parameters).session)
             let publications = await driver.session.listedPublications
-            return OutgoingLine.answer(id, result: PublicationListMethod.Result(publications: publications))
+            return PublicationListMethod.Result(publications: publications)
         case PublicationPutMethod.name:
             let parameters = try take(PublicationPutMethod.self, parameters)
             let driver = try await registry.driver(parameters.session)
             try demand(parameters.topic, to: .publish, for: method, in: driver)
-            return OutgoingLine.answer(id, result: try await driver.putPublication(parameters))
+            return try await driver.putPublication(parameters)
         case PublicationRemoveMethod.name:
             let parameters = try take(PublicationRemoveMethod.self, parameters)
             let driver = try await registry.driver(parameters.session)
             try demand(parameters.topic, to: .publish, for: method, in: driver)
-            return OutgoingLine.answer(id, result: try await driver.removePublication(parameters))
+            return try await driver.removePublication(parameters)
         default:
             throw .unknownMethod(method)
         }

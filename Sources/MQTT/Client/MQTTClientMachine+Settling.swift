@@ -8,15 +8,8 @@
 
 extension MQTTClientMachine {
     struct Settling: Sendable {
-        enum Proof: Hashable, Sendable {
-            /// There are acknowledgements that have not been sent yet.
-            case needed
-            /// The answer to a PINGREQ behind them is awaited.
-            case awaited
-            case given
-        }
-
-        var proof = Proof.needed
+        /// Whether the server has read all acknowledgements; needed while there are some that have not been sent yet.
+        var proof = PingProof.needed
         /// Messages that arrived meanwhile: taken after all if the connection stays.
         private(set) var withheld: [Publish] = []
         private var withheldIDs: Set<PacketID> = []

@@ -62,6 +62,14 @@ struct Silences: Sendable {
     }
 }
 
+/// How far the server has proven, by its answer to a PINGREQ, that it has read what was sent before.
+enum PingProof: Hashable, Sendable {
+    case needed
+    /// The answer is awaited.
+    case awaited
+    case given
+}
+
 /// How messages are sent one by one, to find the one that the server ends the connection for.
 struct Isolation: Sendable {
     /// What a server does to a connection because of a packet.
@@ -70,13 +78,6 @@ struct Isolation: Sendable {
         case end
         /// It says nothing any more.
         case silence
-    }
-
-    enum Proof: Hashable, Sendable {
-        case needed
-        /// The answer to a PINGREQ is awaited.
-        case awaited
-        case given
     }
 
     /// What led to it. After silences alone, one end of a connection proves nothing yet.
@@ -88,7 +89,7 @@ struct Isolation: Sendable {
     /// Whether the connection must answer a PINGREQ first: the server gave no reason, and the cause may not be a
     /// packet.
     var needsProof = false
-    var proof = Proof.needed
+    var proof = PingProof.needed
 
     var isUnderWay: Bool { through != nil || includesAnnouncements }
     var isUnproven: Bool { needsProof && proof != .given }

@@ -44,18 +44,12 @@ struct PacketReader {
             kind: kind)
     }
 
-    mutating func byte(_ field: Field) throws(MalformedPacket) -> UInt8 {
-        guard let value = bytes.readInteger(as: UInt8.self) else { throw truncated(field) }
-        return value
-    }
+    mutating func byte(_ field: Field) throws(MalformedPacket) -> UInt8 { try integer(field) }
+    mutating func uint16(_ field: Field) throws(MalformedPacket) -> UInt16 { try integer(field) }
+    mutating func uint32(_ field: Field) throws(MalformedPacket) -> UInt32 { try integer(field) }
 
-    mutating func uint16(_ field: Field) throws(MalformedPacket) -> UInt16 {
-        guard let value = bytes.readInteger(as: UInt16.self) else { throw truncated(field) }
-        return value
-    }
-
-    mutating func uint32(_ field: Field) throws(MalformedPacket) -> UInt32 {
-        guard let value = bytes.readInteger(as: UInt32.self) else { throw truncated(field) }
+    private mutating func integer<Value: FixedWidthInteger>(_ field: Field) throws(MalformedPacket) -> Value {
+        guard let value = bytes.readInteger(as: Value.self) else { throw truncated(field) }
         return value
     }
 

@@ -32,44 +32,20 @@ extension PacketSink {
         properties.put(into: &self)
     }
 
-    mutating func put(_ id: PropertyID, byte: UInt8?) {
-        guard let byte else { return }
-        put(byte: id.rawValue)
-        put(byte: byte)
-    }
+    mutating func put(_ id: PropertyID, byte: UInt8?) { put(id, byte) { $0.put(byte: $1) } }
+    mutating func put(_ id: PropertyID, flag: Bool?) { put(id, flag) { $0.put(byte: $1 ? 1 : 0) } }
+    mutating func put(_ id: PropertyID, uint16: UInt16?) { put(id, uint16) { $0.put(uint16: $1) } }
+    mutating func put(_ id: PropertyID, uint32: UInt32?) { put(id, uint32) { $0.put(uint32: $1) } }
+    mutating func put(_ id: PropertyID, variable: UInt32?) { put(id, variable) { $0.put(variable: Int($1)) } }
+    mutating func put(_ id: PropertyID, string: String?) { put(id, string) { $0.put(string: $1) } }
+    mutating func put(_ id: PropertyID, binary: ByteBuffer?) { put(id, binary) { $0.put(binary: $1) } }
 
-    mutating func put(_ id: PropertyID, flag: Bool?) {
-        put(id, byte: flag.map { $0 ? 1 : 0 })
-    }
-
-    mutating func put(_ id: PropertyID, uint16: UInt16?) {
-        guard let uint16 else { return }
+    /// A property that is there, after its identifier.
+    @inline(__always)
+    private mutating func put<Value>(_ id: PropertyID, _ value: Value?, _ write: (inout Self, Value) -> Void) {
+        guard let value else { return }
         put(byte: id.rawValue)
-        put(uint16: uint16)
-    }
-
-    mutating func put(_ id: PropertyID, uint32: UInt32?) {
-        guard let uint32 else { return }
-        put(byte: id.rawValue)
-        put(uint32: uint32)
-    }
-
-    mutating func put(_ id: PropertyID, variable: UInt32?) {
-        guard let variable else { return }
-        put(byte: id.rawValue)
-        put(variable: Int(variable))
-    }
-
-    mutating func put(_ id: PropertyID, string: String?) {
-        guard let string else { return }
-        put(byte: id.rawValue)
-        put(string: string)
-    }
-
-    mutating func put(_ id: PropertyID, binary: ByteBuffer?) {
-        guard let binary else { return }
-        put(byte: id.rawValue)
-        put(binary: binary)
+        write(&self, value)
     }
 
     mutating func put(_ userProperties: [UserProperty]) {

@@ -42,6 +42,28 @@ import Testing
             return work()
         }
 
+        /// Lets time pass, over as many connections as it takes, until the client has no message left.
+        ///
+        /// - Returns: how many connections it gave up.
+        mutating func workToTheEnd() -> Int {
+            var gaveUp = 0
+            var isResumed = false
+            for _ in 0..<100 where client.machine.counts.queued + client.machine.counts.inFlight > 0 {
+                if !client.machine.isConnected {
+                    client.handle(.connectionClosed)
+                    _ = connection(resumed: isResumed)
+                    isResumed = true
+                }
+                client.flush()
+                guard let due = client.machine.nextDeadline else { break }
+                client.now = due
+                take(client.handle(.timePassed))
+                _ = work()
+                if !client.machine.isConnected { gaveUp += 1 }
+            }
+            return gaveUp
+        }
+
         private var unanswered: [String] = []
 
         mutating func take(_ words: [String]) {
@@ -514,25 +536,7 @@ import Testing
         var server = Server(MQTTClientHarness())
         server.isSilent = true
         for name in ["bad", "a"] { try server.client.publish(name) }
-        var gaveUp = 0
-        var isResumed = false
-        var rounds = 0
-        while rounds < 100, gaveUp < 10, server.client.machine.counts.queued + server.client.machine.counts.inFlight > 0
-        {
-            rounds += 1
-            if !server.client.machine.isConnected {
-                server.client.handle(.connectionClosed)
-                _ = server.connection(resumed: isResumed)
-                isResumed = true
-            }
-            server.client.flush()
-            guard let due = server.client.machine.nextDeadline else { break }
-            server.client.now = due
-            server.take(server.client.handle(.timePassed))
-            _ = server.work()
-            if !server.client.machine.isConnected { gaveUp += 1 }
-        }
-        #expect(gaveUp == 4)
+        #expect(server.workToTheEnd() == 4)
         #expect(server.arrived == ["a"])
         #expect(server.client.machine.counts.quarantined == 1)
     }
@@ -558,19 +562,7 @@ import Testing
         server.isSilent = true
         let large = String(repeating: "l", count: 60)
         for name in ["bad", "bad", large, "a"] { try server.client.publish(name) }
-        var isResumed = false
-        for _ in 0..<100 where server.client.machine.counts.queued + server.client.machine.counts.inFlight > 0 {
-            if !server.client.machine.isConnected {
-                server.client.handle(.connectionClosed)
-                _ = server.connection(resumed: isResumed)
-                isResumed = true
-            }
-            server.client.flush()
-            guard let due = server.client.machine.nextDeadline else { break }
-            server.client.now = due
-            server.take(server.client.handle(.timePassed))
-            _ = server.work()
-        }
+        _ = server.workToTheEnd()
         #expect(server.arrived == [large, "a"])
         #expect(server.client.machine.counts.quarantined == 2)
     }

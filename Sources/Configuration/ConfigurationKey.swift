@@ -19,8 +19,7 @@ struct ConfigurationKey<Root: Sendable>: Sendable {
     /// Creates a key that sets more than its own member.
     init<Value: Equatable & Sendable>(
         _ name: String, _ member: any WritableKeyPath<Root, Value> & Sendable, _ form: ConfigurationForm<Value>,
-        isRequired: Bool = false,
-        set: @escaping @Sendable (inout Root, Value) -> Void
+        isRequired: Bool = false, set: @escaping @Sendable (inout Root, Value) -> Void
     ) {
         self.name = name
         self.isRequired = isRequired

@@ -33,9 +33,7 @@ struct NetlinkBytes {
     }
 
     /// Text up to the first NUL, or to the end.
-    var text: String {
-        String(decoding: bytes.prefix { $0 != 0 }, as: UTF8.self)
-    }
+    var text: String { String(decoding: bytes.prefix { $0 != 0 }, as: UTF8.self) }
 }
 
 extension NetlinkBytes {

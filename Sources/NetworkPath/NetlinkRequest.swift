@@ -65,9 +65,7 @@ enum NetlinkRequest: Equatable {
 
 extension FixedWidthInteger {
     /// In the host's byte order.
-    fileprivate var bytes: [UInt8] {
-        withUnsafeBytes(of: self) { Array($0) }
-    }
+    fileprivate var bytes: [UInt8] { withUnsafeBytes(of: self) { Array($0) } }
 }
 
 extension [UInt8] {

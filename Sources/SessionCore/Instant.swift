@@ -23,7 +23,5 @@ public struct Instant: InstantProtocol, Hashable, Sendable {
         return .nanoseconds(overflow ? (other.nanoseconds < nanoseconds ? .min : .max) : difference)
     }
 
-    public static func < (left: Instant, right: Instant) -> Bool {
-        left.nanoseconds < right.nanoseconds
-    }
+    public static func < (left: Instant, right: Instant) -> Bool { left.nanoseconds < right.nanoseconds }
 }

@@ -83,13 +83,8 @@ public final class Connection {
     ///   - blocking: reads the TLS files; one per process.
     ///   - contexts: keeps the TLS files between attempts; one per session.
     public static func open(
-        _ endpoint: Endpoint,
-        options: Options,
-        eventLoop: any EventLoop,
-        threadPool: NIOThreadPool,
-        lookups: NameLookups,
-        blocking: BlockingCalls,
-        contexts: TLSContextCache = TLSContextCache(),
+        _ endpoint: Endpoint, options: Options, eventLoop: any EventLoop, threadPool: NIOThreadPool,
+        lookups: NameLookups, blocking: BlockingCalls, contexts: TLSContextCache = TLSContextCache(),
         onEvent: @escaping (ConnectionEvent) -> Void
     ) -> Connection {
         eventLoop.preconditionInEventLoop()

@@ -30,14 +30,9 @@ extension Connection {
         public var stop: Stop?
 
         public init(
-            dialTimeout: Duration = .seconds(10),
-            handshakeTimeout: Duration? = nil,
-            tls: TLSOptions = TLSOptions(),
-            proxy: ProxyOptions? = nil,
-            maximumFrameSize: Int = 16 << 20,
-            keepAlive: Duration = .seconds(20),
-            closeTimeout: Duration = .seconds(2),
-            stop: Stop? = nil
+            dialTimeout: Duration = .seconds(10), handshakeTimeout: Duration? = nil, tls: TLSOptions = TLSOptions(),
+            proxy: ProxyOptions? = nil, maximumFrameSize: Int = 16 << 20, keepAlive: Duration = .seconds(20),
+            closeTimeout: Duration = .seconds(2), stop: Stop? = nil
         ) {
             self.dialTimeout = dialTimeout
             self.handshakeTimeout = handshakeTimeout

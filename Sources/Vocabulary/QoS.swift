@@ -7,7 +7,5 @@ public enum QoS: UInt8, Codable, Hashable, Comparable, Sendable, CaseIterable {
     /// QoS 2: arrives once.
     case exactlyOnce = 2
 
-    public static func < (left: QoS, right: QoS) -> Bool {
-        left.rawValue < right.rawValue
-    }
+    public static func < (left: QoS, right: QoS) -> Bool { left.rawValue < right.rawValue }
 }

@@ -54,14 +54,10 @@ public struct Timestamp: RawRepresentable, Hashable, Sendable, Comparable {
         self.init("\(parts[3])-\(Self.pad(Int64(month + 1), 2))-\(parts[1])T\(parts[4])Z")
     }
 
-    public static func < (left: Timestamp, right: Timestamp) -> Bool {
-        left.rawValue < right.rawValue
-    }
+    public static func < (left: Timestamp, right: Timestamp) -> Bool { left.rawValue < right.rawValue }
 
     /// The present time. Only for what does I/O: machines are given the time.
-    public static var now: Timestamp {
-        Timestamp(rawValue: Int64(Date.now.timeIntervalSince1970 * 1000))
-    }
+    public static var now: Timestamp { Timestamp(rawValue: Int64(Date.now.timeIntervalSince1970 * 1000)) }
 
     /// Seconds from the other time to this one.
     public func seconds(since other: Timestamp) -> Double {

@@ -102,9 +102,7 @@ struct SpanArgument: ExpressibleByArgument, Equatable, CustomStringConvertible {
     }
 
     /// Seconds; `nil`: never.
-    var seconds: Double? {
-        duration?.seconds
-    }
+    var seconds: Double? { duration?.seconds }
 }
 
 extension QoS: ExpressibleByArgument {}

@@ -6,9 +6,7 @@ import HoldfastClient
 
 extension CompletionKind {
     /// The names of the sessions.
-    static var sessions: CompletionKind {
-        offered { await $0.statuses().map(\.session) }
-    }
+    static var sessions: CompletionKind { offered { await $0.statuses().map(\.session) } }
 
     /// The sessions that are instances of a template.
     static var instances: CompletionKind {
@@ -16,9 +14,7 @@ extension CompletionKind {
     }
 
     /// The templates in the configuration directory, as the beginning of an instance's name.
-    static var templates: CompletionKind {
-        offered { $0.templates }
-    }
+    static var templates: CompletionKind { offered { $0.templates } }
 
     /// The durable consumers of the sessions named on the line, or of all sessions if none is named.
     static var consumers: CompletionKind {
@@ -26,14 +22,10 @@ extension CompletionKind {
     }
 
     /// The topics of the publications of the sessions named on the line, or of all sessions if none is named.
-    static var publications: CompletionKind {
-        offered { await $0.publications() }
-    }
+    static var publications: CompletionKind { offered { await $0.publications() } }
 
     /// The ids of the quarantined messages of the session named on the line.
-    static var quarantined: CompletionKind {
-        offered { await $0.quarantined() }
-    }
+    static var quarantined: CompletionKind { offered { await $0.quarantined() } }
 
     /// The topics that the sessions named on the line are known to use; those of all sessions if none is named.
     static var topics: CompletionKind {
@@ -41,9 +33,7 @@ extension CompletionKind {
     }
 
     /// The same topics, and the filters of subscriptions.
-    static var filters: CompletionKind {
-        offered { await $0.filters() }
-    }
+    static var filters: CompletionKind { offered { await $0.filters() } }
 
     private static func offered(_ words: @escaping @Sendable (Completions) async -> [String]) -> CompletionKind {
         .custom { line, _, _ in

@@ -59,9 +59,7 @@ struct NetworkView: Sendable {
         watcher.assumeIsolated { $0.removeTargets(ofSession: session.description) }
     }
 
-    var counters: [String: Int64] {
-        watcher.assumeIsolated { Self.counters($0.snapshot()) }
-    }
+    var counters: [String: Int64] { watcher.assumeIsolated { Self.counters($0.snapshot()) } }
 
     /// - Parameter endpoints: the endpoints of each session, which name the paths.
     func status(endpoints: [String: [Endpoint]]) -> NetworkStatus {

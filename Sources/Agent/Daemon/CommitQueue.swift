@@ -103,8 +103,7 @@ actor CommitQueue {
     ///     messages among the changes are not stored. The other changes are committed when the disk works again.
     func commit(
         _ changes: [SessionChange], of session: SessionName, isCumulative: Bool = false,
-        refused: @escaping @Sendable (StoreError) -> Void = { _ in },
-        completion: @escaping @Sendable (Outcome) -> Void
+        refused: @escaping @Sendable (StoreError) -> Void = { _ in }, completion: @escaping @Sendable (Outcome) -> Void
     ) {
         append(
             Entry(

@@ -21,12 +21,8 @@ public struct OutboundMessage: Hashable, Sendable {
     public var acceptedAt = Timestamp(rawValue: 0)
 
     public init(
-        topic: String,
-        payload: ByteBuffer = ByteBuffer(),
-        qos: QoS = .atLeastOnce,
-        retain: Bool = false,
-        properties: Publish.Properties = Publish.Properties(),
-        expiresAt: Timestamp? = nil
+        topic: String, payload: ByteBuffer = ByteBuffer(), qos: QoS = .atLeastOnce, retain: Bool = false,
+        properties: Publish.Properties = Publish.Properties(), expiresAt: Timestamp? = nil
     ) {
         self.topic = topic
         self.payload = payload
@@ -48,9 +44,7 @@ public struct OutboundMessage: Hashable, Sendable {
 
     /// What the message counts for against limits in bytes: topic, payload and properties. The same for the whole life
     /// of the message, so that the store can add it up.
-    public var size: Int {
-        topic.utf8.count + payload.readableBytes + properties.contentSize
-    }
+    public var size: Int { topic.utf8.count + payload.readableBytes + properties.contentSize }
 }
 
 extension Publish {

@@ -40,7 +40,5 @@ extension Publish {
 
 extension ByteBuffer {
     /// Whether the readable bytes are well-formed UTF-8 (1.5.4).
-    var isUTF8: Bool {
-        withUnsafeReadableBytes { String(validating: $0, as: UTF8.self) != nil }
-    }
+    var isUTF8: Bool { withUnsafeReadableBytes { String(validating: $0, as: UTF8.self) != nil } }
 }

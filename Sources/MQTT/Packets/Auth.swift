@@ -24,9 +24,7 @@ public struct Auth: Hashable, Sendable {
         public var userProperties: [UserProperty]
 
         public init(
-            authenticationMethod: String? = nil,
-            authenticationData: ByteBuffer? = nil,
-            reasonString: String? = nil,
+            authenticationMethod: String? = nil, authenticationData: ByteBuffer? = nil, reasonString: String? = nil,
             userProperties: [UserProperty] = []
         ) {
             self.authenticationMethod = authenticationMethod

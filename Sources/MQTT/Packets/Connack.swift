@@ -10,9 +10,7 @@ public struct Connack: Hashable, Sendable {
     public var properties: Properties
 
     public init(
-        sessionPresent: Bool = false,
-        reasonCode: ReasonCode = .success,
-        properties: Properties = Properties()
+        sessionPresent: Bool = false, reasonCode: ReasonCode = .success, properties: Properties = Properties()
     ) {
         self.sessionPresent = sessionPresent
         self.reasonCode = reasonCode
@@ -57,22 +55,12 @@ public struct Connack: Hashable, Sendable {
         public var authenticationData: ByteBuffer?
 
         public init(
-            sessionExpiryInterval: UInt32? = nil,
-            receiveMaximum: UInt16? = nil,
-            maximumQoS: QoS? = nil,
-            retainAvailable: Bool? = nil,
-            maximumPacketSize: UInt32? = nil,
-            assignedClientID: String? = nil,
-            topicAliasMaximum: UInt16? = nil,
-            reasonString: String? = nil,
-            userProperties: [UserProperty] = [],
-            wildcardSubscriptionAvailable: Bool? = nil,
-            subscriptionIDsAvailable: Bool? = nil,
-            sharedSubscriptionAvailable: Bool? = nil,
-            serverKeepAlive: UInt16? = nil,
-            responseInformation: String? = nil,
-            serverReference: String? = nil,
-            authenticationMethod: String? = nil,
+            sessionExpiryInterval: UInt32? = nil, receiveMaximum: UInt16? = nil, maximumQoS: QoS? = nil,
+            retainAvailable: Bool? = nil, maximumPacketSize: UInt32? = nil, assignedClientID: String? = nil,
+            topicAliasMaximum: UInt16? = nil, reasonString: String? = nil, userProperties: [UserProperty] = [],
+            wildcardSubscriptionAvailable: Bool? = nil, subscriptionIDsAvailable: Bool? = nil,
+            sharedSubscriptionAvailable: Bool? = nil, serverKeepAlive: UInt16? = nil,
+            responseInformation: String? = nil, serverReference: String? = nil, authenticationMethod: String? = nil,
             authenticationData: ByteBuffer? = nil
         ) {
             self.sessionExpiryInterval = sessionExpiryInterval

@@ -20,13 +20,8 @@ public struct Connect: Hashable, Sendable {
     public var properties: Properties
 
     public init(
-        clientID: String,
-        cleanStart: Bool = false,
-        keepAlive: UInt16 = 0,
-        username: String? = nil,
-        password: ByteBuffer? = nil,
-        will: Will? = nil,
-        properties: Properties = Properties()
+        clientID: String, cleanStart: Bool = false, keepAlive: UInt16 = 0, username: String? = nil,
+        password: ByteBuffer? = nil, will: Will? = nil, properties: Properties = Properties()
     ) {
         self.clientID = clientID
         self.cleanStart = cleanStart
@@ -59,15 +54,10 @@ public struct Connect: Hashable, Sendable {
         public var userProperties: [UserProperty]
 
         public init(
-            sessionExpiryInterval: UInt32? = nil,
-            receiveMaximum: UInt16? = nil,
-            maximumPacketSize: UInt32? = nil,
-            topicAliasMaximum: UInt16? = nil,
-            requestResponseInformation: Bool? = nil,
-            requestProblemInformation: Bool? = nil,
-            authenticationMethod: String? = nil,
-            authenticationData: ByteBuffer? = nil,
-            userProperties: [UserProperty] = []
+            sessionExpiryInterval: UInt32? = nil, receiveMaximum: UInt16? = nil, maximumPacketSize: UInt32? = nil,
+            topicAliasMaximum: UInt16? = nil, requestResponseInformation: Bool? = nil,
+            requestProblemInformation: Bool? = nil, authenticationMethod: String? = nil,
+            authenticationData: ByteBuffer? = nil, userProperties: [UserProperty] = []
         ) {
             self.sessionExpiryInterval = sessionExpiryInterval
             self.receiveMaximum = receiveMaximum

@@ -22,9 +22,7 @@ public struct Disconnect: Hashable, Sendable {
         public var serverReference: String?
 
         public init(
-            sessionExpiryInterval: UInt32? = nil,
-            reasonString: String? = nil,
-            userProperties: [UserProperty] = [],
+            sessionExpiryInterval: UInt32? = nil, reasonString: String? = nil, userProperties: [UserProperty] = [],
             serverReference: String? = nil
         ) {
             self.sessionExpiryInterval = sessionExpiryInterval

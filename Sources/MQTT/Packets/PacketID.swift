@@ -9,9 +9,7 @@ public struct PacketID: RawRepresentable, Hashable, Comparable, Sendable {
         self.rawValue = rawValue
     }
 
-    public static func < (left: PacketID, right: PacketID) -> Bool {
-        left.rawValue < right.rawValue
-    }
+    public static func < (left: PacketID, right: PacketID) -> Bool { left.rawValue < right.rawValue }
 }
 
 extension PacketID: CustomStringConvertible {

@@ -22,13 +22,8 @@ public struct Publish: Hashable, Sendable {
     public var flaw: MalformedPacket?
 
     public init(
-        topic: String,
-        payload: ByteBuffer = ByteBuffer(),
-        qos: QoS = .atMostOnce,
-        retain: Bool = false,
-        duplicate: Bool = false,
-        packetID: PacketID? = nil,
-        properties: Properties = Properties()
+        topic: String, payload: ByteBuffer = ByteBuffer(), qos: QoS = .atMostOnce, retain: Bool = false,
+        duplicate: Bool = false, packetID: PacketID? = nil, properties: Properties = Properties()
     ) {
         self.topic = topic
         self.payload = payload
@@ -63,14 +58,9 @@ public struct Publish: Hashable, Sendable {
         public var contentType: String?
 
         public init(
-            payloadFormat: PayloadFormat? = nil,
-            messageExpiryInterval: UInt32? = nil,
-            topicAlias: UInt16? = nil,
-            responseTopic: String? = nil,
-            correlationData: ByteBuffer? = nil,
-            userProperties: [UserProperty] = [],
-            subscriptionIDs: [UInt32] = [],
-            contentType: String? = nil
+            payloadFormat: PayloadFormat? = nil, messageExpiryInterval: UInt32? = nil, topicAlias: UInt16? = nil,
+            responseTopic: String? = nil, correlationData: ByteBuffer? = nil, userProperties: [UserProperty] = [],
+            subscriptionIDs: [UInt32] = [], contentType: String? = nil
         ) {
             self.payloadFormat = payloadFormat
             self.messageExpiryInterval = messageExpiryInterval

@@ -41,10 +41,7 @@ public struct Subscription: Hashable, Sendable {
     public var retainHandling: RetainHandling
 
     public init(
-        filter: String,
-        qos: QoS = .atMostOnce,
-        noLocal: Bool = false,
-        retainAsPublished: Bool = false,
+        filter: String, qos: QoS = .atMostOnce, noLocal: Bool = false, retainAsPublished: Bool = false,
         retainHandling: RetainHandling = .sendOnSubscribe
     ) {
         self.filter = filter

@@ -14,10 +14,7 @@ public struct Will: Hashable, Sendable {
     public var properties: Properties
 
     public init(
-        topic: String,
-        payload: ByteBuffer = ByteBuffer(),
-        qos: QoS = .atMostOnce,
-        retain: Bool = false,
+        topic: String, payload: ByteBuffer = ByteBuffer(), qos: QoS = .atMostOnce, retain: Bool = false,
         properties: Properties = Properties()
     ) {
         self.topic = topic
@@ -45,12 +42,8 @@ public struct Will: Hashable, Sendable {
         public var userProperties: [UserProperty]
 
         public init(
-            willDelay: UInt32? = nil,
-            payloadFormat: PayloadFormat? = nil,
-            messageExpiryInterval: UInt32? = nil,
-            contentType: String? = nil,
-            responseTopic: String? = nil,
-            correlationData: ByteBuffer? = nil,
+            willDelay: UInt32? = nil, payloadFormat: PayloadFormat? = nil, messageExpiryInterval: UInt32? = nil,
+            contentType: String? = nil, responseTopic: String? = nil, correlationData: ByteBuffer? = nil,
             userProperties: [UserProperty] = []
         ) {
             self.willDelay = willDelay

@@ -28,9 +28,7 @@ public struct MemoryStore: Sendable {
     }
 
     /// All messages, in order of acceptance: queued, in flight or quarantined.
-    public var outbox: [StoredMessage] {
-        messages.values.sorted { $0.sequence < $1.sequence }
-    }
+    public var outbox: [StoredMessage] { messages.values.sorted { $0.sequence < $1.sequence } }
 
     private mutating func apply(_ change: DurableChange) {
         switch change {

@@ -9,16 +9,6 @@ struct MessageKey: Hashable {
     static let sessions: ClosedRange<Int64> = 1...0x7FFF
     private static let mask: Int64 = 1 << sequenceBits - 1
 
-    init(rawValue: Int64) {
-        self.rawValue = rawValue
-    }
-
-    /// `nil` for a sequence that the store cannot hold: below 0, or above 281 trillion.
-    init?(session: Int64, sequence: MessageSequence) {
-        guard (0...Self.mask).contains(sequence.rawValue) else { return nil }
-        rawValue = session << Self.sequenceBits | sequence.rawValue
-    }
-
     /// The keys of all messages of a session.
     static func range(of session: Int64) -> ClosedRange<Int64> {
         let first = session << sequenceBits
@@ -26,4 +16,12 @@ struct MessageKey: Hashable {
     }
 
     var sequence: MessageSequence { MessageSequence(rawValue: rawValue & Self.mask) }
+}
+
+extension MessageKey {
+    /// `nil` for a sequence that the store cannot hold: below 0, or above 281 trillion.
+    init?(session: Int64, sequence: MessageSequence) {
+        guard (0...Self.mask).contains(sequence.rawValue) else { return nil }
+        self.init(rawValue: session << Self.sequenceBits | sequence.rawValue)
+    }
 }

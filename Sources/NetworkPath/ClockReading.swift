@@ -10,12 +10,6 @@ public struct ClockReading: Hashable, Sendable {
     /// The time since 1970 by the wall clock: `CLOCK_REALTIME`.
     public var wall: Duration
 
-    public init(boot: Instant, awake: Duration, wall: Duration) {
-        self.boot = boot
-        self.awake = awake
-        self.wall = wall
-    }
-
     /// Reads the clocks. If the process is stopped in between, which would look like sleep, they are read again.
     public static func now() -> ClockReading {
         var reading = ClockReading(boot: BootClock.now(), awake: read(CLOCK_MONOTONIC), wall: read(CLOCK_REALTIME))

@@ -66,14 +66,6 @@ public struct DefaultRoute: Hashable, Sendable {
     public var metric: UInt32
     /// The routing table (254 is `main`).
     public var table: UInt32
-
-    public init(family: IPAddress.Family, interface: String, gateway: String?, metric: UInt32, table: UInt32) {
-        self.family = family
-        self.interface = interface
-        self.gateway = gateway
-        self.metric = metric
-        self.table = table
-    }
 }
 
 /// What the watcher has seen and done.

@@ -16,15 +16,4 @@ public struct PathChange: Hashable, Sendable {
     public var excluded: Path?
     /// When the kernel's message that led to this was read.
     public var receivedAt: Instant
-
-    public init(
-        target: Target, pathClass: PathClass, from: Path?, to: Path?, excluded: Path? = nil, receivedAt: Instant
-    ) {
-        self.target = target
-        self.pathClass = pathClass
-        self.from = from
-        self.to = to
-        self.excluded = excluded
-        self.receivedAt = receivedAt
-    }
 }

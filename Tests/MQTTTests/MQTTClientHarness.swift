@@ -30,7 +30,8 @@ struct MQTTClientHarness {
 
     /// A durable session with these messages in flight.
     static func established(_ states: [StoredMessage.State] = [], qos: QoS = .exactlyOnce) -> DurableSession {
-        var durable = DurableSession(established: true)
+        var durable = DurableSession()
+        durable.established = true
         for state in states {
             let message = OutboundMessage(
                 topic: "t", payload: ByteBuffer(string: "\(durable.nextSequence)"), qos: qos)

@@ -132,7 +132,7 @@ import Testing
                 message: OutboundMessage(topic: "t", payload: ByteBuffer(string: "\(number)")))
         }
         let durable = DurableSession(
-            nextSequence: MessageSequence(rawValue: 4), queuedCount: 3, queuedBytes: 6)
+            established: false, nextSequence: MessageSequence(rawValue: 4), queuedCount: 3, queuedBytes: 6)
         var client = Self.client(.dropOldest, durable: durable)
         #expect(try client.publish("4") == ["load after 0", "accepted 4"])
         #expect(client.handle(.loaded(stored)) == ["dropped 1"])
@@ -262,7 +262,7 @@ import Testing
         var message = OutboundMessage(topic: "t", payload: ByteBuffer(string: "x"))
         message.acceptedAt = Timestamp(rawValue: 1_000_000)
         let durable = DurableSession(
-            nextSequence: MessageSequence(rawValue: 2), queuedCount: 1, queuedBytes: message.size)
+            established: false, nextSequence: MessageSequence(rawValue: 2), queuedCount: 1, queuedBytes: message.size)
         var client = MQTTClientHarness(durable: durable) { $0.outbox.maximumAge = 60_000 }
         client.now = Timestamp(rawValue: 1_060_000)
         #expect(client.handle(.timePassed) == ["load after 0"])
@@ -314,7 +314,7 @@ import Testing
     }
 
     @Test func `a clock that is set moves the times of keys even without messages`() throws {
-        var client = MQTTClientHarness(durable: DurableSession(hasKeys: true))
+        var client = MQTTClientHarness(durable: DurableSession(established: false, hasKeys: true))
         let range = Timestamp(rawValue: 0)...client.now
         client.handle(.clockStepped(by: 86_400_000, acceptedWithin: range))
         #expect(client.changes == [.shiftTimes(by: 86_400_000, acceptedWithin: range)])

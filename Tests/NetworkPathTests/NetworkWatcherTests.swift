@@ -1,10 +1,11 @@
 import Glibc
-import NetworkPath
 import SessionCore
 import Support
 import Synchronization
 import Testing
 import Vocabulary
+
+@testable import NetworkPath
 
 // The real kernel, in network namespaces (root):
 //

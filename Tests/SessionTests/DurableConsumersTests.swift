@@ -1,9 +1,9 @@
 import ControlAPI
-import MQTT
 import NIOCore
 import SessionCore
 import Testing
 
+@testable import MQTT
 @testable import Session
 
 /// Which messages durable consumers are given, and which are read from the store.
@@ -12,7 +12,7 @@ import Testing
         let name = try #require(ConsumerName("c"))
         var consumers = DurableConsumers(
             DurableSession(
-                consumers: [.init(name: name, filter: "a", qos: .atLeastOnce)],
+                established: false, consumers: [.init(name: name, filter: "a", qos: .atLeastOnce)],
                 nextInboxSequence: .init(rawValue: Int64(4 * DurableConsumers.windowMessages))))
         let id = SubscriptionID(rawValue: "s1")
         _ = consumers.attach(id, to: name)
@@ -197,7 +197,8 @@ import Testing
     private func attached(_ name: ConsumerName) throws -> (DurableConsumers, DurableConsumers.Load) {
         var consumers = DurableConsumers(
             DurableSession(
-                consumers: [.init(name: name, filter: "a", qos: .atLeastOnce)], nextInboxSequence: .init(rawValue: 9)))
+                established: false, consumers: [.init(name: name, filter: "a", qos: .atLeastOnce)],
+                nextInboxSequence: .init(rawValue: 9)))
         let id = SubscriptionID(rawValue: "s1")
         _ = consumers.attach(id, to: name)
         consumers.ready(name, id)
@@ -221,6 +222,7 @@ import Testing
         let name = try #require(ConsumerName("c"))
         var consumers = DurableConsumers(
             DurableSession(
+                established: false,
                 consumers: [
                     .init(name: name, filter: "a", qos: .atLeastOnce, givenThrough: InboxSequence(rawValue: 2))
                 ], nextInboxSequence: .init(rawValue: 9)))
@@ -279,7 +281,8 @@ import Testing
     @Test func `a read that was under way when the session restarts is repeated`() throws {
         let name = try #require(ConsumerName("c"))
         let durable = DurableSession(
-            consumers: [.init(name: name, filter: "a", qos: .atLeastOnce)], nextInboxSequence: .init(rawValue: 11))
+            established: false, consumers: [.init(name: name, filter: "a", qos: .atLeastOnce)],
+            nextInboxSequence: .init(rawValue: 11))
         var consumers = DurableConsumers(durable)
         let id = SubscriptionID(rawValue: "s1")
         _ = consumers.attach(id, to: name)
@@ -293,7 +296,7 @@ import Testing
         let names = try ["a", "b"].map { try #require(ConsumerName($0)) }
         var consumers = DurableConsumers(
             DurableSession(
-                consumers: names.map { .init(name: $0, filter: "t", qos: .atLeastOnce) },
+                established: false, consumers: names.map { .init(name: $0, filter: "t", qos: .atLeastOnce) },
                 nextInboxSequence: .init(rawValue: 9)))
         for name in names {
             let id = SubscriptionID(rawValue: name.description)
@@ -307,7 +310,7 @@ import Testing
     }
 
     @Test func `consumers take turns, and begin again with the first`() throws {
-        var consumers = DurableConsumers(DurableSession(nextInboxSequence: .init(rawValue: 9)))
+        var consumers = DurableConsumers(DurableSession(established: false, nextInboxSequence: .init(rawValue: 9)))
         #expect(consumers.beginLoad() == nil)
         for text in ["a", "b"] {
             let name = try #require(ConsumerName(text))

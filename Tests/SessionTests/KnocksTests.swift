@@ -1,6 +1,6 @@
-import Session
 import Testing
 
+@testable import Session
 @testable import SessionCore
 
 struct KnocksTests {

@@ -461,7 +461,7 @@ struct SessionStepsTests {
         let verdict = Verdict(
             state: "failed", reasonCode: "banned", message: "", bootID: boot, since: Timestamp(rawValue: 0),
             configuration: "old")
-        let held = session.session.start(StoredSession(verdict: verdict), wasUp: false, under: digest)
+        let held = session.session.start(StoredSession(mqtt: .init(), verdict: verdict), wasUp: false, under: digest)
         #expect((held != nil) == (state == .failed))
         _ = session.proceed()
         #expect(session.session.state == state)

@@ -245,12 +245,13 @@ public struct ModelStore: Sendable {
             consumer.missed = missed[consumer.name] ?? 0
             return consumer
         }
-        var session = DurableSession(
-            established: established, assignedClientID: assignedClientID, nextSequence: nextSequence,
-            inboundIDs: inboundIDs, retiredIDs: retiredIDs, rememberedSubscriptions: rememberedSubscriptions,
-            consumers: consumers,
-            nextInboxSequence: nextInboxSequence)
-        session.suspectIDs = suspectIDs
+        var session = DurableSession()
+        session.established = established
+        session.assignedClientID = assignedClientID
+        (session.nextSequence, session.nextInboxSequence) = (nextSequence, nextInboxSequence)
+        (session.inboundIDs, session.retiredIDs, session.suspectIDs) = (inboundIDs, retiredIDs, suspectIDs)
+        session.rememberedSubscriptions = rememberedSubscriptions
+        session.consumers = consumers
         session.clientID = clientID
         session.hasKeys = !keys.isEmpty
         for stored in messages.values.sorted(by: { $0.sequence < $1.sequence }) {

@@ -9,7 +9,9 @@ struct Peer: Hashable, Sendable {
     var gid: UInt32
     /// All groups of the process when it connected, including the primary one.
     var groups: Set<UInt32>
+}
 
+extension Peer {
     /// Asks the kernel with `SO_PEERCRED` and `SO_PEERGROUPS` (unix(7), socket(7)).
     /// - Returns: `nil` if the kernel does not say who connected: then nothing is permitted.
     init?(descriptor: Int32) {
@@ -17,18 +19,9 @@ struct Peer: Hashable, Sendable {
         var credentials: (pid: Int32, uid: UInt32, gid: UInt32) = (0, 0, 0)
         var length = socklen_t(MemoryLayout.size(ofValue: credentials))
         guard getsockopt(descriptor, SOL_SOCKET, SO_PEERCRED, &credentials, &length) == 0 else { return nil }
-        pid = credentials.pid
-        uid = credentials.uid
-        gid = credentials.gid
-        groups = [credentials.gid]
-        groups.formUnion(Self.supplementaryGroups(descriptor))
-    }
-
-    init(pid: Int32, uid: UInt32, gid: UInt32, groups: Set<UInt32>) {
-        self.pid = pid
-        self.uid = uid
-        self.gid = gid
-        self.groups = groups
+        self.init(
+            pid: credentials.pid, uid: credentials.uid, gid: credentials.gid,
+            groups: Set([credentials.gid] + Self.supplementaryGroups(descriptor)))
     }
 
     private static func supplementaryGroups(_ descriptor: Int32) -> [UInt32] {

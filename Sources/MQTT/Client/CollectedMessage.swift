@@ -59,11 +59,6 @@ extension MQTTClientMachine.InboundMessage {
 public struct InboxMessage: Hashable, Sendable {
     public var message: CollectedMessage
     public var consumers: [ConsumerName]
-
-    public init(message: CollectedMessage, consumers: [ConsumerName]) {
-        self.message = message
-        self.consumers = consumers
-    }
 }
 
 /// A message that a consumer no longer has, and its size.

@@ -2,31 +2,19 @@ public import NIOCore
 @_exported public import Vocabulary
 
 /// The number of a `commit` action: in order for each machine, from the start of the daemon.
-public struct CommitNumber: RawRepresentable, Hashable, Comparable, Sendable {
+public struct CommitNumber: Hashable, Comparable, Sendable {
     /// 1 or more; 0 is before the first.
     public let rawValue: UInt64
 
-    public init(rawValue: UInt64) {
-        self.rawValue = rawValue
-    }
-
-    public static func < (left: CommitNumber, right: CommitNumber) -> Bool {
-        left.rawValue < right.rawValue
-    }
+    public static func < (left: CommitNumber, right: CommitNumber) -> Bool { left.rawValue < right.rawValue }
 }
 
 /// The number of a `send` action whose flush is reported: in order for each machine, over all its connections.
-public struct FlushNumber: RawRepresentable, Hashable, Comparable, Sendable {
+public struct FlushNumber: Hashable, Comparable, Sendable {
     /// 1 or more; 0 is before the first.
     public let rawValue: UInt64
 
-    public init(rawValue: UInt64) {
-        self.rawValue = rawValue
-    }
-
-    public static func < (left: FlushNumber, right: FlushNumber) -> Bool {
-        left.rawValue < right.rawValue
-    }
+    public static func < (left: FlushNumber, right: FlushNumber) -> Bool { left.rawValue < right.rawValue }
 }
 
 /// What identifies us to the server, for one CONNECT.
@@ -213,7 +201,7 @@ extension MQTTClientMachine {
         /// Whether we had claimed a session that the server no longer had.
         public var sessionLost: Bool
         /// Whether the server had an older copy of the session: what that has is continued, and everything else is set up again.
-        public var isOlder: Bool
+        public var isOlder = false
         /// Whether a resumed session is certainly the one that we remember. It is uncertain after a start of the
         /// daemon, and after a CONNECT without an answer, because the server may have begun a new one then.
         public var isCertain: Bool
@@ -225,20 +213,6 @@ extension MQTTClientMachine {
         public var sessionExpiry: UInt32
         /// What the server can do.
         public var limits: ServerLimits
-
-        public init(
-            resumed: Bool, sessionLost: Bool, isOlder: Bool = false, isCertain: Bool, clientID: String,
-            keepAlive: UInt16, sessionExpiry: UInt32, limits: ServerLimits
-        ) {
-            self.resumed = resumed
-            self.sessionLost = sessionLost
-            self.isOlder = isOlder
-            self.isCertain = isCertain
-            self.clientID = clientID
-            self.keepAlive = keepAlive
-            self.sessionExpiry = sessionExpiry
-            self.limits = limits
-        }
     }
 
     /// What the server can do, with the standard's defaults filled in (3.2.2.3).

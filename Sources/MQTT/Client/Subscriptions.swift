@@ -56,10 +56,6 @@ struct Subscriptions: Sendable {
     /// How many connections in a row ended before everything was answered for, perhaps because of what was asked for.
     var endsUnanswered = 0
 
-    init(remembered: Set<TopicFilter>) {
-        self.remembered = remembered
-    }
-
     /// Returns the identifiers that are free now: requests are not part of the session (rule 6).
     mutating func connectionClosed() -> [PacketID] {
         let identifiers = Array(requests.keys)

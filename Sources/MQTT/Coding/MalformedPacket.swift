@@ -8,12 +8,6 @@ public struct MalformedPacket: Error, Hashable, Sendable {
     public let message: String
     /// Which packet it is; `nil` if there is no such packet.
     public let kind: Packet.Kind?
-
-    public init(reasonCode: ReasonCode, message: String, kind: Packet.Kind? = nil) {
-        self.reasonCode = reasonCode
-        self.message = message
-        self.kind = kind
-    }
 }
 
 extension MalformedPacket: CustomStringConvertible {

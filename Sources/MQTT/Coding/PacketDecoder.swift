@@ -86,8 +86,8 @@ public struct PacketDecoder: Sendable {
             throw MalformedPacket(
                 reasonCode: .malformedPacket,
                 message:
-                    "fixed header: packet type 0 is reserved (MQTT \(version), \(version == .five ? "2.1.2" : "2.2.1"))"
-            )
+                    "fixed header: packet type 0 is reserved (MQTT \(version), \(version == .five ? "2.1.2" : "2.2.1"))",
+                kind: nil)
         }
         let flags = first & 0x0F
         let header = PacketReader(ByteBuffer(), kind: kind, sender: sender, version: version)

@@ -3,10 +3,6 @@ package import SessionCore
 /// Identifies a connection from the moment it is dialed. A session never uses an id twice.
 package struct DialID: Hashable, Sendable {
     package let rawValue: Int
-
-    package init(rawValue: Int) {
-        self.rawValue = rawValue
-    }
 }
 
 /// What a connection is dialed for.

@@ -5,33 +5,22 @@ package struct StoredSession: Hashable, Sendable {
     /// The protocol's part of it.
     package var mqtt: DurableSession
     /// What the session publishes as retained messages, in the order in which it was put.
-    package var publications: [Publication]
+    package var publications: [Publication] = []
     /// The topics on which the server may hold a retained message of the session.
-    package var retainedTopics: Set<String>
+    package var retainedTopics: Set<String> = []
     /// The server that has the session, then those that may have an older copy.
-    package var homes: [SessionHome]
+    package var homes: [SessionHome] = []
     /// When the session joined its room, according to the presences that it has published.
-    package var presences: Set<Timestamp>
+    package var presences: Set<Timestamp> = []
     /// The topics on which a server may hold a presence of the session.
-    package var presenceTopics: Set<String>
+    package var presenceTopics: Set<String> = []
     /// What was decided about the session, in this boot or an earlier one.
     package var verdict: Verdict?
     /// The room that the session was told to switch to, in this boot or an earlier one.
     package var chosenRoom: ChosenRoom?
+}
 
-    /// The defaults describe a session that has never existed.
-    package init(
-        mqtt: DurableSession = DurableSession(), publications: [Publication] = [], retainedTopics: Set<String> = [],
-        homes: [SessionHome] = [], presences: Set<Timestamp> = [], presenceTopics: Set<String> = [],
-        verdict: Verdict? = nil, chosenRoom: ChosenRoom? = nil
-    ) {
-        self.mqtt = mqtt
-        self.publications = publications
-        self.retainedTopics = retainedTopics
-        self.homes = homes
-        self.presences = presences
-        self.presenceTopics = presenceTopics
-        self.verdict = verdict
-        self.chosenRoom = chosenRoom
-    }
+extension StoredSession {
+    /// The state of a session that has never existed.
+    package init() { self.init(mqtt: DurableSession()) }
 }

@@ -17,19 +17,9 @@ package struct PresenceMessage: Hashable, Sendable {
     package var connection: ConnectionMark?
     /// The quality of the participant's connection, as it reports it.
     package var quality: Quality?
+}
 
-    package init(
-        identity: Participant.Identity, state: State, since: Timestamp?, session: String,
-        connection: ConnectionMark? = nil, quality: Quality? = nil
-    ) {
-        self.identity = identity
-        self.state = state
-        self.since = since
-        self.session = session
-        self.connection = connection
-        self.quality = quality
-    }
-
+extension PresenceMessage {
     /// Parses a message of a participant. Unknown members are ignored, and so is what the message says about its
     /// sender: whose presence it is follows from the topic, which the server can protect.
     ///

@@ -95,11 +95,6 @@ struct LineTally {
     /// The first error.
     var error: (any Error)?
 
-    init(wait: MessagePublishMethod.Wait, session: String) {
-        self.wait = wait
-        self.session = session
-    }
-
     var answered: Int { accepted + delivered }
 
     mutating func take(_ result: Result<MessagePublishMethod.Result, ClientError>) {

@@ -173,10 +173,6 @@ struct QueueTally {
     private(set) var count = 0
     private(set) var skipped: [SkippedMessage] = []
 
-    init(verb: String) {
-        self.verb = verb
-    }
-
     mutating func add(_ count: Int, _ skipped: [SkippedMessage]) {
         self.count += count
         self.skipped += skipped
@@ -184,9 +180,7 @@ struct QueueTally {
 
     var sentence: String { "\(count) message\(count == 1 ? "" : "s") \(verb)." }
 
-    var failures: [CommandFailure] {
-        skipped.map { CommandFailure(.failed, $0.message, advice: $0.hint) }
-    }
+    var failures: [CommandFailure] { skipped.map { CommandFailure(.failed, $0.message, advice: $0.hint) } }
 
     /// - Throws: when a message was skipped.
     func tell(json: Bool) throws {

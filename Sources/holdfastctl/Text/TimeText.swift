@@ -4,14 +4,8 @@ import ControlAPI
 struct TimeText {
     var now: Timestamp
     /// Seconds that the local clock is ahead of UTC.
-    var offset: Int64
-    var isAbsolute: Bool
-
-    init(now: Timestamp, offset: Int64 = 0, isAbsolute: Bool = false) {
-        self.now = now
-        self.offset = offset
-        self.isAbsolute = isAbsolute
-    }
+    var offset: Int64 = 0
+    var isAbsolute = false
 
     /// "for 3 h" or "since 2026-11-20 09:12:44".
     func span(since time: Timestamp) -> String {

@@ -1,8 +1,8 @@
-import NetworkPath
 import SessionCore
 import Testing
 
 @testable import Agent
+@testable import NetworkPath
 
 @Suite struct SleepMachineTests {
     /// The host's clocks, which a test moves.

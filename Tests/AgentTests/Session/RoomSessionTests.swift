@@ -2,12 +2,12 @@ import ControlAPI
 import DurableStore
 import MQTT
 import NIOCore
-import Session
 import SessionCore
 import Support
 import Testing
 
 @testable import Agent
+@testable import Session
 
 /// A session of a whole daemon in a room, with a server in the same process.
 @Suite("A session in a room", .timeLimit(.minutes(10)))

@@ -4,7 +4,6 @@ import Glibc
 import Logging
 import MQTT
 import NIOCore
-import NetworkPath
 import SessionCore
 import Support
 import Systemd
@@ -12,6 +11,7 @@ import Transport
 
 @testable import Agent
 @testable import DurableStore
+@testable import NetworkPath
 @testable import Session
 
 /// One host of a scenario: its daemon, and a program that uses it.

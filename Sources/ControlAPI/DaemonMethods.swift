@@ -83,26 +83,16 @@ public struct DaemonStatus: Codable, Hashable, Sendable {
         public var disconnected: Int
         public var failed: Int
 
-        public init(
-            connected: Int = 0, connecting: Int = 0, reconnecting: Int = 0, disconnecting: Int = 0,
-            disconnected: Int = 0, failed: Int = 0
-        ) {
-            self.total = connected + connecting + reconnecting + disconnecting + disconnected + failed
-            self.connected = connected
-            self.connecting = connecting
-            self.reconnecting = reconnecting
-            self.disconnecting = disconnecting
-            self.disconnected = disconnected
-            self.failed = failed
-        }
-
         /// Counts the states of all sessions.
         public init(states: some Sequence<SessionStatus.State>) {
             let counts = states.reduce(into: [:]) { $0[$1, default: 0] += 1 }
-            self.init(
-                connected: counts[.connected] ?? 0, connecting: counts[.connecting] ?? 0,
-                reconnecting: counts[.reconnecting] ?? 0, disconnecting: counts[.disconnecting] ?? 0,
-                disconnected: counts[.disconnected] ?? 0, failed: counts[.failed] ?? 0)
+            total = counts.values.reduce(0, +)
+            connected = counts[.connected] ?? 0
+            connecting = counts[.connecting] ?? 0
+            reconnecting = counts[.reconnecting] ?? 0
+            disconnecting = counts[.disconnecting] ?? 0
+            disconnected = counts[.disconnected] ?? 0
+            failed = counts[.failed] ?? 0
         }
     }
 }

@@ -81,7 +81,7 @@ extension JSONValueDecoder {
         guard case .object(let members) = value,
             let unknown = members.keys.filter({ !known.contains($0) }).min()
         else { return }
-        let path = (codingPath.map(Self.name) + [unknown]).joined(separator: ".")
+        let path = (codingPath.map(\.stringValue) + [unknown]).joined(separator: ".")
         let hint =
             didYouMean(nearest(to: unknown, among: known))
             ?? (known.isEmpty ? "this method has no parameters" : "the members are \(ParameterDecoder.list(known))")
@@ -99,15 +99,11 @@ extension JSONValueDecoder {
         type.allCases.map { "\($0.rawValue)" }
     }
 
-    private static func name(_ key: any CodingKey) -> String {
-        key.stringValue
-    }
-
     private static func describe(_ error: DecodingError) -> RPCError {
         func path(_ context: DecodingError.Context, _ last: (any CodingKey)? = nil) -> String {
             var keys = context.codingPath
             if let last { keys.append(last) }
-            return keys.isEmpty ? "the object" : keys.map(name).joined(separator: ".")
+            return keys.isEmpty ? "the object" : keys.map(\.stringValue).joined(separator: ".")
         }
         return switch error {
         case .keyNotFound(let key, let context):

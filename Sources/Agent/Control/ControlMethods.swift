@@ -177,7 +177,8 @@ extension ControlConnection {
         case SessionReconnectMethod.name:
             let wanted = try take(SessionReconnectMethod.self, parameters)
             return try await command(wanted.session, waits: wanted.wait, within: wanted.timeout) {
-                driver throws(RPCError) in try await driver.reconnect(ReconnectMode(wanted.mode))
+                // None for `auto`, which lets the session choose.
+                driver throws(RPCError) in try await driver.reconnect(ReconnectMode(rawValue: wanted.mode.rawValue))
             }
         case SessionRenewTokenMethod.name:
             let parameters = try take(SessionRenewTokenMethod.self, parameters)
@@ -259,17 +260,6 @@ extension ControlConnection {
             return try await driver.removePublication(parameters)
         default:
             throw .unknownMethod(method)
-        }
-    }
-}
-
-extension ReconnectMode {
-    /// `nil` lets the session choose.
-    init?(_ mode: SessionReconnectMethod.Mode) {
-        switch mode {
-        case .quick: self = .quick
-        case .full: self = .full
-        case .auto: return nil
         }
     }
 }

@@ -29,6 +29,22 @@ struct DiscoverTests {
 
     private static func members<Method: ControlMethod>(_ method: Method.Type) -> [String] { Method.Parameters.members }
 
+    @Test func `the members of a request are those that its type reads, whatever it makes of them`() {
+        #expect(
+            MessagePublishMethod.Parameters.members == [
+                "session", "topic", "payload", "payloadBase64", "qos", "retain", "expiry", "properties", "key", "wait",
+                "timeout",
+            ])
+        #expect(MessageUnsubscribeMethod.Parameters.members == ["subscription", "keep", "session", "consumer"])
+        #expect(MessageQueueParameters.members == ["session", "ids", "all"])
+        #expect(MessageQueueListMethod.Parameters.members == ["session", "state", "after", "limit"])
+        #expect(SessionHistoryMethod.Parameters.members == ["session", "since", "until", "limit"])
+        #expect(
+            PublicationPutMethod.Parameters.members == [
+                "session", "topic", "payload", "payloadBase64", "qos", "properties",
+            ])
+    }
+
     @Test func `a schema says what is required, what may be null, and which words are possible`() throws {
         let reconnect = Self.list(try Self.method("session.reconnect")["params"])
         #expect(reconnect.map { $0["required"] } == [.bool(true), .bool(false), .bool(false), .bool(false)])

@@ -47,6 +47,26 @@ import Testing
         #expect(client.commitAll() == ["accepted 3", "accepted 4", "PUBLISH c id 3", "PUBLISH d id 4"])
     }
 
+    @Test func `a large payload is sent as it is, without a copy`() throws {
+        var client = MQTTClientHarness().connected()
+        client.holdsCommits = true
+        let large = String(repeating: "x", count: 64 << 10)
+        for payload in ["a", large, large, "b"] { try client.accept(payload) }
+        _ = client.commitAccepted()
+        var actions: [MQTTClientMachine.Action] = []
+        client.machine.handle(.committed(try #require(client.heldCommits.last)), at: client.now, into: &actions)
+        let pieces = actions.compactMap { action -> ByteBuffer? in
+            if case .send(let bytes, _) = action { bytes } else { nil }
+        }
+        #expect(pieces.map { $0 == ByteBuffer(string: large) } == [false, true, false, true, false])
+        let flushes = actions.compactMap { action -> Bool? in
+            if case .send(_, let flush) = action { flush != nil } else { nil }
+        }
+        #expect(flushes == [false, false, false, false, true], "what was sent is flushed with the last piece")
+        _ = client.describe(actions)
+        #expect(client.publishes.map(\.payload.readableBytes) == [1, 64 << 10, 64 << 10, 1])
+    }
+
     @Test func `accepted messages are committed when the connection ends right afterwards`() throws {
         var client = MQTTClientHarness().connected()
         client.holdsCommits = true

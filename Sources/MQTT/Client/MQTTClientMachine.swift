@@ -188,7 +188,7 @@ extension MQTTClientMachine {
         var version: ProtocolVersion
         var actions: [Action] = []
         var changes: [DurableChange] = []
-        var output = ByteBuffer()
+        var output = Output()
         /// Bytes of messages in `output`.
         var messageBytes = 0
         var closes = false
@@ -200,7 +200,33 @@ extension MQTTClientMachine {
         }
 
         mutating func write(_ packet: Packet) {
-            packet.encode(into: &output, as: version)
+            output.append(packet, as: version)
+        }
+    }
+
+    /// Packets to be sent, in one buffer; except that a large payload is a buffer of its own, so that it is not copied.
+    struct Output: Sendable {
+        /// The last buffer, and what is sent before it.
+        private(set) var last = ByteBuffer()
+        private(set) var earlier: [ByteBuffer] = []
+        private var endsWithPayload = false
+
+        /// From how many bytes on a payload is not copied: for fewer, a copy takes less time than a write of their own.
+        private static let leastUncopied = 64 << 10
+
+        mutating func append(_ packet: Packet, as version: ProtocolVersion) {
+            if endsWithPayload { begin(ByteBuffer(), isPayload: false) }
+            guard case .publish(let publish) = packet, publish.payload.readableBytes >= Self.leastUncopied else {
+                return packet.encode(into: &last, as: version)
+            }
+            packet.encodeHead(into: &last, as: version)
+            begin(publish.payload, isPayload: true)
+        }
+
+        private mutating func begin(_ next: ByteBuffer, isPayload: Bool) {
+            earlier.append(last)
+            last = next
+            endsWithPayload = isPayload
         }
     }
 
@@ -229,14 +255,15 @@ extension MQTTClientMachine {
             step.actions.append(.commit(step.changes, commits.issued))
         }
         if let load = nextLoad(step) { step.actions.append(load) }
-        if step.output.readableBytes > 0 {
+        if step.output.last.readableBytes > 0 {
             var flush: FlushNumber?
             if step.messageBytes > 0 {
                 commits.lastFlush = FlushNumber(rawValue: commits.lastFlush.rawValue + 1)
                 outbox.backlog.assign(commits.lastFlush, bytes: step.messageBytes)
                 flush = commits.lastFlush
             }
-            step.actions.append(.send(step.output, flush: flush))
+            for bytes in step.output.earlier { step.actions.append(.send(bytes, flush: nil)) }
+            step.actions.append(.send(step.output.last, flush: flush))
         }
         if step.closes { step.actions.append(.close) }
         swap(&step.actions, &actions)

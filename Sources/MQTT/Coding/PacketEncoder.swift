@@ -24,6 +24,12 @@ extension Packet {
     /// 2 or present at QoS 0, and AUTH in 3.1.1 are programming errors and trap. What comes from users has to be checked
     /// where it is accepted.
     public func encode(into buffer: inout ByteBuffer, as version: ProtocolVersion = .five) {
+        encodeHead(into: &buffer, as: version)
+        if case .publish(let publish) = self { buffer.put(rest: publish.payload) }
+    }
+
+    /// Does the same without the payload of a PUBLISH packet, which has to follow.
+    func encodeHead(into buffer: inout ByteBuffer, as version: ProtocolVersion) {
         precondition(kind != .auth || version == .five, "MQTT 3.1.1 has no AUTH")
         if case .publish(let publish) = self {
             precondition(
@@ -32,10 +38,13 @@ extension Packet {
         }
         let remaining = remainingLength(version)
         precondition(remaining <= Self.maximumVariableByteInteger, "a packet has at most 268,435,460 bytes")
-        buffer.reserveCapacity(minimumWritableBytes: 5 + remaining)
         buffer.put(byte: kind.rawValue << 4 | flags)
         buffer.put(variable: remaining)
-        putBody(into: &buffer, version)
+        if case .publish(let publish) = self {
+            publish.putHead(into: &buffer, version)
+        } else {
+            putBody(into: &buffer, version)
+        }
     }
 
     static func lengthOfVariableByteInteger(_ value: Int) -> Int {

@@ -16,10 +16,15 @@ extension Publish {
     }
 
     func put(into sink: inout some PacketSink, _ version: ProtocolVersion) {
+        putHead(into: &sink, version)
+        sink.put(rest: payload)
+    }
+
+    /// Everything before the payload.
+    func putHead(into sink: inout some PacketSink, _ version: ProtocolVersion) {
         sink.put(string: topic)
         if let packetID { sink.put(packetID) }
         sink.put(properties, version)
-        sink.put(rest: payload)
     }
 
     /// - Parameter setsContentAside: whether content that cannot be used becomes a ``flaw`` instead of an error.

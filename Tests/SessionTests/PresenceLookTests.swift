@@ -62,6 +62,21 @@ import Testing
         #expect(yielded?.code == (isYielded ? .yielded : nil))
     }
 
+    @Test func `a session does not yield to a connection that it has displaced`() {
+        var own = Self.own
+        func yields(_ connection: ConnectionMark?) -> Bool {
+            let seen = [Self.message("m", 999, connection: connection)]
+            return PresenceLook.verdict(.forAny, seen: seen, own: own) != nil
+        }
+        let (before, other, later) = (Self.mark("twin", 3), Self.mark("other", 3), Self.mark("twin", 4))
+        for mark in [before, other] { own.noteSeen(Self.message("m", 999, connection: mark)) }
+        #expect(yields(before), "a look found it")
+        for mark in [before, other] { own.noteSeen(Self.message("m", 999, connection: mark), isConnected: true) }
+        #expect(!yields(before))
+        #expect(yields(other), "two client identifiers may be connected at once")
+        #expect(yields(later) && yields(nil))
+    }
+
     @Test func `only a limited number of seen connections is remembered`() {
         var own = Self.own
         for number in 10...200 { own.noteSeen(Self.message("a", 1, connection: Self.mark("twin", Int64(number)))) }

@@ -44,6 +44,8 @@ package struct OwnPresence: Hashable, Sendable {
     package var quality: Quality?
     /// The latest marks seen of the user's other connections.
     private var seen: [ConnectionMark] = []
+    /// Those of them that were seen while this session was connected.
+    private var seenWhileConnected: [ConnectionMark] = []
 
     /// No clock is set back this often without catching up with its old time in between.
     package static let mostRemembered = 32
@@ -85,15 +87,31 @@ package struct OwnPresence: Hashable, Sendable {
     // MARK: Other devices
 
     /// Notes a connection of the session's user that was seen in the room.
-    package mutating func noteSeen(_ message: PresenceMessage) {
-        guard let mark = message.connection, !wasOwn(message), !seen.contains(mark) else { return }
-        seen = seen.suffix(Self.mostSeen - 1) + [mark]
+    ///
+    /// - Parameter isConnected: whether this session was connected then.
+    package mutating func noteSeen(_ message: PresenceMessage, isConnected: Bool = false) {
+        guard let mark = message.connection, !wasOwn(message) else { return }
+        Self.note(mark, in: &seen)
+        if isConnected { Self.note(mark, in: &seenWhileConnected) }
+    }
+
+    private static func note(_ mark: ConnectionMark, in marks: inout [ConnectionMark]) {
+        guard !marks.contains(mark) else { return }
+        marks = marks.suffix(mostSeen - 1) + [mark]
     }
 
     /// Whether the message is from a connection with this session's client identifier that was not seen before.
     package func isRivalUnseen(_ message: PresenceMessage) -> Bool {
         guard let other = message.connection, message.state == .online, !wasOwn(message) else { return false }
         return other.client == mark?.client && !seen.contains(other)
+    }
+
+    /// Whether the message is from a connection that this session has displaced: it has the same client identifier, and a
+    /// server has only one connection with that (3.1.4). What it published may stay forever, for example if it was this
+    /// session's, and a backup from before then was restored.
+    package func hasDisplaced(_ message: PresenceMessage) -> Bool {
+        guard let other = message.connection, other.client == mark?.client else { return false }
+        return seenWhileConnected.contains(other)
     }
 
     /// An attempt begins; its connection will have this mark.

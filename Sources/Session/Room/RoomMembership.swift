@@ -73,7 +73,7 @@ package struct RoomMembership: Sendable {
     package mutating func received(_ message: MQTTClientMachine.InboundMessage) -> Outcome? {
         guard let identity = room.participant(ofPresence: message.topic) else { return nil }
         let content = PresenceMessage(message.payload.readableBytesView, of: identity)
-        if let content, identity.user == presence.identity.user { presence.noteSeen(content) }
+        if let content, identity.user == presence.identity.user { presence.noteSeen(content, isConnected: true) }
         let change = participants.received(content, of: identity, isRetained: message.retain)
         guard identity == presence.identity, !message.retain else { return .changes(change.map { [$0] } ?? []) }
         // Retained messages come before anything that was published after the subscription: our own message marks their

@@ -239,6 +239,24 @@ private struct SilentWorld {
         }
     }
 
+    @Test func `after a message has it set aside, even if the one before it was left unanswered`() throws {
+        var client = MQTTClientHarness()
+        for (count, name) in ["left out", "bad"].enumerated() {
+            try client.publish(name)
+            for round in 0..<10 where client.machine.counts.quarantined == count {
+                client.connect(resumed: count + round > 0)
+                client.server(.pingresp)
+                if name == "bad" {
+                    client.fallSilent()
+                } else {
+                    client.now = client.now.advanced(by: 61_000)
+                    client.handle(.connectionEnded(.unanswered))
+                }
+            }
+            #expect(client.machine.counts.quarantined == count + 1)
+        }
+    }
+
     /// What a silence needs in order to count, each left out once.
     enum Missing: CaseIterable, Sendable {
         case nothing

@@ -95,9 +95,12 @@ struct Patience: Sendable {
     var notBefore = Timestamp(rawValue: .min)
     /// What has been set aside for being unanswered since a message was last answered. If a server answers nothing at
     /// all, no message is to blame, so this costs at most one of each kind: an innocent publication that was sent with a
-    /// message must not protect the message.
-    var blamed: MQTTClientMachine.Suspects = []
+    /// message must not protect the message. Nor must a message that the server left out protect one that silences it,
+    /// because nothing behind that one would ever be answered.
+    var blamed: [Isolation.Symptom: MQTTClientMachine.Suspects] = [:]
     var silences = Silences()
+
+    var hasBlamedMessage: Bool { blamed.values.contains { $0.contains(.messages) } }
 
     mutating func connectionClosed() {
         exchanges.connectionClosed()
@@ -286,10 +289,11 @@ extension MQTTClientMachine {
     mutating func blame(
         _ suspects: Suspects, _ words: String, after symptom: Isolation.Symptom, _ step: inout Step
     ) -> EndFinding? {
-        let suspects = outbox.outstandingCount == 0 ? suspects : suspects.subtracting(patience.blamed)
+        let blamed = patience.blamed[symptom, default: []]
+        let suspects = outbox.outstandingCount == 0 ? suspects : suspects.subtracting(blamed)
         guard !suspects.isEmpty, let judged = judge(nil, words, of: suspects, after: symptom, &step) else { return nil }
         guard !judged.setAside.isEmpty else { return judged.finding }
-        patience.blamed.formUnion(judged.setAside)
+        patience.blamed[symptom] = blamed.union(judged.setAside)
         // The messages behind it go out as usual again: if the next one is not answered either, other answers show
         // whether the server answers at all.
         isolation = Isolation()

@@ -247,7 +247,7 @@ extension MQTTClientMachine {
     private func hasMemory(for size: Int) -> Bool {
         let limit = configuration.maximumInFlightBytes
         return outbox.hasRoom(for: size, bytes: limit)
-            || patience.blamed.contains(.messages) && outbox.outstandingCount < Patience.leastAtOnce
+            || patience.hasBlamedMessage && outbox.outstandingCount < Patience.leastAtOnce
     }
 
     /// Lets messages through to the connection, in order of acceptance, as far as window and transport have room:

@@ -162,9 +162,17 @@ extension SessionMachine {
             attempt, phase: .restoring, deadline: now.advanced(by: timeouts.restore),
             established: Established(
                 serverKeepAlive: serverKeepAlive,
-                heartbeat: Heartbeat(policy: heartbeatPolicy, serverInterval: serverKeepAlive, at: now),
+                heartbeat: Heartbeat(policy: heartbeatWhileRestoring, serverInterval: serverKeepAlive, at: now),
                 delivery: DeliveryWatch(longest: heartbeatPolicy.deliveryTimeout)))
         state = .trying(trying)
+    }
+
+    /// A server that says nothing any more is noticed before the time to restore is over. Otherwise a message that
+    /// silences it would never be found.
+    private var heartbeatWhileRestoring: HeartbeatPolicy {
+        var policy = heartbeatPolicy
+        policy.interval = min(policy.interval, max(.seconds(1), (timeouts.restore - policy.timeout) * 2 / 3))
+        return policy
     }
 
     private mutating func restored(_ generation: Generation, at now: Instant, into actions: inout [Action]) {

@@ -248,6 +248,19 @@ import Testing
         #expect(session.reason == .heartbeatTimeout)
     }
 
+    @Test(arguments: [(60, 10), (300, 5), (300, 40)])
+    func `a server that answers nothing at all is noticed before the time to restore is over`(
+        interval: Int, timeout: Int
+    ) {
+        var heartbeat = HeartbeatPolicy()
+        (heartbeat.interval, heartbeat.timeout) = (.seconds(interval), .seconds(timeout))
+        var session = SessionUnderTest(heartbeat: heartbeat)
+        session.connect()
+        session.establish()
+        #expect(session.pass(.seconds(30)).prefix(2) == [.heartbeat(1), .abandon(1)])
+        #expect(session.reason == (timeout < 30 ? .heartbeatTimeout : .restoreTimeout))
+    }
+
     /// [MQTT-3.1.2-20]
     @Test func `a server with a short keep-alive gets a heartbeat in time`() {
         var session = SessionUnderTest(.authenticating)

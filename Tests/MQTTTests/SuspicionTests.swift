@@ -309,6 +309,25 @@ import Testing
         #expect(client.server(.puback(Acknowledgement(packetID: sent))).last?.hasPrefix("PUBLISH here") == true)
     }
 
+    @Test func `an announcement that was set aside is sent again when the server closes a connection without it`() {
+        var client = MQTTClientHarness()
+        for round in 0..<4 {
+            client.connect(resumed: round > 0)
+            client.announce("here")
+            client.server(.pingresp)
+            client.handle(.connectionEnded(.byServer))
+        }
+        for end in [nil, MQTTClientMachine.EndCause.silent] {
+            if let end { client.handle(.connectionEnded(end)) }
+            client.connect(resumed: true)
+            #expect(client.announce("here") == ["announced presence 80"])
+        }
+        client.handle(.connectionEnded(.byServer))
+        client.connect(resumed: true)
+        client.announce("here")
+        #expect(client.server(.pingresp).last?.hasPrefix("PUBLISH here") == true)
+    }
+
     @Test func `an announcement that the server answers in between is not suspected`() throws {
         var client = MQTTClientHarness()
         for round in 1...6 {

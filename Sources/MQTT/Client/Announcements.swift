@@ -53,6 +53,9 @@ struct Announcements: Sendable {
         refusals[topic].flatMap { $0.until > now ? $0.code : nil }
     }
 
+    /// The server also ends connections for which no announcement can be the reason.
+    mutating func pardon() { refusals = [:] }
+
     /// Shifts the times, because the wall clock was set forward by this many milliseconds.
     mutating func clockStepped(by milliseconds: Int64) {
         refusals = refusals.mapValues { ($0.code, $0.until.advanced(by: milliseconds)) }

@@ -143,7 +143,10 @@ extension MQTTClientMachine {
 
     mutating func connectionEnded(_ end: EndCause, _ step: inout Step) {
         switch end {
-        case .byServer: judgeEnd(nil, "the server closes the connection whenever it is sent this message", &step)
+        case .byServer:
+            // Another device may have taken over, and those before it, too. It has to see this session in its room.
+            if isConnected, reasonIfEnded == nil, findingIfEnded == nil { announcements.pardon() }
+            judgeEnd(nil, "the server closes the connection whenever it is sent this message", &step)
         case .unanswered: _ = judgeUnanswered(&step)
         case .silent: _ = judgeSilence(&step)
         }

@@ -67,6 +67,30 @@ struct OlderVersionTests {
         #expect(harness.server(.connack(Connack(sessionPresent: true))) == ["connected resumed", "restored"])
     }
 
+    @Test func `a server may forget the discarded session a little late`() {
+        var harness = Self.machine()
+        harness.open()
+        harness.server(.connack(Connack(sessionPresent: true)))
+        for _ in 0..<2 {
+            harness.handle(.connectionClosed)
+            #expect(harness.open(force: true) == ["CONNECT clean"])
+            #expect(harness.server(.connack(Connack())) == ["discarded", "DISCONNECT 00", "close"])
+            for _ in 0..<3 {
+                harness.handle(.connectionClosed)
+                #expect(harness.open(force: true) == ["CONNECT"], "it is not discarded again at once")
+                #expect(
+                    harness.server(.connack(Connack(sessionPresent: true)))
+                        == ["state mismatch", "DISCONNECT 00", "close"])
+            }
+        }
+        harness.handle(.connectionClosed)
+        #expect(harness.open(force: true) == ["CONNECT clean"])
+        harness.server(.connack(Connack()))
+        harness.handle(.connectionClosed)
+        harness.open(force: true)
+        #expect(harness.server(.connack(Connack())) == ["connected", "restored"])
+    }
+
     @Test func `the connection that discards a session has no will`() throws {
         var harness = Self.machine(established: true)
         harness.machine.configuration.will = Will(topic: "w")

@@ -225,6 +225,13 @@ extension MQTTClientMachine {
     /// sends single bytes now and then never reaches them.
     private static var partOfPacket: Int { 16 << 10 }
 
+    /// For how many packets this one counts in an input's share.
+    private func weight(of packet: Packet) -> Int {
+        guard case .publish(let publish) = packet else { return 1 }
+        // A server can put thousands of user properties into one message, and each costs as much as a small packet.
+        return max(1, configuration.messageWeight) * (1 + publish.properties.userProperties.count / 16)
+    }
+
     /// Processes one input's share of what has arrived.
     mutating func readOn(_ step: inout Step) {
         var count = 0
@@ -246,7 +253,7 @@ extension MQTTClientMachine {
                 case .connecting, .connected: break
                 }
                 guard let packet = try link.decoder.next() else { return }
-                if case .publish = packet { count += max(1, configuration.messageWeight) } else { count += 1 }
+                count += weight(of: packet)
                 switch connection {
                 case .closed, .closing: return
                 case .connecting(let connecting): answered(packet, connecting, &step)

@@ -174,6 +174,13 @@ struct SessionLog {
         say(.warning, "the server refused to announce the session in its room: \(sentence)")
     }
 
+    func presenceKept(_ topic: String, _ sentence: String) {
+        say(
+            .warning,
+            "the server refused to clear \(topic): \(sentence); others in that room may see the session there until it is cleared by hand"
+        )
+    }
+
     func publicationRefused(_ topic: String, _ sentence: String) {
         say(.warning, "the server refused the publication \(topic): \(sentence)")
     }

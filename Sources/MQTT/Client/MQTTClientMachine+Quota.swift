@@ -185,7 +185,7 @@ extension MQTTClientMachine {
 
     /// Notes that the server took a message, or finished an exchange.
     mutating func messageTaken() {
-        patience.blamed = []
+        patience.blamed = [:]
         quota.taken()
     }
 }

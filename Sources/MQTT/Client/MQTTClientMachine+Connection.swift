@@ -56,6 +56,8 @@ extension MQTTClientMachine {
         /// What the server that had the session before still holds.
         var leftBehind = LeftSession()
         var discarding = Discarding.none
+        /// Whether the server claimed a session right after it had discarded it: some forget it a moment late.
+        var isForgottenLate = false
         var assignedClientID: String?
         /// The client identifier that the session at the server belongs to, as far as it is durable.
         var durableClientID: String?

@@ -13,13 +13,10 @@ extension MQTTClientMachine {
         case none
         /// The next connection discards it. Can transition to: done.
         case needed
-        /// It is gone; the next connection begins a new one, and does not discard that one. Some servers forget it only
-        /// a moment after its connection: they have claimed it this many times since. Can transition to: none, needed.
-        case done(claims: Int)
+        /// It is gone; the next connection begins a new one, and does not discard that one. Can transition to: none,
+        /// needed.
+        case done
     }
-
-    /// How often a server may claim a session that it was told to discard, before it is told again.
-    private static let lateClaims = 2
 
     /// Handles a CONNACK with success. Returns whether the connection ends now: it was only for discarding, or it
     /// cannot continue.
@@ -27,19 +24,15 @@ extension MQTTClientMachine {
         _ connack: Connack, _ connecting: Connecting, _ step: inout Step
     ) -> Bool {
         if connecting.onlyDiscards {
-            claim.discarding = .done(claims: 0)
-            step.emit(.discarded)
+            claim.discarding = .done
+            step.emit(.discarded(isForgottenLate: claim.isForgottenLate))
         } else if connack.sessionPresent, !connecting.claimsSession {
-            if case .done(let claims) = claim.discarding, claims < Self.lateClaims {
-                claim.discarding = .done(claims: claims + 1)
-                step.emit(.stateMismatch("the server still has the session that it was told to discard"))
-                disconnect(.normalDisconnection, &step)
-                return true
-            }
+            claim.isForgottenLate = claim.discarding == .done
             claim.discarding = .needed
             step.emit(.stateMismatch("the server has a session of this client that is not known here"))
         } else {
             claim.discarding = .none
+            claim.isForgottenLate = false
             return false
         }
         disconnect(.normalDisconnection, &step)

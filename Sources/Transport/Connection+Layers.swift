@@ -35,6 +35,8 @@ extension Connection {
     func upgrade(tlsVersion: String?) {
         guard let wire else { return }
         phase = .upgrading
+        emit(.upgrading(tlsVersion: tlsVersion))
+        guard phase == .upgrading else { return }
         let timeout = options.handshakeTimeout ?? options.dialTimeout
         startTimer(timeout) { connection in
             connection.webSocketFailed("did not answer the request for a WebSocket within \(timeout)")

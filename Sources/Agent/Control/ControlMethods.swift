@@ -114,7 +114,9 @@ extension ControlConnection {
             return OutgoingLine.answer(id, encoded: RPCDiscoverMethod.encodedDocument)
         case DaemonStatusMethod.name:
             _ = try take(DaemonStatusMethod.self, parameters)
-            return OutgoingLine.answer(id, result: await daemon.status())
+            var status = await daemon.status()
+            status.changedFiles = await daemon.changedFiles()
+            return OutgoingLine.answer(id, result: status)
         case DaemonClientsMethod.name:
             _ = try take(DaemonClientsMethod.self, parameters)
             return OutgoingLine.answer(id, result: DaemonClientsMethod.Result(clients: await server.clients))

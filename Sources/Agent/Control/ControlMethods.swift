@@ -64,7 +64,7 @@ extension ControlConnection {
     private func demand(_ role: Role, for method: String) throws(RPCError) {
         guard !roles.contains(role) else { return }
         deny(method, because: "it needs the role \(role.rawValue)")
-        throw .notPermitted(method, role: role, others: daemon.access.others(with: role))
+        throw .notPermitted(role: role, others: daemon.access.others(with: role))
     }
 
     private func deny(_ method: String, because cause: String) {

@@ -68,7 +68,7 @@ extension Connection {
     func webSocketEnded(_ ended: WebSocketEnded) {
         switch (phase, ended.failure) {
         case (.open, nil): finish(endOfWire)
-        case (.open, let failure?): fail(TransportFailure(failure.code, "\(failure.message) (\(peerText))"))
+        case (.open, let failure?): fail(failure.saying("\(failure.message) (\(peerText))"))
         default: finish(.closedLocally)
         }
     }

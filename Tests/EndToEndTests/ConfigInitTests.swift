@@ -159,7 +159,9 @@ extension EndToEnd {
             let template = try await beginning.begin("gw@")
             #expect(template.status == 0 && template.text.contains("instance add"), "\(template.text)")
             #expect(template.text.contains("The login was not tried"), "\(template.text)")
-            #expect(try beginning.files == ["gw@.toml", "main.toml"])
+            let pattern = try await beginning.begin("many@", endpoint: "mqtt://%i.invalid")
+            #expect(pattern.text.contains("not tried, since each instance has its own server"), "\(pattern.text)")
+            #expect(try beginning.files == ["gw@.toml", "main.toml", "many@.toml"])
         }
     }
 

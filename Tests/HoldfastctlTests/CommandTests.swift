@@ -358,6 +358,13 @@ struct EndingTests {
         #expect(sentence.firstMatch(of: /^holdfastctl: [a-z-]/) != nil && !sentence.hasSuffix("."), "\(sentence)")
     }
 
+    @Test func `a daemon that goes away is not said to have owed an answer`() {
+        #expect(
+            Complaint(detached: .connectionLost).lines == [
+                "holdfastctl: the daemon closed the connection; waiting for the daemon"
+            ])
+    }
+
     @Test(arguments: [
         (SocketAdvice.Origin.standard, "holdfastctl config init NAME creates one"),
         (.option, "holdfastctl config init NAME --config-directory DIR creates one"),

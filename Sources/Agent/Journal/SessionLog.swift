@@ -98,7 +98,7 @@ struct SessionLog {
             write(
                 .error, Self.failure(status.reason.code), status: status, endpoint: endpoint,
                 "failed (\(status.reason.code.rawValue)): \(status.reason.message)"
-                    + (remedies.hint(for: status.reason.code).map { "; \($0)" } ?? ""), previous)
+                    + (remedies.hint(for: status.reason).map { "; \($0)" } ?? ""), previous)
         case (_, .disconnected):
             tryingSince = nil
             guard from != .disconnected else { return }

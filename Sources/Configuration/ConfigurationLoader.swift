@@ -14,6 +14,8 @@ package struct LoadedConfiguration: Hashable, Sendable {
     /// Set if there is no `sessions.d`. For a daemon that starts, this means that there are no sessions yet. It is an
     /// error for one that has sessions: they do not end because a directory was moved or a file system is missing.
     package var missingFolder: ConfigurationError?
+    /// The versions of the files that were read, by path.
+    package var versions: [String: FileVersion] = [:]
 
     /// What the files say about a running session; `nil` if it was removed.
     package subscript(name: SessionName) -> Result<SessionConfiguration, ConfigurationErrors>? {
@@ -32,6 +34,8 @@ package struct LoadedConfiguration: Hashable, Sendable {
 package enum ConfigurationLoader {
     /// Loads a directory. Never fails as a whole: all errors are in the result.
     package static func load(directory: String) -> LoadedConfiguration {
+        // First, so that a file which is written at the same time counts as changed.
+        let versions = versions(in: directory)
         let files = sessionFiles(in: directory)
         var errors = files.errors
         var daemon = result { () throws(ConfigurationErrors) in try daemonConfiguration(in: directory) }
@@ -58,7 +62,7 @@ package enum ConfigurationLoader {
         // Each instance of a template has the template's errors; they are listed once.
         return LoadedConfiguration(
             daemon: daemon, sessions: sessions, brokenTemplates: listing.brokenTemplates, errors: Set(errors).sorted(),
-            missingFolder: files.names == nil ? missingFolder("\(directory)/sessions.d") : nil)
+            missingFolder: files.names == nil ? missingFolder("\(directory)/sessions.d") : nil, versions: versions)
     }
 
     private static func missingFolder(_ path: String) -> ConfigurationError {

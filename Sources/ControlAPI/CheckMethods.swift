@@ -63,9 +63,9 @@ public enum CheckStep: String, Codable, Sendable, CaseIterable {
     case tcp
     /// The proxy has connected to the endpoint.
     case proxy
-    /// TLS is negotiated, and the certificate is valid. For a WebSocket over TLS, the WebSocket is open as well.
+    /// TLS is negotiated, and the certificate is valid.
     case tls
-    /// The WebSocket is open. This is a separate step only without TLS.
+    /// The WebSocket is open.
     case webSocket = "websocket"
     /// The server has accepted CONNECT.
     case connect

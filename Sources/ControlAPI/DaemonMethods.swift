@@ -58,11 +58,14 @@ public struct DaemonStatus: Codable, Hashable, Sendable {
     @OrNull public var storeFailure: String?
     /// Counters of the network watcher, by name: messages, overruns and the like.
     public var netlink: [String: Int64]
+    /// The paths of files of the configuration that were changed, added or removed since the daemon read it.
+    public var changedFiles: [String]
 
     public init(
         version: String, pid: Int32, since: Timestamp, sessions: SessionCounts, store: [String: Int64],
-        storeFailure: String? = nil, netlink: [String: Int64]
+        storeFailure: String? = nil, netlink: [String: Int64], changedFiles: [String] = []
     ) {
+        self.changedFiles = changedFiles
         self.storeFailure = storeFailure
         self.version = version
         self.pid = pid

@@ -164,14 +164,14 @@ extension RPCError {
         let near = nearest(to: name, among: sessions)
         let hint =
             if !near.isEmpty { didYouMean(near) } else if sessions.isEmpty {
-                "no session is configured; holdfastctl config init NAME creates one"
+                "no session is configured; see holdfastctl config init"
             } else { "the sessions are " + listed(sessions) }
         return RPCError(.unknownSession, "there is no session \(quoted(name))", hint: hint)
     }
 
     /// The method exists, but cannot be called in this state.
     public static func wrongState(_ session: String, is state: String, hint: String? = nil) -> RPCError {
-        RPCError(.wrongState, "session \(session) is \(state)", hint: hint)
+        RPCError(.wrongState, "session \(session) \(state.hasPrefix("failed") ? "has" : "is") \(state)", hint: hint)
     }
 
     /// The call needs a connected session.
@@ -296,12 +296,12 @@ extension RPCError {
     /// The caller lacks a role.
     ///
     /// - Parameter others: who else has the role besides root, for example "members of the group holdfast-admin".
-    public static func notPermitted(_ method: String, role: Role, others: [String]) -> RPCError {
+    public static func notPermitted(role: Role, others: [String]) -> RPCError {
         let last = others.last.map { " and \($0)" } ?? ""
         return RPCError(
-            .notPermitted, "you may not call \(method): it needs the role \(role.rawValue)",
+            .notPermitted, "this needs the role \(role.rawValue), which you do not have",
             hint: (["root"] + others.dropLast()).joined(separator: ", ") + last
-                + " may; see [access] in holdfast.toml")
+                + " may: try again with sudo, or ask to be added; see [access] in holdfast.toml")
     }
 
     /// The session's `[topics]` does not allow the caller this topic.

@@ -61,7 +61,7 @@ extension ClientError: CustomStringConvertible {
         case .unresponsive(let socket): "the daemon does not answer on \(socket)"
         case .versionMismatch(let daemon): "the daemon speaks another version of the protocol: \(daemon)"
         case .refused(let error): error.message
-        case .connectionLost: "the daemon closed the connection before it answered"
+        case .connectionLost: "the daemon closed the connection"
         case .timeout: "the daemon did not answer in time"
         case .cancelled: "cancelled"
         case .requestTooLong: "the request is longer than the daemon accepts; a payload may have up to 16 MiB"

@@ -7,7 +7,9 @@ import Vocabulary
 extension Reason {
     /// The server speaks another protocol.
     package init(_ other: ForeignProtocol, at address: String?) {
-        self.init(.wrongProtocol, "\(address.map { "at \($0)" } ?? "there") is \(other.name)")
+        self.init(
+            .wrongProtocol, "\(address.map { "at \($0)" } ?? "there") is \(other.name)",
+            detail: other == .http ? .webServer : nil)
     }
 
     /// What the server said in CONNACK or DISCONNECT.
@@ -18,13 +20,17 @@ extension Reason {
             server.code == .success
             ? "the server closed the connection normally (0x00)"
             : "the server said: \(server.code.isError ? server.code.description : server.code.number)"
-        if let text = server.reasonString { message += ", “\(text)”" }
+        if let text = server.reasonString { message += ", \"\(text)\"" }
+        var detail: FailureDetail?
         if let reference = server.serverReference, reference.contains(where: { $0 != " " }) {
             message += ", use \(reference)"
+        } else if code == .serverMoved {
+            detail = .elsewhereUnnamed
         }
         if !server.remedies.isEmpty { message += "; " + server.remedies.map(\.description).joined(separator: ", ") }
         self.init(
-            server.remedies.contains(.cleanStart) ? .stateMismatch : code, message, serverCode: server.code.rawValue)
+            server.remedies.contains(.cleanStart) ? .stateMismatch : code, message, serverCode: server.code.rawValue,
+            detail: detail)
     }
 
     /// No connection came about to the address that a server has named instead of its own. That is not terminal: other

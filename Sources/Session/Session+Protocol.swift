@@ -129,12 +129,12 @@ extension Session {
             protocolEnded(.init(Reason(other, at: link?.peer?.name)))
         case .stateMismatch(let sentence):
             protocolEnded(.init(Reason(.stateMismatch, sentence)))
-        case .discarded:
+        case .discarded(let isForgottenLate):
             // Reconnect at once, before another client with the same identifier, or the one that used it before,
             // creates the session again.
             var ending = SessionMachine.Ending(
                 Reason(.stateMismatch, "the server's session is discarded, and the next connection begins a new one"))
-            ending.pace = .otherWay
+            if !isForgottenLate { ending.pace = .otherWay }
             protocolEnded(ending)
         case .challenged(let challenge):
             if let link, let password = link.login.renewal?.credential.secret ?? link.login.password {

@@ -21,6 +21,7 @@ extension Session {
             act(.commit([.setPresenceTopics(topics)]))
         case .tell(let changes): act(.tell(.participants(changes)))
         case .presenceRefused(let code): act(.tell(.presenceRefused(code)))
+        case .presenceKept(let topic, let code): act(.tell(.presenceKept(topic, code)))
         case .restored: checkRestored()
         case .entered(let room, let old): entered(room, from: old)
         case .answer(let call, let error):

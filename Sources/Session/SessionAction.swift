@@ -92,6 +92,7 @@ extension Session {
         case participants([Participants.Change])
         case roomChanged(from: Room?)
         case presenceRefused(ReasonCode)
+        case presenceKept(String, ReasonCode)
         case publicationChanged(Publications.Change)
         case publicationRefused(String, ReasonCode)
         case dropped(Int)

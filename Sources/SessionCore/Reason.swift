@@ -1,4 +1,4 @@
-import Vocabulary
+public import Vocabulary
 
 /// Why a state was entered: a stable code, a sentence for people, and the server's own code if it gave one.
 public struct Reason: Hashable, Sendable {
@@ -12,15 +12,19 @@ public struct Reason: Hashable, Sendable {
     public var serverCode: UInt8?
     /// The kernel's number of the error, as in errno(3), if the kernel refused something.
     public var systemError: Int32?
+    /// What else is known about it. It is not kept on disk.
+    public var detail: FailureDetail?
 
     /// - Parameter message: what happened; `nil`: the code's own sentence.
     public init(
-        _ code: Reason.Code, _ message: String? = nil, serverCode: UInt8? = nil, systemError: Int32? = nil
+        _ code: Reason.Code, _ message: String? = nil, serverCode: UInt8? = nil, systemError: Int32? = nil,
+        detail: FailureDetail? = nil
     ) {
         self.code = code
         self.message = (message ?? code.sentence).plain()
         self.serverCode = serverCode
         self.systemError = systemError
+        self.detail = detail
     }
 
     /// Whether the session stays down until a person, a new configuration or a new credential changes something.

@@ -9,7 +9,7 @@ extension Connection {
         guard phase == .resolving else { return }
         if endpoint.scheme.isSecure {
             if let name = options.tls.serverName, IPAddress(name) != nil {
-                fail(TransportFailure(.unsupported, "the TLS server name “\(name)” is an address, not a host name"))
+                fail(TransportFailure(.unsupported, "the TLS server name \"\(name)\" is an address, not a host name"))
                 return
             }
             if options.proxy != nil, endpoint.isLiteral, options.tls.serverName == nil {

@@ -35,6 +35,8 @@ extension Connection {
     func upgrade(tlsVersion: String?) {
         guard let wire else { return }
         phase = .upgrading
+        emit(.upgrading(tlsVersion: tlsVersion))
+        guard phase == .upgrading else { return }
         let timeout = options.handshakeTimeout ?? options.dialTimeout
         startTimer(timeout) { connection in
             connection.webSocketFailed("did not answer the request for a WebSocket within \(timeout)")
@@ -66,7 +68,7 @@ extension Connection {
     func webSocketEnded(_ ended: WebSocketEnded) {
         switch (phase, ended.failure) {
         case (.open, nil): finish(endOfWire)
-        case (.open, let failure?): fail(TransportFailure(failure.code, "\(failure.message) (\(peerText))"))
+        case (.open, let failure?): fail(failure.saying("\(failure.message) (\(peerText))"))
         default: finish(.closedLocally)
         }
     }

@@ -279,7 +279,7 @@ extension Connection {
     /// refused.
     private func explained(_ failure: TransportFailure) -> TransportFailure {
         guard failure.code == .tlsFailed, let expiry = tls?.expiry(at: time(nil)) else { return failure }
-        return TransportFailure(failure.code, "\(failure.message); \(expiry)")
+        return failure.saying("\(failure.message); \(expiry)")
     }
 }
 
@@ -301,19 +301,15 @@ extension Connection {
 
     func fail(_ failure: TransportFailure) {
         let failure = explained(failure)
-        let failures = earlierFailures + [failure]
-        let message = failures.map(\.message).joined(separator: "; ")
-        finish(
-            phase == .closing
-                ? .closedLocally
-                : .failed(TransportFailure(code(for: failures), message, retryAfter: failure.retryAfter)))
+        let message = (earlierFailures + [failure]).map(\.message).joined(separator: "; ")
+        finish(phase == .closing ? .closedLocally : .failed(mostTelling(failure).saying(message)))
     }
 
     /// What the failures of several addresses come to. An address that answered tells more than one that could not be
     /// dialed, and an invalid certificate counts only if no other address failed in a way that may go away.
-    private func code(for failures: [TransportFailure]) -> TransportFailure.Code {
-        let answered = phase == .dialing && failures.count > 1 ? failures.dropLast() : failures[...]
-        return answered.last { $0.code != .certificateInvalid }?.code ?? .certificateInvalid
+    private func mostTelling(_ last: TransportFailure) -> TransportFailure {
+        let answered = phase == .dialing && !earlierFailures.isEmpty ? earlierFailures : earlierFailures + [last]
+        return answered.last { $0.code != .certificateInvalid } ?? answered.last ?? last
     }
 
     func finish(_ end: ConnectionEnd) {

@@ -1,7 +1,7 @@
 public import NIOCore
 
 /// What happened to a connection, in the order in which it happens:
-/// `resolving?, resolved, dialing, (reached,)? (securing,)? opened, received*, closed`.
+/// `resolving?, resolved, dialing, (reached,)? (securing,)? (upgrading,)? opened, received*, closed`.
 /// `closed` may follow any of them; it comes once and is the last. After ``Connection/close(_:)`` with `.abort` nothing
 /// comes, not even `closed`. When the TLS handshake with one address fails for a reason that another address of the
 /// same name may not share, `dialing` and `securing` are repeated for the remaining addresses.
@@ -21,6 +21,8 @@ public enum ConnectionEvent: Sendable {
     case tlsFilesRejected(TransportFailure)
     /// TCP is connected, the TLS handshake runs.
     case securing(SocketAddress)
+    /// TCP is connected, and TLS, if the scheme has it, is set up; the server has been asked for a WebSocket.
+    case upgrading(tlsVersion: String?)
     /// Bytes can be sent, and will be received.
     case opened(Opened)
     /// Bytes from the server, without what carries them: TLS or a WebSocket.

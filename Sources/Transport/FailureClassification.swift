@@ -53,7 +53,8 @@ extension TransportFailure {
 
     init(closedInHandshake peer: String) {
         self.init(
-            .tlsFailed, "\(peer) closed the connection during the TLS handshake; it may not speak TLS on this port")
+            .tlsFailed, "\(peer) closed the connection during the TLS handshake; it may not speak TLS on this port",
+            detail: .endedInHandshake)
     }
 
     /// An established TCP connection to `peer` failed.
@@ -64,10 +65,15 @@ extension TransportFailure {
                 Code(errno: error.errnoCode), "the connection to \(peer) broke: \(systemText(error.errnoCode))",
                 systemError: error.errnoCode)
         case is BoringSSLError, is NIOSSLError:
-            self.init(.tlsFailed, "TLS with \(peer) failed: \(tlsWords(error))")
+            let words = tlsWords(error)
+            self.init(.tlsFailed, "TLS with \(peer) failed: \(words)", detail: Self.detail(of: words))
         default:
             self.init(.ioError, "the connection to \(peer) broke: \(error)")
         }
+    }
+
+    private static func detail(of words: String) -> FailureDetail? {
+        words.contains(certificateRequired) || words.contains(certificateRefused) ? .certificateWanted : nil
     }
 
     /// The handshake with `peer` failed.
@@ -78,12 +84,14 @@ extension TransportFailure {
     ///   - isServers: whether that is the server's own certificate, not an authority's.
     init(handshake peer: String, _ error: any Error, name: String, turnedDown: NIOSSLCertificate?, isServers: Bool) {
         if let error = error as? NIOSSLExtraError, error == .failedToValidateHostname {
-            self.init(.certificateInvalid, "the certificate of \(peer) is not for “\(name)”")
+            self.init(.certificateInvalid, "the certificate of \(peer) is not for \"\(name)\"", detail: .otherName)
             return
         }
         if error as? NIOSSLError == .unableToValidateCertificate {
             // The certificate's name cannot be compared, or there is none.
-            self.init(.certificateInvalid, "the certificate of \(peer) names nothing that “\(name)” can be compared to")
+            self.init(
+                .certificateInvalid, "the certificate of \(peer) names nothing that \"\(name)\" can be compared to",
+                detail: .otherName)
             return
         }
         if let error = error as? IOError {
@@ -104,7 +112,7 @@ extension TransportFailure {
             return
         }
         guard words.contains("certificate verify failed") else {
-            self.init(.tlsFailed, "the TLS handshake with \(peer) failed: \(words)")
+            self.init(.tlsFailed, "the TLS handshake with \(peer) failed: \(words)", detail: Self.detail(of: words))
             return
         }
         // BoringSSL does not say why. The dates are the only cause that can go away on its own, so they come first.
@@ -164,6 +172,8 @@ private func tlsWords(_ error: any Error) -> String {
 }
 
 private let serverClosed = "the server closed the connection"
+private let certificateRequired = "wants a certificate of ours (certificate required)"
+private let certificateRefused = "does not take our certificate, or wants one"
 
 /// Puts a server's TLS alert (RFC 8446, 6.2) into words. BoringSSL calls it `tlsv1 alert unknown ca`, or `reason(1109)`
 /// for the number 109. Returns `nil` for anything else.
@@ -175,13 +185,13 @@ private func alert(_ reason: String) -> String? {
     var name = reason.dropFirst(version.count)
     if name.hasPrefix("alert ") { name = name.dropFirst("alert ".count) }
     return switch name {
-    case "certificate required": "wants a certificate of ours (certificate required)"
+    case "certificate required": certificateRequired
     case "unknown ca", "bad certificate", "certificate expired", "certificate revoked", "certificate unknown",
         "unsupported certificate":
-        "does not take our certificate, or wants one (\(name))"
+        "\(certificateRefused) (\(name))"
     case "handshake failure": "cannot agree with us, or wants a certificate of ours (handshake failure)"
     case "protocol version": "does not take the versions of TLS that we offer (protocol version)"
     case "unrecognized name": "has no certificate for this name (unrecognized name)"
-    default: "sent the TLS alert “\(name)”"
+    default: "sent the TLS alert \"\(name)\""
     }
 }

@@ -1,3 +1,5 @@
+public import Vocabulary
+
 /// Why a connection could not be opened, or broke.
 public struct TransportFailure: Error, Hashable, Sendable {
     /// The kinds of failure. The raw values are the codes of the session's reasons where one of the same name exists.
@@ -54,12 +56,23 @@ public struct TransportFailure: Error, Hashable, Sendable {
     public let retryAfter: Duration?
     /// The kernel's number of the error, as in errno(3); `nil` if it was not the kernel that failed.
     public let systemError: Int32?
+    /// What else is known about it.
+    public let detail: FailureDetail?
 
-    public init(_ code: Code, _ message: String, retryAfter: Duration? = nil, systemError: Int32? = nil) {
+    public init(
+        _ code: Code, _ message: String, retryAfter: Duration? = nil, systemError: Int32? = nil,
+        detail: FailureDetail? = nil
+    ) {
         self.code = code
         self.message = message
         self.retryAfter = retryAfter
         self.systemError = systemError
+        self.detail = detail
+    }
+
+    /// Returns the same failure in other words.
+    func saying(_ message: String) -> TransportFailure {
+        TransportFailure(code, message, retryAfter: retryAfter, systemError: systemError, detail: detail)
     }
 }
 

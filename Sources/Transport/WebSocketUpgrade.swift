@@ -66,7 +66,7 @@ extension WebSocketUpgrade: NIOHTTPClientProtocolUpgrader {
         guard webSocket.shouldAllowUpgrade(upgradeResponse: upgradeResponse) else { return false }
         // [MQTT-6.0.0-4]; an extension that was not asked for must not be used (RFC 6455, 4.1).
         guard upgradeResponse.headers[canonicalForm: "Sec-WebSocket-Protocol"] == ["mqtt"] else {
-            refused("opened a WebSocket without the subprotocol “mqtt”: no MQTT is spoken there; check the path")
+            refused("opened a WebSocket without the subprotocol \"mqtt\": no MQTT is spoken there; check the path")
             return false
         }
         guard !upgradeResponse.headers.contains(name: "Sec-WebSocket-Extensions") else {

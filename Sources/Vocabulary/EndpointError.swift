@@ -24,19 +24,19 @@ extension EndpointError: CustomStringConvertible {
         case .noScheme:
             "an endpoint begins with mqtt://, mqtts://, ws:// or wss://; write for example mqtts://broker.example:8883"
         case .unknownScheme(let scheme):
-            "“\(scheme)” is not a scheme of an endpoint; write mqtt, mqtts, ws or wss"
+            "\"\(scheme)\" is not a scheme of an endpoint; write mqtt, mqtts, ws or wss"
         case .noHost:
             "the endpoint has no host; write a name or an address after the ://"
         case .badHost(let host):
-            "“\(host)” is not a host name; write letters, digits and hyphens in parts of 1 to 63 joined by dots"
+            "\"\(host)\" is not a host name; write letters, digits and hyphens in parts of 1 to 63 joined by dots"
         case .badIPv4(let host):
-            "“\(host)” is not an IPv4 address; write four decimal numbers from 0 to 255 joined by dots"
+            "\"\(host)\" is not an IPv4 address; write four decimal numbers from 0 to 255 joined by dots"
         case .badIPv6(let host):
-            "“\(host)” is not an IPv6 address; write it in brackets and without a zone, for example [2001:db8::1]"
+            "\"\(host)\" is not an IPv6 address; write it in brackets and without a zone, for example [2001:db8::1]"
         case .unbracketedIPv6(let host):
-            "“\(host)” has more than one colon; write an IPv6 address in brackets, for example [2001:db8::1]:8883"
+            "\"\(host)\" has more than one colon; write an IPv6 address in brackets, for example [2001:db8::1]:8883"
         case .badPort(let port):
-            "“\(port)” is not a port; write a number from 1 to 65535, or leave the colon out for the default port"
+            "\"\(port)\" is not a port; write a number from 1 to 65535, or leave the colon out for the default port"
         case .userInformation:
             "an endpoint must not contain a user name or password; set username and password in the session's file instead"
         case .path:

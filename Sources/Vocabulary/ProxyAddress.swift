@@ -66,7 +66,7 @@ extension ProxyError: CustomStringConvertible {
         case .invalid(.noScheme):
             "the URL of a proxy begins with http:// or socks5://; write for example http://proxy.example:3128"
         case .invalid(.unknownScheme(let scheme)):
-            "“\(scheme)” is not a kind of proxy; write http or socks5"
+            "\"\(scheme)\" is not a kind of proxy; write http or socks5"
         case .invalid(.noHost):
             "the proxy has no host; write a name or an address after the ://"
         case .noPort:

@@ -19,7 +19,7 @@ struct CommonOptions: ParsableArguments {
     var color = Terminal.Colour.auto
 
     func validate() throws {
-        if socket == "" { throw ValidationError("--socket needs a path.") }
+        if socket == "" { throw ValidationError("--socket needs a path") }
     }
 
     var terminal: Terminal { Terminal(color) }
@@ -31,6 +31,19 @@ struct CommonOptions: ParsableArguments {
         // Even a command that is not to wait gives the daemon a second to answer.
         if let patience { options.attachTimeout = min(max(patience, .seconds(1)), options.attachTimeout) }
         return HoldfastClient(socket: socket, options: options)
+    }
+
+    /// How to create a session, for somebody who has none.
+    var creation: String { SocketAdvice(socket: socket).creation }
+
+    /// Says which files of the configuration the daemon should read again.
+    ///
+    /// - Parameter session: the session that is asked about; `nil` for all.
+    func tellChangedFiles(of session: String?, _ client: HoldfastClient) async {
+        guard let status = try? await client.call(DaemonStatusMethod.self, .init(), timeout: Self.viewTimeout),
+            let sentence = StatusText.changedFiles(status.changedFiles, of: session)
+        else { return }
+        terminal.print(Columns.wrapped(sentence, to: terminal.wrap, indent: 2))
     }
 
     /// How long the daemon may take to answer a call that does not itself wait for something.
@@ -98,7 +111,7 @@ struct SpanArgument: ExpressibleByArgument, Equatable, CustomStringConvertible {
     /// Checks the upper limit of the time to wait for a session, which is the daemon's.
     func checkAsTimeout() throws {
         guard let seconds, seconds > 365 * 86_400 else { return }
-        throw ValidationError("--timeout must be at most 365d, or never.")
+        throw ValidationError("--timeout must be at most 365d, or never")
     }
 
     /// Seconds; `nil`: never.

@@ -21,8 +21,10 @@ struct Complaint: Equatable {
     }
 
     /// An error in a file of the configuration.
-    init(_ problem: ConfigurationProblem) {
-        lines = [ReloadText.problem(problem)]
+    ///
+    /// - Parameter words: what people are told; `nil`: where the error is, and its message.
+    init(_ problem: ConfigurationProblem, saying words: String? = nil) {
+        lines = [words.map(printable) ?? ReloadText.problem(problem)]
         var members = JSONText.value(problem).members ?? [:]
         members["status"] = .integer(Int64(EndStatus.failed.rawValue))
         json = .object(["error": .object(members)])

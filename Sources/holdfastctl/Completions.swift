@@ -150,7 +150,7 @@ struct CompletionCommand: ParsableCommand {
 
     func validate() throws {
         guard CompletionShell(rawValue: shell) != nil else {
-            throw ValidationError("There are completions for bash, zsh and fish.")
+            throw ValidationError("there are completions for bash, zsh and fish")
         }
     }
 

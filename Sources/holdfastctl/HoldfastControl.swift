@@ -75,9 +75,14 @@ struct Ending: Equatable {
             let prefix = "Error: "
             self.init(
                 status: code.isSuccess ? .success : code == .validationFailure ? .usage : .failed,
-                output: text.hasPrefix(prefix) ? Self.prefix + text.dropFirst(prefix.count) : text,
+                output: text.hasPrefix(prefix) ? Self.prefix + Self.lowered(text.dropFirst(prefix.count)) : text,
                 isError: !code.isSuccess)
         }
+    }
+
+    /// The argument parser begins its sentences with a capital, and all others here do not.
+    private static func lowered(_ sentence: Substring) -> String {
+        sentence.prefix(1).lowercased() + sentence.dropFirst()
     }
 
     private init(_ failure: CommandFailure) {

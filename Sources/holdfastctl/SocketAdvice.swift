@@ -66,6 +66,11 @@ struct SocketAdvice: Equatable {
         }
     }
 
+    /// How to create a session. A daemon with a socket of its own has a configuration directory of its own, too.
+    var creation: String {
+        "holdfastctl config init NAME\(origin == .standard ? "" : " --config-directory DIR") creates one"
+    }
+
     /// Where to find the daemon's own messages.
     var ifBroken: String {
         ifFailed

@@ -142,7 +142,8 @@ struct DaemonUnderTest: Sendable {
             configurationDirectory: directory.path, stateDirectory: "\(directory.path)/state",
             socketPath: "\(directory.path)/run/control.sock")
         let daemon = Daemon(
-            options: options, configuration: DaemonConfiguration(), store: store, registry: registry,
+            options: options, configuration: DaemonConfiguration(),
+            versions: ConfigurationLoader.versions(in: directory.path), store: store, registry: registry,
             network: NetworkView(watcher: watcher), threadPool: .singleton, logger: log.logger, eventLoop: loop,
             accountPatience: .seconds(3600))
         let control = ControlServer(daemon: daemon, limits: limits)

@@ -240,7 +240,7 @@ private let duration = #"a duration such as "250ms", "15s" or "20min""#
     @Test(arguments: [
         (
             "url = \"https://p:1\"",
-            "3:13: \"https://p:1\" is not a proxy: “https” is not a kind of proxy; write http or socks5"
+            "3:13: \"https://p:1\" is not a proxy: \"https\" is not a kind of proxy; write http or socks5"
         ),
         ("username = \"u\"\nproxy.password = \"file:/p\"", "3:18: proxy.username needs proxy.url as well"),
         ("url = \"socks5://p\"\nproxy.username = \"u\"", "4:18: proxy.username needs proxy.password as well"),

@@ -53,7 +53,9 @@ extension EndToEnd {
 
             let again = try await beginning.begin("main")
             #expect(again.status == 1 && again.text.contains("main.toml already exists"), "\(again.text)")
-            #expect(again.text.contains("holdfastctl config edit main changes it"), "\(again.text)")
+            #expect(
+                again.text.contains("config edit main --config-directory \(daemon.configuration) changes it"),
+                "\(again.text)")
             // The server would disconnect one of the two.
             let twin = try await beginning.begin("twin")
             #expect(twin.status == 1 && twin.text.contains("client-id"), "\(twin.text)")
@@ -131,10 +133,10 @@ extension EndToEnd {
             chmod(secret, 0o600)
 
             let scheme = try await beginning.begin("main", endpoint: "htp://broker")
-            #expect(scheme.status == 1 && scheme.text.contains("/sessions.d/main.toml:5:"), "\(scheme.text)")
+            #expect(scheme.status == 1 && scheme.text.contains("--endpoint: "), "\(scheme.text)")
             #expect(!scheme.text.contains("/tmp/holdfastctl-"))
             let clear = try await beginning.begin("main", "--password", "file:\(secret)")
-            #expect(clear.status == 1 && clear.text.contains("insecure"), "\(clear.text)")
+            #expect(clear.status == 1 && clear.text.contains("allow it with --insecure"), "\(clear.text)")
             let absent = try await beginning.begin(
                 "main", "--password", "file:/nowhere/secret", endpoint: "mqtts://\(Lab.serverAddress)")
             #expect(absent.status == 1 && absent.text.contains("/nowhere/secret"), "\(absent.text)")
@@ -157,7 +159,9 @@ extension EndToEnd {
             let template = try await beginning.begin("gw@")
             #expect(template.status == 0 && template.text.contains("instance add"), "\(template.text)")
             #expect(template.text.contains("The login was not tried"), "\(template.text)")
-            #expect(try beginning.files == ["gw@.toml", "main.toml"])
+            let pattern = try await beginning.begin("many@", endpoint: "mqtt://%i.invalid")
+            #expect(pattern.text.contains("not tried, since each instance has its own server"), "\(pattern.text)")
+            #expect(try beginning.files == ["gw@.toml", "main.toml", "many@.toml"])
         }
     }
 
@@ -198,6 +202,9 @@ extension EndToEnd {
             #expect(none.ending == .exited(1) && none.text.contains("was not added as an instance"), "\(none)")
             #expect(try beginning.files == ["gw@.toml"])
             #expect(try await daemon.call(SessionListMethod.self, NoParameters()).sessions.isEmpty)
+            try lab.write("\(daemon.configuration)/sessions.d/other.toml", "nonsense = 1\n")
+            let beside = try await instance("add")
+            #expect(beside.ending == .exited(0) && beside.text.contains("other.toml:1:1: "), "\(beside)")
         }
     }
 

@@ -64,11 +64,13 @@ extension EndToEnd {
             // Except for 32 and 33, which are glibc's own.
             #expect(signals.contains(/SigIgn:\t0000000[01][08]0000000\n/), "\(signals)")
             let none = try await edit("true", "other")
-            #expect(none.1.contains("holdfastctl config init other creates one"))
+            #expect(none.1.contains("config init other --config-directory \(daemon.configuration) creates one"))
             for name in ["gw@a", "gw@"] {
                 let none = try await edit("true", name)
                 #expect(none.0 == .exited(1) && none.1.contains("/gw@.toml"), "\(none.1)")
-                #expect(none.1.contains("holdfastctl config init gw@ creates one"), "\(none.1)")
+                #expect(
+                    none.1.contains("config init gw@ --config-directory \(daemon.configuration) creates one"),
+                    "\(none.1)")
             }
             try daemon.writeSession("gw@", "endpoints = [\"mqtts://broker.example\"]\nuser = \"gw-%i\"")
             let template = try await edit("true", "gw@")
@@ -157,7 +159,7 @@ struct OperatorStory: Sendable, CustomTestStringConvertible {
     static func plain(_ screen: String, _ lab: Lab, _ daemon: DaemonProcess) -> String {
         screen.replacing(daemon.socket, with: "/run/holdfast/control.sock")
             .replacing(daemon.configuration, with: "/etc/holdfast").replacing(daemon.state, with: "/var/lib/holdfast")
-            .replacing("\(lab.directory)/", with: "/etc/holdfast/tls/")
+            .replacing("\(lab.directory)/", with: "/etc/holdfast/tls/").replacing(" --config-directory DIR", with: "")
     }
 
     /// Returns what is the same each time: the screen without times, counts of attempts, ids and column widths.

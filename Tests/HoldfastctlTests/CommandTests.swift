@@ -17,8 +17,8 @@ struct EndingTests {
             (.timeout, .timeout, "may or may not"), (.unresponsive(socket: "/s"), .timeout, "the daemon's log"),
             (.refused(.unknownSession("mian", among: ["main"])), .failed, "did you mean main?"),
             (
-                .refused(.notPermitted("session.connect", role: .control, others: ["members of the group ops"])),
-                .notPermitted, "root and members of the group ops may"
+                .refused(.notPermitted(role: .control, others: ["members of the group ops"])),
+                .notPermitted, "root and members of the group ops may: try again with sudo"
             ),
             (.refused(.notConnected("main")), .notConnected, "holdfastctl status main"),
             (.refused(.shuttingDown), .daemonUnreachable, "try again"),
@@ -346,6 +346,36 @@ struct EndingTests {
         #expect(ending?.status == .usage && ending?.output.contains("--count must be at least 1") == true)
     }
 
+    @Test(arguments: [
+        ["subscribe", "main"], ["log", "--level", "foo"], ["log", "--level", "show", "main"], ["connect"],
+        ["status", "--check", "--follow"], ["publish", "main", "t"], ["ping", "--count", "0"],
+        ["history", "--nonsense"],
+    ])
+    func `every usage error begins with a small letter, and has no full stop`(_ words: [String]) throws {
+        let ending = try #require(self.ending(words))
+        #expect(ending.status == .usage)
+        let sentence = try #require(ending.output.split(separator: "\n").first)
+        #expect(sentence.firstMatch(of: /^holdfastctl: [a-z-]/) != nil && !sentence.hasSuffix("."), "\(sentence)")
+    }
+
+    @Test func `a daemon that goes away is not said to have owed an answer`() {
+        #expect(
+            Complaint(detached: .connectionLost).lines == [
+                "holdfastctl: the daemon closed the connection; waiting for the daemon"
+            ])
+    }
+
+    @Test(arguments: [
+        (SocketAdvice.Origin.standard, "holdfastctl config init NAME creates one"),
+        (.option, "holdfastctl config init NAME --config-directory DIR creates one"),
+        (.environment, "holdfastctl config init NAME --config-directory DIR creates one"),
+    ])
+    func `a session for a daemon of one's own is created in its directory`(
+        _ origin: SocketAdvice.Origin, _ creation: String
+    ) {
+        #expect(SocketAdvice(origin: origin).creation == creation)
+    }
+
     @Test func `an ambiguous beginning names all commands that begin like it`() {
         #expect(CommandWords(["re"]).failure?.advice == "did you mean reconnect or reload?")
         #expect(CommandWords(["help", "pu"]).failure?.advice == "did you mean publications or publish?")
@@ -599,7 +629,7 @@ struct WaitProgressTests {
         #expect(progress.outcome == .reached([:]), "nobody wants it connected now")
         progress.take(snapshot([:]))
         #expect(
-            progress.outcome == .hopeless("no session is configured; holdfastctl config init NAME creates one"))
+            progress.outcome == .nothingConfigured)
     }
 
     @Test func `wait with names considers only those sessions`() {
@@ -612,7 +642,12 @@ struct WaitProgressTests {
         var progress = WaitProgress(wanted: .connected, names: ["a"])
         progress.take(snapshot(["a": .connecting]))
         progress.take(event("a", .failed))
-        #expect(progress.outcome == .hopeless("a has failed: holdfastctl status a says why"))
+        #expect(progress.outcome == .hopeless("a has failed", advice: "holdfastctl status a says why"))
+        var status = SessionStatus(session: "a", state: .failed, since: Timestamp(rawValue: 0))
+        status.reason = .init(
+            code: "not-authorized", group: "auth", terminal: true, message: "no", hint: "check the password")
+        progress.take(all: [status])
+        #expect(progress.outcome == .hopeless("a has failed: no", advice: "check the password"))
         var wanted = WaitProgress(wanted: .failed, names: ["a"])
         wanted.take(snapshot(["a": .failed]))
         #expect(wanted.outcome == .reached(["a": "failed"]))
@@ -623,7 +658,7 @@ struct WaitProgressTests {
         _ code: String, _ isOver: Bool
     ) {
         let over = WaitProgress.Outcome.hopeless(
-            "a is disconnected: because of \(code); holdfastctl connect a starts it")
+            "a is disconnected: because of \(code)", advice: "holdfastctl connect a starts it")
         var told = WaitProgress(wanted: .connected, names: ["a"])
         told.take(snapshot(["a": .connecting]))
         told.take(event("a", .disconnected, code))
@@ -722,7 +757,9 @@ struct CommandOutcomeTests {
             timeout: SpanArgument(argument: "2s"))
         #expect(failure?.status == status)
         guard let failure else { return }
-        #expect(failure.sentence.contains("main is") && failure.sentence.hasSuffix("because of \(code ?? "")"))
+        #expect(
+            failure.sentence.hasPrefix(state == .failed ? "main has failed" : "main is")
+                && failure.sentence.hasSuffix("because of \(code ?? "")"))
         #expect(failure.advice?.isEmpty == false)
     }
 }

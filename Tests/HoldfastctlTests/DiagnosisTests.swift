@@ -167,14 +167,58 @@ struct CredentialTests {
 
 struct SessionTemplateTests {
     @Test func `a new session file has the values given, quoted`() {
-        let text = SessionTemplate(endpoints: ["mqtts://a", "wss://b"], user: "a\"b\\", password: "file:/p").text
+        let text = SessionTemplate(
+            name: "main", endpoints: ["mqtts://a", "wss://b"], user: "a\"b\\", password: "file:/p"
+        ).text
         #expect(text.contains("\nendpoints = [\"mqtts://a\", \"wss://b\"]\n"))
         #expect(text.contains("\nuser = \"a\\\"b\\\\\"\n"))
         #expect(text.contains("\npassword = \"file:/p\"\n"))
         // A line that is added at the end must not become a part of the last one.
         #expect(text.hasSuffix("\n"))
-        let odd = SessionTemplate(endpoints: ["mqtts://a"], user: "a\nb\u{1F}", password: nil).text
+        let odd = SessionTemplate(name: "main", endpoints: ["mqtts://a"], user: "a\nb\u{1F}").text
         #expect(odd.contains("\nuser = \"a\\U0000000ab\\U0000001f\"\n"))
+    }
+
+    @Test func `examples in the files of two sessions do not make them rivals`() throws {
+        func settings(_ name: String) -> Set<Substring> {
+            let text = SessionTemplate(name: name, endpoints: []).text
+            return Set(text.split(separator: "\n").filter { $0.hasPrefix("endpoints") || $0.hasPrefix("user") })
+        }
+        #expect(settings("a").isDisjoint(with: settings("b")))
+        #expect(settings("gw@").contains("user = \"gw-%i\""))
+    }
+
+    @Test func `a password without TLS must be allowed`() {
+        let text = SessionTemplate(name: "a", endpoints: [], password: "file:/p", isInsecure: true, ca: "/c").text
+        #expect(text.contains("\n\n# The password may be sent unencrypted.\ninsecure = true\n\n# The room"))
+        #expect(!SessionTemplate(name: "a", endpoints: []).text.contains("insecure"))
+    }
+
+    @Test func `an error of a file that is not written is worded with options`() throws {
+        let draft = SessionTemplate(name: "a", endpoints: ["mqtt://b"], user: "u", ca: "/no/such")
+        func complaint(_ key: String, _ message: String) throws -> String? {
+            let lines = draft.text.split(separator: "\n", omittingEmptySubsequences: false)
+            let line = try #require(lines.firstIndex { $0.hasPrefix(key) }) + 1
+            return draft.complaint(
+                about: ConfigurationProblem(session: "a", file: "/x", line: line, column: 6, message: message))
+        }
+        #expect(try complaint("ca =", "/no/such cannot be read") == "--ca: /no/such cannot be read")
+        #expect(
+            try complaint("user", "give each its own, for example client-id = \"u-a\"")
+                == "--user: give each its own, for example --client-id \"u-a\"")
+        #expect(
+            try complaint("endpoints", "use mqtts://, or allow it with insecure = true")
+                == "--endpoint: use mqtts://, or allow it with --insecure")
+        #expect(try complaint("#", "strange") == nil)
+    }
+
+    @Test func `values that are derived count as defaults`() {
+        let values = [EffectiveValue.Origin.file, .preset, .derived, .default].map {
+            EffectiveValue(key: "\($0)", value: "1", origin: $0)
+        }
+        let file = EffectiveConfiguration.File(session: "main", file: "/main.toml", values: values)
+        #expect(ConfigText.lines(file, onlyChanged: true).count == 3)
+        #expect(ConfigText.lines(file, onlyChanged: false).count == 5)
     }
 
     @Test(arguments: [

@@ -155,12 +155,26 @@ struct StatusTextTests {
         failing.session = "edge-2"
         let connected = Self.status(.connected)
         #expect(
-            StatusText.overview(of: [connected, connected, connected, connected, failing])
+            StatusText.overview(of: [connected, connected, connected, connected, failing], creation: "")
                 == "5 sessions: 4 connected, 1 reconnecting (edge-2: dns-failed).")
-        #expect(StatusText.overview(of: []).hasPrefix("No session is configured"))
+        #expect(StatusText.overview(of: [], creation: "do this") == "No session is configured; do this.")
         #expect(
-            StatusText.overview(of: [failing, failing, failing, failing, failing]).hasSuffix("dns-failed, and 2 more).")
+            StatusText.overview(of: [failing, failing, failing, failing, failing], creation: "").hasSuffix(
+                "dns-failed, and 2 more).")
         )
+    }
+
+    @Test(
+        arguments: [
+            (nil, "gw@.toml, holdfast.toml, main.toml have changed since the daemon read its configuration"),
+            ("main", "holdfast.toml, main.toml have changed"), ("gw@n", "gw@.toml, holdfast.toml have changed"),
+            ("other", "holdfast.toml has changed"),
+        ] as [(String?, String)])
+    func `files that the daemon has not read are named where they matter`(_ session: String?, _ words: String) throws {
+        let paths = ["/c/holdfast.toml", "/c/sessions.d/gw@.toml", "/c/sessions.d/main.toml"]
+        let sentence = try #require(StatusText.changedFiles(paths, of: session))
+        #expect(sentence.hasPrefix(words) && sentence.hasSuffix(": holdfastctl reload"), "\(sentence)")
+        #expect(StatusText.changedFiles(["/c/sessions.d/main.toml"], of: "other") == nil)
     }
 
     @Test(arguments: [
@@ -227,7 +241,8 @@ struct DetailTests {
     @Test func `one session is shown with details and several without`() {
         let status = SessionStatus(session: "a", state: .connected, since: Timestamp(rawValue: 95_000))
         func lines(_ sessions: [SessionStatus], verbose: Bool = false) -> [String] {
-            StatusCommand.lines(sessions, times: times, verbose: verbose, marked: { sentence, _ in sentence })
+            StatusCommand.lines(
+                sessions, times: times, verbose: verbose, creation: "", marked: { sentence, _ in sentence })
         }
         #expect(lines([status]).count == 4)
         #expect(lines([status, status]).count == 3)

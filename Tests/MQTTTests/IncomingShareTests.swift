@@ -43,6 +43,17 @@ import Testing
 
     // MARK: A share at a time
 
+    @Test func `a message with many user properties counts for many packets`() {
+        var client = MQTTClientHarness { $0.packetsPerInput = 10 }
+        client.connect()
+        let properties = Publish.Properties(
+            userProperties: (0..<64).map { UserProperty(name: "\($0)", value: "") })
+        let message = Packet.publish(Publish(topic: "t", payload: ByteBuffer(), properties: properties))
+        #expect(client.handle(.received(bytes([message, message, message]))).count == 2)
+        #expect(client.machine.isBehind)
+        #expect(client.handle(.readOn).count == 1)
+    }
+
     @Test func `an input is processed up to its share of packets, and nothing is lost`() {
         var client = MQTTClientHarness { $0.packetsPerInput = 10 }
         client.connect()

@@ -67,6 +67,17 @@ struct OlderVersionTests {
         #expect(harness.server(.connack(Connack(sessionPresent: true))) == ["connected resumed", "restored"])
     }
 
+    @Test func `a server may forget the discarded session a little late`() {
+        var harness = Self.machine()
+        var words: [String?] = []
+        for isPresent in [true, false, true, false, false] {
+            harness.open(force: !words.isEmpty)
+            words.append(harness.server(.connack(Connack(sessionPresent: isPresent))).first)
+            harness.handle(.connectionClosed)
+        }
+        #expect(words == ["state mismatch", "discarded", "state mismatch", "discarded, late", "connected"])
+    }
+
     @Test func `the connection that discards a session has no will`() throws {
         var harness = Self.machine(established: true)
         harness.machine.configuration.will = Will(topic: "w")

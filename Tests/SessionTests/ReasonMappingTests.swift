@@ -55,7 +55,7 @@ struct ReasonMappingTests {
         #expect(ending.reason.code == .stateMismatch)
         #expect(
             ending.reason.message
-                == "the server said: protocol error (0x82), “no such topic”; the suspected message or filter is set "
+                == "the server said: protocol error (0x82), \"no such topic\"; the suspected message or filter is set "
                 + "aside, the session at the server is given up")
         server.remedies = [.cleanStart]
         #expect(SessionMachine.Ending(server, in: .disconnect).failsIfRepeated)
@@ -63,7 +63,9 @@ struct ReasonMappingTests {
 
     @Test func `the server's Reason String and reference are in the sentence`() {
         let reason = Reason(.init(code: .serverMoved, reasonString: "gone", serverReference: "b.example:8883"))
-        #expect(reason.message == "the server said: server moved (0x9D), “gone”, use b.example:8883")
+        #expect(reason.message == "the server said: server moved (0x9D), \"gone\", use b.example:8883")
+        #expect(reason.detail == nil)
+        #expect(Reason(.init(code: .serverMoved)).detail == .elsewhereUnnamed)
     }
 
     @Test func `a code that neither CONNACK nor DISCONNECT can have is not called by its name in another packet`() {
@@ -74,7 +76,7 @@ struct ReasonMappingTests {
     @Test func `a normal end by the server is not called a success`() {
         let reason = Reason(.init(code: .normalDisconnection, reasonString: "good night"))
         #expect(reason.code == .serverClosed)
-        #expect(reason.message == "the server closed the connection normally (0x00), “good night”")
+        #expect(reason.message == "the server closed the connection normally (0x00), \"good night\"")
     }
 
     // MARK: What was unanswered when the connection ended
@@ -150,7 +152,8 @@ struct ReasonMappingTests {
 
     @Test func `a server with another protocol is reported with its address, if known`() {
         #expect(
-            Reason(ForeignProtocol.http, at: "a:1") == Reason(.wrongProtocol, "at a:1 is \(ForeignProtocol.http.name)"))
+            Reason(ForeignProtocol.ssh, at: "a:1") == Reason(.wrongProtocol, "at a:1 is \(ForeignProtocol.ssh.name)"))
+        #expect(Reason(ForeignProtocol.http, at: "a:1").detail == .webServer)
         #expect(Reason(ForeignProtocol.http, at: nil).message == "there is \(ForeignProtocol.http.name)")
     }
 

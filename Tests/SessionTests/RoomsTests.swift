@@ -109,7 +109,8 @@ import Testing
         // A server that refuses would refuse again, and is not asked again.
         #expect(
             rooms.announced(old, .notAuthorized, by: "a", at: Self.at(9)) == [
-                .rememberTopics(Set([own].compactMap(\.self)))
+                .presenceKept(Self.topic, .notAuthorized),
+                .rememberTopics(Set([own].compactMap(\.self))),
             ])
         _ = rooms.connectionClosed()
         let again = rooms.connected(
@@ -141,7 +142,9 @@ import Testing
         enter()
         _ = rooms.leave()
         let cleared = Announcement(topic: Self.topic)
-        #expect(rooms.announced(cleared, .notAuthorized, by: "a", at: Self.at(1)) == [], "others still see it")
+        #expect(
+            rooms.announced(cleared, .notAuthorized, by: "a", at: Self.at(1))
+                == [.presenceKept(Self.topic, .notAuthorized)], "others still see it")
         #expect(rooms.announced(cleared, .success, by: "a", at: Self.at(1)) == [.rememberTopics([])])
     }
 

@@ -368,6 +368,7 @@ struct SessionUnderTest {
         case .participants(let changes): "participants \(changes.count)"
         case .roomChanged(let old): "left \(old?.name ?? "no room")"
         case .presenceRefused(let code): "presence refused \(code.rawValue)"
+        case .presenceKept(let topic, let code): "presence kept on \(topic) \(code.rawValue)"
         case .publicationChanged(let change): "publication \(change.topic) \(change.state.rawValue)"
         case .publicationRefused(let topic, _): "publication \(topic) is refused"
         case .dropped(let count): "the inbox dropped \(count)"

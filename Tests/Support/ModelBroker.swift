@@ -106,6 +106,8 @@ public struct ModelBroker: Sendable {
     public var connackProperties = Connack.Properties()
     /// Whether the older connection of a client is closed without a word, as mosquitto 2.0.11 does.
     public var takesOverSilently = false
+    /// How long after its time a session is forgotten.
+    public var lateness: Time = 0
     /// Whether CONNACK says that the session is present, true or not.
     public var claimsSession = false
     /// Whether clients are accepted and then disconnected.
@@ -311,7 +313,7 @@ public struct ModelBroker: Sendable {
     private mutating func leave(_ client: String, will: Will?, at now: Time) {
         guard var session = sessions[client] else { return }
         session.connection = nil
-        session.endsAt = session.expiry == .max ? nil : now + Time(session.expiry) * 1000
+        session.endsAt = session.expiry == .max ? nil : now + Time(session.expiry) * 1000 + lateness
         if let will {
             let delay = Time(min(will.properties.willDelay ?? 0, session.expiry)) * 1000
             session.will = (will, now + delay)

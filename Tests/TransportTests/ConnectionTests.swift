@@ -91,6 +91,7 @@ import Vocabulary
         let taken = try TakenPort()
         let failure = try await TestClient("mqtt://127.0.0.1:\(taken.port)").failure()
         #expect(failure.code == .refused)
+        #expect(failure.systemError == ECONNREFUSED)
         #expect(failure.message == "cannot connect to 127.0.0.1:\(taken.port): Connection refused")
     }
 
@@ -101,6 +102,7 @@ import Vocabulary
         try await client.send("x")
         let failure = try await client.failure()
         #expect(failure.code == .reset)
+        #expect(failure.systemError == ECONNRESET)
         #expect(failure.message == "the connection to 127.0.0.1:\(server.port) broke: Connection reset by peer")
     }
 
@@ -153,6 +155,7 @@ import Vocabulary
             "mqtt://both.example:\(taken.port)", lookUp: addresses(["::1", "127.0.0.1"]))
         let failure = try await client.failure()
         #expect(failure.code == .refused)
+        #expect(failure.systemError == ECONNREFUSED)
         #expect(failure.message.contains("[::1]:\(taken.port): Connection refused"))
         #expect(failure.message.contains("127.0.0.1:\(taken.port): Connection refused"))
     }

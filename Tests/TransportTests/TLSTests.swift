@@ -93,11 +93,11 @@ import Vocabulary
     }
 
     @Test(arguments: [
-        Refusal(certificate: "localhost", host: "127.0.0.1", code: .certificateInvalid, words: "“127.0.0.1”"),
-        Refusal(certificate: "address", code: .certificateInvalid, words: "is not for “localhost”"),
+        Refusal(certificate: "localhost", host: "127.0.0.1", code: .certificateInvalid, words: "\"127.0.0.1\""),
+        Refusal(certificate: "address", code: .certificateInvalid, words: "is not for \"localhost\""),
         Refusal(
             certificate: "localhost", serverName: "other.example", code: .certificateInvalid,
-            words: "is not for “other.example”"),
+            words: "is not for \"other.example\""),
         Refusal(certificate: "untrusted", code: .certificateInvalid, words: "not signed by a trusted authority"),
         Refusal(
             certificate: "localhost", authority: nil, code: .certificateInvalid,
@@ -145,6 +145,7 @@ import Vocabulary
         let server = try await TestServer(.close)
         let failure = try await TestClient("mqtts://127.0.0.1:\(server.port)", options: options()).failure()
         #expect(failure.code == .tlsFailed)
+        #expect(failure.detail == .endedInHandshake)
         #expect(failure.message.contains("closed the connection during the TLS handshake"), "\(failure.message)")
     }
 
@@ -152,6 +153,7 @@ import Vocabulary
         let server = try await TestServer(.reset)
         let failure = try await TestClient("mqtts://127.0.0.1:\(server.port)", options: options()).failure()
         #expect(failure.code == .reset, "\(failure.message)")
+        #expect(failure.systemError == ECONNRESET)
     }
 
     @Test func `another address is tried when the handshake with one fails`() async throws {
@@ -228,6 +230,7 @@ import Vocabulary
         let server = try await TestServer(.echo, tls: context)
         let failure = try await TestClient("mqtts://localhost:\(server.port)", options: options()).failure()
         #expect(failure.code == .tlsFailed)
+        #expect(failure.detail == .certificateWanted)
         #expect(
             failure.message.contains("the server wants a certificate of ours (certificate required)"),
             "\(failure.message)")

@@ -146,6 +146,7 @@ extension ConnectionEvent {
         case .reached: "reached"
         case .tlsFilesRejected: "tls-files-rejected"
         case .securing: "securing"
+        case .upgrading: "upgrading"
         case .opened: "opened"
         case .received: "received"
         case .closed: "closed"

@@ -74,7 +74,7 @@ extension ControlConnection {
     private func demand(_ role: Role, for method: String) throws(RPCError) {
         guard !roles.contains(role) else { return }
         deny(method, because: "it needs the role \(role.rawValue)")
-        throw .notPermitted(method, role: role, others: daemon.access.others(with: role))
+        throw .notPermitted(role: role, others: daemon.access.others(with: role))
     }
 
     private func deny(_ method: String, because cause: String) {
@@ -119,7 +119,9 @@ extension ControlConnection {
             return try hello(take(RPCHelloMethod.self, parameters))
         case DaemonStatusMethod.name:
             _ = try take(DaemonStatusMethod.self, parameters)
-            return await daemon.status()
+            var status = await daemon.status()
+            status.changedFiles = await daemon.changedFiles()
+            return status
         case DaemonClientsMethod.name:
             _ = try take(DaemonClientsMethod.self, parameters)
             return DaemonClientsMethod.Result(clients: await server.clients)

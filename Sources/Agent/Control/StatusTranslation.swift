@@ -8,7 +8,7 @@ extension ControlAPI.SessionStatus.Reason {
         self.init(
             code: reason.code.rawValue, group: reason.code.group.rawValue, terminal: reason.isTerminal,
             serverCode: reason.serverCode.map { Int($0) }, message: reason.message,
-            hint: remedies.hint(for: reason.code))
+            hint: remedies.hint(for: reason))
     }
 }
 

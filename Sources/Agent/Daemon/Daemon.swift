@@ -34,6 +34,8 @@ actor Daemon {
     private var lastStatistics: StoreStatistics?
     private let since = Timestamp.now
     private var configuration: DaemonConfiguration
+    /// The versions of the files that the configuration was read from, by path.
+    private var versions: [String: FileVersion]
     /// How long a program that connects waits for the name service.
     private let accountPatience: Duration
     /// What the names in `[access]` and `[topics]` stand for, and whether the name service did not answer the last time.
@@ -46,10 +48,11 @@ actor Daemon {
     private var reloads = Turns<CheckedContinuation<Void, Never>>()
 
     init(
-        options: DaemonOptions, configuration: DaemonConfiguration, store: DurableStore, registry: SessionRegistry,
-        network: NetworkView, threadPool: NIOThreadPool, logger: Logger, eventLoop: any EventLoop,
-        accountPatience: Duration = .seconds(5)
+        options: DaemonOptions, configuration: DaemonConfiguration, versions: [String: FileVersion],
+        store: DurableStore, registry: SessionRegistry, network: NetworkView, threadPool: NIOThreadPool, logger: Logger,
+        eventLoop: any EventLoop, accountPatience: Duration = .seconds(5)
     ) {
+        self.versions = versions
         self.options = options
         self.configuration = configuration
         self.store = store
@@ -101,6 +104,17 @@ actor Daemon {
             version: Self.version, pid: getpid(), since: since,
             sessions: DaemonStatus.SessionCounts(states: states), store: statistics?.numbers ?? [:],
             storeFailure: await registry.surroundings?.commits.hindrance?.description, netlink: network.counters)
+    }
+
+    /// Returns the paths of the configuration's files that are not as they were when they were read; none while the file
+    /// system does not answer.
+    func changedFiles() async -> [String] {
+        let directory = options.configurationDirectory
+        let present = try? await blocking.run(directory, within: .seconds(1)) {
+            ConfigurationLoader.versions(in: directory)
+        }.get()
+        guard let present else { return [] }
+        return Set(versions.keys).union(present.keys).filter { versions[$0] != present[$0] }.sorted()
     }
 
     /// Returns the store's statistics, or the last ones while the disk does not answer.
@@ -215,6 +229,7 @@ actor Daemon {
             }
             let changes = DaemonConfiguration.changes(from: configuration, to: new)
             configuration = new
+            versions = loaded.versions
             if options.logLevel == nil, let level = Logger.Level(rawValue: new.logLevel.rawValue) {
                 JournalLogHandler.setLevel(level)
             }

@@ -144,8 +144,9 @@ private struct DaemonStart {
         let threadPool = NIOThreadPool(numberOfThreads: 4)
         threadPool.start()
         let daemon = Daemon(
-            options: options, configuration: configuration, store: store, registry: registry,
-            network: NetworkView(watcher: watcher), threadPool: threadPool, logger: logger, eventLoop: loop)
+            options: options, configuration: configuration, versions: loaded.versions, store: store,
+            registry: registry, network: NetworkView(watcher: watcher), threadPool: threadPool, logger: logger,
+            eventLoop: loop)
         let server = ControlServer(daemon: daemon)
         // Before any session begins: while another daemon serves the socket, none of ours may connect.
         do throws(ControlSocket.Failure) {

@@ -24,11 +24,11 @@ extension SessionRegistry {
         let name = SessionName(draft: drafts)
         _ = surroundings.paths.watch(configuration.hosts, of: name, for: configuration.network)
         defer { surroundings.paths.forget(name) }
-        let protocols = ProtocolChoice(configuration.mqtt.version.only)
         let trial = EndpointTrial(
             session: name, configuration: configuration, clientID: configuration.clientID, token: nil,
             remedies: Remedies(session: name, configuration: configuration, occasion: .draft),
-            surroundings: surroundings, tlsContexts: TLSContextCache(), version: protocols.version)
+            surroundings: surroundings, tlsContexts: TLSContextCache(),
+            protocols: ProtocolChoice(configuration.mqtt.version.only))
         return try await trial.run(wanted)
     }
 }

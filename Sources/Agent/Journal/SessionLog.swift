@@ -98,7 +98,7 @@ struct SessionLog {
             write(
                 .error, Self.failure(status.reason.code), status: status, endpoint: endpoint,
                 "failed (\(status.reason.code.rawValue)): \(status.reason.message)"
-                    + (remedies.hint(for: status.reason.code).map { "; \($0)" } ?? ""), previous)
+                    + (remedies.hint(for: status.reason).map { "; \($0)" } ?? ""), previous)
         case (_, .disconnected):
             tryingSince = nil
             guard from != .disconnected else { return }
@@ -172,6 +172,13 @@ struct SessionLog {
 
     func presenceRefused(_ sentence: String) {
         say(.warning, "the server refused to announce the session in its room: \(sentence)")
+    }
+
+    func presenceKept(_ topic: String, _ sentence: String) {
+        say(
+            .warning,
+            "the server refused to clear \(topic): \(sentence); others in that room may see the session there until it is cleared by hand"
+        )
     }
 
     func publicationRefused(_ topic: String, _ sentence: String) {

@@ -7,7 +7,7 @@ import Transport
 
 /// A connection that `check.run` tries step by step, timing each one. A value without I/O: the driver moves the bytes.
 ///
-///     dns ─▶ route ─▶ tcp ─▶ (proxy ─▶) (tls | websocket ─▶) connect
+///     dns ─▶ route ─▶ tcp ─▶ (proxy ─▶) (tls ─▶) (websocket ─▶) connect
 struct EndpointCheck: Sendable {
     /// What the driver does next.
     enum Action: Hashable, Sendable {
@@ -83,12 +83,18 @@ struct EndpointCheck: Sendable {
         case .securing:
             if step == .proxy { _ = pass(endpoint.authority, next: .tls, at: now) }
             return isOver ? .finish : nil
+        case .upgrading(let tlsVersion):
+            if step != .webSocket { _ = pass(lower(tlsVersion), next: .webSocket, at: now) }
+            return isOver ? .finish : nil
         case .opened(let opened):
             return self.opened(opened, at: now)
         case .received(let bytes):
             return received(bytes, at: now)
         case .closed(let end):
-            return fail(Reason(end), hint: hint(for: end), at: now)
+            var reason = Reason(end)
+            // TCP may also be reset before the handshake has begun.
+            if step == .tls, reason.code == .reset { reason.detail = .endedInHandshake }
+            return fail(reason, at: now)
         }
     }
 
@@ -97,25 +103,17 @@ struct EndpointCheck: Sendable {
         isOver ? nil : fail(Reason(.authenticateTimeout), at: now)
     }
 
-    /// Returns advice that the step adds to the reason.
-    private func hint(for end: ConnectionEnd) -> String? {
-        switch end {
-        case .failed(let failure) where failure.code == .certificateExpired:
-            "the server needs a valid certificate, unless this host's clock is wrong (check it with date)"
-        case .failed(let failure) where failure.code == .tlsFilesUnusable:
-            "check the files of [tls]"
-        case .failed(let failure) where failure.code != .reset: nil
-        case .closedLocally: nil
-        // The server closed the connection before it said anything.
-        default:
-            switch step {
-            case .tls: "check that the port expects TLS; mqtt:// and ws:// are the schemes without it"
-            case .connect where !endpoint.scheme.isSecure:
-                "check the endpoint's port and scheme: a server that expects TLS, mqtts:// or wss://, ends such a connection"
-            default: nil
-            }
-        }
+    /// Advice when the server ends the connection before it has said anything.
+    private func hint(for reason: Reason) -> String? {
+        guard step == .connect, !endpoint.scheme.isSecure, reason.code == .serverClosed || reason.code == .reset,
+            reason.serverCode == nil
+        else { return nil }
+        return
+            "check the endpoint's port and scheme: a server that expects TLS, mqtts:// or wss://, ends such a connection"
     }
+
+    /// What the layer below MQTT, or below the WebSocket, is known by once it is set up.
+    private func lower(_ tlsVersion: String?) -> String? { step == .proxy ? endpoint.authority : tlsVersion }
 
     private var stepAfterTCP: CheckStep {
         if hasProxy { return .proxy }
@@ -123,13 +121,9 @@ struct EndpointCheck: Sendable {
     }
 
     private mutating func opened(_ opened: Opened, at now: Instant) -> Action? {
-        if step == .proxy {
-            guard pass(endpoint.authority, next: endpoint.scheme.isWebSocket ? .webSocket : .connect, at: now) else {
-                return .finish
-            }
-        }
-        if step == .tls || step == .webSocket {
-            guard pass(opened.tlsVersion, next: .connect, at: now) else { return .finish }
+        if step != .connect {
+            let detail = step == .webSocket ? nil : lower(opened.tlsVersion)
+            guard pass(detail, next: .connect, at: now) else { return .finish }
         }
         guard let greeting else {
             // Nothing failed, but nothing about the login is claimed either.
@@ -178,11 +172,11 @@ struct EndpointCheck: Sendable {
         return !isOver
     }
 
-    private mutating func fail(_ reason: Reason, hint: String? = nil, at now: Instant) -> Action {
+    private mutating func fail(_ reason: Reason, at now: Instant) -> Action {
         steps.append(
             CheckedStep(
                 step: step, ok: false, duration: elapsed(at: now), detail: reason.message, code: reason.code.rawValue,
-                hint: hint ?? remedies.hint(for: reason.code)))
+                hint: hint(for: reason) ?? remedies.hint(for: reason)))
         isOver = true
         return .finish
     }

@@ -34,7 +34,7 @@ extension SessionDriver {
         let trial = EndpointTrial(
             session: name, configuration: configuration, clientID: session.clientID,
             token: session.credentials.given?.secret, remedies: remedies, surroundings: surroundings,
-            tlsContexts: tlsContexts, version: { [protocols = session.servers.protocols] in protocols.version(at: $0) })
+            tlsContexts: tlsContexts, protocols: session.servers.protocols)
         return try await trial.run(wanted)
     }
 }
@@ -50,7 +50,8 @@ struct EndpointTrial {
     let remedies: Remedies
     let surroundings: SessionDriver.Surroundings
     let tlsContexts: TLSContextCache
-    let version: (Endpoint) -> ProtocolVersion
+    /// What is known about the versions of MQTT that the servers speak.
+    let protocols: ProtocolChoice
 
     func run(_ wanted: CheckRunMethod.Parameters) async throws(RPCError) -> CheckRunMethod.Result {
         var endpoints = configuration.endpoints
@@ -93,13 +94,25 @@ struct EndpointTrial {
             }
         }
         if steps.allSatisfy(\.ok), last != .credential {
-            steps += await connect(to: endpoint, until: last, secrets.own, proxyPassword: secrets.proxy)
+            var protocols = protocols
+            let version = protocols.version(at: endpoint)
+            let first = await connect(
+                to: endpoint, as: version, until: last, secrets.own, proxyPassword: secrets.proxy)
+            if let other = protocols.version(after: first.last, with: version, at: endpoint) {
+                let second = await connect(
+                    to: endpoint, as: other, until: last, secrets.own, proxyPassword: secrets.proxy)
+                // That the server does not speak the other version says less than what it said about its own.
+                steps += second.isVersionRefused && !first.isVersionRefused ? first : second
+            } else {
+                steps += first
+            }
         }
         return CheckedEndpoint(endpoint: endpoint.description, steps: steps)
     }
 
     private func connect(
-        to endpoint: Endpoint, until last: CheckStep, _ password: [UInt8]?, proxyPassword: [UInt8]?
+        to endpoint: Endpoint, as version: ProtocolVersion, until last: CheckStep, _ password: [UInt8]?,
+        proxyPassword: [UInt8]?
     ) async -> [CheckedStep] {
         var options = Connection.Options(configuration, for: endpoint, proxyPassword: proxyPassword)
         options.stop = .firstHop
@@ -111,7 +124,7 @@ struct EndpointTrial {
         let check = EndpointCheck(
             endpoint: endpoint, until: last, hasProxy: options.proxy != nil,
             isBound: configuration.network.isBinding,
-            greeting: configuration.mqtt.authentication == .scramSHA256 ? nil : greeting, version: version(endpoint),
+            greeting: configuration.mqtt.authentication == .scramSHA256 ? nil : greeting, version: version,
             maximumPacketSize: configuration.mqtt.maximumPacketSize, remedies: remedies, at: now)
         return await withCheckedContinuation { continuation in
             let run = CheckRun(
@@ -122,6 +135,24 @@ struct EndpointTrial {
     }
 
     private var now: Instant { surroundings.clock.now() }
+}
+
+extension [CheckedStep] {
+    fileprivate var isVersionRefused: Bool { last?.code == Reason.Code.unsupportedVersion.rawValue }
+}
+
+extension ProtocolChoice {
+    /// Returns the version with which a session would try at once after a login that has failed; `nil` if it would not.
+    fileprivate mutating func version(
+        after step: CheckedStep?, with version: ProtocolVersion, at endpoint: Endpoint
+    ) -> ProtocolVersion? {
+        guard let step, step.step == .connect, !step.ok else { return nil }
+        switch step.code.flatMap(Reason.Code.init) {
+        case .unsupportedVersion: return refused(version, at: endpoint)
+        case .serverClosed, .reset: return closed(version, at: endpoint)
+        default: return nil
+        }
+    }
 }
 
 /// The I/O of a check. It belongs to its session's event loop, and lives as long as its connection.

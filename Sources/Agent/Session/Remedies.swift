@@ -1,4 +1,5 @@
 import Configuration
+import MQTT
 import SessionCore
 
 /// What a person can do about a reason. The advice is made from the session's file, so it never mentions a password,
@@ -25,26 +26,33 @@ struct Remedies: Sendable {
         case draft
     }
 
+    /// Returns the advice for the code alone, where nothing else about the reason is known.
+    func hint(for code: Reason.Code) -> String? { hint(for: Reason(code)) }
+
     /// Returns one sentence without the final full stop, whose commands can be typed as they are; `nil` when there is
     /// nothing to do but wait.
-    func hint(for code: Reason.Code) -> String? {
+    func hint(for reason: Reason) -> String? {
+        let code = reason.code
         if code == .badConfiguration {
             return "correct sessions.d/\(session.template ?? session).toml, then holdfastctl reload"
         }
         guard let configuration else { return nil }
-        if let hint = redirection(code, configuration) { return hint }
+        if let hint = redirection(code, configuration) ?? advice(about: reason, configuration) { return hint }
         switch code {
         case .userDisconnect: return "holdfastctl connect \(session) starts it"
         case .goodbyeUnheard:
             return "to leave immediately: holdfastctl connect --wait \(session), then holdfastctl disconnect \(session)"
         case .idle: return "the session connects automatically as soon as a local program publishes or subscribes"
         case .suspend: return "the session connects automatically when the host wakes up"
+        case .shutdown where configuration.autoconnect && !configuration.onDemand:
+            return "the session connects automatically when the daemon runs again"
         case .noPath:
-            return occasion == .draft
+            // A session that is only checked may be disconnected.
+            return isChecked
                 ? "check the network of this host (ip address; ip route): none of its routes leads there"
                 : "the session connects automatically as soon as there is a route"
-        case .networkNotAllowed where occasion == .draft:
-            return "change [network] to allow a network that leads there"
+        case .networkNotAllowed where isChecked:
+            return "connect this host to a network that [network] allows, or change [network]"
         case .networkNotAllowed:
             return
                 "the session connects automatically when a network that [network] in its file allows leads there; change "
@@ -70,11 +78,15 @@ struct Remedies: Sendable {
                     ? "give the other server as --endpoint"
                     : "put the other server into endpoints in the session's file" + then("reload"))
         case .serverShutdown: return lasting("check that the server is started again")
-        case .serverBusy, .rateLimited:
-            return lasting("ask the server's administrator; the server's log may say what it lacks")
+        case .serverBusy where reason.serverCode == ReasonCode.quotaExceeded.rawValue:
+            return lasting("ask the server's administrator for a larger quota")
+        case .serverBusy: return lasting("ask the server's administrator; the server's log may say what it lacks")
+        case .rateLimited: return lasting("ask the server's administrator for a higher limit")
         case .serverError, .unknown:
             return lasting("see the server's log for what is wrong with it, or with what it was sent")
         case .quota: return "ask the server's administrator for a larger quota" + then("connect \(session)")
+        case .protocolError where reason.serverCode != nil:
+            return lasting("see the server's log for what it objects to")
         case .protocolError:
             return lasting("what the server sends is against the standard: report it to those who make the server")
         case .authenticateTimeout:
@@ -103,23 +115,24 @@ struct Remedies: Sendable {
             return "ask the server's administrator" + then("connect \(session)")
         case .badEndpoint: return "correct \(key("endpoints", "--endpoint"))" + then("reload")
         case .clientIdentifierRejected:
-            return "set \(key("client-id", "--client-id")) to one that the server accepts; now it is "
-                + configuration.clientID + then("reload")
+            return
+                "set \(key("client-id", "--client-id")) to one that the server accepts (now \(configuration.clientID))"
+                + then("reload")
         case .unsupportedVersion: return version(configuration.mqtt.version)
         case .serverUnauthenticated:
-            return "check that the endpoint is the right server: another one may be in its place"
-                + then("connect \(session)")
+            return "check that the endpoint is the right server" + then("connect \(session)")
+                + ": another one may be in its place"
         case .authenticationMethodRejected:
             switch configuration.mqtt.authentication {
             case .password:
-                return "if the server accepts SCRAM-SHA-256, set \(key("authentication of [mqtt]")) to it"
-                    + then("reload")
+                return "if the server accepts SCRAM-SHA-256, "
+                    + inFile("set authentication of [mqtt] in \(file) to \"SCRAM-SHA-256\"")
             case .scramSHA256:
-                return "remove \(key("authentication of [mqtt]")): the server does not accept SCRAM-SHA-256"
-                    + then("reload")
+                return inFile("remove authentication of [mqtt] in \(file)")
+                    + ": the server does not accept SCRAM-SHA-256"
             }
         case .redirectRefused:
-            return "if that server may be trusted, add its host to \(key("redirects of [mqtt]"))" + then("reload")
+            return "if that server may be trusted, " + inFile("add its host to redirects of [mqtt] in \(file)")
         case .incompatible:
             return "see the server's log for what it objects to" + then("connect \(session)")
         case .certificateInvalid: return certificate(configuration.tls)
@@ -127,7 +140,8 @@ struct Remedies: Sendable {
         case .wrongProtocol:
             return
                 "check the port and the scheme of \(key("endpoints", "--endpoint")): mqtts:// is MQTT over TLS, ws:// and "
-                + "wss:// are MQTT over WebSocket; on a public network, sign in first"
+                + "wss:// are MQTT over WebSocket"
+                + (reason.detail == .webServer ? "; on a public network, sign in first" : "")
         case .webSocketFailed:
             return "check the endpoint's port and path, and that the server has a WebSocket listener there"
         default: return nil
@@ -146,6 +160,38 @@ struct Remedies: Sendable {
         }
     }
 
+    /// Advice that takes more than the code.
+    private func advice(about reason: Reason, _ configuration: SessionConfiguration) -> String? {
+        let tls = configuration.tls
+        switch reason.detail {
+        case .endedInHandshake?:
+            return
+                "check the port and the scheme of \(key("endpoints", "--endpoint")): the server there may not expect TLS, "
+                + "as with mqtt:// and ws://, or not be an MQTT server"
+        case .certificateWanted?:
+            guard let certificate = tls.certificate else {
+                return "the server wants a certificate of this host: "
+                    + inFile("set certificate and key of [tls] in \(file)")
+            }
+            return "check that the server accepts the certificate in \(certificate), and that it has not expired"
+        case .certificateExpired?:
+            return "the server needs a valid certificate, unless this host's clock is wrong (check it with date)"
+        case .otherName?:
+            guard let name = tls.serverName else {
+                return "correct the host of \(key("endpoints", "--endpoint"))" + then("reload")
+                    + ": it must be a name in the server's certificate, if that is the right server"
+            }
+            return "correct server-name of [tls] in the session's file, now \(name)" + then("reload")
+                + ": it must be a name in the server's certificate"
+        case .ownFilesUnusable?:
+            return "check \(files(of: tls))"
+        case .elsewhereUnnamed?:
+            return lasting("ask the server's administrator which server to use")
+        case .webServer?, nil:
+            return nil
+        }
+    }
+
     /// The command that makes a failed session try again once the cause is fixed.
     private func then(_ command: String) -> String { occasion == .draft ? "" : ", then holdfastctl \(command)" }
 
@@ -160,12 +206,25 @@ struct Remedies: Sendable {
         }
     }
 
-    /// Where a key of the session's file is set. The file of a draft exists only if it is written untried.
-    ///
-    /// - Parameter option: the option of `config init` that sets it.
-    private func key(_ name: String, _ option: String? = nil) -> String {
-        guard occasion == .draft else { return "\(name) in the session's file" }
-        return option ?? "\(name) in the file that --untried writes"
+    /// Whether there is no saying that a session is trying to connect.
+    private var isChecked: Bool { occasion == .check || occasion == .draft }
+
+    /// What sets a key: the session's file or, for a draft, the option of `config init`.
+    private func key(_ name: String, _ option: String) -> String {
+        occasion == .draft ? option : "\(name) in \(file)"
+    }
+
+    private var file: String { occasion == .draft ? "it" : "the session's file" }
+
+    /// Advice to change what no option of `config init` sets. A draft must be written untried first.
+    private func inFile(_ change: String) -> String {
+        occasion == .draft ? "write the file with --untried, then \(change)" : change + then("reload")
+    }
+
+    /// Names the files of `[tls]`.
+    private func files(of tls: TLSOptions) -> String {
+        let names = [tls.authorities, tls.certificate, tls.key].compactMap { $0 }.joined(separator: ", ")
+        return occasion == .draft ? "the file of --ca: \(names)" : "the files of [tls]: \(names)"
     }
 
     /// Advice when the server rejects the session's credentials.
@@ -190,12 +249,16 @@ struct Remedies: Sendable {
                 + then("connect \(session)")
         case nil:
             if let certificate = configuration.tls.certificate {
-                return "check that the server accepts the certificate in \(certificate); the session has no password"
-                    + then("connect \(session)")
+                return "check that the server accepts the certificate in \(certificate)" + then("connect \(session)")
+                    + "; the session has no password"
             }
+            let (option, setting) =
+                configuration.mayCarryPassword
+                ? ("--ask-password", "password")
+                : ("--ask-password and, because it would be sent unencrypted, --insecure", "password and insecure")
             return
                 "the session has no password, and the server may require one: "
-                + (occasion == .draft ? "give --ask-password" : "set password in the session's file" + then("reload"))
+                + (occasion == .draft ? "give \(option)" : "set \(setting) in the session's file" + then("reload"))
         }
     }
 
@@ -211,7 +274,7 @@ struct Remedies: Sendable {
         }
         let secrets = [
             configuration.password.map { advice($0, key("password", "--password")) },
-            configuration.proxy.password.map { advice($0, key("password of [proxy]")) },
+            configuration.proxy.password.map { advice($0, "password of [proxy] in the session's file") },
         ].compactMap { $0 }
         return secrets.isEmpty ? nil : secrets.joined(separator: "; ")
     }
@@ -224,9 +287,10 @@ struct Remedies: Sendable {
             case .automatic: String?.none
             }
         guard let other else {
-            return "check the endpoint: its server speaks neither MQTT 5 nor 3.1.1" + then("connect \(session)")
+            return "check the endpoint" + then("connect \(session)")
+                + ": its server speaks neither MQTT 5 nor 3.1.1"
         }
-        return "set \(key("version of [mqtt]")) to \(other)" + then("reload")
+        return inFile("set version of [mqtt] in \(file) to \(other)")
     }
 
     private func certificate(_ tls: TLSOptions) -> String {
@@ -244,10 +308,10 @@ struct Remedies: Sendable {
 
     private func tls(_ tls: TLSOptions) -> String {
         var things = ["this host's clock (date shows it)", "the server's certificate"]
-        let files = [tls.authorities, tls.certificate, tls.key].compactMap { $0 }
-        if !files.isEmpty { things.append("the files of [tls]: \(files.joined(separator: ", "))") }
+        if tls.authorities != nil || tls.certificate != nil { things.append(files(of: tls)) }
         if tls.certificate == nil {
-            things.append("whether the server wants a certificate of this host (certificate and key of [tls])")
+            let setting = occasion == .draft ? "" : " (certificate and key of [tls])"
+            things.append("whether the server wants a certificate of this host\(setting)")
         }
         if tls.minimum == .tls13 { things.append("minimum of [tls]: the server may speak TLS 1.2 only") }
         return "check " + things.joined(separator: "; ")

@@ -105,7 +105,7 @@ extension SessionDriver {
     /// - Parameter words: without them the store has the name of the code.
     static func rejection(_ code: ReasonCode, _ words: String?) -> String {
         guard let words, words != code.name else { return code.description }
-        return "\(code), “\(words)”"
+        return "\(code), \"\(words)\""
     }
 
     /// Reports QoS 2 messages that the server may have received twice.

@@ -149,6 +149,7 @@ extension SessionDriver {
             event.previousRoom = old?.name
             report(event)
         case .presenceRefused(let code): log.presenceRefused(code.description)
+        case .presenceKept(let topic, let code): log.presenceKept(topic, code.description)
         case .publicationChanged(let change):
             var event = self.event(.publicationChanged)
             event.topic = change.topic

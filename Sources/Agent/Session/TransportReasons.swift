@@ -1,6 +1,7 @@
 import Session
 import SessionCore
 import Transport
+import Vocabulary
 
 // Translates what the transport says into the session's terms: the tables of Documentation/Reason-codes.md.
 
@@ -28,7 +29,13 @@ extension Reason {
             case .protocolError: .protocolError
             case .unsupported: .badEndpoint
             }
-        self.init(code, failure.message, systemError: failure.systemError)
+        let detail: FailureDetail? =
+            switch failure.code {
+            case .certificateExpired: .certificateExpired
+            case .tlsFilesUnusable: .ownFilesUnusable
+            default: failure.detail
+            }
+        self.init(code, failure.message, systemError: failure.systemError, detail: detail)
     }
 
     init(_ end: ConnectionEnd) {
@@ -58,7 +65,7 @@ extension DialEvent {
             self = .opened(LinkPeer(address: opened.peer, name: opened.peerAddress, tlsVersion: opened.tlsVersion))
         case .received(let bytes): self = .received(bytes)
         case .closed(let end): self = .closed(Reason(end), retryAfter: end.retryAfter)
-        case .resolving, .tlsFilesRejected: return nil
+        case .resolving, .tlsFilesRejected, .upgrading: return nil
         }
     }
 }

@@ -93,14 +93,14 @@ struct Patience: Sendable {
     var probe: (sentAt: Timestamp, exchanges: UInt64, requests: UInt64)?
     /// Before this time, the server could not be heard, or not everything had been sent to it.
     var notBefore = Timestamp(rawValue: .min)
-    /// What has been set aside for being unanswered since a message was last answered. If a server answers nothing at
-    /// all, no message is to blame, so this costs at most one of each kind: an innocent publication that was sent with a
-    /// message must not protect the message. Nor must a message that the server left out protect one that silences it,
-    /// because nothing behind that one would ever be answered.
-    var blamed: [Isolation.Symptom: MQTTClientMachine.Suspects] = [:]
+    /// How many packets of each kind were set aside for being unanswered since a message was last answered. If a server
+    /// answers nothing at all, none of them is to blame. If it answers only what has no place in the window, they all are.
+    /// So each further one of its kind takes twice as many connections to be set aside. A message that was left out does
+    /// not delay this for one that silences the server: nothing behind that one would ever be answered.
+    var blamed: [Isolation.Symptom: [MQTTClientMachine.Suspects: Int]] = [:]
     var silences = Silences()
 
-    var hasBlamedMessage: Bool { blamed.values.contains { $0.contains(.messages) } }
+    var hasBlamedMessage: Bool { blamed.values.contains { $0[.messages] != nil } }
 
     mutating func connectionClosed() {
         exchanges.connectionClosed()
@@ -289,11 +289,10 @@ extension MQTTClientMachine {
     mutating func blame(
         _ suspects: Suspects, _ words: String, after symptom: Isolation.Symptom, _ step: inout Step
     ) -> EndFinding? {
-        let blamed = patience.blamed[symptom, default: []]
-        let suspects = outbox.outstandingCount == 0 ? suspects : suspects.subtracting(blamed)
-        guard !suspects.isEmpty, let judged = judge(nil, words, of: suspects, after: symptom, &step) else { return nil }
-        guard !judged.setAside.isEmpty else { return judged.finding }
-        patience.blamed[symptom] = blamed.union(judged.setAside)
+        let blamed = outbox.outstandingCount == 0 ? [:] : patience.blamed[symptom, default: [:]]
+        guard let judged = judge(nil, words, of: suspects, after: symptom, blamed: blamed, &step) else { return nil }
+        guard let kind = judged.setAside else { return judged.finding }
+        patience.blamed[symptom, default: [:]][kind, default: 0] += 1
         // The messages behind it go out as usual again: if the next one is not answered either, other answers show
         // whether the server answers at all.
         isolation = Isolation()

@@ -56,6 +56,8 @@ extension MQTTClientMachine {
         /// What the server that had the session before still holds.
         var leftBehind = LeftSession()
         var discarding = Discarding.none
+        /// Whether the server claimed a session right after it had discarded it: some forget it a moment late.
+        var isForgottenLate = false
         var assignedClientID: String?
         /// The client identifier that the session at the server belongs to, as far as it is durable.
         var durableClientID: String?
@@ -228,6 +230,13 @@ extension MQTTClientMachine {
     /// sends single bytes now and then never reaches them.
     private static var partOfPacket: Int { 16 << 10 }
 
+    /// For how many packets this one counts in an input's share.
+    private func weight(of packet: Packet) -> Int {
+        guard case .publish(let publish) = packet else { return 1 }
+        // A server can put thousands of user properties into one message, and each costs as much as a small packet.
+        return max(1, configuration.messageWeight) * (1 + publish.properties.userProperties.count / 16)
+    }
+
     /// Processes one input's share of what has arrived.
     mutating func readOn(_ step: inout Step) {
         var count = 0
@@ -249,7 +258,7 @@ extension MQTTClientMachine {
                 case .connecting, .connected: break
                 }
                 guard let packet = try link.decoder.next() else { return }
-                if case .publish = packet { count += max(1, configuration.messageWeight) } else { count += 1 }
+                count += weight(of: packet)
                 switch connection {
                 case .closed, .closing: return
                 case .connecting(let connecting): answered(packet, connecting, &step)

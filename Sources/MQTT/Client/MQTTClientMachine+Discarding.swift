@@ -25,12 +25,14 @@ extension MQTTClientMachine {
     ) -> Bool {
         if connecting.onlyDiscards {
             claim.discarding = .done
-            step.emit(.discarded)
+            step.emit(.discarded(isForgottenLate: claim.isForgottenLate))
         } else if connack.sessionPresent, !connecting.claimsSession {
+            claim.isForgottenLate = claim.discarding == .done
             claim.discarding = .needed
             step.emit(.stateMismatch("the server has a session of this client that is not known here"))
         } else {
             claim.discarding = .none
+            claim.isForgottenLate = false
             return false
         }
         disconnect(.normalDisconnection, &step)

@@ -315,7 +315,9 @@ extension MQTTClientMachine {
         } else if let refusal = refusal(of: queued.message, session.limits) {
             outbox.readAhead.removeFirst()
             outbox.leaveQueue(size: queued.message.size)
-            reject(queued.sequence, queued.message.topic, refusal.code, refusal.sentence, &step)
+            let mayHaveArrived = queued.message.qos == .exactlyOnce && outbox.sentBefore.contains(queued.sequence)
+            let sentence = mayHaveArrived ? Self.doubtful(refusal.sentence) : refusal.sentence
+            reject(queued.sequence, queued.message.topic, refusal.code, sentence, &step)
         } else {
             guard queued.message.qos == .atMostOnce,
                 outbox.backlog.unflushedCount < max(1, configuration.maximumUnflushedQoS0),
@@ -492,8 +494,16 @@ extension MQTTClientMachine {
     /// next one with the same identifier for it, so that identifier is retired.
     mutating func setAside(_ id: PacketID, _ code: ReasonCode, _ sentence: String?, _ step: inout Step) {
         guard let entry = outbox.inFlight[id] else { return }
-        quarantine(id, code, sentence, &step)
-        if entry.wasAttempted, entry.message?.qos == .exactlyOnce { retire(id, &step) }
+        guard entry.wasAttempted, entry.message?.qos == .exactlyOnce else {
+            return quarantine(id, code, sentence, &step)
+        }
+        quarantine(id, code, Self.doubtful(sentence ?? code.name), &step)
+        retire(id, &step)
+    }
+
+    /// Why a message of QoS 2 is set aside that was sent before.
+    private static func doubtful(_ sentence: String) -> String {
+        "\(sentence); it may have arrived before, so a retry may deliver it twice"
     }
 
     mutating func quarantine(_ id: PacketID, _ code: ReasonCode, _ sentence: String?, _ step: inout Step) {

@@ -164,8 +164,9 @@ extension MQTTClientMachine {
         /// The two sides disagree about the session, and a new one must be begun; DISCONNECT and `close` accompany it.
         case stateMismatch(String)
         /// The server's session was discarded, by a connection made only for that, and the next one begins a new
-        /// session; DISCONNECT and `close` accompany it. In MQTT 3.1.1 only.
-        case discarded
+        /// session; DISCONNECT and `close` accompany it. In MQTT 3.1.1 only. A server that forgets it late would find it
+        /// again at once.
+        case discarded(isForgottenLate: Bool)
         /// The server asks for our proof: derive the key, which takes a while, and give it with `keyDerived`.
         case challenged(SCRAMClient.Challenge)
         /// The new credential is in force.

@@ -5,7 +5,8 @@
 //       ─▶ what was unanswered goes out one by one, each on a connection that has proven to work
 //       ─▶ what is alone when the connection ends is set aside, with the reason
 //
-// An answer to that packet ends the suspicion, because another packet is then the oldest.
+// An answer to that packet ends the suspicion, because another packet is then the oldest. Where a server leaves packets
+// unanswered, and answers nothing else in between, the second one takes six ends, the third one twelve, and so on.
 //
 // A server may also say nothing any more once it has such a packet, and keep the connection open. A dead network, a
 // stalled host and a stopped program look much the same, so this counts only with more proof, and for itself:
@@ -22,10 +23,21 @@ struct Suspicion: Sendable {
         /// Each connection has announcements of its own, but their topics stay the same.
         case announcement(String)
         case filter(TopicFilter)
+
+        var kind: MQTTClientMachine.Suspects {
+            switch self {
+            case .message: .messages
+            case .announcement: .announcements
+            case .filter: .filters
+            }
+        }
     }
 
     /// This many ends in a row are not a coincidence.
     static let patience = 3
+
+    /// How many are not one, if this many packets of that kind were set aside without proof that the server answers any.
+    static func patience(afterBlaming count: Int) -> Int { patience << min(count, 4) }
 
     private var suspect: Suspect?
     private var ends = 0
@@ -125,7 +137,7 @@ extension MQTTClientMachine {
     public var findingIfEnded: EndFinding? { reasonIfEnded == nil ? judgement(of: .everything)?.finding : nil }
 
     /// What the end of a connection may be about.
-    struct Suspects: OptionSet {
+    struct Suspects: OptionSet, Hashable {
         let rawValue: Int
 
         static let messages = Suspects(rawValue: 1)
@@ -174,7 +186,9 @@ extension MQTTClientMachine {
         var last: MessageSequence?
     }
 
-    private func judgement(of suspects: Suspects, after symptom: Isolation.Symptom = .end) -> Judgement? {
+    private func judgement(
+        of suspects: Suspects, after symptom: Isolation.Symptom = .end, blamed: [Suspects: Int] = [:]
+    ) -> Judgement? {
         guard case .connected = connection else { return nil }
         let onWire = outbox.inFlight.filter { $0.value.progress == .onWire }
         let messages = suspects.contains(.messages) ? onWire : [:]
@@ -185,10 +199,10 @@ extension MQTTClientMachine {
             if suspects.contains(.messages), !outbox.abandoned.isEmpty {
                 return Judgement(finding: .suspected(ends: 1))
             }
-            return suspects.contains(.filters) ? judgeRequests(after: symptom) : nil
+            return suspects.contains(.filters) ? judgeRequests(after: symptom, blamed) : nil
         }
         let isAlone = isAlone(onWire.count + announcements.outstanding.count, after: symptom)
-        var judgement = judgement(of: suspect, after: symptom, isAlone: isAlone)
+        var judgement = judgement(of: suspect, after: symptom, isAlone: isAlone, blamed)
         judgement.last = last
         if judgement.isCertain, let culprit = culprit(messages, announced) {
             judgement.culprit = culprit.0
@@ -199,14 +213,14 @@ extension MQTTClientMachine {
 
     /// - Returns: a judgement without a culprit.
     private func judgement(
-        of suspect: Suspicion.Suspect, after symptom: Isolation.Symptom, isAlone: Bool
+        of suspect: Suspicion.Suspect, after symptom: Isolation.Symptom, isAlone: Bool, _ blamed: [Suspects: Int]
     ) -> Judgement {
         var judgement = Judgement(finding: .suspected(ends: 1), suspect: suspect)
         if symptom == .silence {
             judgement.record = isAlone ? \.patience.silences.alone : \.patience.silences.oldest
         }
         let ends = self[keyPath: judgement.record].count(with: suspect)
-        let isEnough = ends >= Suspicion.patience
+        let isEnough = ends >= Suspicion.patience(afterBlaming: blamed[suspect.kind] ?? 0)
         judgement.isCertain = isAlone && (isEnough || symptom == .end)
         judgement.finding = isEnough && !(isAlone && symptom == .silence) ? .isolated : .suspected(ends: ends)
         return judgement
@@ -252,20 +266,21 @@ extension MQTTClientMachine {
     }
 
     /// The same for requests that were not answered, if no message can be the reason.
-    private func judgeRequests(after symptom: Isolation.Symptom) -> Judgement? {
+    private func judgeRequests(after symptom: Isolation.Symptom, _ blamed: [Suspects: Int]) -> Judgement? {
         let suspects = subscriptions.suspects
         guard let suspect = suspects.min(by: Subscriptions.isBefore) else { return nil }
         var judgement: Judgement
         switch symptom {
         case .end:
             let ends = subscriptions.endsUnanswered + 1
-            judgement = Judgement(finding: ends >= Suspicion.patience ? .isolated : .suspected(ends: ends))
+            let isEnough = ends >= Suspicion.patience(afterBlaming: blamed[.filters] ?? 0)
+            judgement = Judgement(finding: isEnough ? .isolated : .suspected(ends: ends))
             judgement.isCertain = subscriptions.isolation == .end && suspects.count == 1
         case .silence:
             let isAlone =
                 subscriptions.isolates && suspects.count == 1 && patience.requests.count == 1
                 && patience.exchanges.count == 0
-            judgement = self.judgement(of: .filter(suspect), after: .silence, isAlone: isAlone)
+            judgement = self.judgement(of: .filter(suspect), after: .silence, isAlone: isAlone, blamed)
         }
         if judgement.isCertain {
             judgement.finding = .setAside("the subscription to \(suspect)")
@@ -287,13 +302,15 @@ extension MQTTClientMachine {
         judge(code, words, of: suspects, after: symptom, &step)?.finding
     }
 
-    /// - Returns: also what was set aside.
+    /// - Returns: also what kind of packet was set aside, if any.
     mutating func judge(
         _ code: ReasonCode?, _ words: String, of suspects: Suspects, after symptom: Isolation.Symptom,
-        _ step: inout Step
-    ) -> (finding: EndFinding, setAside: Suspects)? {
+        blamed: [Suspects: Int] = [:], _ step: inout Step
+    ) -> (finding: EndFinding, setAside: Suspects?)? {
         // Right after refusals for lack of room, a close without a code is explained by them.
-        guard code != nil || reasonIfEnded == nil, let judgement = judgement(of: suspects, after: symptom) else {
+        guard code != nil || reasonIfEnded == nil,
+            let judgement = judgement(of: suspects, after: symptom, blamed: blamed)
+        else {
             return nil
         }
         if let suspect = judgement.suspect {
@@ -302,7 +319,7 @@ extension MQTTClientMachine {
             subscriptions.endsUnanswered += 1
         }
         if judgement.finding == .isolated { isolate(judgement, after: symptom) }
-        guard let culprit = judgement.culprit else { return (judgement.finding, []) }
+        guard let culprit = judgement.culprit else { return (judgement.finding, nil) }
         self[keyPath: judgement.record].cleared()
         let code = code.flatMap { $0.isError ? $0 : nil } ?? .unspecifiedError
         switch culprit {

@@ -18,6 +18,8 @@ package struct Rooms: Sendable {
         /// News about participants.
         case tell([Participants.Change])
         case presenceRefused(ReasonCode)
+        /// The presence on this topic stays, because the server refuses to clear it.
+        case presenceKept(String, ReasonCode)
         /// The server has answered our presence, so the room no longer keeps the session from being restored.
         case restored
         /// The session has moved to another room.
@@ -201,10 +203,11 @@ package struct Rooms: Sendable {
         _ announcement: Announcement, _ code: ReasonCode, by server: String?, at now: Instant
     ) -> [Action] {
         let isClearing = announcement.payload.readableBytes == 0
+        let refusal = isClearing && code.isError ? [Action.presenceKept(announcement.topic, code)] : []
         // Whether the server has cleared it or refuses to: trying again would change nothing.
         if isClearing, topicsToClear.contains(announcement.topic) {
             topics.remove(announcement.topic)
-            return rememberTopics()
+            return refusal + rememberTopics()
         }
         if !isClearing, change?.joining.topic == announcement.topic { return joined(code, by: server, at: now) }
         guard membership?.topic == announcement.topic else { return [] }
@@ -214,7 +217,7 @@ package struct Rooms: Sendable {
             membership?.presence.cleared()
             topics.remove(announcement.topic)
         }
-        return rememberTopics()
+        return refusal + rememberTopics()
     }
 
     private mutating func presenceAnswered(

@@ -17,7 +17,7 @@ struct CheckCommand: AsyncParsableCommand {
     @Option(help: ArgumentHelp("Check only this endpoint of the session.", valueName: "url")) var endpoint: String?
 
     func validate() throws {
-        if endpoint != nil, session == nil { throw ValidationError("--endpoint needs SESSION.") }
+        if endpoint != nil, session == nil { throw ValidationError("--endpoint needs SESSION") }
     }
 
     func run() async throws {
@@ -34,7 +34,7 @@ struct CheckCommand: AsyncParsableCommand {
             }
         guard !sessions.isEmpty else {
             throw CommandFailure(
-                .failed, "no session is configured", advice: "holdfastctl config init NAME creates one")
+                .failed, "no session is configured", advice: common.creation)
         }
         var isGood = true
         for status in sessions {
@@ -47,6 +47,7 @@ struct CheckCommand: AsyncParsableCommand {
                 common.complain(Complaint(Ending(ClientError.refused(refusal))))
             }
         }
+        if !common.json { await common.tellChangedFiles(of: session, client) }
         guard isGood else { throw CommandFailure(.failed, "") }
     }
 
@@ -144,9 +145,9 @@ struct PingCommand: AsyncParsableCommand {
     @Option(help: "The time between two measurements.") var interval = SpanArgument(duration: .seconds(1))
 
     func validate() throws {
-        if let count, count < 1 { throw ValidationError("--count must be at least 1.") }
+        if let count, count < 1 { throw ValidationError("--count must be at least 1") }
         guard let seconds = interval.seconds, seconds >= 0.2 else {
-            throw ValidationError("--interval must be at least 200ms.")
+            throw ValidationError("--interval must be at least 200ms")
         }
     }
 
@@ -155,7 +156,7 @@ struct PingCommand: AsyncParsableCommand {
         let terminal = common.terminal
         terminal.endWithReader()
         let name: String
-        if let session { name = session } else { name = try await Self.onlySession(client) }
+        if let session { name = session } else { name = try await onlySession(client) }
         var wanted = CheckRunMethod.Parameters(session: name, endpoint: endpoint, until: .tcp)
         var answered = 0
         var sent = 0
@@ -178,14 +179,14 @@ struct PingCommand: AsyncParsableCommand {
         }
     }
 
-    private static func onlySession(_ client: HoldfastClient) async throws -> String {
+    private func onlySession(_ client: HoldfastClient) async throws -> String {
         let names = try await client.sessions().map(\.session)
         guard names.count < 2 else {
             throw CommandFailure(.usage, "there are \(names.count) sessions", advice: "name one: \(listed(names))")
         }
         guard let name = names.first else {
             throw CommandFailure(
-                .failed, "no session is configured", advice: "holdfastctl config init NAME creates one")
+                .failed, "no session is configured", advice: common.creation)
         }
         return name
     }

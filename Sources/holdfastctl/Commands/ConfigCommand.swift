@@ -18,6 +18,9 @@ struct ConfigCommand: AsyncParsableCommand {
 
         static let standard = "/etc/holdfast"
 
+        /// The option as it follows another command in advice, with a blank; empty for the standard place.
+        var option: String { configDirectory == Self.standard ? "" : " --config-directory \(configDirectory)" }
+
         /// Where the settings of a session may be: in its own file, or in its template's.
         func files(of session: String) -> [String] {
             let instance = session.drop { $0 != "@" }.dropFirst()
@@ -76,7 +79,7 @@ struct ConfigCommand: AsyncParsableCommand {
                 if session.hasSuffix("@"), access(place.files(of: session)[0], F_OK) == 0 {
                     throw CommandFailure(
                         .failed, "\(session) is a template without instances, and only instances have values",
-                        advice: "holdfastctl instance add \(session)INSTANCE adds one")
+                        advice: "holdfastctl instance add \(session)INSTANCE\(place.option) adds one")
                 }
                 let names = configuration.files.compactMap(\.session)
                 throw CommandFailure(
@@ -164,13 +167,14 @@ extension ConfigCommand {
                 let instance = link.dropLast(".toml".count)
                 throw CommandFailure(
                     .failed, "\(session) is the template of \(instance)",
-                    advice: "remove that first: holdfastctl instance remove \(instance)")
+                    advice: "remove that first: holdfastctl instance remove \(instance)\(place.option)")
             }
             var status = stat()
             guard lstat(path, &status) == 0 else { throw failure(names) }
             guard status.st_mode & S_IFMT != S_IFLNK else {
                 throw CommandFailure(
-                    .failed, "\(path) is a link to a template", advice: "holdfastctl instance remove \(session)")
+                    .failed, "\(path) is a link to a template",
+                    advice: "holdfastctl instance remove \(session)\(place.option)")
             }
             guard unlink(path) == 0 else { throw failure(names) }
             // The daemon may still log in until it has read its configuration again, which may fail.
@@ -208,7 +212,7 @@ extension SessionName {
 enum ConfigText {
     /// Returns a configuration file with the same effect, whose comments say where each value comes from.
     static func lines(_ file: EffectiveConfiguration.File, onlyChanged: Bool) -> [String] {
-        let values = file.values.filter { !onlyChanged || $0.origin != .default }
+        let values = file.values.filter { !onlyChanged || $0.origin == .file || $0.origin == .preset }
         let heading = file.session.map { "# session \($0): \(file.file)" } ?? "# \(file.file)"
         let rows = values.map { value in
             ["\(value.key) = \(value.value)", "# \(origin(value))"]

@@ -94,14 +94,14 @@ extension ConfigCommand {
                         "file": .string(path), "changed": .bool(isChanged), "errors": JSONText.value(errors),
                     ]))
             } else if !exists {
-                Terminal().print("There is no \(path), so its keys have their defaults.")
+                Terminal().print(wrapped: ["There is no \(path), so its keys have their defaults."])
             } else if !isChanged {
                 common.complain(errors)
-                Terminal().print("\(path) is unchanged" + (errors.isEmpty ? ", and has no errors." : "."))
+                Terminal().print(wrapped: ["\(path) is unchanged" + (errors.isEmpty ? ", and has no errors." : ".")])
             } else {
-                Terminal().print(
-                    "\(path) "
-                        + (errors.isEmpty ? "has no errors. Next: holdfastctl reload" : "is written, with its errors."))
+                let outcome =
+                    errors.isEmpty ? "has no errors. Next: holdfastctl reload" : "is written, with its errors."
+                Terminal().print(wrapped: ["\(path) \(outcome)"])
             }
             guard errors.isEmpty else { throw CommandFailure(.failed, "") }
         }
@@ -135,7 +135,7 @@ extension ConfigCommand {
                 throw CommandFailure(
                     .failed,
                     "there is no \(template == nil ? "file" : "template") \(place.configDirectory)/\(files[files.count - 1])",
-                    advice: "holdfastctl config init \(template ?? session) creates one")
+                    advice: "holdfastctl config init \(template ?? session)\(place.option) creates one")
             }
             return file
         }

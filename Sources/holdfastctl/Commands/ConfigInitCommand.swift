@@ -34,6 +34,8 @@ extension ConfigCommand {
             completion: .file())
         var ca: String?
         @Option(help: "The client identifier; by default the user.") var clientID: String?
+        @Flag(help: "Allow the password to be sent unencrypted, to a server with mqtt:// or ws://.") var insecure =
+            false
         @Flag(help: "Write the file without trying the server.") var untried = false
         @Flag(help: "Connect the session, and wait until it is connected.") var connect = false
         @Flag(help: "Print the file instead of writing it.") var stdout = false
@@ -52,63 +54,65 @@ extension ConfigCommand {
                     "a password is never written to the file: say where it is kept with file:PATH, credential:NAME or exec:COMMAND"
                 )
             }
-            if stdout, common.json { throw ValidationError("--stdout and --json cannot be combined.") }
+            if stdout, common.json { throw ValidationError("--stdout and --json cannot be combined") }
             if askPassword, password != nil || stdout {
-                throw ValidationError("--ask-password cannot be combined with --password or --stdout.")
+                throw ValidationError("--ask-password cannot be combined with --password or --stdout")
             }
             if connect, !isComplete || isTemplate || stdout {
                 throw ValidationError(
-                    "--connect needs --endpoint and --user, and cannot be combined with --stdout or a template.")
+                    "--connect needs --endpoint and --user, and cannot be combined with --stdout or a template")
             }
         }
 
         func run() async throws {
-            let text = text(password: askPassword ? "file:\(secret.path)" : password)
+            let draft = draft(password: askPassword ? "file:\(secret.path)" : password)
             if stdout {
-                Terminal().write(Array(text.utf8))
+                Terminal().write(Array(draft.text.utf8))
                 return
             }
-            let new = NewFile(path: path)
+            let new = NewFile(path: path, place: place)
             try new.checkPlace()
             if askPassword {
                 try secret.checkPlace()
                 // The password's file does not exist yet, so the check uses a reference of another kind.
-                try check(self.text(password: "credential:password"))
+                try check(self.draft(password: "credential:password"))
                 let password = try SecretFile.ask("Password for \(user ?? name): ")
                 UnfinishedFile.begin(secret.path)
                 try secret.write(password)
             }
             do {
-                try await write(new, text)
+                try await write(new, draft)
             } catch {
                 if askPassword { unlink(secret.path) }
                 throw error
             }
         }
 
-        private func text(password: String?) -> String {
-            SessionTemplate(endpoints: endpoint, user: user, clientID: clientID, password: password, ca: ca).text
+        private func draft(password: String?) -> SessionTemplate {
+            SessionTemplate(
+                name: name, endpoints: endpoint, user: user, clientID: clientID, password: password,
+                isInsecure: insecure, ca: ca)
         }
 
-        private func check(_ text: String) throws {
+        private func check(_ new: SessionTemplate) throws {
             // Without a temporary directory or the daemon's program, there is nothing to check with.
             guard let draft = DraftConfiguration(of: "sessions.d/\(name).toml", in: place) else { return }
             defer { draft.remove() }
-            try OutputFile.write(text, to: draft.path)
+            try OutputFile.write(new.text, to: draft.path)
             guard let errors = try? draft.errors() else { return }
             guard errors.isEmpty else {
-                common.complain(errors)
+                for error in errors { common.complain(Complaint(error, saying: new.complaint(about: error))) }
                 throw CommandFailure(.failed, "\(path) is not written", advice: "correct the settings and try again")
             }
         }
 
-        private func write(_ new: NewFile, _ text: String) async throws {
-            try check(text)
+        private func write(_ new: NewFile, _ draft: SessionTemplate) async throws {
+            try check(draft)
             // Settings that were not given are written as examples, which cannot be tried. Neither can a template's
             // endpoint that is different for each instance.
             let isPattern = isTemplate && endpoint.contains { $0.contains("%i") }
-            let trial: Trial? = !isComplete || untried || isPattern ? nil : try await self.trial(of: text)
-            try new.write(text)
+            let trial: Trial? = !isComplete || untried || isPattern ? nil : try await self.trial(of: draft.text)
+            try new.write(draft.text)
             UnfinishedFile.end()
             var members: [String: JSONValue] = ["file": .string(path)]
             if case .passed(let result)? = trial { members["endpoints"] = JSONText.value(result)["endpoints"] }
@@ -158,11 +162,13 @@ extension ConfigCommand {
             }
             if isTemplate, case .passed? = trial {
                 terminal.print("The login was not tried, since each instance has its own.")
+            } else if isComplete, !untried, trial == nil {
+                terminal.print("The settings were not tried, since each instance has its own server.")
             }
             let next =
                 !isComplete
-                ? "holdfastctl config edit \(name), then \(load)"
-                : isTemplate ? "holdfastctl instance add \(name)INSTANCE" : load
+                ? "holdfastctl config edit \(name)\(place.option), then \(load)"
+                : isTemplate ? "holdfastctl instance add \(name)INSTANCE\(place.option)" : load
             terminal.print("\(path) is written. Next: \(next)")
         }
 
@@ -209,8 +215,7 @@ extension ConfigCommand {
                 }
                 throw CommandFailure(
                     .failed, "\(path) is not written: the check failed",
-                    advice: "try again when this is corrected, or write the file with --untried: its session connects "
-                        + "as soon as it can")
+                    advice: "try again when this is corrected, or write the file nevertheless with --untried")
             }
             return .passed(result)
         }
@@ -279,6 +284,7 @@ private struct SecretFile {
 /// A file that must not exist yet; it is created completely or not at all.
 private struct NewFile {
     var path: String
+    var place: ConfigCommand.Place
 
     private var folder: String { String(path.prefix(upTo: path.lastIndex(of: "/") ?? path.startIndex)) }
     private var name: Substring { path.dropFirst(folder.count + 1).dropLast(".toml".count) }
@@ -307,7 +313,7 @@ private struct NewFile {
         case EEXIST:
             CommandFailure(
                 .failed, "\(path) already exists",
-                advice: "holdfastctl config edit \(name) changes it; or choose another name")
+                advice: "holdfastctl config edit \(name)\(place.option) changes it; or choose another name")
         case EACCES: CommandFailure(.notPermitted, "\(path) cannot be written", advice: "try again with sudo")
         case ENOENT:
             CommandFailure(
@@ -320,15 +326,22 @@ private struct NewFile {
 
 /// The configuration file of a new session.
 struct SessionTemplate {
+    /// The session's, or a template's. Where a setting is not given, the example has this name, so that no two files have
+    /// the same user at the same server.
+    var name: String
     var endpoints: [String]
     var user: String?
     var clientID: String?
     var password: String?
+    var isInsecure = false
     var ca: String?
 
     var text: String {
-        let servers = endpoints.isEmpty ? ["mqtts://broker.example:8883"] : endpoints
+        let word = name.prefix { $0 != "@" }
+        let servers = endpoints.isEmpty ? ["mqtts://\(word).example:8883"] : endpoints
+        let login = user ?? (name.hasSuffix("@") ? "\(word)-%i" : name)
         let reference = password.map { "password = \(Self.quoted($0))" }
+        let insecure = isInsecure ? "\n# The password may be sent unencrypted.\ninsecure = true\n" : ""
         return """
             # A session; holdfast-session(5) explains every key, and example.toml.disabled has them all with their defaults.
             # After a change: holdfastctl config check, then holdfastctl reload.
@@ -337,12 +350,12 @@ struct SessionTemplate {
             endpoints = [\(servers.map(Self.quoted).joined(separator: ", "))]
 
             # The user name with which this session logs in.
-            user = \(Self.quoted(user ?? "edge-42"))
+            user = \(Self.quoted(login))
             \(clientID.map { "client-id = \(Self.quoted($0))" } ?? "# client-id = \"edge-42-main\"")
 
             # Where the password is, which is never written here: "file:PATH", "credential:NAME" or "exec:COMMAND".
             \(reference ?? "# password = \"file:/etc/holdfast/broker.secret\"")
-
+            \(insecure)
             # The room to join, for topics that begin with ~/ and for presence.
             # room = "plant-7"
 
@@ -350,6 +363,23 @@ struct SessionTemplate {
             \(ca.map { "[tls]\nca = \(Self.quoted($0))" } ?? "# [tls]\n# ca = \"/etc/holdfast/ca.pem\"")
 
             """
+    }
+
+    private static let options = [
+        "endpoints": "--endpoint", "user": "--user", "client-id": "--client-id", "password": "--password", "ca": "--ca",
+    ]
+
+    /// Returns an error of the file in terms of the options, since nobody can look at a file that is not written; `nil` if
+    /// no option is to blame.
+    func complaint(about problem: ConfigurationProblem) -> String? {
+        let lines = text.split(separator: "\n", omittingEmptySubsequences: false)
+        guard let line = problem.line, lines.indices.contains(line - 1),
+            let option = Self.options.first(where: { lines[line - 1].hasPrefix("\($0.key) = ") })?.value
+        else { return nil }
+        let message = Self.options.reduce(problem.message.replacing("insecure = true", with: "--insecure")) {
+            $0.replacing("\($1.key) = ", with: "\($1.value) ")
+        }
+        return "\(option): \(message)"
     }
 
     /// Returns a text as a quoted TOML string.

@@ -44,7 +44,7 @@ struct ReloadCommand: AsyncParsableCommand {
         if common.json {
             terminal.print(json: answer)
         } else {
-            terminal.print(ReloadText.lines(result, isDry: dryRun))
+            terminal.print(wrapped: ReloadText.lines(result, isDry: dryRun))
         }
         guard result.errors.isEmpty else {
             // With `--json`, the printed answer contains them.
@@ -56,7 +56,7 @@ struct ReloadCommand: AsyncParsableCommand {
 
 extension CommonOptions {
     /// Makes the daemon read its configuration again after a session's file was added or removed. Errors in the files
-    /// of other sessions are not listed.
+    /// of other sessions are listed, but are no failure.
     func reload(for session: String) async throws {
         let result: DaemonReloadMethod.Result
         do throws(ClientError) {
@@ -70,11 +70,12 @@ extension CommonOptions {
         if json {
             terminal.print(json: JSONText.value(result))
         } else {
-            terminal.print([ReloadText.sentence(result)] + ReloadText.leftBehind(result))
+            terminal.print(wrapped: [ReloadText.sentence(result)] + ReloadText.leftBehind(result))
         }
-        let own = result.errors.filter { $0.session == session || $0.session == nil }
-        complain(own)
-        guard own.isEmpty else { throw CommandFailure(.failed, "") }
+        complain(result.errors)
+        guard result.errors.allSatisfy({ $0.session != nil && $0.session != session }) else {
+            throw CommandFailure(.failed, "")
+        }
     }
 }
 

@@ -6,7 +6,7 @@ import HoldfastClient
 struct LogCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "log",
-        abstract: "Show the daemon's journal entries, or set its log level.",
+        abstract: "Show the daemon's journal entries, or show or set its log level.",
         discussion: """
             --level takes effect at once and lasts until the daemon is restarted or reads its configuration again; [log] \
             in holdfast.toml sets it permanently.
@@ -19,19 +19,29 @@ struct LogCommand: AsyncParsableCommand {
     var lines = 50
     @Flag(name: [.customShort("x"), .long], help: "Explain each entry.") var explain = false
     @Option(
-        help: "Set the log level: trace, debug, info, notice, warning, error or critical.",
-        completion: .list(["trace", "debug", "info", "notice", "warning", "error", "critical"]))
+        help: ArgumentHelp(
+            "Set the log level: trace, debug, info, notice, warning, error or critical; show only shows it.",
+            valueName: "level"),
+        completion: .list(levels + ["show"]))
     var level: String?
 
+    private static let levels = ["trace", "debug", "info", "notice", "warning", "error", "critical"]
+
     func validate() throws {
-        if level != nil, session != nil || follow || explain || lines != 50 {
-            throw ValidationError("--level sets the level of the whole daemon, and cannot be combined with others.")
+        if let level {
+            if session != nil || follow || explain || lines != 50 {
+                throw ValidationError("--level is about the whole daemon, and cannot be combined with others")
+            }
+            guard Self.levels.contains(level) || level == "show" else {
+                throw ValidationError("--level is one of \(Self.levels.joined(separator: ", ")) and show")
+            }
         }
-        guard lines >= 0 else { throw ValidationError("--lines must not be negative.") }
+        guard lines >= 0 else { throw ValidationError("--lines must not be negative") }
     }
 
     func run() async throws {
         if let level {
+            let level = level == "show" ? nil : level
             return try await common.show(DaemonLogLevelMethod.self, .init(level: level)) { result, terminal in
                 terminal.print("The daemon writes entries of the level \(printable(result.level)) and above.")
             }

@@ -27,12 +27,12 @@ struct HistoryCommand: AsyncParsableCommand {
 
     func validate() throws {
         if selection.fields != nil, common.json || svg != nil {
-            throw ValidationError("--fields cannot be combined with --json or --svg.")
+            throw ValidationError("--fields cannot be combined with --json or --svg")
         }
         guard SessionHistoryMethod.Parameters.limits.contains(limit) else {
-            throw ValidationError("--limit must be from 1 to 10000.")
+            throw ValidationError("--limit must be from 1 to 10000")
         }
-        if svg != nil, common.json { throw ValidationError("--svg and --json cannot be combined.") }
+        if svg != nil, common.json { throw ValidationError("--svg and --json cannot be combined") }
     }
 
     func run() async throws {

@@ -55,7 +55,9 @@ struct InstanceCommand: AsyncParsableCommand {
             guard access("\(instance.folder)/\(instance.template)", F_OK) == 0 else {
                 throw CommandFailure(
                     .failed, "there is no template \(instance.folder)/\(instance.template)",
-                    advice: "create it with: holdfastctl config init \(instance.template.dropLast(".toml".count))")
+                    advice:
+                        "create it with: holdfastctl config init \(instance.template.dropLast(".toml".count))\(place.option)"
+                )
             }
             guard symlink(instance.template, instance.link) == 0 else {
                 if errno == EEXIST { throw CommandFailure(.failed, "\(instance.link) already exists") }

@@ -57,10 +57,10 @@ struct PublicationsCommand: AsyncParsableCommand {
 
         func validate() throws {
             guard qos != .exactlyOnce else {
-                throw ValidationError("--qos must be 0 or 1: receiving the same state twice does no harm.")
+                throw ValidationError("--qos must be 0 or 1: receiving the same state twice does no harm")
             }
             guard (message == nil) != (file == nil) else {
-                throw ValidationError("Give either a message or --file; -- precedes a message that begins with -.")
+                throw ValidationError("give either a message or --file; -- precedes a message that begins with -")
             }
         }
 
@@ -103,7 +103,7 @@ enum PublicationText {
         case .pending: "\(topic) is accepted; it is sent now, or when the session is connected again."
         case .published: "\(topic) is published."
         case .refused: "\(topic) is accepted, but the server refuses it; see holdfastctl publications."
-        case .removing: "\(topic) is removed; the server is told as soon as the session is connected."
+        case .removing: "\(topic) is removed; the server is told now, or when the session is connected again."
         case .removed: "\(topic) is removed."
         default: "\(topic): \(state.rawValue)."
         }

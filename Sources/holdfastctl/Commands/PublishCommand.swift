@@ -40,11 +40,11 @@ struct PublishCommand: AsyncParsableCommand {
     func validate() throws {
         let given = (message == nil ? 0 : 1) + (file == nil ? 0 : 1) + (lines ? 1 : 0)
         guard given == 1 else {
-            throw ValidationError("Give either a message, --file or --lines; -- precedes a message that begins with -.")
+            throw ValidationError("give either a message, --file or --lines; -- precedes a message that begins with -")
         }
-        if lines, key != nil { throw ValidationError("--key cannot be combined with --lines: it is for one message.") }
-        if let seconds = expiry?.seconds, seconds <= 0 { throw ValidationError("--expiry must be above 0.") }
-        if let seconds = timeout?.seconds, seconds <= 0 { throw ValidationError("--timeout must be above 0.") }
+        if lines, key != nil { throw ValidationError("--key cannot be combined with --lines: it is for one message") }
+        if let seconds = expiry?.seconds, seconds <= 0 { throw ValidationError("--expiry must be above 0") }
+        if let seconds = timeout?.seconds, seconds <= 0 { throw ValidationError("--timeout must be above 0") }
     }
 
     func run() async throws {

@@ -30,9 +30,9 @@ struct QueueCommand: AsyncParsableCommand {
         func validate() throws {
             try selection.check(with: common)
             guard MessageQueueListMethod.Parameters.limits.contains(limit) else {
-                throw ValidationError("--limit must be from 1 to 1000.")
+                throw ValidationError("--limit must be from 1 to 1000")
             }
-            if after != nil, session == nil { throw ValidationError("--after needs SESSION.") }
+            if after != nil, session == nil { throw ValidationError("--after needs SESSION") }
         }
 
         func run() async throws {
@@ -54,7 +54,7 @@ struct QueueCommand: AsyncParsableCommand {
             if busy.isEmpty, !common.json, selection.fields == nil {
                 Terminal().print(
                     sessions.isEmpty
-                        ? "No session is configured; holdfastctl config init NAME creates one."
+                        ? StatusText.overview(of: [], creation: common.creation)
                         : "No messages are waiting: every outbox is empty.")
             }
         }
@@ -86,7 +86,7 @@ struct QueueCommand: AsyncParsableCommand {
         @Flag(help: "All quarantined messages.") var all = false
 
         func validate() throws {
-            guard id.isEmpty == all else { throw ValidationError("Give either ids or --all.") }
+            guard id.isEmpty == all else { throw ValidationError("give either ids or --all") }
         }
 
         /// Calls the method for the selected messages, several times if there are more than one call takes.
@@ -153,7 +153,7 @@ struct QueueCommand: AsyncParsableCommand {
         @Flag(help: "With --all: all that have not been sent yet, instead of the quarantined ones.") var queued = false
 
         func validate() throws {
-            if queued, !selection.all { throw ValidationError("--queued is only for --all.") }
+            if queued, !selection.all { throw ValidationError("--queued is only for --all") }
         }
 
         func run() async throws {

@@ -83,9 +83,9 @@ struct SimulateCommand: AsyncParsableCommand {
 
     func validate() throws {
         guard let duration else { return }
-        guard fault == .pathLost else { throw ValidationError("--duration is only for path-lost.") }
+        guard fault == .pathLost else { throw ValidationError("--duration is only for path-lost") }
         guard let seconds = duration.seconds, (1...3600).contains(seconds) else {
-            throw ValidationError("--duration must be from 1s to 1h.")
+            throw ValidationError("--duration must be from 1s to 1h")
         }
     }
 
@@ -105,7 +105,7 @@ struct WaitOptions: ParsableArguments {
     var timeout = SpanArgument(duration: .seconds(30))
 
     func validate() throws {
-        if let seconds = timeout.seconds, seconds <= 0 { throw ValidationError("--timeout must be above 0.") }
+        if let seconds = timeout.seconds, seconds <= 0 { throw ValidationError("--timeout must be above 0") }
         try timeout.checkAsTimeout()
     }
 
@@ -119,7 +119,7 @@ enum CommandOutcome {
         _ result: SessionStateResult, _ session: String, isConnect: Bool, timeout: SpanArgument?
     ) -> CommandFailure? {
         let because = result.reason.map { ": \($0.message)" } ?? ""
-        let sentence = "\(session) is \(result.state.rawValue)\(because)"
+        let sentence = "\(session) \(result.state == .failed ? "has" : "is") \(result.state.rawValue)\(because)"
         switch (result.outcome, result.reason?.code) {
         case (.timeout?, _):
             return CommandFailure(
@@ -141,11 +141,11 @@ struct SessionSelection: ParsableArguments {
     @Flag(help: "All sessions.") var all = false
 
     func validate() throws {
-        guard sessions.isEmpty == all else { throw ValidationError("Give either sessions or --all.") }
+        guard sessions.isEmpty == all else { throw ValidationError("give either sessions or --all") }
     }
 
     /// Returns each named session once, in the order given; with `--all`, every session in natural order.
-    func names(_ client: HoldfastClient) async throws -> [String] {
+    func names(_ client: HoldfastClient, _ common: CommonOptions) async throws -> [String] {
         guard all else {
             var seen: Set<String> = []
             return sessions.filter { seen.insert($0).inserted }
@@ -153,7 +153,7 @@ struct SessionSelection: ParsableArguments {
         let names = try await client.sessions().map(\.session)
         guard !names.isEmpty else {
             throw CommandFailure(
-                .failed, "no session is configured", advice: "holdfastctl config init NAME creates one")
+                .failed, "no session is configured", advice: common.creation)
         }
         return names
     }
@@ -166,7 +166,7 @@ private func command<Method: ControlMethod>(
     parameters: (String) -> Method.Parameters
 ) async throws where Method.Result == SessionStateResult {
     let client = common.client(patience: timeout?.duration)
-    let names = try await selection.names(client)
+    let names = try await selection.names(client, common)
     // The daemon answers when the timeout is over. With "never", the wait lasts as long as the connection.
     let limit = timeout.map { $0.duration.map { $0 + CommonOptions.answerTimeout } } ?? CommonOptions.answerTimeout
     let calls = names.map { name in
@@ -185,7 +185,7 @@ private func command<Method: ControlMethod>(
                 members["session"] = .string(name)
                 Terminal().print(json: .object(members))
             } else if failure == nil {
-                Terminal().print("\(name) is \(result.state.rawValue).")
+                Terminal().print("\(name) \(result.state == .failed ? "has" : "is") \(result.state.rawValue).")
             }
             if let failure { throw failure }
         } catch {

@@ -23,9 +23,9 @@ struct StatusCommand: AsyncParsableCommand {
 
     func validate() throws {
         if selection.fields != nil, common.json || follow || verbose {
-            throw ValidationError("--fields cannot be combined with --json, --follow or --verbose.")
+            throw ValidationError("--fields cannot be combined with --json, --follow or --verbose")
         }
-        if follow, check { throw ValidationError("--check and --follow cannot be combined.") }
+        if follow, check { throw ValidationError("--check and --follow cannot be combined") }
     }
 
     func run() async throws {
@@ -57,7 +57,10 @@ struct StatusCommand: AsyncParsableCommand {
         } else {
             let times = Terminal.times(isAbsolute: verbose)
             terminal.print(
-                Self.lines(sessions, times: times, verbose: verbose, width: terminal.wrap, marked: terminal.marked))
+                Self.lines(
+                    sessions, times: times, verbose: verbose, width: terminal.wrap, creation: common.creation,
+                    marked: terminal.marked))
+            await common.tellChangedFiles(of: session, client)
         }
         if check, let failure = Self.failure(sessions) { throw failure }
     }
@@ -86,7 +89,7 @@ struct StatusCommand: AsyncParsableCommand {
         let sessions = try await statuses(client)
         return Self.lines(
             sessions, times: Terminal.times(isAbsolute: verbose), verbose: verbose, width: terminal.wrap,
-            marked: terminal.marked)
+            creation: common.creation, marked: terminal.marked)
     }
 
     private static func waiting(_ sentence: String, _ terminal: Terminal) -> [String] {
@@ -104,11 +107,11 @@ struct StatusCommand: AsyncParsableCommand {
 
     static func lines(
         _ sessions: [SessionStatus], times: TimeText, verbose: Bool, width: Int? = nil,
-        marked: (String, SessionStatus.State) -> String
+        creation: String, marked: (String, SessionStatus.State) -> String
     ) -> [String] {
         var lines: [String] = []
         if sessions.count != 1 {
-            lines += Columns.wrapped(StatusText.overview(of: sessions), to: width, indent: 2)
+            lines += Columns.wrapped(StatusText.overview(of: sessions, creation: creation), to: width, indent: 2)
         }
         for status in sessions {
             let sentence = marked(StatusText.sentence(for: status, times: times), status.state)
@@ -227,7 +230,7 @@ struct ListCommand: AsyncParsableCommand {
         } else if let state, sessions.isEmpty, !all.isEmpty {
             terminal.print("No session is \(state.rawValue).")
         } else if sessions.isEmpty {
-            terminal.print(StatusText.overview(of: []))
+            terminal.print(StatusText.overview(of: [], creation: common.creation))
         } else {
             terminal.print(
                 table: StatusDetails.table(

@@ -23,8 +23,8 @@ struct SubscribeCommand: AsyncParsableCommand {
     var consumer: String?
 
     func validate() throws {
-        if consumer != nil, filters.count != 1 { throw ValidationError("A consumer has one filter.") }
-        if let count, count < 1 { throw ValidationError("--count must be at least 1.") }
+        if consumer != nil, filters.count != 1 { throw ValidationError("a consumer has one filter") }
+        if let count, count < 1 { throw ValidationError("--count must be at least 1") }
     }
 
     func run() async throws {

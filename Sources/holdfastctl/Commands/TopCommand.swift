@@ -34,6 +34,7 @@ struct TopCommand: AsyncParsableCommand {
                 advice: "without keys: holdfastctl status --follow, or watch")
         }
         var model = TopModel()
+        model.creation = common.creation
         model.take(first, at: Terminal.times().now)
         var history: [String]?
         Self.draw(model, history, terminal, screen)

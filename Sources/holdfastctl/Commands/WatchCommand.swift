@@ -168,8 +168,10 @@ struct WaitCommand: AsyncParsableCommand {
             if common.json {
                 Terminal().print(json: JSONText.value(["sessions": sessions]))
             }
-        case .hopeless(let sentence)?:
-            throw CommandFailure(.notConnected, sentence)
+        case .hopeless(let sentence, let advice)?:
+            throw CommandFailure(.notConnected, sentence, advice: advice)
+        case .nothingConfigured?:
+            throw CommandFailure(.notConnected, "no session is configured", advice: common.creation)
         case .removed(let session)?:
             throw CommandFailure(
                 .failed, "session \(session) is not configured any more", advice: "holdfastctl list shows the sessions")
@@ -191,8 +193,9 @@ struct WaitProgress: Sendable {
     enum Outcome: Equatable, Sendable {
         /// The states by session.
         case reached([String: String])
-        /// Why waiting is pointless, without the final full stop.
-        case hopeless(String)
+        /// Why waiting is pointless, without the final full stop, and what to do about it.
+        case hopeless(String, advice: String)
+        case nothingConfigured
         /// A session that was named is not configured any more.
         case removed(String)
     }
@@ -201,8 +204,7 @@ struct WaitProgress: Sendable {
     /// Empty: all.
     let names: [String]
     private var states: [String: SessionStatus.State] = [:]
-    private var reasons: [String: String] = [:]
-    private var codes: [String: String] = [:]
+    private var reasons: [String: SessionStatus.Reason] = [:]
     private var isKnown = false
 
     init(wanted: SessionStatus.State, names: [String]) {
@@ -219,10 +221,7 @@ struct WaitProgress: Sendable {
             if event.event == .sessionRemoved { states[name] = nil }
             guard let state = event.state else { return }
             states[name] = state
-            if let reason = event.reason {
-                reasons[name] = reason.message
-                codes[name] = reason.code
-            }
+            if let reason = event.reason { reasons[name] = reason }
         case .detached:
             // The states may have changed by the time the daemon is back.
             isKnown = false
@@ -237,8 +236,7 @@ struct WaitProgress: Sendable {
         states = [:]
         for status in sessions {
             states[status.session] = status.state
-            reasons[status.session] = status.reason?.message
-            codes[status.session] = status.reason?.code
+            reasons[status.session] = status.reason
         }
     }
 
@@ -260,20 +258,25 @@ struct WaitProgress: Sendable {
             return .removed(removed)
         }
         let awaited = names.isEmpty ? states.keys.filter(connectsByItself).sorted() : names
-        if states.isEmpty { return .hopeless("no session is configured; holdfastctl config init NAME creates one") }
+        if states.isEmpty { return .nothingConfigured }
         if awaited.allSatisfy({ states[$0] == wanted }) {
             return .reached(Dictionary(awaited.map { ($0, wanted.rawValue) }, uniquingKeysWith: { first, _ in first }))
         }
         if wanted == .connected, let failed = awaited.first(where: { states[$0] == .failed }) {
-            return .hopeless("\(failed) has failed: \(reasons[failed] ?? "holdfastctl status \(failed) says why")")
+            let reason = reasons[failed]
+            return .hopeless(
+                "\(failed) has failed" + (reason.map { ": \($0.message)" } ?? ""),
+                advice: reason?.hint ?? "holdfastctl status \(failed) says why")
         }
         // A session that only rests, such as an idle one, comes back on its own; one that a command disconnected does
         // not.
         let isDown = { (name: String) in
-            states[name] == .disconnected && ["user-disconnect", "goodbye-unheard"].contains(codes[name])
+            states[name] == .disconnected && ["user-disconnect", "goodbye-unheard"].contains(reasons[name]?.code)
         }
         if wanted == .connected, let down = awaited.first(where: isDown) {
-            return .hopeless("\(down) is disconnected: \(reasons[down] ?? ""); holdfastctl connect \(down) starts it")
+            return .hopeless(
+                "\(down) is disconnected: \(reasons[down]?.message ?? "")",
+                advice: "holdfastctl connect \(down) starts it")
         }
         return nil
     }
@@ -286,7 +289,7 @@ extension WaitProgress {
         switch states[name] {
         case .disconnected, .disconnecting:
             wanted != .connected
-                || ["configuration-changed", "store-replaced", "shutdown", "suspend"].contains(codes[name])
+                || ["configuration-changed", "store-replaced", "shutdown", "suspend"].contains(reasons[name]?.code)
         default: true
         }
     }

@@ -105,6 +105,11 @@ struct Terminal {
         for line in lines { print(line) }
     }
 
+    /// Prints lines that a terminal wraps between words.
+    func print(wrapped lines: [String]) {
+        for line in lines { print(Columns.wrapped(line, to: wrap, indent: line.prefix { $0 == " " }.count + 2)) }
+    }
+
     /// Prints a table. On a terminal, its lines are cut to the width.
     func print(table lines: [String]) {
         print(isTerminal ? lines.map { Self.fitted($0, to: width) } : lines)

@@ -18,6 +18,8 @@ struct TopModel {
     private var last: (time: Timestamp, counters: [String: SessionStatus.Counters])?
     /// What the last line says instead of the keys.
     var message: String?
+    /// How to create a session, for somebody who has none.
+    var creation = ""
 
     /// Takes the status of all sessions: once a second, and whenever something changes.
     mutating func take(_ sessions: [SessionStatus], at now: Timestamp) {
@@ -93,7 +95,7 @@ struct TopModel {
         let table = table(times, width: width)
         let body = table.dropFirst()
         var frame: [String] = []
-        if height > 3 { frame.append(StatusText.overview(of: sessions)) }
+        if height > 3 { frame.append(StatusText.overview(of: sessions, creation: creation)) }
         if height > 5 { frame.append("") }
         if height > 2 { frame.append("  " + (table.first ?? "")) }
         let room = max(height - frame.count - (height > 1 ? 1 : 0), 1)

@@ -10,7 +10,7 @@ struct FieldOptions: ParsableArguments {
     var fields: FieldList?
 
     func check(with common: CommonOptions) throws {
-        if fields != nil, common.json { throw ValidationError("--fields cannot be combined with --json.") }
+        if fields != nil, common.json { throw ValidationError("--fields cannot be combined with --json") }
     }
 }
 

@@ -40,10 +40,10 @@ enum StatusText {
 
     /// Returns a sentence about all sessions, for example
     /// `5 sessions: 4 connected, 1 reconnecting (edge-2: dns-failed)`.
-    static func overview(of sessions: [SessionStatus]) -> String {
-        guard !sessions.isEmpty else {
-            return "No session is configured; holdfastctl config init NAME creates one."
-        }
+    ///
+    /// - Parameter creation: how to create a session.
+    static func overview(of sessions: [SessionStatus], creation: String) -> String {
+        guard !sessions.isEmpty else { return "No session is configured; \(creation)." }
         let order: [SessionStatus.State] = [
             .connected, .connecting, .reconnecting, .disconnecting, .disconnected, .failed,
         ]
@@ -59,6 +59,23 @@ enum StatusText {
         }
         let count = sessions.count == 1 ? "1 session" : "\(sessions.count) sessions"
         return printable("\(count): \(parts.joined(separator: ", "))") + "."
+    }
+
+    /// Returns a sentence about files that the daemon has not read as they are now; `nil` if there are none.
+    ///
+    /// - Parameters:
+    ///   - paths: the files.
+    ///   - session: the session whose files matter, besides that of the daemon; `nil` for all.
+    static func changedFiles(_ paths: [String], of session: String?) -> String? {
+        let names = paths.map { String($0.split(separator: "/").last ?? "") }.filter { name in
+            guard let session else { return true }
+            let template = session.prefix { $0 != "@" } + "@"
+            return ["holdfast.toml", "\(session).toml", "\(template).toml"].contains(name)
+        }
+        guard !names.isEmpty else { return nil }
+        return printable(
+            "\(listed(names)) \(names.count == 1 ? "has" : "have") changed since the daemon read its configuration: "
+                + "holdfastctl reload")
     }
 
     private static func target(_ status: SessionStatus, _ preposition: String) -> String {

@@ -34,10 +34,11 @@ struct AccessPolicyTests {
             policy.others(with: .observe) == ["the user kim", "members of the group ops", "the user with the id 7"])
         policy.configuration.control = []
         #expect(policy.others(with: .control) == [])
-        let refusal = RPCError.notPermitted("session.connect", role: .control, others: policy.others(with: .observe))
+        let refusal = RPCError.notPermitted(role: .control, others: policy.others(with: .observe))
         #expect(
             refusal.data?.hint
-                == "root, the user kim and members of the group ops may; see [access] in holdfast.toml")
+                == "root, the user kim and members of the group ops may: try again with sudo, or ask to be added; see "
+                + "[access] in holdfast.toml")
     }
 
     @Test func `a user who is not named has no role`() {

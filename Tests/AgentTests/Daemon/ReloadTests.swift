@@ -35,6 +35,28 @@ struct ReloadTests {
         }
     }
 
+    @Test func `files that were changed, added or removed are named until they are read`() async throws {
+        try await DaemonUnderTest.run(autoconnect: false) { daemon, peer in
+            func changed() async throws -> [String] {
+                Self.names(try await peer.call("daemon.status"), "changedFiles").map {
+                    String($0.dropFirst(daemon.directory.path.count + 1))
+                }
+            }
+            #expect(try await changed() == [])
+            let text = await DaemonUnderTest.session(daemon.server, user: "second")
+            try daemon.directory.write("sessions.d/main.toml", text)
+            try daemon.directory.write("holdfast.toml", "")
+            #expect(try await changed() == ["holdfast.toml", "sessions.d/main.toml"])
+            try await peer.call("daemon.reload")
+            #expect(try await changed() == [])
+            try daemon.directory.write("holdfast.toml", "nonsense")
+            await #expect(throws: ControlPeer.CallFailure(code: "bad-configuration")) {
+                try await peer.call("daemon.reload")
+            }
+            #expect(try await changed() == ["holdfast.toml"], "it is not in effect")
+        }
+    }
+
     @Test func `a reload without changes disturbs nothing`() async throws {
         try await DaemonUnderTest.run { daemon, peer in
             let result = try await peer.call("daemon.reload")

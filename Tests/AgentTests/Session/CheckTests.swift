@@ -1,5 +1,6 @@
 import Configuration
 import ControlAPI
+import Glibc
 import MQTT
 import NIOCore
 import SessionCore
@@ -25,7 +26,7 @@ struct EndpointCheckTests {
     private func remedies(password: Bool = false) throws -> Remedies {
         var configuration = SessionConfiguration()
         if password { configuration.password = .file("/etc/holdfast/a.secret") }
-        return Remedies(session: try #require(SessionName("a")), configuration: configuration)
+        return Remedies(session: try #require(SessionName("a")), configuration: configuration, occasion: .check)
     }
 
     private func at(_ milliseconds: Int) -> Instant {
@@ -79,12 +80,17 @@ struct EndpointCheckTests {
         let web = try checked("mqtt://b.example:80", opened(nil), .received(ByteBuffer(string: "HTTP/1.1 400 Bad\r\n")))
         #expect(web?.code == "wrong-protocol")
         #expect(web?.detail == "at 203.0.113.9:8883 is a web server: it answers HTTP")
-        #expect(try web?.hint == remedies().hint(for: .wrongProtocol))
+        #expect(try web?.hint == remedies().hint(for: Reason(.wrongProtocol, detail: .webServer)))
         let hungUp = try checked("mqtt://b.example:8883", opened(nil), .closed(.closedByPeer))
         #expect(hungUp?.hint?.contains("mqtts://") == true)
-        let plain = try checked(
-            "mqtts://b.example:1883", .closed(.failed(TransportFailure(.reset, "the connection broke"))))
-        #expect(plain?.hint?.contains("mqtt:// and ws:// are the schemes without it") == true)
+        for failure in [
+            TransportFailure(.reset, "the connection broke"),
+            TransportFailure(.tlsFailed, "the server closed the connection", detail: .endedInHandshake),
+        ] {
+            let plain = try checked("mqtts://b.example:22", .securing(address), .closed(.failed(failure)))
+            #expect(plain?.hint?.hasPrefix("check the port and the scheme of endpoints") == true)
+            #expect(plain?.hint?.contains("clock") == false)
+        }
         let old = try checked("mqtts://b.example", .closed(.failed(TransportFailure(.certificateExpired, "expired"))))
         #expect(old?.hint?.contains("clock") == true)
     }
@@ -138,8 +144,31 @@ struct EndpointCheckTests {
         var check = try check("ws://broker.example/mqtt", hasProxy: true, greeting: nil)
         _ = check.resolved([address], via: "eth0", at: at(5))
         #expect(check.take(.reached(address), at: at(6)) == .proceed)
+        #expect(check.take(.upgrading(tlsVersion: nil), at: at(7)) == nil)
         #expect(check.take(opened(nil), at: at(9)) == .finish)
         #expect(check.steps.map(\.step) == [.dns, .route, .tcp, .proxy, .webSocket])
+    }
+
+    @Test func `TLS works although no WebSocket is opened behind it`() throws {
+        var check = try check("wss://broker.example/mqtt")
+        _ = check.resolved([address], via: "eth0", at: at(5))
+        _ = check.take(.reached(address), at: at(6))
+        _ = check.take(.securing(address), at: at(6))
+        #expect(check.take(.upgrading(tlsVersion: "TLSv1.3"), at: at(8)) == nil)
+        #expect(check.take(.closed(.failed(TransportFailure(.webSocketFailed, "no"))), at: at(9)) == .finish)
+        #expect(check.steps.map(\.step) == [.dns, .route, .tcp, .tls, .webSocket])
+        #expect(check.steps.map(\.ok) == [true, true, true, true, false])
+        #expect(check.steps.map(\.detail).suffix(2) == ["TLSv1.3", "no"])
+    }
+
+    @Test(arguments: [ReasonCode.malformedPacket, .protocolError])
+    func `a server that objects to CONNECT is not the one to blame`(code: ReasonCode) throws {
+        var check = try check("mqtt://broker.example")
+        _ = check.resolved([address], via: "eth0", at: at(5))
+        _ = check.take(.reached(address), at: at(6))
+        _ = check.take(opened(nil), at: at(7))
+        _ = check.take(connack(code), at: at(9))
+        #expect(check.steps.last?.hint == "see the server's log for what it objects to")
     }
 
     @Test func `a check ends at the step requested`() throws {
@@ -202,6 +231,39 @@ struct CheckRunTests {
             #expect(refused?.step == .connect && refused?.ok == false && refused?.code == "not-authorized")
             let gone = try await last(of: "nobody")
             #expect(gone?.step == .tcp && gone?.ok == false && gone?.code == "refused")
+        }
+    }
+
+    @Test func `a server of MQTT 3.1.1 lets a session in that finds the version out`() async throws {
+        try await DaemonUnderTest.run("mqtt.version = \"auto\"", autoconnect: false) { daemon in
+            let peer = try await daemon.peer()
+            func last() async throws -> CheckedStep? {
+                let answer = try await peer.call("check.run", #"{"session":"main"}"#)
+                return try ParameterDecoder.decodeLeniently(CheckRunMethod.Result.self, from: answer).endpoints.first?
+                    .steps.last
+            }
+            for refusal in [LoopbackServer.Behaviour.Refusal.inWords, .bySilence] {
+                await daemon.server.set { $0.refusals = [.five: refusal] }
+                let step = try await last()
+                #expect(step?.ok == true && step?.detail == "MQTT 3.1.1")
+            }
+            await daemon.server.set { $0.refusals = [.five: .inWords, .threeOneOne: .inWords] }
+            #expect(try await last()?.hint?.hasSuffix("its server speaks neither MQTT 5 nor 3.1.1") == true)
+            await daemon.server.set { $0.refusals = [.five: .bySilence, .threeOneOne: .inWords] }
+            #expect(try await last()?.code == "server-closed", "MQTT 5 is not what the server objects to")
+        }
+    }
+
+    @Test func `the journal has the kernel's number of a refused connection`() async throws {
+        // No other test gets this port; any other might be that of a server that was stopped.
+        let nobody = "endpoints = [\"mqtt://127.0.0.1:1\"]\nuser = \"a\"\n"
+        try await DaemonUnderTest.run(autoconnect: false, files: ["sessions.d/nobody.toml": nobody]) { daemon in
+            let peer = try await daemon.peer()
+            while try await peer.call("session.status", #"{"session":"nobody"}"#)["reason"]?["code"] != "refused" {
+                try await Task.sleep(for: .milliseconds(10))
+            }
+            let told = daemon.log.lines.filter { $0.fields["HOLDFAST_REASON"] == "refused" }
+            #expect(!told.isEmpty && told.allSatisfy { $0.fields["ERRNO"] == "\(ECONNREFUSED)" })
         }
     }
 

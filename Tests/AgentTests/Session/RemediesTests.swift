@@ -230,6 +230,62 @@ struct RemediesTests {
         }
     }
 
+    @Test func `a check says what to look at, and not what a session would do by itself`() throws {
+        var remedies = try remedies()
+        #expect(remedies.hint(for: .noPath)?.contains("connects automatically") == true)
+        remedies.occasion = .check
+        for code in Self.checked {
+            #expect(remedies.hint(for: code)?.contains("automatically") != true, "\(code)")
+        }
+        #expect(remedies.hint(for: .noPath)?.hasPrefix("check the network of this host") == true)
+    }
+
+    @Test func `what is known beyond the code comes first`() throws {
+        func hint(_ code: Reason.Code, _ detail: FailureDetail) throws -> String? {
+            try remedies().hint(for: Reason(code, detail: detail))
+        }
+        #expect(try hint(.tlsFailed, .certificateWanted)?.hasPrefix("the server wants a certificate") == true)
+        #expect(try hint(.certificateInvalid, .otherName)?.hasPrefix("correct the host of endpoints") == true)
+        #expect(try hint(.wrongProtocol, .webServer)?.hasSuffix("on a public network, sign in first") == true)
+        #expect(
+            try remedies().hint(for: .wrongProtocol)?.contains("sign in") == false, "an SSH server is no sign-in page")
+        var retrying = try remedies()
+        retrying.occasion = .retrying
+        let moved = retrying.hint(for: Reason(.serverMoved, detail: .elsewhereUnnamed))
+        #expect(moved == "if this goes on: ask the server's administrator which server to use")
+        for code in [ReasonCode.quotaExceeded, .connectionRateExceeded] {
+            let reason = Reason(MQTTClientMachine.ServerReason(code: code))
+            #expect(retrying.hint(for: reason)?.contains("lacks") == false, "the server limits its clients")
+        }
+    }
+
+    @Test(
+        arguments: [
+            (.clientIdentifierRejected, "(now edge-42), then holdfastctl reload"),
+            (.authenticationMethodRejected, ", then holdfastctl reload: the server does not accept SCRAM-SHA-256"),
+            (.unsupportedVersion, ", then holdfastctl connect main: its server speaks neither MQTT 5 nor 3.1.1"),
+            (.serverUnauthenticated, ", then holdfastctl connect main: another one may be in its place"),
+        ] as [(Reason.Code, String)])
+    func `the command follows what it is for, and not an explanation`(code: Reason.Code, end: String) throws {
+        let hint = try remedies { ($0.mqtt.authentication, $0.mqtt.version) = (.scramSHA256, .automatic) }.hint(
+            for: code)
+        #expect(hint?.hasSuffix(end) == true, "\(hint ?? "")")
+    }
+
+    @Test(arguments: [(true, false, true), (false, false, false), (true, true, false)])
+    func `a session returns with the daemon if it connects automatically`(
+        autoconnect: Bool, onDemand: Bool, returns: Bool
+    ) throws {
+        let hint = try remedies { ($0.autoconnect, $0.onDemand) = (autoconnect, onDemand) }.hint(for: .shutdown)
+        #expect((hint == "the session connects automatically when the daemon runs again") == returns)
+    }
+
+    @Test func `a password for a server without TLS takes an option more`() throws {
+        var remedies = try remedies { $0.endpoints = [try Endpoint("mqtt://broker.example")] }
+        remedies.occasion = .draft
+        #expect(remedies.hint(for: .notAuthorized)?.contains("--insecure") == true)
+    }
+
     @Test func `each hint is one sentence that a terminal shows as it is`() throws {
         for hint in hints(try remedies()) {
             #expect(hint == hint.plain(), "\(hint)")

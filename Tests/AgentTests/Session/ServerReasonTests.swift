@@ -35,7 +35,7 @@ struct ServerReasonTests {
             #expect(
                 lost["reason"]?["message"]
                     == .string(
-                        "the server said: topic name invalid (0x90), “not such a topic”; the suspected message or "
+                        "the server said: topic name invalid (0x90), \"not such a topic\"; the suspected message or "
                             + "filter is set aside"
                     ))
             try await peer.state("connected")
@@ -75,7 +75,7 @@ struct ServerReasonTests {
             #expect(
                 failed["reason"]?["message"]
                     == .string(
-                        "the server said: \(code), “no will today”, and again when it was tried once more"))
+                        "the server said: \(code), \"no will today\", and again when it was tried once more"))
             #expect(await daemon.server.events.all.filter { if case .opened = $0 { true } else { false } }.count == 2)
         }
     }

@@ -207,7 +207,7 @@ struct SilenceTests {
             await daemon.server.disconnect(.serverBusy, .init(reasonString: text))
             let lost = try await peer.state("reconnecting")
             let message = try #require(lost["reason"]?["message"]?.text)
-            let beginning = "the server said: server busy (0x89), “bad <0>holdfast: main: failed\u{FFFD}[2Jxxx"
+            let beginning = "the server said: server busy (0x89), \"bad <0>holdfast: main: failed\u{FFFD}[2Jxxx"
             #expect(message.hasPrefix(beginning))
             #expect(message.unicodeScalars.count <= 500)
             try await peer.state("connected")

@@ -5,6 +5,7 @@ import Session
 import SessionCore
 import Testing
 import Transport
+import Vocabulary
 
 @testable import Agent
 
@@ -23,8 +24,18 @@ struct TransportReasonsTests {
 
     @Test(arguments: TransportFailure.Code.allCases)
     func `every failure of the transport maps to a reason with its sentence`(code: TransportFailure.Code) {
-        let reason = Reason(.failed(TransportFailure(code, "a sentence")))
-        #expect(reason == Reason(Self.failures[code] ?? .unknown, "a sentence"))
+        let reason = Reason(.failed(TransportFailure(code, "a sentence", systemError: 7)))
+        #expect(reason.code == Self.failures[code] ?? .unknown)
+        #expect(reason.message == "a sentence" && reason.systemError == 7)
+    }
+
+    @Test func `what else is known of a failure is kept`() {
+        let details: [(TransportFailure, FailureDetail)] = [
+            (TransportFailure(.tlsFailed, "", detail: .endedInHandshake), .endedInHandshake),
+            (TransportFailure(.certificateExpired, ""), .certificateExpired),
+            (TransportFailure(.tlsFilesUnusable, ""), .ownFilesUnusable),
+        ]
+        for (failure, detail) in details { #expect(Reason(failure).detail == detail) }
     }
 
     @Test func `a close without a reason is attributed to the server`() {

@@ -106,6 +106,7 @@ actor Simulation {
     func prepare(modelsDisk: Bool) async throws {
         let servers = Scenario.ServerName.allCases
         let (silent, limits) = (world[.silentTakeOver] == 1, world.serverLimits)
+        let lateness: ModelBroker.Time = world[.forgetsLate] == 1 ? 300 : 0
         let secret = world[.password] == 1 ? World.secret : nil
         scenario.here { scenario in
             scenario.onFact = { [weak self] server, fact in self?.here { $0.take(fact, server) } }
@@ -117,6 +118,7 @@ actor Simulation {
                 scenario.with(server) { broker, _ in
                     broker.recordsFacts = true
                     broker.takesOverSilently = silent
+                    broker.lateness = lateness
                     broker.connackProperties = limits
                     broker.password = secret
                     broker.isDisliked = { $0.hasPrefix("out/") }

@@ -33,6 +33,8 @@ public struct World: Hashable, Sendable {
         case measured
         /// Whether the daemons may hold so little in memory that nearly every message is read from the disk.
         case memory
+        /// Whether servers forget a session a moment after its time.
+        case forgetsLate = "forgets-late"
 
         var choices: Int {
             switch self {
@@ -49,7 +51,7 @@ public struct World: Hashable, Sendable {
             case .second: 60
             case .version: 70
             case .receiveMaximum, .kick, .silentTakeOver, .inbox, .serverWindow: 70
-            case .demand, .memory: 85
+            case .demand, .memory, .forgetsLate: 85
             case .measured: 30
             default: 50
             }

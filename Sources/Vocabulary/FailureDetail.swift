@@ -1,0 +1,17 @@
+/// What is known about a failure beyond its kind, where the advice to people depends on it.
+public enum FailureDetail: Hashable, Sendable {
+    /// The server ended the connection during the TLS handshake. It may not speak TLS on this port.
+    case endedInHandshake
+    /// The server wants a certificate of ours, or does not take the one that it got.
+    case certificateWanted
+    /// A certificate of the server's chain has expired or is not valid yet.
+    case certificateExpired
+    /// The server's certificate is for another name.
+    case otherName
+    /// Our own TLS files cannot be used.
+    case ownFilesUnusable
+    /// A web server answered, perhaps the sign-in page of a public network.
+    case webServer
+    /// The server sends its clients elsewhere, but does not say where.
+    case elsewhereUnnamed
+}

@@ -369,8 +369,8 @@ struct SessionTemplate {
         "endpoints": "--endpoint", "user": "--user", "client-id": "--client-id", "password": "--password", "ca": "--ca",
     ]
 
-    /// Returns an error of the file in terms of the options, since nobody can look at a file that is not written; `nil` if
-    /// no option is to blame.
+    /// Returns an error of the file in terms of the options, since the file is not written; `nil` if no option is to
+    /// blame.
     func complaint(about problem: ConfigurationProblem) -> String? {
         let lines = text.split(separator: "\n", omittingEmptySubsequences: false)
         guard let line = problem.line, lines.indices.contains(line - 1),

@@ -4,7 +4,7 @@ import Glibc
 package struct FileVersion: Hashable, Sendable {
     private let file: [UInt64]
     private let size: Int64
-    private let changed: [Int]
+    private let modified: [UInt8]
 
     /// - Returns: `nil` if there is no such file.
     init?(path: String) {
@@ -12,7 +12,7 @@ package struct FileVersion: Hashable, Sendable {
         guard stat(path, &status) == 0 else { return nil }
         file = [UInt64(status.st_dev), UInt64(status.st_ino)]
         size = Int64(status.st_size)
-        changed = [status.st_mtim.tv_sec, status.st_mtim.tv_nsec]
+        modified = withUnsafeBytes(of: status.st_mtim) { Array($0) }
     }
 }
 

@@ -2,7 +2,7 @@ package import MQTT
 
 /// How much memory the messages of one session may take, so that those of all sessions together fit into what the
 /// service may have (`MemoryMax=`). A session may exceed this by one message while it is connected, and until that message
-/// is acknowledged; and by three while it finds out whether its server answers any message at all.
+/// is acknowledged.
 package struct MessageMemory: Hashable, Sendable {
     /// Bytes of messages that were sent and are not acknowledged.
     package var inFlight: Int

@@ -79,10 +79,6 @@ struct AnswerWatch: Sendable {
 
 /// What is known about a server that does not answer.
 struct Patience: Sendable {
-    /// How many messages may be unanswered at once after one was set aside, even if they take more memory together than is
-    /// allowed: two that the server leaves out as well, and one that it answers.
-    static let leastAtOnce = 3
-
     /// PUBLISH and PUBREL.
     var exchanges = AnswerWatch()
     /// SUBSCRIBE and UNSUBSCRIBE.
@@ -99,8 +95,6 @@ struct Patience: Sendable {
     /// not delay this for one that silences the server: nothing behind that one would ever be answered.
     var blamed: [Isolation.Symptom: [MQTTClientMachine.Suspects: Int]] = [:]
     var silences = Silences()
-
-    var hasBlamedMessage: Bool { blamed.values.contains { $0[.messages] != nil } }
 
     mutating func connectionClosed() {
         exchanges.connectionClosed()

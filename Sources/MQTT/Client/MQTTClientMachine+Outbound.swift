@@ -70,7 +70,8 @@ extension MQTTClientMachine {
         let size = message.size
         let goesAtOnce =
             message.qos != .atMostOnce && outbox.isQueueEmpty && link.settling == nil
-            && hasMemory(for: size) && hasRoom(outbox.lastSequence.next)
+            && outbox.hasRoom(for: size, bytes: configuration.maximumInFlightBytes)
+            && hasRoom(outbox.lastSequence.next)
         let sequence = outbox.nextSequence()
         // Everything accepted before the next step is one commit.
         let commit = CommitNumber(rawValue: commits.issued.rawValue + 1)
@@ -240,16 +241,6 @@ extension MQTTClientMachine {
             || (outbox.outstandingCount == 0 && !isolation.isUnproven && (!isolation.needsProof || !isAnnouncing))
     }
 
-    /// Whether another message of this size may be in memory until it is answered.
-    ///
-    /// Once a message was set aside, no other is until the server answers one. That one may be behind the next that it
-    /// does not answer, so a few go out then, however large they are.
-    private func hasMemory(for size: Int) -> Bool {
-        let limit = configuration.maximumInFlightBytes
-        return outbox.hasRoom(for: size, bytes: limit)
-            || patience.hasBlamedMessage && outbox.outstandingCount < Patience.leastAtOnce
-    }
-
     /// Lets messages through to the connection, in order of acceptance, as far as window and transport have room:
     /// first what has to be sent again, then what is queued. A QoS 0 message keeps its place among them.
     mutating func pump(_ step: inout Step) {
@@ -288,7 +279,9 @@ extension MQTTClientMachine {
         {
             return passUnacknowledged(queued, session, &step)
         }
-        guard hasMemory(for: message.size), hasRoom(queued.sequence) else { return false }
+        guard outbox.hasRoom(for: message.size, bytes: configuration.maximumInFlightBytes),
+            hasRoom(queued.sequence)
+        else { return false }
         guard let id = identifiers.next(for: message.qos) else {
             clearIdentifiers(session.limits, &step)
             return false

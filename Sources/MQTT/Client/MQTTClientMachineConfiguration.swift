@@ -60,8 +60,7 @@ extension MQTTClientMachine {
         /// Our own bound on unacknowledged outbound QoS 1 and 2 messages, besides the server's Receive Maximum; 1 or more.
         public var maximumInFlight = 1024
         /// Our own bound on the bytes of these messages, which are in memory. A message of any size goes out if no other
-        /// waits for its answer; and up to three do if a message was set aside because the server did not answer it, and
-        /// the server has answered no other since.
+        /// waits for its answer.
         public var maximumInFlightBytes = 16 << 20
         /// Bytes of messages that may be given to the transport and not yet flushed before sending pauses. A single
         /// message of any size is always sent.

@@ -83,6 +83,15 @@ package enum ConfigurationLoader {
         return try DaemonConfiguration(file)
     }
 
+    /// Returns the present versions of the files of a configuration directory, by path.
+    package static func versions(in directory: String) -> [String: FileVersion] {
+        let names = ["holdfast.toml"] + (sessionFiles(in: directory).names ?? []).map { "sessions.d/\($0)" }
+        return names.reduce(into: [:]) { versions, name in
+            let path = "\(directory)/\(name)"
+            versions[path] = FileVersion(path: path)
+        }
+    }
+
     /// Lists the files of `sessions.d` that end in `.toml`, except hidden ones, which editors leave behind: `nil` if the
     /// directory has no `sessions.d`. A directory that does not exist is an error, and so is a link that leads nowhere.
     static func sessionFiles(in directory: String) -> (names: [String]?, errors: [ConfigurationError]) {

@@ -28,19 +28,19 @@ struct LoadedTLS: Sendable {
     private let authorities: Authorities
     private let identity: Identity?
     /// The files as they were when they were read, including those that were rejected.
-    private let files: [FileIdentity?]
+    private let files: [FileVersion?]
     /// Why some of the present files are not used, and the previous ones are; `nil` also if that was reported before.
     private(set) var rejected: TransportFailure?
 
     private struct Authorities: Sendable {
-        let files: [FileIdentity?]
+        let files: [FileVersion?]
         /// `nil`: the system's trust store.
         let certificates: [NIOSSLCertificate]?
     }
 
     /// A certificate with its chain, and the key that fits.
     private struct Identity: Sendable {
-        let files: [FileIdentity?]
+        let files: [FileVersion?]
         let chain: [NIOSSLCertificate]
         let key: NIOSSLPrivateKey
         let path: String

@@ -1,4 +1,3 @@
-import Glibc
 import Vocabulary
 
 /// The files of ``TLSOptions`` as they were read. What they say is not looked at here: reading takes as long as the file
@@ -8,8 +7,8 @@ struct TLSFiles: Sendable {
     static let maximumLength = 16 << 20
 
     let options: TLSOptions
-    let authorities: [FileIdentity?]
-    let identity: [FileIdentity?]
+    let authorities: [FileVersion?]
+    let identity: [FileVersion?]
     /// By path; empty if no file has changed since the last time.
     private(set) var contents: [String: Result<[UInt8], FileError>] = [:]
 
@@ -17,31 +16,14 @@ struct TLSFiles: Sendable {
     init(_ options: TLSOptions, last: LoadedTLS?) {
         self.options = options
         // Before the files are read, so that a later change is noticed the next time.
-        authorities = options.authorityFiles.map { FileIdentity(path: $0) }
-        identity = options.identityFiles.map { FileIdentity(path: $0) }
+        authorities = options.authorityFiles.map { FileVersion(path: $0) }
+        identity = options.identityFiles.map { FileVersion(path: $0) }
         if last?.isMade(of: self) == true { return }
         for path in options.ownFiles {
             contents[path] = Result { () throws(FileError) in
                 try fileContents(path, atMost: Self.maximumLength + 1)
             }
         }
-    }
-}
-
-/// The attributes by which a replaced or changed file is recognized.
-struct FileIdentity: Equatable, Sendable {
-    let inode: UInt64
-    let size: Int64
-    let modifiedSeconds: Int64
-    let modifiedNanoseconds: Int64
-
-    init?(path: String) {
-        var status = stat()
-        guard stat(path, &status) == 0 else { return nil }
-        inode = UInt64(status.st_ino)
-        size = Int64(status.st_size)
-        modifiedSeconds = Int64(status.st_mtim.tv_sec)
-        modifiedNanoseconds = Int64(status.st_mtim.tv_nsec)
     }
 }
 

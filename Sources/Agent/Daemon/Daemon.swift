@@ -9,6 +9,7 @@ import Session
 import SessionCore
 import Systemd
 import Transport
+import Vocabulary
 
 /// The daemon's parts, put together.
 ///

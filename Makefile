@@ -33,7 +33,7 @@ BUILD_TESTS = $(SWIFT) build $(TESTS)
 
 SCRIPTS = scripts/setup scripts/test scripts/docs scripts/demo scripts/simulate-mutants scripts/check-imports \
           scripts/check-manuals scripts/package scripts/apt-repository .ci/run
-PYTHON = scripts/test-summary $(wildcard Examples/Python/*.py) $(wildcard Benchmarks/*/bench-*) $(wildcard Benchmarks/*/*.py)
+PYTHON = scripts/test-summary scripts/check-whole-modules $(wildcard Examples/Python/*.py) $(wildcard Benchmarks/*/bench-*) $(wildcard Benchmarks/*/*.py)
 MAN1 = man/holdfastctl.1
 MAN5 = man/holdfast.toml.5 man/holdfast-session.5
 MAN7 = man/holdfast-rpc.7
@@ -63,6 +63,7 @@ test: ## set up, and run every test; HOLDFAST_REQUIRE_ALL=1 makes a skipped test
 	scripts/setup build test container package wheel
 	scripts/simulate-mutants --check
 	$(BUILD_TESTS)
+	scripts/check-whole-modules
 	scripts/test
 
 scenarios: ## what LiveKit, Nexconn, Agora and ZEGO document, story by story, in virtual time

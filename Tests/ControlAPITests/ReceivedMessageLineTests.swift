@@ -12,10 +12,11 @@ struct ReceivedMessageLineTests {
         #expect(try JSONValue(parsing: line[...]) == .array([.string(text)]))
     }
 
-    private static let payloads: [[UInt8]] = [
-        Array("plain text, with {\"braces\"}".utf8), Array("plain".utf8), [], Array("line\nbreak\t\\".utf8),
-        Array("Grüße".utf8), [0x7F], [0xFF, 0x00], [UInt8](repeating: 0x61, count: 100_000),
-        [UInt8](repeating: 0x22, count: 100_000),
+    private static let payloads = [
+        "plain text, with braces": Array("plain text, with {\"braces\"}".utf8), "plain": Array("plain".utf8),
+        "empty": [], "control characters": Array("line\nbreak\t\\".utf8), "umlauts": Array("Grüße".utf8), "DEL": [0x7F],
+        "no UTF-8": [0xFF, 0x00], "long": [UInt8](repeating: 0x61, count: 100_000),
+        "long, all escaped": [UInt8](repeating: 0x22, count: 100_000),
     ]
 
     /// Payloads are looked at eight bytes at a time.
@@ -34,8 +35,9 @@ struct ReceivedMessageLineTests {
         }
     }
 
-    @Test(arguments: payloads, ["a/b", "ä/\"quoted\"/\\", "tab\t", ""])
-    func `a message is the line that the encoder writes`(payload: [UInt8], topic: String) {
+    @Test(arguments: payloads.keys.sorted(), ["a/b", "ä/\"quoted\"/\\", "tab\t", ""])
+    func `a message is the line that the encoder writes`(payload: String, topic: String) throws {
+        let payload = try #require(Self.payloads[payload])
         let variants: [(id: Int64, properties: MessageProperties?)] = [
             (1, nil), (.max, MessageProperties(contentType: "text/plain")), (-5, nil),
         ]

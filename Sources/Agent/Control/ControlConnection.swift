@@ -186,13 +186,15 @@ actor ControlConnection {
 
     /// - Returns: whether the call has begun.
     private func begin(_ waiting: WaitingCall) -> Bool {
-        let (kind, answer) = waiting.request.needs
+        let isTooLong = waiting.batch.map(calls.batches.isTooLong) ?? false
+        // What is refused at once is not read, whatever it asks for.
+        let (kind, answer) = isTooLong ? (.query, 0) : waiting.request.needs
         let (id, bytes) = (id, waiting.bytes)
         guard schedule({ scheduler, _ in scheduler.begin(kind, bytes: bytes, answer: answer, of: id) }) else {
             return false
         }
         let call = calls.begin(waiting, kind, answer: answer)
-        if let batch = waiting.batch, calls.batches.isTooLong(batch) {
+        if isTooLong {
             fail(
                 call,
                 .tooManyRequests("the answers to this batch are too long", hint: "send the calls on separate lines"))
@@ -230,7 +232,7 @@ actor ControlConnection {
 
     /// Starts the read that waits first: there is room for its answer.
     func startRead() {
-        guard let (call, request) = calls.nextRead() else { return }
+        guard let (call, request) = calls.nextRead() else { preconditionFailure("no read waits") }
         let task = Task {
             let reply = await answer(request)
             calls.taskEnded(call)

@@ -289,6 +289,25 @@ struct HostileProgramTests {
         }
     }
 
+    @Test func `reads that are refused with their batch take no turn from others`() async throws {
+        try await DaemonUnderTest.run(autoconnect: false) { daemon in
+            let peer = try await daemon.peer()
+            let calls = (1...62).map { number in
+                #"{"jsonrpc":"2.0","id":\#(number),"method":"\#(number <= 60 ? "rpc.discover" : "daemon.status")"}"#
+            }
+            for _ in 0..<3 {
+                try await peer.send("[" + calls.joined(separator: ",") + "]")
+                let answers = try await peer.lines.first { line -> [JSONValue]? in
+                    if case .array(let answers)? = line { answers } else { nil }
+                }
+                #expect(answers.last?["error"]?["data"]?["code"] == "too-many-requests")
+            }
+            try await peer.call("session.history", #"{"session":"main","limit":10000}"#)
+            let other = try await daemon.peer()
+            try await other.call("daemon.status", "{}")
+        }
+    }
+
     @Test func `a payload of 16 MiB is sent and received`() async throws {
         let limits = "[mqtt]\nmaximum-packet-size = \"17MiB\"\n[outbox]\nmax-bytes = \"256MiB\""
         try await DaemonUnderTest.run(limits) { daemon in

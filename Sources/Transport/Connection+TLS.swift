@@ -102,8 +102,9 @@ extension Connection {
         let left = addresses.filter { $0 != wire?.peer }
         switch failure.code {
         case .tlsTimeout, .tlsFailed, .wrongProtocol, .certificateInvalid, .certificateExpired, .reset, .unreachable:
-            // Perhaps only this address fails, and the race would choose it again at every attempt.
-            guard !left.isEmpty else { return fail(failure) }
+            // Perhaps only this address fails, and the race would choose it again at every attempt. The address of a peer
+            // can be another one than was dialed: that of 0.0.0.0 is 127.0.0.1.
+            guard !left.isEmpty, left.count < addresses.count else { return fail(failure) }
             earlierFailures.append(failure)
             stopTimer()
             wire.take()?.drop()

@@ -230,9 +230,11 @@ extension Connection {
         case .tunneling where error is HTTPParserError || error is NIOHTTPDecoderError:
             proxyFailed("what it sends is not HTTP, or comes before the server was asked")
         case .tunneling, .upgrading:
-            // A peer that closes with unread bytes sends a reset; it means no more than a clean close.
+            // A peer that closes with unread bytes sends a reset; it means no more than a clean close, with or without the
+            // goodbye of TLS.
             let failure = failure(error)
-            failure.code == .reset ? channelEnded() : fail(failure)
+            let isEnd = failure.code == .reset || error as? NIOSSLError == .uncleanShutdown
+            isEnd ? channelEnded() : fail(failure)
         case .securing:
             handshakeFailed(
                 TransportFailure(

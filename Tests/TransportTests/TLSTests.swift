@@ -173,6 +173,14 @@ import Vocabulary
         try await client.close(.abort)
     }
 
+    /// Its address as a peer is not the one that was dialed. Lists that block names answer 0.0.0.0 for them.
+    @Test func `a server that is dialed at 0_0_0_0 is tried once`() async throws {
+        let server = try await TestServer(.echo, tls: try certificates.server("untrusted"))
+        let failure = try await TestClient("mqtts://0.0.0.0:\(server.port)", options: options()).failure()
+        #expect(failure.code == .certificateInvalid)
+        #expect(try await server.events(upTo: .closed) == [.accepted, .closed])
+    }
+
     @Test(arguments: [
         ("untrusted", TransportFailure.Code.certificateInvalid), ("expired", .certificateExpired),
     ])

@@ -16,6 +16,8 @@ final class TestServer: Sendable {
         case close
         /// Resets at the first bytes.
         case reset
+        /// Closes at the first bytes, without the goodbye of TLS.
+        case closeBeneathTLS
         /// Closes cleanly at once.
         case hangUp
     }
@@ -82,7 +84,7 @@ private final class ServerHandler: ChannelInboundHandler {
             context.writeAndFlush(wrapOutboundOut(ByteBuffer(repeating: 0x61, count: count)), promise: nil)
         case .hangUp:
             context.close(promise: nil)
-        case .echo, .silent, .close, .reset:
+        case .echo, .silent, .close, .closeBeneathTLS, .reset:
             break
         }
     }
@@ -94,6 +96,8 @@ private final class ServerHandler: ChannelInboundHandler {
         case .echo, .flood: context.writeAndFlush(wrapOutboundOut(bytes), promise: nil)
         case .silent, .hangUp: break
         case .close: context.close(promise: nil)
+        case .closeBeneathTLS:
+            try? context.pipeline.syncOperations.context(handlerType: NIOSSLServerHandler.self).close(promise: nil)
         case .reset:
             // Closing with unread or lingering data of zero seconds is a TCP reset.
             let options = context.channel as? any SocketOptionProvider

@@ -321,6 +321,13 @@ import Vocabulary
         #expect(failure.code == .webSocketFailed)
     }
 
+    @Test func `an end without the goodbye of TLS instead of an answer is a WebSocket failure`() async throws {
+        let certificates = try TestCertificates.shared.get()
+        let server = try await TestServer(.closeBeneathTLS, tls: certificates.server("localhost"))
+        let failure = try await TestClient("wss://localhost:\(server.port)", options: options(certificates)).failure()
+        #expect(failure.code == .webSocketFailed, "\(failure.message)")
+    }
+
     @Test func `a server that never answers the request times out`() async throws {
         let server = try await TestServer(.silent)
         let options = Connection.Options(handshakeTimeout: .milliseconds(50))

@@ -17,8 +17,6 @@ extension FileMark {
 
 /// Waits for another version of a file. The kernel reports changes in the file's directory, so that a file that is
 /// replaced by a rename is noticed as well as one that is written in place; nothing is polled.
-///
-/// If the path is a link, the directory that it leads to is watched too.
 struct CredentialWatch: ~Copyable {
     private let source: any DispatchSourceRead
 
@@ -44,6 +42,7 @@ struct CredentialWatch: ~Copyable {
         source.setRegistrationHandler { [source] in check(source) }
         source.setEventHandler { [source] in
             let isUsable = news.drain()
+            news.watch(path)
             check(source)
             if !isUsable { source.cancel() }
         }

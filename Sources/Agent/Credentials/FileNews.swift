@@ -16,19 +16,17 @@ final class FileNews: Sendable {
         if descriptor >= 0 { close(descriptor) }
     }
 
-    /// Watches the directory of a file. If the file is a link, also watches the directory that it leads to or, if that
-    /// does not exist yet, the nearest existing one above it. Call it again when the link may have changed.
-    /// - Returns: whether the directory of the file itself can be watched; if not, `errno` says why.
+    /// Watches what decides which file the path leads to: the file's directory and those of all links on the way. In place
+    /// of a directory that does not exist, the nearest one above it is watched. Call it again after each report: other
+    /// directories may be there now.
+    /// - Returns: whether the file's directory can be watched; if not, `errno` says why.
     @discardableResult
     func watch(_ path: String) -> Bool {
-        guard inotify_add_watch(descriptor, Self.directory(of: path), Self.events) >= 0 else { return false }
         // A directory reports nothing about a file that is mounted over another one, as resolv.conf is in containers.
         _ = inotify_add_watch(descriptor, path, UInt32(IN_CLOSE_WRITE))
-        guard var target = Self.target(of: path) else { return true }
-        repeat {
-            target = Self.directory(of: target)
-        } while inotify_add_watch(descriptor, target, Self.events) < 0 && errno == ENOENT && target != "/"
-        return true
+        let (directory, ofLinks) = Self.directories(of: path)
+        for directory in ofLinks { _ = inotify_add_watch(descriptor, directory, Self.events) }
+        return inotify_add_watch(descriptor, directory, Self.events | Self.departure) >= 0
     }
 
     /// Watches whether a file stays at its path. What happens to other files in its directory is not reported.
@@ -37,15 +35,14 @@ final class FileNews: Sendable {
         // The number of links is an attribute, and changes even if the file is still in use.
         let events = UInt32(IN_ATTRIB | IN_MOVE_SELF | IN_DELETE_SELF)
         guard inotify_add_watch(descriptor, path, events) >= 0 else { return false }
-        return inotify_add_watch(descriptor, Self.directory(of: path), UInt32(IN_MOVE_SELF | IN_DELETE_SELF)) >= 0
+        return inotify_add_watch(descriptor, Self.directory(of: path), Self.departure) >= 0
     }
 
     /// Watches for what may make room for a file at the path: in its directory or, while that does not exist, in the
     /// nearest one above it.
     /// - Returns: whether that can be watched; if not, `errno` says why.
     func watchRoom(for path: String) -> Bool {
-        let events =
-            Self.events | UInt32(IN_DELETE | IN_MOVED_FROM | IN_MOVE_SELF | IN_DELETE_SELF)
+        let events = Self.events | Self.departure | UInt32(IN_DELETE | IN_MOVED_FROM)
         var directory = path
         repeat {
             directory = Self.directory(of: directory)
@@ -67,24 +64,39 @@ final class FileNews: Sendable {
     }
 
     private static let events = UInt32(IN_CLOSE_WRITE | IN_MOVED_TO | IN_CREATE | IN_ATTRIB)
+    /// A directory has another name now, or none.
+    private static let departure = UInt32(IN_MOVE_SELF | IN_DELETE_SELF)
 
     static func directory(of path: String) -> String {
         guard let slash = path.lastIndex(of: "/"), slash > path.startIndex else { return "/" }
         return String(path[..<slash])
     }
 
-    /// Returns where a link leads, as far as that is known if its target does not exist; `nil` if the path is not a
-    /// link.
-    private static func target(of path: String) -> String? {
-        if let resolved = realpath(path, nil) {
-            defer { free(resolved) }
-            let target = String(cString: resolved)
-            return target == path ? nil : target
+    /// Returns the directory of the file that an absolute path leads to, or the nearest existing one above it, and the
+    /// directories of the links on the way.
+    private static func directories(of path: String) -> (of: String, ofLinks: [String]) {
+        var (directory, names, ofLinks) = ("/", path.split(separator: "/")[...], [String]())
+        while let name = names.popFirst() {
+            let entry = directory == "/" ? "/\(name)" : "\(directory)/\(name)"
+            // As many links as the kernel follows.
+            if ofLinks.count < 40, let target = target(of: entry) {
+                ofLinks.append(directory)
+                if target.hasPrefix("/") { directory = "/" }
+                names = target.split(separator: "/") + names
+            } else if !names.isEmpty, access(entry, F_OK) == 0 || errno != ENOENT {
+                directory = entry
+            } else {
+                break
+            }
         }
+        return (directory, ofLinks)
+    }
+
+    /// Returns where a link leads; `nil` if this is no link.
+    private static func target(of path: String) -> String? {
         var target = [CChar](repeating: 0, count: Int(PATH_MAX))
         let length = readlink(path, &target, target.count)
-        guard length > 0 else { return nil }
-        let text = String(decoding: target.prefix(length).map { UInt8(bitPattern: $0) }, as: UTF8.self)
-        return text.hasPrefix("/") ? text : directory(of: path) + "/" + text
+        guard length >= 0 else { return nil }
+        return String(decoding: target.prefix(length).map { UInt8(bitPattern: $0) }, as: UTF8.self)
     }
 }

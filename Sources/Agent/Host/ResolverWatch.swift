@@ -32,7 +32,6 @@ actor ResolverWatch {
         let source = DispatchSource.makeReadSource(fileDescriptor: news.descriptor, queue: queue)
         source.setEventHandler { [weak self, source] in
             let isUsable = news.drain()
-            // A link may lead elsewhere now.
             news.watch(path)
             let settings = Self.settings(of: path)
             Task.immediate { await self?.read(settings) }

@@ -15,15 +15,17 @@ import Testing
         func add(_ mark: FileMark?) { all.withLock { $0.append(mark) } }
     }
 
-    /// Watches `token`, makes a change, and checks that its version is reported, once.
-    private func change(in scratch: CredentialScratch, last: FileMark?, _ change: () throws -> Void) async throws {
-        let (path, reports) = ("\(scratch.path)/token", Reports())
+    /// Watches a file, makes a change, and checks that its version is reported, once.
+    private func change(
+        in scratch: CredentialScratch, at file: String = "token", last: FileMark?, _ change: () throws -> Void
+    ) async throws {
+        let (path, reports) = ("\(scratch.path)/\(file)", Reports())
         let watch = try CredentialWatch(path, last: last) { reports.add(FileMark(path)) }
         try change()
         try await until("the change is reported") { !reports.marks.isEmpty }
         let mark = try #require(FileMark(path))
         #expect(reports.marks == [mark] && mark != last)
-        try scratch.write("token", "a version that nobody waits for")
+        try scratch.write(file, "a version that nobody waits for")
         try await scratch.changeSomethingElse()
         #expect(reports.marks == [mark])
         _ = consume watch
@@ -95,11 +97,69 @@ import Testing
         _ = consume watch
     }
 
-    @Test func `a directory that is not there is an error with a sentence`() {
+    /// Systemd does this to a service's runtime directory, for example.
+    @Test func `sees a file in a directory that is removed and made again`() async throws {
+        let scratch = try CredentialScratch()
+        mkdir("\(scratch.path)/agent", 0o700)
+        let path = try scratch.write("agent/token", "old")
+        try await change(in: scratch, at: "agent/token", last: FileMark(path)) {
+            unlink(path)
+            rmdir("\(scratch.path)/agent")
+            mkdir("\(scratch.path)/agent", 0o700)
+            try scratch.write("agent/token", "new")
+        }
+    }
+
+    @Test func `sees a file in a directory that takes the place of another`() async throws {
+        let scratch = try CredentialScratch()
+        let agent = "\(scratch.path)/agent"
+        mkdir(agent, 0o700)
+        let path = try scratch.write("agent/token", "old")
+        try await change(in: scratch, at: "agent/token", last: FileMark(path)) {
+            mkdir("\(agent).new", 0o700)
+            try scratch.write("agent.new/token", "new")
+            rename(agent, "\(agent).old")
+            rename("\(agent).new", agent)
+        }
+    }
+
+    @Test func `sees a file in directories that were not there`() async throws {
+        let scratch = try CredentialScratch()
+        try await change(in: scratch, at: "run/agent/token", last: nil) {
+            mkdir("\(scratch.path)/run", 0o700)
+            mkdir("\(scratch.path)/run/agent", 0o700)
+            try scratch.write("run/agent/token", "new")
+        }
+    }
+
+    @Test func `sees a link among the directories that is changed`() async throws {
+        let scratch = try CredentialScratch()
+        for version in ["v1", "v2"] {
+            mkdir("\(scratch.path)/\(version)", 0o700)
+            try scratch.write("\(version)/token", version)
+        }
+        symlink("v1", "\(scratch.path)/current")
+        try await change(in: scratch, at: "current/token", last: FileMark("\(scratch.path)/current/token")) {
+            symlink("v2", "\(scratch.path)/current.new")
+            rename("\(scratch.path)/current.new", "\(scratch.path)/current")
+        }
+    }
+
+    @Test func `sees a file where a link leads once its directory is there`() async throws {
+        let scratch = try CredentialScratch()
+        symlink("run/agent/token", "\(scratch.path)/token")
+        try await change(in: scratch, last: nil) {
+            mkdir("\(scratch.path)/run", 0o700)
+            mkdir("\(scratch.path)/run/agent", 0o700)
+            try scratch.write("run/agent/token", "new")
+        }
+    }
+
+    @Test func `a directory that cannot be watched is an error with a sentence`() {
         #expect {
-            _ = try CredentialWatch("/nonexistent/token", last: nil) {}
+            _ = try CredentialWatch("/dev/null/token", last: nil) {}
         } throws: { error in
-            (error as? Credential.Failure)?.description == "/nonexistent: No such file or directory"
+            (error as? Credential.Failure)?.description == "/dev/null: Not a directory"
         }
     }
 

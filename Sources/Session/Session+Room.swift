@@ -50,7 +50,7 @@ extension Session {
 
     mutating func checkRestored() {
         guard link?.step == .restoring else { return }
-        let isPublished = !rooms.isAnnouncing && (publications.isAnswered || publications.isHeldBack)
+        let isPublished = !rooms.isAnnouncing && (publications.isSetUp || publications.isHeldBack)
         guard isPublished || mqtt.announcementsAwaitMessages else { return }
         link?.step = .none
         tellMachine { .restored($0) }
@@ -130,7 +130,7 @@ extension Session {
     /// Reconnects after a change of rooms, once nothing is under way, so that the server gets the will for the new
     /// room.
     mutating func renewIfRoomChanged() {
-        guard rooms.takeRenewal(isQuiet: publications.isQuiet) else { return }
+        guard rooms.takeRenewal(isSetUp: publications.isSetUp) else { return }
         // The server publishes the will for the old room unless it gets a DISCONNECT (3.1.2.5, 3.14.4), or the next
         // connection comes within the will delay.
         let isWillDelayed = mqtt.version == .five && rooms.membership?.will.properties.willDelay != 0

@@ -44,6 +44,7 @@ struct Heartbeat: Hashable, Sendable {
     let interval: Duration
     private(set) var lastHeard: Instant
     private var lastSent: Instant
+    private var lastAsked: Instant
     private var question: Question?
     /// When the question that measures the round trip was asked. It outlives `question`, which any byte answers.
     private var sampleStart: Instant?
@@ -55,6 +56,10 @@ struct Heartbeat: Hashable, Sendable {
         let length: Duration
         let end: Instant
     }
+
+    /// A connection with traffic in both directions is also asked this often: the round trip is measured by the answer, and
+    /// what is done now and then is done with it.
+    private static let longestUnmeasured = Duration.seconds(60)
 
     /// How much later than due a running daemon never looks, and how long a stall can be the reason for what follows.
     private static let patience = Duration.seconds(5)
@@ -68,6 +73,7 @@ struct Heartbeat: Hashable, Sendable {
         interval = min(policy.interval, longest ?? policy.interval)
         lastHeard = now
         lastSent = now
+        lastAsked = now
     }
 
     /// How long an answer usually takes at most, as far as is known.
@@ -84,7 +90,10 @@ struct Heartbeat: Hashable, Sendable {
     }
 
     var deadline: Instant {
-        guard let question else { return min(lastHeard, lastSent).advanced(by: interval) }
+        guard let question else {
+            let again = max(interval, Self.longestUnmeasured)
+            return min(min(lastHeard, lastSent).advanced(by: interval), lastAsked.advanced(by: again))
+        }
         return min(question.overdueAt ?? question.deadline, question.deadline)
     }
 
@@ -157,6 +166,7 @@ struct Heartbeat: Hashable, Sendable {
         question = Question(asked: now, within: timeout, usually: roundTrip.usually, isProbe: isProbe)
         sampleStart = sampleStart ?? now
         lastSent = now
+        lastAsked = now
     }
 }
 

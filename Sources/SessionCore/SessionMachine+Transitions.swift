@@ -156,7 +156,11 @@ extension SessionMachine {
         guard case .trying(var trying) = state, case .attempting(let attempt, _, _, _) = trying.activity,
             attempt.generation == generation
         else { return }
-        if !resumed { escalation = max(escalation, .full) }
+        if attempt.discardsSession {
+            escalation = .discarded
+        } else if !resumed {
+            escalation = max(escalation, .full)
+        }
         trying.wasAccepted = true
         trying.activity = .attempting(
             attempt, phase: .restoring, deadline: now.advanced(by: timeouts.restore),

@@ -216,6 +216,8 @@ extension SessionMachine {
             case .sessionLost: .full
             default: .none
             }
+        // What was set up since is discarded as well, but not at once.
+        if needed == .discard, escalation == .discarded { escalation = .discard }
         guard needed > escalation else { return false }
         escalation = needed
         return true

@@ -189,6 +189,8 @@ extension SessionMachine {
         case full
         /// The server must discard the session: its state is unusable, or a person asked for it.
         case discard
+        /// The server has discarded the session, and the new one is not set up yet.
+        case discarded
 
         static func < (left: Escalation, right: Escalation) -> Bool { left.rawValue < right.rawValue }
     }

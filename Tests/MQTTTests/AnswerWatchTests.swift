@@ -67,6 +67,15 @@ import Testing
         #expect(client.server(.pingresp).first?.hasPrefix("unanswered") == true)
     }
 
+    /// Otherwise the others would never be told if the session does not come back.
+    @Test func `a connection that is given up leaves its will`() throws {
+        for (will, code) in [(Will(topic: "w"), "04"), (nil, "00")] {
+            var client = try MQTTClientHarness.late()
+            client.machine.configuration.will = will
+            #expect(client.server(.pingresp).dropFirst() == ["DISCONNECT \(code)", "close"])
+        }
+    }
+
     @Test func `nothing is awaited on a connection because of what was sent on an earlier one`() throws {
         var client = MQTTClientHarness().connected()
         try client.subscribe("a")

@@ -130,6 +130,33 @@ import Testing
         #expect(harness.machine.inboxCounts.withheld == 0)
     }
 
+    @Test mutating func `many messages that no durable consumer needs do not fill the inbox`() {
+        harness.server(inbound("a", qos: .atLeastOnce, 1))
+        for number: UInt16 in 2...1200 {
+            let other = Publish(topic: "other", qos: .atLeastOnce, packetID: id(number))
+            #expect(harness.server(.publish(other)) == ["received "])
+        }
+        let answers = harness.commitAll()
+        #expect(answers.first == "collected 1")
+        #expect(answers.dropFirst() == (1...1200).map { "PUBACK \($0)" }[...])
+    }
+
+    @Test mutating func `a message that waits keeps only its own bytes in memory`() throws {
+        harness.server(inbound("a", qos: .atLeastOnce, 1))
+        var bytes = ByteBuffer(repeating: 0x61, count: 100_000)
+        let slice = bytes.readSlice(length: 10)
+        let payload = try #require(slice)
+        harness.server(
+            .publish(
+                Publish(
+                    topic: "in", payload: payload, qos: .atLeastOnce, packetID: id(2),
+                    properties: .init(correlationData: payload))))
+        let waiting = try #require(harness.machine.intake.waiting.first?.publish)
+        #expect(waiting.payload == payload && waiting.properties.correlationData == payload)
+        #expect(waiting.payload.storageCapacity < 100)
+        #expect(waiting.properties.correlationData?.storageCapacity ?? .max < 100)
+    }
+
     @Test mutating func `a message goes to the consumers whose subscription the server names`() throws {
         let other = try #require(ConsumerName("other"))
         let wide = try TopicFilter("#")

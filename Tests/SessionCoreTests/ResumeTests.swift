@@ -106,6 +106,20 @@ import Testing
         #expect(session.status.mode == .quick)
     }
 
+    @Test func `what the server has discarded is not discarded again because the new session was not set up in time`() {
+        var session = SessionUnderTest(.connected)
+        session.end(.stateMismatch)
+        session.establish(resumed: false)
+        session.end(.reset)
+        #expect(session.wake() == [.open(3)])
+        #expect(session.status.mode == .full)
+        session.establish(resumed: true)
+        #expect(session.end(.stateMismatch).isEmpty, "not in a loop")
+        #expect(session.wake() == [.open(4, discarding: true)])
+        session.succeed(resumed: false)
+        #expect(session.status.resumed == false)
+    }
+
     @Test func `a full reconnect by hand is remembered while there is no network`() {
         var session = SessionUnderTest(.connected)
         session.path(.lost)

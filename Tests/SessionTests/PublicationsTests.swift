@@ -98,6 +98,66 @@ import Testing
         #expect(next() == ["a 1"])
     }
 
+    /// QoS 0 is answered when it is sent, and what is too large before that.
+    @Test mutating func `a publication waits for the answer to what was sent on its topic before`() {
+        publications.put(Self.publication("a"))
+        connect()
+        #expect(next() == ["a 1"])
+        publications.put(Self.publication("a", "2", qos: .atMostOnce))
+        #expect(next() == [])
+        #expect(answer("a") == .noted)
+        #expect(next() == ["a 2"])
+        #expect(answer("a", "2", qos: .atMostOnce) == .noted)
+        #expect(publications["a"]?.state == .published)
+        #expect(publications.isQuiet)
+        publications.remove("a")
+        #expect(next() == ["a -"])
+        publications.put(Self.publication("a", "3", qos: .atMostOnce))
+        #expect(next() == [])
+        #expect(answer("a", "-") == .cleared("a"))
+        #expect(next() == ["a 3"])
+        #expect(answer("a", "3", qos: .atMostOnce) == .noted)
+        #expect(publications.isQuiet)
+    }
+
+    @Test mutating func `a program that puts something all the time does not keep the session from being restored`() {
+        publications.put(Self.publication("a"))
+        publications.put(Self.publication("b"))
+        connect()
+        #expect(next() == ["a 1", "b 1"])
+        publications.put(Self.publication("a", "2"))
+        #expect(answer("a") == .noted)
+        #expect(!publications.isSetUp)
+        publications.put(Self.publication("c"))
+        publications.remove("b")
+        #expect(publications.isSetUp)
+        #expect(!publications.isAnswered)
+    }
+
+    @Test mutating func `what a server took remains to be cleared although it refuses what follows`() {
+        publications.put(Self.publication("a"))
+        connect()
+        _ = next()
+        publications.put(Self.publication("a", "2"))
+        _ = answer("a")
+        #expect(next() == ["a 2"])
+        _ = answer("a", "2", .payloadFormatInvalid)
+        publications.remove("a")
+        #expect(publications.removing == ["a"])
+    }
+
+    @Test mutating func `what a server may have taken remains to be cleared although it is refused later`() {
+        publications.put(Self.publication("a"))
+        connect()
+        _ = next()
+        publications.connectionClosed()
+        connect()
+        _ = next()
+        _ = answer("a", "1", .notAuthorized)
+        publications.remove("a")
+        #expect(publications.removing == ["a"])
+    }
+
     @Test mutating func `a removal clears the topic, and is forgotten once the server took it`() {
         publications.put(Self.publication("a"))
         connect()

@@ -180,10 +180,10 @@ import Testing
             ])
         #expect(rooms.membership?.room == Self.hall)
         #expect(rooms.membership?.participants.isKnown == true, "who is there was said before the answer")
-        #expect(rooms.takeRenewal(isQuiet: true) == false, "the old room is not cleared yet")
+        #expect(rooms.takeRenewal(isSetUp: true) == false, "the old room is not cleared yet")
         _ = rooms.announced(left, .success, by: "a", at: Self.at(11))
-        #expect(rooms.takeRenewal(isQuiet: false) == false)
-        #expect(rooms.takeRenewal(isQuiet: true) == true, "for the will of the new room")
+        #expect(rooms.takeRenewal(isSetUp: false) == false)
+        #expect(rooms.takeRenewal(isSetUp: true) == true, "for the will of the new room")
         #expect(!rooms.isChanging)
     }
 

@@ -47,7 +47,11 @@ extension SessionDriver {
     }
 
     private func subscriptionStatus(of filter: TopicFilter) -> SessionStatus.Subscription? {
-        session.mqtt.subscriptionStates.first { $0.filter == filter }.map { .init($0.filter, $0.qos, $0.state) }
+        ask { session in
+            guard let qos = session.mqtt.wantedQoS(of: filter), let state = session.mqtt.subscriptionState(of: filter)
+            else { return nil }
+            return .init(filter, qos, state)
+        }
     }
 }
 

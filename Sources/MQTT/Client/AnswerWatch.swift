@@ -269,7 +269,8 @@ extension MQTTClientMachine {
 
     private mutating func giveUp(_ sentence: String, _ finding: EndFinding?, _ step: inout Step) {
         step.emit(.unanswered(sentence, finding))
-        disconnect(.normalDisconnection, &step)
+        // If there is no next connection, the will tells the others.
+        disconnect(configuration.will == nil ? .normalDisconnection : .disconnectWithWill, &step)
     }
 
     mutating func judgeUnanswered(_ step: inout Step) -> EndFinding? {

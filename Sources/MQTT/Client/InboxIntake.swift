@@ -132,7 +132,8 @@ struct InboxIntake: Sendable {
             waitingUnacknowledged += 1
         }
         let entry = Entry(
-            publish: publish, consumers: consumers, generations: consumers.map { collectors[$0]?.generation ?? 0 },
+            publish: publish.detached(), consumers: consumers,
+            generations: consumers.map { collectors[$0]?.generation ?? 0 },
             size: publish.contentSize)
         waiting.append(entry)
         waitingBytes += entry.size

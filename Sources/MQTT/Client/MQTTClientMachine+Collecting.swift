@@ -125,7 +125,7 @@ extension MQTTClientMachine {
         var messages: [InboxMessage] = []
         var bytes = 0
         let first = intake.nextSequence
-        while var entry = intake.first, entries.count < InboxIntake.batchMessages, bytes < InboxIntake.batchBytes {
+        while var entry = intake.first, messages.count < InboxIntake.batchMessages, bytes < InboxIntake.batchBytes {
             let publish = entry.publish
             let isNew = publish.qos != .exactlyOnce || inbox.isNew(publish)
             if !isNew { entry.consumers = [] }

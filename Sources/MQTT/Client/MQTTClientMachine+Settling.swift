@@ -18,7 +18,7 @@ extension MQTTClientMachine {
 
         mutating func withhold(_ publish: Publish) {
             guard let id = publish.packetID, withheldIDs.insert(id).inserted else { return }
-            withheld.append(publish)
+            withheld.append(publish.detached())
             withheldBytes += publish.contentSize
         }
     }

@@ -1,4 +1,4 @@
-import NIOCore
+package import NIOCore
 
 // What is wrong with a message although it could be decoded. Servers relay what other publishers send, and most of them
 // do not check it. Such a message must not end our connection: the server would send it again on the next one, and
@@ -41,4 +41,9 @@ extension Publish {
 extension ByteBuffer {
     /// Whether the readable bytes are well-formed UTF-8 (1.5.4).
     var isUTF8: Bool { withUnsafeReadableBytes { String(validating: $0, as: UTF8.self) != nil } }
+
+    /// The readable bytes, to be kept: a copy if they are a small part of a buffer, all of which would stay in memory.
+    package func detached() -> ByteBuffer {
+        storageCapacity > 4 * readableBytes + 512 ? ByteBuffer(bytes: readableBytesView) : self
+    }
 }

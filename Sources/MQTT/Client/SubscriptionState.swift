@@ -36,10 +36,13 @@ extension MQTTClientMachine {
     /// The filters that are wanted, each with the QoS that is asked for and what the server has made of it, in the order of
     /// their bytes.
     public var subscriptionStates: [(filter: TopicFilter, qos: QoS, state: SubscriptionState)] {
-        subscriptions.wanted.keys.sorted(by: Subscriptions.isBefore).map { filter in
-            (filter, subscriptions.wanted[filter]?.qos ?? .atMostOnce, subscriptions.state(of: filter))
+        subscriptions.wanted.sorted { Subscriptions.isBefore($0.key, $1.key) }.map { filter, wanted in
+            (filter, wanted.qos, subscriptions.state(of: filter))
         }
     }
+
+    /// The QoS that is asked for with a filter; `nil` if the filter is not wanted.
+    public func wantedQoS(of filter: TopicFilter) -> QoS? { subscriptions.wanted[filter]?.qos }
 
     /// What the server has made of a filter; `nil` if the filter is not wanted.
     public func subscriptionState(of filter: TopicFilter) -> SubscriptionState? {

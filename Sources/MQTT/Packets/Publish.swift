@@ -34,6 +34,14 @@ public struct Publish: Hashable, Sendable {
         self.properties = properties
     }
 
+    /// The same message, to be kept: what was read with it is not.
+    func detached() -> Publish {
+        var publish = self
+        publish.payload = payload.detached()
+        publish.properties.correlationData = properties.correlationData?.detached()
+        return publish
+    }
+
     /// The properties of PUBLISH (3.3.2.3). `nil` or empty means absent.
     public struct Properties: Hashable, Sendable {
         /// How often one property may be there; a message with more has unusable content. The standard has no limit,

@@ -75,8 +75,7 @@ package struct DurableConsumers: Hashable, Sendable {
         fileprivate mutating func hold(_ message: CollectedMessage, within bytes: Int) -> Bool {
             guard ahead.count < windowMessages, aheadBytes + message.size <= bytes else { return false }
             var message = message
-            // A copy: a slice would keep everything in memory that was read from the server along with it.
-            message.message.payload = ByteBuffer(bytes: message.message.payload.readableBytesView)
+            message.message.payload = message.message.payload.detached()
             ahead.append(message)
             aheadBytes += message.size
             return true

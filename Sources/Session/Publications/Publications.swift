@@ -74,6 +74,8 @@ package struct Publications: Sendable {
     private var mayHaveStale = true
     /// The number of announcements on each topic that the server has not answered.
     private var unanswered: [String: Int] = [:]
+    /// Topics on which something has to be published before the session is restored, or its room entered.
+    private var awaited: Set<String> = []
     /// Topics whose last announcement on this connection was a clearing.
     private var cleared: Set<String> = []
     /// Whether publications are sent one by one, to find the one that made the server end a connection.
@@ -129,7 +131,9 @@ package struct Publications: Sendable {
             guard entries[index].topic != topic else { continue }
             entries[index].topic = topic
             entries[index].state = .pending
+            if link == .open, let topic { awaited.insert(topic) }
         }
+        awaited.formIntersection(taken)
     }
 
     /// `nil` while the publication has no valid topic: the session is in no room, or the room's name makes the topic
@@ -212,7 +216,9 @@ package struct Publications: Sendable {
 
     /// The subscriptions are restored; publishing may begin.
     package mutating func open() {
-        if link == .connected { link = .open }
+        guard link == .connected else { return }
+        link = .open
+        awaited = Set(entries.filter { $0.state == .pending }.compactMap(\.topic))
     }
 
     /// The session leaves the server: everything is cleared there, and published again after the next connect.
@@ -224,6 +230,9 @@ package struct Publications: Sendable {
 
     package mutating func connectionClosed() {
         link = .closed
+        awaited = []
+        // The server may hold what it has not answered.
+        unproven.subtract(unanswered.keys)
         unanswered = [:]
         cleared = []
         for index in entries.indices {
@@ -246,6 +255,10 @@ package struct Publications: Sendable {
             }
         }
     }
+
+    /// Whether something is published on each topic on which this was to be done when the session came to the server, or to
+    /// the room. What programs put since does not count: there may be more of it all the time.
+    package var isSetUp: Bool { awaited.isEmpty }
 
     /// Whether something remains to be done that needs a server.
     package var needsServer: Bool { !isQuiet || removing.contains { refusals[$0] == nil } }
@@ -281,6 +294,8 @@ package struct Publications: Sendable {
             guard let announcement = entries[index].announcement else { continue }
             if isIsolating, entries.contains(where: { $0.state == .sending }) { break }
             let topic = announcement.topic
+            // An answer that is no packet, to QoS 0 or to what is too large, would come before this one.
+            if unanswered[topic] != nil { continue }
             if retained.contains(topic) {
                 entries[index].state = .sending
                 cleared.remove(topic)
@@ -325,6 +340,10 @@ package struct Publications: Sendable {
         let topic = announcement.topic
         guard let count = unanswered[topic] else { return nil }
         unanswered[topic] = count > 1 ? count - 1 : nil
+        if announcement.payload.readableBytes > 0 {
+            awaited.remove(topic)
+            if !code.isError { unproven.remove(topic) }
+        }
         // Answers come in order, so the last one says what the server has.
         guard count == 1 else { return .noted }
         if cleared.contains(topic) {
@@ -342,7 +361,6 @@ package struct Publications: Sendable {
         guard code.isError else {
             entries[index].state = .published
             changes.append(Change(topic: entries[index].publication.topic, state: .published))
-            unproven.remove(topic)
             suspicions[topic] = nil
             refusals[entries[index].publication.topic] = nil
             return .noted

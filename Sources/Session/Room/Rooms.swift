@@ -332,10 +332,10 @@ package struct Rooms: Sendable {
 
     /// After a change of rooms, the server has to be given the will for the new room, which takes a new connection.
     ///
-    /// - Parameter isQuiet: whether no publication is under way.
+    /// - Parameter isSetUp: whether the publications are published in the new room.
     /// - Returns: whether to connect again for that, now.
-    package mutating func takeRenewal(isQuiet: Bool) -> Bool {
-        guard mustRenew, topicsToClear.isEmpty, isQuiet else { return false }
+    package mutating func takeRenewal(isSetUp: Bool) -> Bool {
+        guard mustRenew, topicsToClear.isEmpty, isSetUp else { return false }
         mustRenew = false
         return true
     }

@@ -345,8 +345,8 @@ actor SessionRegistry {
     var states: [SessionState] { entries.values.map { state(of: $0).0 } }
 
     func pathChanged(_ change: PathChange) {
-        guard let name = SessionName(change.target.session), case .running(let driver)? = entries[name] else { return }
-        driver.assumeIsolated { $0.pathChanged(change) }
+        guard let name = SessionName(change.target.session) else { return }
+        running(name)?.assumeIsolated { $0.pathChanged(change) }
     }
 
     /// Adds a watcher of one session or of all: see ``Watches/add(_:since:epoch:snapshot:at:)``.
@@ -435,7 +435,19 @@ actor SessionRegistry {
         }
     }
 
-    // MARK: Consumers
+    // MARK: Programs
+
+    /// The driver of a session that runs; `nil` for any other.
+    private func running(_ session: SessionName) -> SessionDriver? {
+        if case .running(let driver)? = entries[session] { driver } else { nil }
+    }
+
+    /// Changes what is kept of a session's programs, if there is anything.
+    func changeParked(of session: SessionName, _ change: (inout ParkedPrograms) -> Void) {
+        guard var programs = parked.removeValue(forKey: session) else { return }
+        change(&programs)
+        if !programs.isEmpty { parked[session] = programs }
+    }
 
     func nextSubscription() -> SubscriptionID {
         lastSubscription += 1
@@ -443,36 +455,32 @@ actor SessionRegistry {
     }
 
     func unsubscribe(_ id: SubscriptionID, from session: SessionName) {
-        _ = parked[session]?.live.remove(id)
-        parked[session]?.subscribers[id] = nil
-        if parked[session]?.isEmpty == true { parked[session] = nil }
-        guard case .running(let driver)? = entries[session] else { return }
-        driver.assumeIsolated { $0.unsubscribe(id) }
+        changeParked(of: session) {
+            _ = $0.live.remove(id)
+            $0.subscribers[id] = nil
+        }
+        running(session)?.assumeIsolated { $0.unsubscribe(id) }
     }
 
     /// The program of a durable consumer is gone.
     func detach(_ id: SubscriptionID, from session: SessionName) {
-        if let name = parked[session]?.attached.first(where: { $0.value.subscription == id })?.key {
-            parked[session]?.attached[name] = nil
-            parked[session]?.subscribers[id] = nil
+        changeParked(of: session) { parked in
+            guard let name = parked.attached.first(where: { $0.value.subscription == id })?.key else { return }
+            parked.attached[name] = nil
+            parked.subscribers[id] = nil
         }
-        if parked[session]?.isEmpty == true { parked[session] = nil }
-        guard case .running(let driver)? = entries[session] else { return }
-        driver.assumeIsolated { $0.detach(id) }
+        running(session)?.assumeIsolated { $0.detach(id) }
     }
 
     /// The caller of an accepted message does not wait for its delivery any more.
     func leave(_ call: PublishCall, of sequence: MessageSequence, in session: SessionName) {
-        parked[session]?.publishers.remove(call, of: sequence)
-        if parked[session]?.isEmpty == true { parked[session] = nil }
-        guard case .running(let driver)? = entries[session] else { return }
-        driver.assumeIsolated { $0.leave(call, of: sequence) }
+        changeParked(of: session) { $0.publishers.remove(call, of: sequence) }
+        running(session)?.assumeIsolated { $0.leave(call, of: sequence) }
     }
 
     /// A program that takes messages of durable consumers has read some of them.
     func loadConsumers(of session: SessionName) {
-        guard case .running(let driver)? = entries[session] else { return }
-        driver.assumeIsolated { $0.loadConsumers() }
+        running(session)?.assumeIsolated { $0.loadConsumers() }
     }
 
     /// Returns when every session's driver has responded.

@@ -1,5 +1,6 @@
 import MQTT
 import NIOCore
+import Support
 
 /// Drives a machine one input at a time and shows what it does as sentences: one word for each action, packets decoded.
 ///
@@ -52,9 +53,7 @@ struct MQTTClientHarness {
     /// The server sends these packets in one chunk.
     @discardableResult
     mutating func server(_ packets: Packet...) -> [String] {
-        var bytes = ByteBuffer()
-        for packet in packets { packet.encode(into: &bytes, as: machine.version) }
-        return handle(.received(bytes))
+        handle(.received(encoded(packets, in: machine.version)))
     }
 
     @discardableResult

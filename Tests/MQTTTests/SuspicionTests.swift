@@ -594,8 +594,7 @@ import Testing
         client.handle(.connectionClosed)
         var actions: [MQTTClientMachine.Action] = []
         client.open()
-        var bytes = ByteBuffer()
-        Packet.connack(Connack(sessionPresent: true, properties: .init(maximumQoS: .atMostOnce))).encode(into: &bytes)
+        let bytes = Packet.connack(Connack(sessionPresent: true, properties: .init(maximumQoS: .atMostOnce))).encoded()
         client.machine.handle(.received(bytes), at: client.now, into: &actions)
         let words = actions.compactMap { action -> String? in
             if case .event(.rejected(let message)) = action { message.words } else { nil }

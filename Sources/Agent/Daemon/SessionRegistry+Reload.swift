@@ -184,7 +184,7 @@ extension SessionRegistry {
         defer { endTurn() }
         guard !isStopping else { return }
         var drivers: [(driver: SessionDriver, wasUp: Bool)] = []
-        for case .running(let driver) in entries.values {
+        for driver in self.drivers {
             let state = await driver.session.state
             drivers.append((driver, state != .disconnected && state != .disconnecting && state != .failed))
             changing[driver.name] = []

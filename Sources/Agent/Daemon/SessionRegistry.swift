@@ -108,7 +108,7 @@ actor SessionRegistry {
     private func shareMemory(among sessions: Int) {
         guard let share = surroundings?.memoryShare(sessions), surroundings?.messageMemory != share else { return }
         surroundings?.messageMemory = share
-        for case .running(let driver) in entries.values { driver.assumeIsolated { $0.limit(to: share) } }
+        for driver in drivers { driver.assumeIsolated { $0.limit(to: share) } }
     }
 
     /// Parts of a session's durable state that a new configuration makes obsolete.
@@ -172,7 +172,7 @@ actor SessionRegistry {
     func stop() async {
         isStopping = true
         await withTaskGroup(of: Void.self) { group in
-            for case .running(let driver) in entries.values {
+            for driver in drivers {
                 group.addTask { _ = await driver.stop(Reason(.shutdown)) }
             }
         }
@@ -183,15 +183,13 @@ actor SessionRegistry {
 
     /// Whether any session disconnects before the host sleeps.
     var leaveBeforeSleep: Bool {
-        entries.values.contains { entry in
-            if case .running(let driver) = entry { driver.configuration.onSuspend == .disconnect } else { false }
-        }
+        drivers.contains { $0.configuration.onSuspend == .disconnect }
     }
 
     /// The host is about to sleep. Returns when all sessions that disconnect before sleep have done so.
     func hostWillSleep() async {
         await withTaskGroup(of: Void.self) { group in
-            for case .running(let driver) in entries.values {
+            for driver in drivers {
                 group.addTask { await driver.hostWillSleep() }
             }
         }
@@ -201,7 +199,7 @@ actor SessionRegistry {
     ///
     /// - Parameter slept: how long the host slept; zero if it did not sleep after all.
     func hostWoke(slept: Duration) {
-        for case .running(let driver) in entries.values { driver.assumeIsolated { $0.hostWoke(slept: slept) } }
+        for driver in drivers { driver.assumeIsolated { $0.hostWoke(slept: slept) } }
     }
 
     /// The kernel dropped messages about the network. Logged at most once an hour.
@@ -214,10 +212,15 @@ actor SessionRegistry {
 
     /// The host's clock was set.
     func clockStepped() {
-        for case .running(let driver) in entries.values { driver.assumeIsolated { $0.clockStepped() } }
+        for driver in drivers { driver.assumeIsolated { $0.clockStepped() } }
     }
 
     // MARK: Looking things up
+
+    /// The drivers of all sessions that run.
+    var drivers: [SessionDriver] {
+        entries.values.compactMap { if case .running(let driver) = $0 { driver } else { nil } }
+    }
 
     /// Returns the session's driver, after waiting for a restart that is under way.
     /// - Throws: `unknown-session`, or `wrong-state` when its configuration is broken.
@@ -295,11 +298,7 @@ actor SessionRegistry {
     }
 
     var endpoints: [String: [Endpoint]] {
-        entries.reduce(into: [:]) { result, element in
-            if case .running(let driver) = element.value {
-                result[element.key.description] = driver.configuration.endpoints
-            }
-        }
+        Dictionary(uniqueKeysWithValues: drivers.map { ($0.name.description, $0.configuration.endpoints) })
     }
 
     // MARK: Events
@@ -325,8 +324,7 @@ actor SessionRegistry {
     /// Takes from each of many sessions only what the line shows. The whole status of each would delay their start.
     private var statusLine: String {
         guard entries.count > 1 else { return StatusLine.text(statuses().first, at: .now) }
-        let hasRunning = entries.values.contains { if case .running = $0 { true } else { false } }
-        let isRefusing = hasRunning && surroundings?.commits.assumeIsolated { $0.hindrance } != nil
+        let isRefusing = !drivers.isEmpty && surroundings?.commits.assumeIsolated { $0.hindrance } != nil
         return StatusLine.text(
             entries.map { name, entry in
                 let (state, code) = state(of: entry)
@@ -354,7 +352,7 @@ actor SessionRegistry {
         _ session: String?, since: Int64?, epoch: String? = nil, deliver: @escaping @Sendable (SessionEvent) -> Void
     ) -> Result<(SessionWatchMethod.Result, missed: [SessionEvent]), RPCError> {
         // Events from before the snapshot must not follow it.
-        for case .running(let driver) in entries.values { driver.assumeIsolated { $0.tell() } }
+        for driver in drivers { driver.assumeIsolated { $0.tell() } }
         return Result { () throws(RPCError) in
             let statuses = try session.map { text throws(RPCError) in [try status(text)] } ?? self.statuses()
             return watches.add(
@@ -394,9 +392,7 @@ actor SessionRegistry {
                 throw .unknownSession(session, among: entries.keys.map(\.description))
             }
         }
-        let configurations = entries.compactMapValues { entry in
-            if case .running(let driver) = entry { driver.configuration } else { nil }
-        }
+        let configurations = Dictionary(uniqueKeysWithValues: drivers.map { ($0.name, $0.configuration) })
         var pages: [[UInt8]] = []
         var (left, before) = (wanted.limit, Int64?.none)
         repeat {
@@ -485,6 +481,6 @@ actor SessionRegistry {
 
     /// Returns when every session's driver has responded.
     func answer() async {
-        for case .running(let driver) in entries.values { _ = await driver.status() }
+        for driver in drivers { _ = await driver.status() }
     }
 }

@@ -104,6 +104,17 @@ struct MQTTClientHarness {
         return describe(actions)
     }
 
+    /// The server has ended each connection on which it was asked for "bad", until that filter was set aside.
+    static func withFilterSetAside() throws -> Self {
+        var client = Self()
+        try client.subscribe("bad")
+        for round in 0..<4 {
+            client.connect(resumed: round > 0)
+            client.handle(.connectionEnded(.byServer))
+        }
+        return client
+    }
+
     /// The kernel has taken everything that was written.
     mutating func flush() {
         if let lastFlush { handle(.flushed(lastFlush)) }

@@ -58,7 +58,7 @@ public enum ControlMethods {
 
     /// The members of every object that requests may have. They are noted once, because each request is checked.
     fileprivate static let members: [ObjectIdentifier: [String]] = {
-        let parts: [any ClosedObject.Type] = [MessageProperties.self, MessageProperties.UserProperty.self]
+        let parts: [any ClosedObject.Type] = [MessageProperties.self, UserProperty.self]
         let objects = all.map { $0.parameters } + parts
         return Dictionary(
             objects.map { (ObjectIdentifier($0), JSONSchema.members(of: $0)) }, uniquingKeysWith: { first, _ in first })

@@ -73,6 +73,8 @@ public struct MessagePayload: Hashable, Sendable {
     }
 }
 
+extension UserProperty: ClosedObject {}
+
 /// The properties of a message (MQTT 5, section 3.3.2.3).
 public struct MessageProperties: ClosedObject {
     /// The MIME type of the payload.
@@ -83,17 +85,6 @@ public struct MessageProperties: ClosedObject {
     public var correlationDataBase64: String?
     /// Names and values, in order; names may repeat.
     public var user: [UserProperty]?
-
-    /// A name and a value whose meaning the application defines (MQTT 5, section 3.3.2.3.7).
-    public struct UserProperty: ClosedObject {
-        public var name: String
-        public var value: String
-
-        public init(name: String, value: String) {
-            self.name = name
-            self.value = value
-        }
-    }
 
     /// - Parameter correlationData: the bytes themselves, not their base64.
     public init(

@@ -231,38 +231,24 @@ public struct SessionStatus: Codable, Hashable, Sendable {
     /// Counters since the daemon started the session.
     public struct Counters: Codable, Hashable, Sendable {
         /// Attempts to connect, failed ones included.
-        public var attempts: Int64
+        public var attempts: Int64 = 0
         /// How often the session became connected.
-        public var connects: Int64
+        public var connects: Int64 = 0
         /// How often it became connected by resuming the server's session (`mode` is `quick`).
-        public var resumes: Int64
+        public var resumes: Int64 = 0
         /// How often the connection was lost. A reconnect that was asked for counts only if its first attempt failed.
-        public var outages: Int64
+        public var outages: Int64 = 0
         /// Seconds; `nil` before the first outage.
-        @OrNull public var longestOutage: Double?
+        @OrNull public var longestOutage: Double? = nil
         /// Messages accepted from programs and committed to disk.
-        public var published: Int64
+        public var published: Int64 = 0
         /// Messages from the server, including those that no program is subscribed to.
-        public var received: Int64
+        public var received: Int64 = 0
         /// Messages that were not sent: expired, too old, without room, or dropped by a person.
-        public var dropped: Int64
+        public var dropped: Int64 = 0
         /// Messages from the server that no program got, because their content cannot be used.
-        public var refused: Int64
+        public var refused: Int64 = 0
 
-        public init(
-            attempts: Int64 = 0, connects: Int64 = 0, resumes: Int64 = 0, outages: Int64 = 0,
-            longestOutage: Double? = nil, published: Int64 = 0, received: Int64 = 0, dropped: Int64 = 0,
-            refused: Int64 = 0
-        ) {
-            self.attempts = attempts
-            self.connects = connects
-            self.resumes = resumes
-            self.outages = outages
-            self.longestOutage = longestOutage
-            self.published = published
-            self.received = received
-            self.dropped = dropped
-            self.refused = refused
-        }
+        public init() {}
     }
 }

@@ -44,9 +44,4 @@ public struct HistoryPage: Hashable, Sendable {
     public var entries: [HistoryEntry]
     /// Where the page with earlier entries begins; `nil` if there are none.
     public var next: Int64?
-
-    public init(entries: [HistoryEntry], next: Int64?) {
-        self.entries = entries
-        self.next = next
-    }
 }

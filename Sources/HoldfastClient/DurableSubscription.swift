@@ -202,11 +202,7 @@ extension HoldfastClient {
         let number = nextID()
         let line = try Self.line(MessageAckMethod.self, .init(subscription: subscription, id: id), id: number)
         // Not through `call`: that could open a new connection, on which the subscription has another id.
-        let answer = await withTaskCancellationHandler {
-            await withCheckedContinuation { send(line, id: number, as: .call($0), timeout: nil) }
-        } onCancel: {
-            cancel([number])
-        }
+        let answer = await answer(to: line, id: number, timeout: nil)
         switch answer {
         case .success:
             acknowledgementAnswered(feed, id, answer)

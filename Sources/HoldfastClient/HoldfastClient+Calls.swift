@@ -24,14 +24,16 @@ extension HoldfastClient {
         try await attach()
         let id = nextID()
         let line = try Self.line(method, parameters, id: id)
-        let answer = await withTaskCancellationHandler {
-            await withCheckedContinuation { continuation in
-                send(line, id: id, as: .call(continuation), timeout: timeout)
-            }
+        return try await answer(to: line, id: id, timeout: timeout).get()
+    }
+
+    /// Sends a request on the present connection, and returns the answer.
+    func answer(to line: [UInt8], id: Int64, timeout: Duration?) async -> Answer {
+        await withTaskCancellationHandler {
+            await withCheckedContinuation { send(line, id: id, as: .call($0), timeout: timeout) }
         } onCancel: {
             cancel([id])
         }
-        return try answer.get()
     }
 
     /// Calls a method several times. The requests are written in this order, without waiting for answers in between.

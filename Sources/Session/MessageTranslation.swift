@@ -10,7 +10,7 @@ extension Publish.Properties {
         self.init(
             responseTopic: properties?.responseTopic,
             correlationData: properties?.correlationData.map { ByteBuffer(bytes: $0) },
-            userProperties: properties?.user?.map { UserProperty(name: $0.name, value: $0.value) } ?? [],
+            userProperties: properties?.user ?? [],
             contentType: properties?.contentType)
     }
 }
@@ -21,8 +21,7 @@ extension MessageProperties {
         self.init(
             contentType: properties.contentType, responseTopic: properties.responseTopic,
             correlationData: properties.correlationData.map { Array($0.readableBytesView) },
-            user: properties.userProperties.isEmpty
-                ? nil : properties.userProperties.map { UserProperty(name: $0.name, value: $0.value) })
+            user: properties.userProperties.isEmpty ? nil : properties.userProperties)
         if self == MessageProperties() { return nil }
     }
 }

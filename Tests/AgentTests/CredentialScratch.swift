@@ -1,6 +1,7 @@
 import Glibc
 import Session
 import Support
+import Vocabulary
 
 @testable import Agent
 
@@ -33,11 +34,7 @@ final class CredentialScratch: Sendable {
     }
 
     func read(_ name: String) -> String? {
-        guard let file = fopen("\(path)/\(name)", "re") else { return nil }
-        defer { fclose(file) }
-        var bytes = [UInt8](repeating: 0, count: 4096)
-        let count = fread(&bytes, 1, bytes.count, file)
-        return String(decoding: bytes.prefix(count), as: UTF8.self)
+        (try? fileContents("\(path)/\(name)", atMost: 4096)).map { String(decoding: $0, as: UTF8.self) }
     }
 
     /// Returns the process ids in a file that a helper wrote, one per line.
@@ -61,11 +58,8 @@ final class CredentialScratch: Sendable {
 
 /// Whether a process exists and is not a zombie.
 func isRunning(_ process: pid_t) -> Bool {
-    guard let file = fopen("/proc/\(process)/stat", "re") else { return false }
-    defer { fclose(file) }
-    var bytes = [UInt8](repeating: 0, count: 1024)
-    let count = fread(&bytes, 1, bytes.count, file)
-    let text = String(decoding: bytes.prefix(count), as: UTF8.self)
+    guard let bytes = try? fileContents("/proc/\(process)/stat", atMost: 1024) else { return false }
+    let text = String(decoding: bytes, as: UTF8.self)
     guard let end = text.lastIndex(of: ")") else { return false }
     return text[end...].split(separator: " ").dropFirst().first != "Z"
 }

@@ -4,6 +4,7 @@ import MQTT
 import NIOCore
 import Session
 import SessionCore
+import Support
 import Testing
 import Vocabulary
 
@@ -14,15 +15,10 @@ final class TemporaryDirectory: Sendable {
     let path: String
 
     init() throws {
-        var template = Array("/tmp/holdfast-store-XXXXXX".utf8CString)
-        try #require(mkdtemp(&template) != nil)
-        path = String(decoding: template.dropLast().map { UInt8(bitPattern: $0) }, as: UTF8.self)
+        path = try Support.TemporaryDirectory().path
     }
 
-    deinit {
-        for name in names { unlink("\(path)/\(name)") }
-        rmdir(path)
-    }
+    deinit { Support.TemporaryDirectory.remove(path) }
 
     /// The files in it, in alphabetical order.
     var names: [String] {
@@ -49,15 +45,7 @@ final class TemporaryDirectory: Sendable {
 }
 
 func readFile(_ path: String) throws -> [UInt8] {
-    let descriptor = open(path, O_RDONLY)
-    try #require(descriptor >= 0, "\(path): \(systemText(errno))")
-    defer { close(descriptor) }
-    var status = stat()
-    try #require(fstat(descriptor, &status) == 0)
-    var bytes = [UInt8](repeating: 0, count: Int(status.st_size))
-    let count = read(descriptor, &bytes, bytes.count)
-    try #require(count == bytes.count)
-    return bytes
+    try fileContents(path, atMost: 1 << 30)
 }
 
 func writeFile(_ path: String, _ bytes: [UInt8]) throws {

@@ -3,6 +3,7 @@ import Glibc
 import HoldfastClient
 import NIOCore
 import NIOPosix
+import Support
 import Testing
 
 /// A daemon in a test: it listens on a Unix socket, and the test reads each request and writes each line itself.
@@ -126,14 +127,9 @@ struct LineServer {
 
 /// A directory of its own for the socket of one test, removed at its end.
 func withSocket(_ body: (String) async throws -> Void) async throws {
-    var template = Array("/tmp/holdfast-client-XXXXXX\0".utf8CString)
-    let directory = try #require(mkdtemp(&template).map { String(cString: $0) })
-    let socket = directory + "/s"
-    defer {
-        unlink(socket)
-        rmdir(directory)
-    }
-    try await body(socket)
+    let directory = try TemporaryDirectory()
+    defer { directory.remove() }
+    try await body("\(directory.path)/s")
 }
 
 func impatientClient(_ socket: String, bufferedElements: Int = 64) -> HoldfastClient {

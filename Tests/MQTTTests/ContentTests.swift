@@ -1,4 +1,5 @@
 import NIOCore
+import Support
 import Testing
 
 @testable import MQTT
@@ -164,9 +165,7 @@ import Testing
         client.connect()
         let large = Publish(
             topic: "large", payload: ByteBuffer(repeating: 0x78, count: 2000), qos: .atLeastOnce, packetID: id(1))
-        var bytes = ByteBuffer()
-        Packet.publish(large).encode(into: &bytes, as: .threeOneOne)
-        inbound("next", qos: .atLeastOnce, 2).encode(into: &bytes, as: .threeOneOne)
+        var bytes = encoded(.publish(large), inbound("next", qos: .atLeastOnce, 2), in: .threeOneOne)
         var words: [String] = []
         while bytes.readableBytes > 0 {
             guard let part = bytes.readSlice(length: min(chunk, bytes.readableBytes)) else { break }

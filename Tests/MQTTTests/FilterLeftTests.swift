@@ -7,15 +7,9 @@ import Testing
 @Suite struct FilterLeftTests {
     private static let hour: Int64 = 3_600_000
 
-    /// The server ends each connection on which it is asked for "bad", until the filter is set aside; the next
-    /// connection stays.
+    /// The filter "bad" is set aside, and the next connection stays.
     private func clientWithFilterSetAside() throws -> MQTTClientHarness {
-        var client = MQTTClientHarness()
-        try client.subscribe("bad")
-        for round in 0..<4 {
-            client.connect(resumed: round > 0)
-            client.handle(.connectionEnded(.byServer))
-        }
+        var client = try MQTTClientHarness.withFilterSetAside()
         #expect(client.connect(resumed: true) == ["connected resumed", "subscribed bad 80", "restored"])
         return client
     }

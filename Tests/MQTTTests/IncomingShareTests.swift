@@ -1,17 +1,12 @@
 import Glibc
 import NIOCore
+import Support
 import Testing
 
 @testable import MQTT
 
 /// Unexpected bytes from a server: what they prove, what they cost, and which other protocol they are.
 @Suite struct IncomingShareTests {
-    private func bytes(_ packets: [Packet]) -> ByteBuffer {
-        var bytes = ByteBuffer()
-        for packet in packets { packet.encode(into: &bytes, as: .five) }
-        return bytes
-    }
-
     // MARK: Signs of life
 
     @Test func `only a whole packet is a sign of life`() {
@@ -32,7 +27,7 @@ import Testing
     @Test func `the parts of a large message on a slow link are signs of life`() {
         var client = MQTTClientHarness().connected()
         let start = client.machine.signsOfLife
-        let whole = bytes([.publish(Publish(topic: "t", payload: ByteBuffer(repeating: 0, count: 100_000)))])
+        let whole = encoded([.publish(Publish(topic: "t", payload: ByteBuffer(repeating: 0, count: 100_000)))])
         for part in stride(from: 0, to: whole.readableBytes, by: 1000) {
             let length = min(1000, whole.readableBytes - part)
             client.handle(.received(whole.getSlice(at: part, length: length) ?? ByteBuffer()))
@@ -49,7 +44,7 @@ import Testing
         let properties = Publish.Properties(
             userProperties: (0..<64).map { UserProperty(name: "\($0)", value: "") })
         let message = Packet.publish(Publish(topic: "t", payload: ByteBuffer(), properties: properties))
-        #expect(client.handle(.received(bytes([message, message, message]))).count == 2)
+        #expect(client.handle(.received(encoded([message, message, message]))).count == 2)
         #expect(client.machine.isBehind)
         #expect(client.handle(.readOn).count == 1)
     }
@@ -58,11 +53,11 @@ import Testing
         var client = MQTTClientHarness { $0.packetsPerInput = 10 }
         client.connect()
         let messages = (0..<25).map { Packet.publish(Publish(topic: "\($0)", payload: ByteBuffer())) }
-        #expect(client.handle(.received(bytes(messages))).count == 10)
+        #expect(client.handle(.received(encoded(messages))).count == 10)
         #expect(client.machine.isBehind)
         #expect(!client.machine.wantsToRead)
         let more = Packet.publish(Publish(topic: "more", payload: ByteBuffer()))
-        #expect(client.handle(.received(bytes([more]))) == [], "a new packet has to wait for its turn")
+        #expect(client.handle(.received(encoded([more]))) == [], "a new packet has to wait for its turn")
         #expect(client.handle(.readOn).count == 10)
         #expect(client.handle(.readOn).count == 6)
         #expect(!client.machine.isBehind)
@@ -75,7 +70,7 @@ import Testing
         client.machine.configuration.messageWeight = 5
         let messages = (0..<5).map { Packet.publish(Publish(topic: "\($0)", payload: ByteBuffer())) }
         let pings = [Packet](repeating: .pingresp, count: 8)
-        #expect(client.handle(.received(bytes(messages + pings))).count == 2)
+        #expect(client.handle(.received(encoded(messages + pings))).count == 2)
         #expect(client.machine.isBehind)
         #expect(client.handle(.readOn).count == 2)
         #expect(client.handle(.readOn).count == 1)
@@ -89,7 +84,7 @@ import Testing
         var client = MQTTClientHarness { $0.packetsPerInput = 1 }
         client.connect()
         let message = Packet.publish(Publish(topic: "t", payload: ByteBuffer()))
-        client.handle(.received(bytes([message, message])))
+        client.handle(.received(encoded([message, message])))
         #expect(client.machine.isBehind)
         client.handle(.connectionClosed)
         #expect(!client.machine.isBehind)

@@ -1,5 +1,6 @@
 import MQTT
 import NIOCore
+import Support
 
 /// Drives a machine one input at a time and shows what it does as sentences: one word for each action, packets decoded.
 ///
@@ -52,9 +53,7 @@ struct MQTTClientHarness {
     /// The server sends these packets in one chunk.
     @discardableResult
     mutating func server(_ packets: Packet...) -> [String] {
-        var bytes = ByteBuffer()
-        for packet in packets { packet.encode(into: &bytes, as: machine.version) }
-        return handle(.received(bytes))
+        handle(.received(encoded(packets, in: machine.version)))
     }
 
     @discardableResult
@@ -103,6 +102,17 @@ struct MQTTClientHarness {
         var actions: [MQTTClientMachine.Action] = []
         try machine.subscribe(Subscription(filter: filter, qos: qos), at: now, into: &actions)
         return describe(actions)
+    }
+
+    /// The server has ended each connection on which it was asked for "bad", until that filter was set aside.
+    static func withFilterSetAside() throws -> Self {
+        var client = Self()
+        try client.subscribe("bad")
+        for round in 0..<4 {
+            client.connect(resumed: round > 0)
+            client.handle(.connectionEnded(.byServer))
+        }
+        return client
     }
 
     /// The kernel has taken everything that was written.

@@ -24,11 +24,8 @@ import Testing
         #expect(connect.username == "u")
 
         actions = []
-        var bytes = ByteBuffer()
-        Packet.connack(
-            Connack(properties: Connack.Properties(sessionExpiryInterval: 7, serverKeepAlive: 9))
-        ).encode(into: &bytes)
-        client.machine.handle(.received(bytes), at: client.now, into: &actions)
+        let connack = Connack(properties: Connack.Properties(sessionExpiryInterval: 7, serverKeepAlive: 9))
+        client.machine.handle(.received(Packet.connack(connack).encoded()), at: client.now, into: &actions)
         guard case .event(.connected(let connected))? = actions.first else {
             Issue.record("not connected")
             return

@@ -158,10 +158,8 @@ struct RuleTests {
 
         var inbound = Publish(topic: "answers/me", properties: properties)
         inbound.properties.subscriptionIDs = [7]
-        var bytes = ByteBuffer()
-        Packet.publish(inbound).encode(into: &bytes)
         actions = []
-        client.machine.handle(.received(bytes), at: client.now, into: &actions)
+        client.machine.handle(.received(Packet.publish(inbound).encoded()), at: client.now, into: &actions)
         let received = actions.compactMap { action -> Publish.Properties? in
             if case .event(.received(let message)) = action { message.properties } else { nil }
         }

@@ -20,9 +20,8 @@ import Testing
         _ client: inout MQTTClientHarness, _ codes: ReasonCode..., words: String? = nil
     ) throws -> [MQTTClientMachine.Event] {
         let id = try #require(client.subscribes.last?.packetID)
-        var bytes = ByteBuffer()
-        Packet.suback(Suback(packetID: id, reasonCodes: codes, properties: .init(reasonString: words)))
-            .encode(into: &bytes, as: client.machine.version)
+        let suback = Suback(packetID: id, reasonCodes: codes, properties: .init(reasonString: words))
+        let bytes = Packet.suback(suback).encoded(as: client.machine.version)
         var actions: [MQTTClientMachine.Action] = []
         client.machine.handle(.received(bytes), at: client.now, into: &actions)
         _ = client.describe(actions)

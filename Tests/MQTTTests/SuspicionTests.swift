@@ -386,12 +386,7 @@ import Testing
     }
 
     @Test func `once the only filter is found, others are requested at once and are not suspected sooner`() throws {
-        var client = MQTTClientHarness()
-        try client.subscribe("bad")
-        for round in 0..<4 {
-            client.connect(resumed: round > 0)
-            client.handle(.connectionEnded(.byServer))
-        }
+        var client = try MQTTClientHarness.withFilterSetAside()
         #expect(client.connect(resumed: true).contains("restored"))
         try client.subscribe("a")
         try client.subscribe("b")
@@ -594,8 +589,7 @@ import Testing
         client.handle(.connectionClosed)
         var actions: [MQTTClientMachine.Action] = []
         client.open()
-        var bytes = ByteBuffer()
-        Packet.connack(Connack(sessionPresent: true, properties: .init(maximumQoS: .atMostOnce))).encode(into: &bytes)
+        let bytes = Packet.connack(Connack(sessionPresent: true, properties: .init(maximumQoS: .atMostOnce))).encoded()
         client.machine.handle(.received(bytes), at: client.now, into: &actions)
         let words = actions.compactMap { action -> String? in
             if case .event(.rejected(let message)) = action { message.words } else { nil }
@@ -688,12 +682,7 @@ import Testing
     }
 
     @Test func `a filter that ended connections is not asked for at once by each new subscription`() throws {
-        var client = MQTTClientHarness()
-        try client.subscribe("bad")
-        for round in 0..<4 {
-            client.connect(resumed: round > 0)
-            client.handle(.connectionEnded(.byServer))
-        }
+        var client = try MQTTClientHarness.withFilterSetAside()
         client.connect(resumed: true)
         #expect(try client.subscribe("bad") == ["subscribed bad 80"])
         client.now = client.now.advanced(by: 600_000)

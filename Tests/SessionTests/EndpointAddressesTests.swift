@@ -1,7 +1,8 @@
 import NIOCore
-import Session
 import SessionCore
 import Testing
+
+@testable import Session
 
 struct EndpointAddressesTests {
     private let name = EndpointIndex(0)

@@ -197,12 +197,6 @@ import Testing
             maximumPacketSize: 1 << 20, version: version)
     }
 
-    private func bytes(_ packets: Packet..., in version: ProtocolVersion = .five) -> ByteBuffer {
-        var buffer = ByteBuffer()
-        for packet in packets { packet.encode(into: &buffer, as: version) }
-        return buffer
-    }
-
     private var suback: Packet { .suback(Suback(packetID: id(1), reasonCodes: [.success])) }
 
     private func id(_ value: UInt16) -> PacketID {
@@ -220,7 +214,7 @@ import Testing
         var connack = Connack()
         connack.properties.wildcardSubscriptionAvailable = false
         #expect(
-            look.received(bytes(.connack(connack)), into: &output)
+            look.received(encoded(.connack(connack)), into: &output)
                 == .impossible("the server does not support wildcard subscriptions"))
         #expect(output.readableBytes == 0)
     }
@@ -228,13 +222,13 @@ import Testing
     @Test func `a server with endless presences is not read to their end`() {
         var look = look()
         var output = ByteBuffer()
-        #expect(look.received(bytes(.connack(Connack()), suback), into: &output) == .unfinished)
+        #expect(look.received(encoded(.connack(Connack()), suback), into: &output) == .unfinished)
         var outcome = PresenceLook.Outcome.unfinished
         var count = 0
         while outcome == .unfinished, count < 100_000 {
             count += 1
             let message = presence("holdfast/rooms/plant/north/presence/twin/d\(count)")
-            outcome = look.received(bytes(message), into: &output)
+            outcome = look.received(encoded(message), into: &output)
         }
         #expect(outcome == .impossible("the user has more than 1000 presences in the room"))
         #expect(count == 1001)
@@ -251,7 +245,7 @@ import Testing
         var look = look()
         var output = ByteBuffer()
         #expect(
-            look.received(bytes(.connack(Connack(sessionPresent: true))), into: &output)
+            look.received(encoded(.connack(Connack(sessionPresent: true))), into: &output)
                 == .impossible("the server claims a session after Clean Start"))
         #expect(output.readableBytes == 0)
     }
@@ -262,7 +256,7 @@ import Testing
         var look = look()
         var output = ByteBuffer()
         let connack = Connack(properties: Connack.Properties(maximumPacketSize: limit))
-        _ = look.received(bytes(.connack(connack), suback), into: &output)
+        _ = look.received(encoded(.connack(connack), suback), into: &output)
         var farewell = look.farewell(clearing: [Self.ownTopic])
         output.writeBuffer(&farewell)
         var decoder = PacketDecoder(sender: .client, maximumPacketSize: Int(limit))
@@ -280,9 +274,10 @@ import Testing
         ] {
             var look = look()
             var output = ByteBuffer()
-            #expect(look.received(bytes(.connack(Connack())), into: &output) == .unfinished)
+            #expect(look.received(encoded(.connack(Connack())), into: &output) == .unfinished)
             #expect(
-                look.received(bytes(packet), into: &output) == .impossible("the server sent \(packet.kind) out of turn")
+                look.received(encoded(packet), into: &output)
+                    == .impossible("the server sent \(packet.kind) out of turn")
             )
         }
     }
@@ -308,15 +303,15 @@ import Testing
     func `a look reads the presence of this user only`(_ version: ProtocolVersion) {
         var look = look(version)
         var output = ByteBuffer()
-        #expect(look.received(bytes(.connack(Connack()), in: version), into: &output) == .unfinished)
+        #expect(look.received(encoded(.connack(Connack()), in: version), into: &output) == .unfinished)
         let base = RoomTopicsTests.room.base
         let outcome = look.received(
-            bytes(
+            encoded(
                 suback, presence("\(base)presence/twin/a"), presence("\(base)presence/other/a"),
                 presence("\(base)chat"), in: version),
             into: &output)
         #expect(outcome == .unfinished)
-        #expect(look.received(bytes(.pingresp, in: version), into: &output) == .seen([Self.message("a", 1)]))
+        #expect(look.received(encoded(.pingresp, in: version), into: &output) == .seen([Self.message("a", 1)]))
         var decoder = PacketDecoder(sender: .client, version: version)
         decoder.append(output)
         guard case .subscribe(let subscribe)? = try? decoder.next(), case .pingreq? = try? decoder.next() else {
@@ -332,7 +327,7 @@ import Testing
         var output = ByteBuffer()
         var connack = Connack()
         connack.properties.retainAvailable = isAvailable
-        _ = look.received(bytes(.connack(connack), suback, .pingresp), into: &output)
+        _ = look.received(encoded(.connack(connack), suback, .pingresp), into: &output)
         var decoder = PacketDecoder(sender: .client)
         decoder.append(look.farewell(clearing: [Self.ownTopic]))
         let clear = Packet.publish(Publish(topic: Self.ownTopic, retain: true))
@@ -353,9 +348,9 @@ import Testing
 
     @Test func `a look is impossible when the server refuses or sends nonsense`() {
         for packets in [
-            bytes(.connack(Connack(reasonCode: .notAuthorized))), bytes(.pingresp),
-            bytes(.connack(Connack()), .suback(Suback(packetID: id(1), reasonCodes: [.notAuthorized]))),
-            bytes(.connack(Connack()), .disconnect(Disconnect(reasonCode: .serverBusy))), ByteBuffer(bytes: [0, 0]),
+            encoded(.connack(Connack(reasonCode: .notAuthorized))), encoded(.pingresp),
+            encoded(.connack(Connack()), .suback(Suback(packetID: id(1), reasonCodes: [.notAuthorized]))),
+            encoded(.connack(Connack()), .disconnect(Disconnect(reasonCode: .serverBusy))), ByteBuffer(bytes: [0, 0]),
         ] {
             var look = look()
             var output = ByteBuffer()
@@ -363,7 +358,7 @@ import Testing
                 Issue.record("\(packets)")
                 continue
             }
-            #expect(look.received(bytes(.connack(Connack())), into: &output) == .unfinished, "the look is over")
+            #expect(look.received(encoded(.connack(Connack())), into: &output) == .unfinished, "the look is over")
         }
     }
 }

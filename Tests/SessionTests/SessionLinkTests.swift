@@ -2,6 +2,7 @@ import ControlAPI
 import MQTT
 import NIOCore
 import SessionCore
+import Support
 import Testing
 
 @testable import Session
@@ -227,7 +228,7 @@ struct SessionLinkTests {
         #expect(session.take(event) == texts)
         #expect(session.toldOf("successor").count == 1)
         #expect(session.session.connections.successor == nil)
-        #expect(session.take(.connection(old, .received(bytes(.pingresp)))) == [])
+        #expect(session.take(.connection(old, .received(encoded(.pingresp)))) == [])
         #expect(session.session.link?.connection == old && session.session.state == .connected)
     }
 
@@ -283,10 +284,8 @@ struct SessionLinkTests {
         _ = moves(&session)
         _ = session.opens()
         let goodbye = isInRoom && version == .five ? "send DISCONNECT with will" : "send DISCONNECT"
-        var answers = ByteBuffer()
-        for _ in 0..<2 { Packet.pingresp.encode(into: &answers, as: version) }
         #expect(
-            session.take(.connection(old, .received(answers))) == [
+            session.take(.connection(old, .received(encoded(.pingresp, .pingresp)))) == [
                 goodbye, "close", "leave", "reconnecting", "send CONNECT",
             ])
     }
@@ -358,12 +357,6 @@ struct SessionLinkTests {
         var session = try knocking(.some(needsLogin: false, hasPassword: false))
         #expect(waits(&session, for: "knock at") == "knock at a.example")
         #expect(session.goal == .knock(isBehindProxy: true, within: .seconds(10)), "as long as an attempt")
-    }
-
-    private func bytes(_ packets: Packet...) -> ByteBuffer {
-        var bytes = ByteBuffer()
-        for packet in packets { packet.encode(into: &bytes, as: .five) }
-        return bytes
     }
 
     // MARK: Ends

@@ -2,6 +2,7 @@ import ControlAPI
 import MQTT
 import NIOCore
 import SessionCore
+import Support
 import Testing
 
 @testable import Session
@@ -78,7 +79,7 @@ struct SessionStepsTests {
     @Test func `the server's DISCONNECT before a close is handled first`() throws {
         var session = try SessionUnderTest().connected()
         session.session.take(
-            .connection(session.dialed, .received(bytes(.disconnect(Disconnect(reasonCode: .serverBusy))))))
+            .connection(session.dialed, .received(encoded(.disconnect(Disconnect(reasonCode: .serverBusy))))))
         session.session.take(.connection(session.dialed, .closed(Reason(.serverClosed))))
         #expect(session.proceed() == ["close", "reconnecting"])
         #expect(session.session.machine.reason.code == .serverBusy)
@@ -701,7 +702,7 @@ struct SessionStepsTests {
         #expect(session.session.link?.connection == old)
         #expect(session.take(.opened(SessionUnderTest.peer)) == ["send PINGREQ"], "behind what was sent on the old one")
         #expect(
-            session.take(.connection(old, .received(bytes(.pingresp, .pingresp))))
+            session.take(.connection(old, .received(encoded(.pingresp, .pingresp))))
                 == ["send DISCONNECT", "close", "leave", "reconnecting", "send CONNECT"])
     }
 
@@ -721,12 +722,6 @@ struct SessionStepsTests {
     }
 
     private func id(_ number: UInt16) throws -> PacketID { try #require(PacketID(rawValue: number)) }
-
-    private func bytes(_ packets: Packet...) -> ByteBuffer {
-        var bytes = ByteBuffer()
-        for packet in packets { packet.encode(into: &bytes, as: .five) }
-        return bytes
-    }
 
     /// A session that is connected, in the room `plant`.
     private func inRoom(_ version: ProtocolVersion = .five) throws -> SessionUnderTest {

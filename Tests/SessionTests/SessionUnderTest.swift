@@ -2,6 +2,7 @@ import ControlAPI
 import MQTT
 import NIOCore
 import SessionCore
+import Support
 import Testing
 import Vocabulary
 
@@ -173,9 +174,7 @@ struct SessionUnderTest {
     mutating func receives(_ packets: Packet...) -> [String] { receives(packets) }
 
     mutating func receives(_ packets: [Packet]) -> [String] {
-        var bytes = ByteBuffer()
-        for packet in packets { packet.encode(into: &bytes, as: session.mqtt.version) }
-        return take(.received(bytes))
+        take(.received(encoded(packets, in: session.mqtt.version)))
     }
 
     /// Time passes, and the session is woken at each of its deadlines, and only then.
@@ -270,9 +269,7 @@ struct SessionUnderTest {
             while let packet = try? decoder.next() {
                 note(packet)
                 if answersPings, packet == .pingreq {
-                    var answer = ByteBuffer()
-                    Packet.pingresp.encode(into: &answer, as: session.mqtt.version)
-                    session.take(.connection(id, .received(answer)))
+                    session.take(.connection(id, .received(Packet.pingresp.encoded())))
                 } else {
                     texts.append("send \(Self.name(packet))")
                 }

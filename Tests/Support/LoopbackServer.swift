@@ -130,9 +130,7 @@ public actor LoopbackServer {
     }
 
     public func send(_ packet: Packet) {
-        var bytes = ByteBuffer()
-        packet.encode(into: &bytes, as: version)
-        send(bytes)
+        send(packet.encoded(as: version))
     }
 
     public func send(_ bytes: ByteBuffer) {

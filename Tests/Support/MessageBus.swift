@@ -22,9 +22,7 @@ public final class MessageBus {
     private var starts = 0
 
     public init() throws {
-        var template = Array("/tmp/holdfast-bus-XXXXXX".utf8CString)
-        guard let path = mkdtemp(&template) else { throw Failure(description: "no directory can be made") }
-        directory = String(cString: path)
+        directory = try TemporaryDirectory().path
     }
 
     /// Starts it, and returns when clients can connect.
@@ -64,6 +62,6 @@ public final class MessageBus {
 
     public func remove() {
         stop()
-        try? FileManager.default.removeItem(atPath: directory)
+        TemporaryDirectory.remove(directory)
     }
 }

@@ -804,8 +804,6 @@ public struct ModelBroker: Sendable {
     }
 
     private mutating func send(_ packet: Packet, to id: ConnectionID) {
-        var bytes = ByteBuffer()
-        packet.encode(into: &bytes, as: connections[id]?.decoder.version ?? .five)
-        actions.append(.send(id, bytes))
+        actions.append(.send(id, packet.encoded(as: connections[id]?.decoder.version ?? .five)))
     }
 }

@@ -1,18 +1,14 @@
-import Glibc
+import Support
 import Testing
 
 @testable import Systemd
 
 @Suite struct `The credentials` {
     @Test func `a credential is a file in the directory of the service`() throws {
-        var template = Array("/tmp/holdfast-credentials-XXXXXX".utf8CString)
-        try #require(mkdtemp(&template) != nil)
-        let directory = String(decoding: template.dropLast().map { UInt8(bitPattern: $0) }, as: UTF8.self)
-        defer { rmdir(directory) }
-        let file = "\(directory)/broker-password"
-        close(open(file, O_CREAT | O_WRONLY, 0o400))
-        defer { unlink(file) }
-
+        let scratch = try TemporaryDirectory()
+        defer { scratch.remove() }
+        try scratch.write("broker-password", "")
+        let (directory, file) = (scratch.path, "\(scratch.path)/broker-password")
         for text in [directory, directory + "/"] {
             let credentials = Credentials(directory: text)
             #expect(credentials.directory == directory)

@@ -1,39 +1,34 @@
 import Glibc
 import NIOSSL
+import Support
 import Testing
 import Vocabulary
 
 @testable import Transport
 
 /// TLS files that are replaced under a running session.
-@Suite struct TLSFilesTests {
+@Suite final class TLSFilesTests {
     private let certificates: TestCertificates
-    private let directory: String
+    private let scratch: TemporaryDirectory
+    private var directory: String { scratch.path }
     private let options: TLSOptions
 
     init() throws {
         certificates = try TestCertificates.shared.get()
-        var template = Array("\(certificates.directory)/files-XXXXXX".utf8CString)
-        try #require(mkdtemp(&template) != nil)
-        directory = String(decoding: template.prefix { $0 != 0 }.map(UInt8.init(bitPattern:)), as: UTF8.self)
+        scratch = try TemporaryDirectory()
+        let directory = scratch.path
         options = TLSOptions(
-            authorities: directory + "/ca", certificate: directory + "/certificate",
-            key: directory + "/key")
+            authorities: directory + "/ca", certificate: directory + "/certificate", key: directory + "/key")
         try replace("ca", by: "trusted.pem")
         try replace("certificate", by: "client.pem")
         try replace("key", by: "client.key")
     }
 
+    deinit { scratch.remove() }
+
     private func replace(_ file: String, by source: String) throws {
-        let input = try #require(fopen(certificates.path(source), "r"))
-        defer { fclose(input) }
-        var bytes = [UInt8](repeating: 0, count: 1 << 16)
-        let count = fread(&bytes, 1, bytes.count, input)
         // Beside it and renamed, as tools do it that replace certificates.
-        let output = try #require(fopen(directory + "/new", "w"))
-        try #require(fwrite(bytes, 1, count, output) == count)
-        fclose(output)
-        try #require(rename(directory + "/new", directory + "/" + file) == 0)
+        try scratch.write(file, try fileContents(certificates.path(source), atMost: 1 << 16))
     }
 
     private func name(_ loaded: LoadedTLS) -> [String] {

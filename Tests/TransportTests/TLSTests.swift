@@ -1,6 +1,7 @@
 import Glibc
 import NIOCore
 import NIOPosix
+import Support
 import Testing
 import Vocabulary
 
@@ -267,17 +268,21 @@ import Vocabulary
     }
 
     @Test func `a broken file leaves the last good one in use, and is reported`() async throws {
-        let path = certificates.path("replaced-\(getpid()).pem")
-        try copy(certificates.path("trusted.pem"), to: path)
-        defer { unlink(path) }
+        let scratch = try TemporaryDirectory()
+        defer { scratch.remove() }
+        // A new file each time, as configuration tools do it.
+        func replace(by source: String) throws {
+            try scratch.write("ca", try fileContents(certificates.path(source), atMost: 1 << 16))
+        }
+        try replace(by: "trusted.pem")
         let server = try await TestServer(.echo, tls: try certificates.server("localhost"))
         let loop = MultiThreadedEventLoopGroup.singleton.next()
         let contexts = try await loop.submit { NIOLoopBoundBox(TLSContextCache(), eventLoop: loop) }.get()
         var options = options()
-        options.tls.authorities = path
+        options.tls.authorities = "\(scratch.path)/ca"
 
         for (source, told) in [("trusted.pem", false), ("damaged.pem", true), ("trusted.pem", false)] {
-            try copy(certificates.path(source), to: path)
+            try replace(by: source)
             let client = try await TestClient(
                 "mqtts://localhost:\(server.port)", options: options, contexts: contexts, loop: loop)
             var names: [String] = []
@@ -290,17 +295,5 @@ import Vocabulary
             #expect(names.last == "opened")
             try await client.close(.abort)
         }
-    }
-
-    private func copy(_ source: String, to target: String) throws {
-        let input = try #require(fopen(source, "r"))
-        defer { fclose(input) }
-        var bytes = [UInt8](repeating: 0, count: 1 << 16)
-        let count = fread(&bytes, 1, bytes.count, input)
-        // A new file each time, as configuration tools do it.
-        unlink(target)
-        let output = try #require(fopen(target, "w"))
-        #expect(fwrite(bytes, 1, count, output) == count)
-        fclose(output)
     }
 }

@@ -1,5 +1,6 @@
 import Glibc
 import NIOSSL
+import Support
 
 /// Certificates that the `openssl` command makes in a temporary directory, once for all tests. Nothing is committed.
 struct TestCertificates: Sendable {
@@ -8,12 +9,10 @@ struct TestCertificates: Sendable {
     static let shared = Result { try TestCertificates() }
 
     private init() throws {
-        var template = Array("/tmp/holdfast-transport-XXXXXX".utf8CString)
-        guard mkdtemp(&template) != nil else { throw Unexpected(event: "mkdtemp: \(errno)") }
-        directory = String(decoding: template.prefix { $0 != 0 }.map(UInt8.init(bitPattern:)), as: UTF8.self)
+        directory = try TemporaryDirectory().path
         try shell(Self.script, directory)
         atexit {
-            if case .success(let made) = TestCertificates.shared { try? shell("rm -r \"$1\"", made.directory) }
+            if case .success(let made) = TestCertificates.shared { TemporaryDirectory.remove(made.directory) }
         }
     }
 

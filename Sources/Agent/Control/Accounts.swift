@@ -55,9 +55,6 @@ extension LoadedConfiguration {
 extension SessionRegistry {
     /// Everyone whom the files of the sessions name.
     var principals: [Principal] {
-        let running = entries.values.compactMap { entry in
-            if case .running(let driver) = entry { driver.configuration } else { nil }
-        }
-        return (running + unstarted.values.map(\.configuration)).flatMap(\.topics.principals)
+        (drivers.map(\.configuration) + unstarted.values.map(\.configuration)).flatMap(\.topics.principals)
     }
 }

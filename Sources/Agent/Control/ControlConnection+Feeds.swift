@@ -196,8 +196,7 @@ extension ControlConnection {
                 "you have \(ControlFeeds.maximum) watches and subscriptions on this connection",
                 hint: "end some of them, or use another connection")
         }
-        let id = id
-        if case .tooManyOfUser(let count)? = schedule({ scheduler, _ in scheduler.addFeed(kind, of: id) }) {
+        if case .tooManyOfUser(let count)? = schedule({ [id] scheduler, _ in scheduler.addFeed(kind, of: id) }) {
             throw .tooManyRequests(
                 "your programs have \(count) \(kind == .watch ? "watches" : "subscriptions") together, and may have no more",
                 hint: "end some of them; sudo holdfastctl clients shows which programs have them")
@@ -205,8 +204,7 @@ extension ControlConnection {
     }
 
     private func freeFeed(_ kind: Admission.Kind) {
-        let id = id
-        schedule { scheduler, _ in scheduler.removeFeed(kind, of: id) }
+        schedule { [id] scheduler, _ in scheduler.removeFeed(kind, of: id) }
     }
 
     /// Writes what was held back for a watch or subscription, now that the answer that begins it is written.
@@ -244,8 +242,7 @@ extension ControlConnection {
     ///
     /// - Parameter atLeast: the least length of the line, so that a line that would be dropped is not even made.
     private func notify(_ feed: ControlFeedID, sequence: Int64 = 0, atLeast: Int, _ line: () -> [UInt8]?) {
-        let id = id
-        func mayNotify(_ bytes: Int) -> Bool { schedule { scheduler, _ in scheduler.mayNotify(bytes, to: id) } }
+        func mayNotify(_ bytes: Int) -> Bool { schedule { [id] scheduler, _ in scheduler.mayNotify(bytes, to: id) } }
         if !feeds.isDropping(feed), mayNotify(atLeast) {
             guard let line = line() else { return }
             if mayNotify(line.count) {
@@ -271,15 +268,13 @@ extension ControlConnection {
 
     /// Whether the peer has read enough to be sent more.
     private func hasRead() -> Bool {
-        let id = id
-        return schedule { scheduler, _ in scheduler.hasRead(id) }
+        schedule { [id] scheduler, _ in scheduler.hasRead(id) }
     }
 
     /// Whether messages of a durable consumer may be read from the store for this peer. If not, ``resumeConsumers()``
     /// continues later.
     private func hasRoomForConsumers() -> Bool {
-        let id = id
-        let hasRoom = schedule { scheduler, _ in scheduler.mayGive(DurableConsumers.portionBytes, to: id) }
+        let hasRoom = schedule { [id] scheduler, _ in scheduler.mayGive(DurableConsumers.portionBytes, to: id) }
         if !hasRoom { feeds.areConsumersPaused = true }
         return hasRoom
     }

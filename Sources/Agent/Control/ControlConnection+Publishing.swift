@@ -105,8 +105,7 @@ extension ControlConnection {
         switch step {
         case .accepted(let sequence):
             guard let isLate = deliveries.accepted(call.number, as: sequence) else { return false }
-            let id = id
-            schedule { scheduler, _ in scheduler.accepted(bytes: call.bytes, of: id) }
+            schedule { [id] scheduler, _ in scheduler.accepted(bytes: call.bytes, of: id) }
             if isLate { endUndelivered(call, sequence) }
             return !isLate
         case .ended(let result):
@@ -139,8 +138,7 @@ extension ControlConnection {
     private func endUndelivered(_ call: RunningCall, _ sequence: MessageSequence) {
         var call = call
         call.kind = .delivery
-        let result = MessagePublishMethod.Result(
-            id: sequence.rawValue, accepted: true, delivered: false, reasonCode: nil)
+        let result = MessagePublishMethod.Result.accepted(sequence)
         ended(call, CallReply(line: OutgoingLine.answer(call.id ?? .null, result: result)))
     }
 

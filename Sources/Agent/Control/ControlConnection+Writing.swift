@@ -3,14 +3,12 @@ import NIOCore
 // Lines to the peer: they are given to the kernel in pieces, one at a time, and count until it has taken them.
 extension ControlConnection {
     func account(_ bytes: Int, isNotification: Bool = false) {
-        let id = id
-        schedule { $0.wrote(bytes, isNotification: isNotification, to: id, at: $1) }
+        schedule { [id] in $0.wrote(bytes, isNotification: isNotification, to: id, at: $1) }
     }
 
     func unaccount(_ bytes: Int) {
         guard bytes > 0 else { return }
-        let id = id
-        schedule { $0.read(bytes, by: id, at: $1) }
+        schedule { [id] in $0.read(bytes, by: id, at: $1) }
     }
 
     func write(_ line: [UInt8], isNotification: Bool = false) {
@@ -61,8 +59,7 @@ extension ControlConnection {
     private func endAnswered() {
         let answered = output.takeAnswered()
         guard answered.count > 0 else { return }
-        let id = id
-        schedule { scheduler, now in
+        schedule { [id] scheduler, now in
             scheduler.end(
                 .message, count: answered.count, bytes: answered.bytes, answer: answered.reserved, of: id)
             scheduler.wrote(answered.written, to: id, at: now)

@@ -236,8 +236,7 @@ actor ControlConnection {
         let task = Task {
             let reply = await answer(request)
             calls.taskEnded(call)
-            let id = id
-            schedule { scheduler, _ in scheduler.readEnded(answer: call.answer, of: id) }
+            schedule { [id] scheduler, _ in scheduler.readEnded(answer: call.answer, of: id) }
             ended(call, reply)
         }
         calls.taskBegan(call, task)
@@ -249,8 +248,7 @@ actor ControlConnection {
 
     /// Ends a call: its answer is written, alone or with its batch.
     func ended(_ call: RunningCall, _ reply: CallReply) {
-        let id = id
-        schedule { scheduler, _ in scheduler.end(call.kind, bytes: call.bytes, answer: call.answer, of: id) }
+        schedule { [id] scheduler, _ in scheduler.end(call.kind, bytes: call.bytes, answer: call.answer, of: id) }
         calls.answered()
         guard !isClosed else { return }
         let line = call.id == nil ? nil : reply.line
@@ -318,8 +316,7 @@ actor ControlConnection {
     func closed() {
         stage = .closed
         // Not only with the channel's `closeFuture`: until then, a read that waits here could get its turn.
-        let id = id
-        schedule { scheduler, _ in scheduler.disconnect(id) }
+        schedule { [id] scheduler, _ in scheduler.disconnect(id) }
         incoming = IncomingCalls()
         calls.abandon()
         output.discard()

@@ -38,8 +38,7 @@ extension SessionRegistry {
         await willHave(Set(loaded.sessions.keys))
         for name in entries.keys.sorted() where loaded[name] == nil {
             entries[name] = nil
-            parked[name]?.history = nil
-            if parked[name]?.isEmpty == true { parked[name] = nil }
+            changeParked(of: name) { $0.history = nil }
             rejected[name] = nil
             report(name, SessionEvent(time: clock.wallClock(), session: name.description, event: .sessionRemoved))
             metrics.forget(name.description)
@@ -185,7 +184,7 @@ extension SessionRegistry {
         defer { endTurn() }
         guard !isStopping else { return }
         var drivers: [(driver: SessionDriver, wasUp: Bool)] = []
-        for case .running(let driver) in entries.values {
+        for driver in self.drivers {
             let state = await driver.session.state
             drivers.append((driver, state != .disconnected && state != .disconnecting && state != .failed))
             changing[driver.name] = []

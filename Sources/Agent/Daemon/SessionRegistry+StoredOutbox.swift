@@ -27,10 +27,10 @@ extension SessionRegistry {
     func queueList(
         _ wanted: MessageQueueListMethod.Parameters
     ) async throws(RPCError) -> MessageQueueListMethod.Result {
-        guard let name = unstarted(wanted.session) else {
+        guard let name = unstarted(wanted.session), let surroundings else {
             return try await driver(wanted.session).queueList(wanted)
         }
-        let found = try await read(name) { store throws(StoreError) in
+        let found = try await surroundings.readOutbox(of: name) { store throws(StoreError) in
             try await store.summaries(
                 name, .init(wanted.state), after: .init(rawValue: wanted.after ?? 0), limit: wanted.limit + 1)
         }
@@ -70,7 +70,7 @@ extension SessionRegistry {
         guard !isStopping else { throw .shuttingDown }
         guard case .failed(let obstacle, let since, _)? = entries[name] else { return nil }
         try await everythingDurable(of: name, surroundings)
-        let (stored, found) = try await read(name) { store throws(StoreError) in
+        let (stored, found) = try await surroundings.readOutbox(of: name) { store throws(StoreError) in
             (try await store.session(name).mqtt, try await store.summaries(name, chosenBy: wanted.selection))
         }
         var machine = MQTTClientMachine(configuration: .init(clientID: name.description), restoring: stored)
@@ -80,7 +80,7 @@ extension SessionRegistry {
             var actions: [MQTTClientMachine.Action] = []
             let decision: Session.Decision
             if isRetry {
-                let message = try await read(name) { store throws(StoreError) in
+                let message = try await surroundings.readOutbox(of: name) { store throws(StoreError) in
                     try await store.message(name, summary.sequence)
                 }
                 guard let message else { continue }
@@ -126,18 +126,6 @@ extension SessionRegistry {
         guard let name = SessionName(text), changing[name] == nil, case .failed? = entries[name], surroundings != nil
         else { return nil }
         return name
-    }
-
-    private func read<Value: Sendable>(
-        _ name: SessionName, _ body: @escaping @Sendable (any SessionStore) async throws(StoreError) -> Value
-    ) async throws(RPCError) -> Value {
-        guard let surroundings else { throw .shuttingDown }
-        let store = surroundings.store
-        do throws(StoreError) {
-            return try await surroundings.commits.watch.answer { () throws(StoreError) in try await body(store) }
-        } catch {
-            throw .internalError("the outbox of session \(name) cannot be read: \(error)")
-        }
     }
 
     /// - Throws: if the disk takes nothing at the moment, so that the decision would not be kept.

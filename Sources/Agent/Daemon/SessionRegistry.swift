@@ -108,7 +108,7 @@ actor SessionRegistry {
     private func shareMemory(among sessions: Int) {
         guard let share = surroundings?.memoryShare(sessions), surroundings?.messageMemory != share else { return }
         surroundings?.messageMemory = share
-        for case .running(let driver) in entries.values { driver.assumeIsolated { $0.limit(to: share) } }
+        for driver in drivers { driver.assumeIsolated { $0.limit(to: share) } }
     }
 
     /// Parts of a session's durable state that a new configuration makes obsolete.
@@ -172,7 +172,7 @@ actor SessionRegistry {
     func stop() async {
         isStopping = true
         await withTaskGroup(of: Void.self) { group in
-            for case .running(let driver) in entries.values {
+            for driver in drivers {
                 group.addTask { _ = await driver.stop(Reason(.shutdown)) }
             }
         }
@@ -183,15 +183,13 @@ actor SessionRegistry {
 
     /// Whether any session disconnects before the host sleeps.
     var leaveBeforeSleep: Bool {
-        entries.values.contains { entry in
-            if case .running(let driver) = entry { driver.configuration.onSuspend == .disconnect } else { false }
-        }
+        drivers.contains { $0.configuration.onSuspend == .disconnect }
     }
 
     /// The host is about to sleep. Returns when all sessions that disconnect before sleep have done so.
     func hostWillSleep() async {
         await withTaskGroup(of: Void.self) { group in
-            for case .running(let driver) in entries.values {
+            for driver in drivers {
                 group.addTask { await driver.hostWillSleep() }
             }
         }
@@ -201,7 +199,7 @@ actor SessionRegistry {
     ///
     /// - Parameter slept: how long the host slept; zero if it did not sleep after all.
     func hostWoke(slept: Duration) {
-        for case .running(let driver) in entries.values { driver.assumeIsolated { $0.hostWoke(slept: slept) } }
+        for driver in drivers { driver.assumeIsolated { $0.hostWoke(slept: slept) } }
     }
 
     /// The kernel dropped messages about the network. Logged at most once an hour.
@@ -214,10 +212,15 @@ actor SessionRegistry {
 
     /// The host's clock was set.
     func clockStepped() {
-        for case .running(let driver) in entries.values { driver.assumeIsolated { $0.clockStepped() } }
+        for driver in drivers { driver.assumeIsolated { $0.clockStepped() } }
     }
 
     // MARK: Looking things up
+
+    /// The drivers of all sessions that run.
+    var drivers: [SessionDriver] {
+        entries.values.compactMap { if case .running(let driver) = $0 { driver } else { nil } }
+    }
 
     /// Returns the session's driver, after waiting for a restart that is under way.
     /// - Throws: `unknown-session`, or `wrong-state` when its configuration is broken.
@@ -295,11 +298,7 @@ actor SessionRegistry {
     }
 
     var endpoints: [String: [Endpoint]] {
-        entries.reduce(into: [:]) { result, element in
-            if case .running(let driver) = element.value {
-                result[element.key.description] = driver.configuration.endpoints
-            }
-        }
+        Dictionary(uniqueKeysWithValues: drivers.map { ($0.name.description, $0.configuration.endpoints) })
     }
 
     // MARK: Events
@@ -325,8 +324,7 @@ actor SessionRegistry {
     /// Takes from each of many sessions only what the line shows. The whole status of each would delay their start.
     private var statusLine: String {
         guard entries.count > 1 else { return StatusLine.text(statuses().first, at: .now) }
-        let hasRunning = entries.values.contains { if case .running = $0 { true } else { false } }
-        let isRefusing = hasRunning && surroundings?.commits.assumeIsolated { $0.hindrance } != nil
+        let isRefusing = !drivers.isEmpty && surroundings?.commits.assumeIsolated { $0.hindrance } != nil
         return StatusLine.text(
             entries.map { name, entry in
                 let (state, code) = state(of: entry)
@@ -345,8 +343,8 @@ actor SessionRegistry {
     var states: [SessionState] { entries.values.map { state(of: $0).0 } }
 
     func pathChanged(_ change: PathChange) {
-        guard let name = SessionName(change.target.session), case .running(let driver)? = entries[name] else { return }
-        driver.assumeIsolated { $0.pathChanged(change) }
+        guard let name = SessionName(change.target.session) else { return }
+        running(name)?.assumeIsolated { $0.pathChanged(change) }
     }
 
     /// Adds a watcher of one session or of all: see ``Watches/add(_:since:epoch:snapshot:at:)``.
@@ -354,7 +352,7 @@ actor SessionRegistry {
         _ session: String?, since: Int64?, epoch: String? = nil, deliver: @escaping @Sendable (SessionEvent) -> Void
     ) -> Result<(SessionWatchMethod.Result, missed: [SessionEvent]), RPCError> {
         // Events from before the snapshot must not follow it.
-        for case .running(let driver) in entries.values { driver.assumeIsolated { $0.tell() } }
+        for driver in drivers { driver.assumeIsolated { $0.tell() } }
         return Result { () throws(RPCError) in
             let statuses = try session.map { text throws(RPCError) in [try status(text)] } ?? self.statuses()
             return watches.add(
@@ -394,9 +392,7 @@ actor SessionRegistry {
                 throw .unknownSession(session, among: entries.keys.map(\.description))
             }
         }
-        let configurations = entries.compactMapValues { entry in
-            if case .running(let driver) = entry { driver.configuration } else { nil }
-        }
+        let configurations = Dictionary(uniqueKeysWithValues: drivers.map { ($0.name, $0.configuration) })
         var pages: [[UInt8]] = []
         var (left, before) = (wanted.limit, Int64?.none)
         repeat {
@@ -435,7 +431,19 @@ actor SessionRegistry {
         }
     }
 
-    // MARK: Consumers
+    // MARK: Programs
+
+    /// The driver of a session that runs; `nil` for any other.
+    private func running(_ session: SessionName) -> SessionDriver? {
+        if case .running(let driver)? = entries[session] { driver } else { nil }
+    }
+
+    /// Changes what is kept of a session's programs, if there is anything.
+    func changeParked(of session: SessionName, _ change: (inout ParkedPrograms) -> Void) {
+        guard var programs = parked.removeValue(forKey: session) else { return }
+        change(&programs)
+        if !programs.isEmpty { parked[session] = programs }
+    }
 
     func nextSubscription() -> SubscriptionID {
         lastSubscription += 1
@@ -443,40 +451,36 @@ actor SessionRegistry {
     }
 
     func unsubscribe(_ id: SubscriptionID, from session: SessionName) {
-        _ = parked[session]?.live.remove(id)
-        parked[session]?.subscribers[id] = nil
-        if parked[session]?.isEmpty == true { parked[session] = nil }
-        guard case .running(let driver)? = entries[session] else { return }
-        driver.assumeIsolated { $0.unsubscribe(id) }
+        changeParked(of: session) {
+            _ = $0.live.remove(id)
+            $0.subscribers[id] = nil
+        }
+        running(session)?.assumeIsolated { $0.unsubscribe(id) }
     }
 
     /// The program of a durable consumer is gone.
     func detach(_ id: SubscriptionID, from session: SessionName) {
-        if let name = parked[session]?.attached.first(where: { $0.value.subscription == id })?.key {
-            parked[session]?.attached[name] = nil
-            parked[session]?.subscribers[id] = nil
+        changeParked(of: session) { parked in
+            guard let name = parked.attached.first(where: { $0.value.subscription == id })?.key else { return }
+            parked.attached[name] = nil
+            parked.subscribers[id] = nil
         }
-        if parked[session]?.isEmpty == true { parked[session] = nil }
-        guard case .running(let driver)? = entries[session] else { return }
-        driver.assumeIsolated { $0.detach(id) }
+        running(session)?.assumeIsolated { $0.detach(id) }
     }
 
     /// The caller of an accepted message does not wait for its delivery any more.
     func leave(_ call: PublishCall, of sequence: MessageSequence, in session: SessionName) {
-        parked[session]?.publishers.remove(call, of: sequence)
-        if parked[session]?.isEmpty == true { parked[session] = nil }
-        guard case .running(let driver)? = entries[session] else { return }
-        driver.assumeIsolated { $0.leave(call, of: sequence) }
+        changeParked(of: session) { $0.publishers.remove(call, of: sequence) }
+        running(session)?.assumeIsolated { $0.leave(call, of: sequence) }
     }
 
     /// A program that takes messages of durable consumers has read some of them.
     func loadConsumers(of session: SessionName) {
-        guard case .running(let driver)? = entries[session] else { return }
-        driver.assumeIsolated { $0.loadConsumers() }
+        running(session)?.assumeIsolated { $0.loadConsumers() }
     }
 
     /// Returns when every session's driver has responded.
     func answer() async {
-        for case .running(let driver) in entries.values { _ = await driver.status() }
+        for driver in drivers { _ = await driver.status() }
     }
 }

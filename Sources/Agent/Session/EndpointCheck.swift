@@ -130,9 +130,7 @@ struct EndpointCheck: Sendable {
             isOver = true
             return .finish
         }
-        var output = ByteBuffer()
-        Packet.connect(greeting).encode(into: &output, as: version)
-        return .send(output)
+        return .send(Packet.connect(greeting).encoded(as: version))
     }
 
     private mutating func received(_ bytes: ByteBuffer, at now: Instant) -> Action? {
@@ -186,9 +184,7 @@ struct EndpointCheck: Sendable {
     /// What to send last, if the server accepted the login.
     var farewell: ByteBuffer? {
         guard let last = steps.last, last.step == .connect, last.ok else { return nil }
-        var output = ByteBuffer()
-        Packet.disconnect(Disconnect(reasonCode: .normalDisconnection)).encode(into: &output, as: version)
-        return output
+        return Packet.disconnect(Disconnect(reasonCode: .normalDisconnection)).encoded(as: version)
     }
 }
 

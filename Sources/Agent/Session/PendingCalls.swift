@@ -91,7 +91,7 @@ struct ParkedPrograms: Sendable {
     /// not delivered yet.
     mutating func releasePublishers() {
         for (sequence, publisher) in publishers.takeAll() {
-            publisher.end(.success(.init(id: sequence.rawValue, accepted: true, delivered: false, reasonCode: nil)))
+            publisher.end(.success(.accepted(sequence)))
         }
     }
 }

@@ -27,6 +27,17 @@ struct Publisher: Sendable {
     func end(_ result: Result<MessagePublishMethod.Result, RPCError>) { _ = told(.ended(result)) }
 }
 
+extension MessagePublishMethod.Result {
+    /// The message is on disk, and not delivered yet.
+    static func accepted(_ sequence: MessageSequence) -> Self {
+        .init(id: sequence.rawValue, accepted: true, delivered: false, reasonCode: nil)
+    }
+
+    static func delivered(_ sequence: MessageSequence, _ code: ReasonCode) -> Self {
+        .init(id: sequence.rawValue, accepted: true, delivered: true, reasonCode: Int(code.rawValue))
+    }
+}
+
 /// The callers that wait for messages to be accepted or delivered: for most messages one, and more for a message whose
 /// key was repeated.
 struct Publishers: Sendable {

@@ -126,16 +126,7 @@ extension SessionDriver {
 
     func inboxFull(_ isFull: Bool) {
         log.inboxFull(isFull)
-        var event = self.event(.inboxFull)
-        event.full = isFull
-        report(event)
-    }
-
-    /// Reports messages that were dropped on their way to a consumer.
-    func tellDropped(_ count: Int) {
-        var event = self.event(.messageDropped)
-        event.count = count
-        report(event)
+        report(.inboxFull) { $0.full = isFull }
     }
 
     func inboxStatus(of session: inout Session) -> SessionStatus.Inbox {

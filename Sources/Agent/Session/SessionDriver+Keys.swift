@@ -78,16 +78,13 @@ extension SessionDriver {
     private static func answer(
         _ known: KeyedMessage, _ wait: MessagePublishMethod.Wait
     ) -> Result<MessagePublishMethod.Result, RPCError>? {
-        let id = known.sequence.rawValue
-        guard wait == .delivered else {
-            return .success(.init(id: id, accepted: true, delivered: false, reasonCode: nil))
-        }
+        guard wait == .delivered else { return .success(.accepted(known.sequence)) }
         switch known.state {
         case .waiting: return nil
         case .quarantined(let code, let words):
             return .failure(.messageRejected(Self.rejection(code, words), reasonCode: Int(code.rawValue)))
         case .done(.delivered(let code)):
-            return .success(.init(id: id, accepted: true, delivered: true, reasonCode: Int(code.rawValue)))
+            return .success(.delivered(known.sequence, code))
         case .done(.dropped(let reason)):
             return .failure(.messageDropped(reason.sentence))
         }

@@ -69,8 +69,7 @@ extension SessionDriver {
         // A key is repeated only after this.
         guard let publisher = programs.publishers.first(of: sequence) else { return }
         if publisher.wait == .accepted {
-            endPublish(
-                sequence, .success(.init(id: sequence.rawValue, accepted: true, delivered: false, reasonCode: nil)))
+            endPublish(sequence, .success(.accepted(sequence)))
         } else if !publisher.told(.accepted(sequence)) {
             _ = programs.publishers.take(sequence)
         }
@@ -84,19 +83,17 @@ extension SessionDriver {
     }
 
     func delivered(_ sequence: MessageSequence, _ code: ReasonCode) {
-        endPublish(
-            sequence,
-            .success(.init(id: sequence.rawValue, accepted: true, delivered: true, reasonCode: Int(code.rawValue))))
+        endPublish(sequence, .success(.delivered(sequence, code)))
     }
 
     func rejected(_ message: MQTTClientMachine.RejectedMessage) {
         let sentence = Self.rejection(message.code, message.words)
         log.quarantined(message.sequence, sentence, at: now)
-        var event = self.event(.messageRejected)
-        event.id = message.sequence.rawValue
-        event.topic = message.topic
-        event.reasonCode = Int(message.code.rawValue)
-        report(event)
+        report(.messageRejected) {
+            $0.id = message.sequence.rawValue
+            $0.topic = message.topic
+            $0.reasonCode = Int(message.code.rawValue)
+        }
         endPublish(message.sequence, .failure(.messageRejected(sentence, reasonCode: Int(message.code.rawValue))))
     }
 
@@ -111,19 +108,17 @@ extension SessionDriver {
     /// Reports QoS 2 messages that the server may have received twice.
     func repeated(_ count: Int) {
         log.repeated(count)
-        var event = self.event(.messageRepeated)
-        event.count = count
-        report(event)
+        report(.messageRepeated) { $0.count = count }
     }
 
     /// Reports a message from the server that no program gets.
     func refused(_ message: MQTTClientMachine.RefusedMessage) {
         log.refused(message, at: now)
-        var event = self.event(.messageRefused)
-        event.topic = message.topic
-        event.reasonCode = Int(message.flaw.reasonCode.rawValue)
-        event.reason = .init(
-            code: "unusable-content", group: "inbox", terminal: false, message: message.flaw.message)
-        report(event)
+        report(.messageRefused) {
+            $0.topic = message.topic
+            $0.reasonCode = Int(message.flaw.reasonCode.rawValue)
+            $0.reason = .init(
+                code: "unusable-content", group: "inbox", terminal: false, message: message.flaw.message)
+        }
     }
 }

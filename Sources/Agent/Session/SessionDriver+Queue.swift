@@ -18,11 +18,11 @@ extension SessionDriver {
     func report(_ reason: MQTTClientMachine.DropReason, _ id: Int64?, _ topic: String) {
         let sentence = (id.map { "message \($0)" } ?? "a message") + " was dropped: \(reason.sentence)"
         log.dropped(sentence, at: now)
-        var event = self.event(.messageDropped)
-        event.id = id
-        event.topic = topic
-        event.reason = .init(reason)
-        report(event)
+        report(.messageDropped) {
+            $0.id = id
+            $0.topic = topic
+            $0.reason = .init(reason)
+        }
     }
 
     // MARK: The list
@@ -33,23 +33,12 @@ extension SessionDriver {
         try checkRunning()
         run(.timePassed)
         // One more than wanted shows whether there are more.
-        let found = try await read { store throws(StoreError) in
+        let found = try await surroundings.readOutbox(of: name) { store throws(StoreError) in
             await self.everythingCommitted()
             return try await store.summaries(
                 self.name, .init(wanted.state), after: .init(rawValue: wanted.after ?? 0), limit: wanted.limit + 1)
         }
         return .init(page: found, limit: wanted.limit)
-    }
-
-    private func read<Value: Sendable>(
-        _ body: @escaping @Sendable (any SessionStore) async throws(StoreError) -> Value
-    ) async throws(RPCError) -> Value {
-        let store = surroundings.store
-        do throws(StoreError) {
-            return try await surroundings.commits.watch.answer { () throws(StoreError) in try await body(store) }
-        } catch {
-            throw .internalError("the outbox of session \(name) cannot be read: \(error)")
-        }
     }
 
     // MARK: Decisions
@@ -63,7 +52,7 @@ extension SessionDriver {
         for summary in choice.messages {
             // Read with their contents, one at a time. Nothing else takes messages out of the quarantine during this
             // call's turn.
-            let found = try await read { store throws(StoreError) in
+            let found = try await surroundings.readOutbox(of: name) { store throws(StoreError) in
                 try await store.message(self.name, summary.sequence)
             }
             guard let stored = found else { continue }
@@ -115,12 +104,25 @@ extension SessionDriver {
             let version = session.mqtt.queueVersion
             // Do not decide anything that cannot be made durable, since a restart would undo it.
             try await everythingDurable("the decision")
-            let found = try await read { store throws(StoreError) in
+            let found = try await surroundings.readOutbox(of: name) { store throws(StoreError) in
                 try await store.summaries(self.name, chosenBy: selection)
             }
             try checkRunning()
             checkClock()
             if version == session.mqtt.queueVersion { return .init(selection, found: found, isRetry: isRetry) }
+        }
+    }
+}
+
+extension SessionDriver.Surroundings {
+    /// Asks the store about the outbox of a session on behalf of a person.
+    func readOutbox<Value: Sendable>(
+        of name: SessionName, _ body: @escaping @Sendable (any SessionStore) async throws(StoreError) -> Value
+    ) async throws(RPCError) -> Value {
+        do throws(StoreError) {
+            return try await commits.watch.answer { [store] () throws(StoreError) in try await body(store) }
+        } catch {
+            throw .internalError("the outbox of session \(name) cannot be read: \(error)")
         }
     }
 }

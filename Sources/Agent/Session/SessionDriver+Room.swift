@@ -12,23 +12,22 @@ extension SessionDriver {
 
     func tell(_ changes: [Participants.Change]) {
         for change in changes {
-            let identity: Participant.Identity
-            var event = self.event(.participantJoined)
             switch change {
-            case .joined(let who):
-                identity = who
-            case .changed(let who, let quality):
-                identity = who
-                event.event = .participantChanged
-                event.quality = quality
-            case .left(let who, let cause):
-                identity = who
-                event.event = .participantLeft
-                event.cause = cause
+            case .joined(let who): report(.participantJoined, of: who)
+            case .changed(let who, let quality): report(.participantChanged, of: who) { $0.quality = quality }
+            case .left(let who, let cause): report(.participantLeft, of: who) { $0.cause = cause }
             }
-            event.user = identity.user
-            event.device = identity.device
-            report(event)
+        }
+    }
+
+    private func report(
+        _ kind: SessionEvent.Kind, of participant: Participant.Identity,
+        _ fill: (inout SessionEvent) -> Void = { _ in }
+    ) {
+        report(kind) { event in
+            event.user = participant.user
+            event.device = participant.device
+            fill(&event)
         }
     }
 

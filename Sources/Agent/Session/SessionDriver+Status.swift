@@ -52,12 +52,15 @@ extension SessionDriver {
             queued: counts.queued, inFlight: counts.inFlight, quarantined: counts.quarantined,
             bytes: Int64(counts.bytes), oldest: session.mqtt.oldestAcceptance)
         result.inbox = inboxStatus(of: &session)
-        result.counters = .init(
-            attempts: Int64(counters.attempts), connects: Int64(counters.connects), resumes: Int64(counters.resumes),
-            outages: Int64(counters.outages),
-            longestOutage: counters.longestOutage > .zero ? counters.longestOutage.seconds : nil,
-            published: session.counts.published, received: session.counts.received, dropped: session.counts.dropped,
-            refused: session.counts.refused)
+        result.counters.attempts = Int64(counters.attempts)
+        result.counters.connects = Int64(counters.connects)
+        result.counters.resumes = Int64(counters.resumes)
+        result.counters.outages = Int64(counters.outages)
+        result.counters.longestOutage = counters.longestOutage > .zero ? counters.longestOutage.seconds : nil
+        result.counters.published = session.counts.published
+        result.counters.received = session.counts.received
+        result.counters.dropped = session.counts.dropped
+        result.counters.refused = session.counts.refused
         return result
     }
 

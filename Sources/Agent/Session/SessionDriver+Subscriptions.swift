@@ -36,9 +36,7 @@ extension SessionDriver {
     func subscriptionChanged(_ filter: TopicFilter) {
         guard let subscription = subscriptionStatus(of: filter) else { return }
         log.subscriptionChanged(subscription, ofConsumers: session.durableConsumers.names(for: filter))
-        var event = self.event(.subscriptionChanged)
-        event.subscription = subscription
-        report(event)
+        report(.subscriptionChanged) { $0.subscription = subscription }
     }
 
     /// All subscriptions that the session wants, with the server's answers.

@@ -51,7 +51,12 @@ struct UntoldReports {
 }
 
 extension SessionDriver {
-    func report(_ event: SessionEvent) {
+    /// Reports an event that happened now, after everything that happened before.
+    ///
+    /// - Parameter fill: sets what the event has besides the session and the time.
+    func report(_ kind: SessionEvent.Kind, _ fill: (inout SessionEvent) -> Void) {
+        var event = event(kind)
+        fill(&event)
         tell()
         surroundings.report(name, event)
     }
@@ -145,19 +150,17 @@ extension SessionDriver {
         case .subscriptionChanged(let filter): subscriptionChanged(filter)
         case .participants(let changes): tell(changes)
         case .roomChanged(let old):
-            var event = self.event(.roomChanged)
-            event.previousRoom = old?.name
-            report(event)
+            report(.roomChanged) { $0.previousRoom = old?.name }
         case .presenceRefused(let code): log.presenceRefused(code.description)
         case .presenceKept(let topic, let code): log.presenceKept(topic, code.description)
         case .publicationChanged(let change):
-            var event = self.event(.publicationChanged)
-            event.topic = change.topic
-            event.publication = change.state
-            event.reasonCode = change.code.map { Int($0.rawValue) }
-            report(event)
+            report(.publicationChanged) {
+                $0.topic = change.topic
+                $0.publication = change.state
+                $0.reasonCode = change.code.map { Int($0.rawValue) }
+            }
         case .publicationRefused(let topic, let code): log.publicationRefused(topic, code.description)
-        case .dropped(let count): tellDropped(count)
+        case .dropped(let count): report(.messageDropped) { $0.count = count }
         case .granted(let grant):
             log.grants(grant.shortfalls(from: session.mqtt.configuration, as: session.mqtt.version))
         case .olderCopy:
@@ -167,9 +170,7 @@ extension SessionDriver {
                 for it since then arrives now, and may have arrived from the other server as well
                 """, metadata: metadata)
         case .displaced(let reason):
-            var event = self.event(.displaced)
-            event.reason = self.reason(reason)
-            report(event)
+            report(.displaced) { $0.reason = self.reason(reason) }
         case .cannotLook(let sentence): log.cannotLook(sentence)
         case .credentialNotRenewed(let sentence):
             surroundings.logger.warning("\(name): the credential could not be renewed: \(sentence)", metadata: metadata)

@@ -154,19 +154,14 @@ struct Identifiers: Sendable {
     /// The server's session is a new one: it holds nothing.
     mutating func sessionLost() {
         allocator.freeAll()
-        trust()
+        isInDoubt = false
+        cleared = []
+        asked = []
+        ready = []
         unansweredConnections = 0
         hasRetired = false
         suspects = []
         unreleased = []
         clashes = 0
-    }
-
-    private mutating func trust() {
-        isInDoubt = false
-        for id in ready { allocator.free(id) }
-        cleared = []
-        asked = []
-        ready = []
     }
 }

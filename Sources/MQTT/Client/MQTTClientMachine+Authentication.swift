@@ -52,11 +52,7 @@ extension MQTTClientMachine {
 
     /// Answers the challenge with the key, if the challenge still stands.
     mutating func respond(with key: SCRAMClient.Key, _ step: inout Step) {
-        switch connection {
-        case .closed, .closing: return
-        case .connecting, .connected: break
-        }
-        guard let response = link.authentication?.respond(with: key) else { return }
+        guard isOpen, let response = link.authentication?.respond(with: key) else { return }
         write(.continueAuthentication, response, &step)
     }
 

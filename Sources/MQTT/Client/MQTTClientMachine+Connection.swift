@@ -208,11 +208,17 @@ extension MQTTClientMachine {
 
     // MARK: Packets
 
-    mutating func received(_ bytes: ByteBuffer, _ step: inout Step) {
+    /// Whether neither side has ended the connection.
+    var isOpen: Bool {
         switch connection {
-        case .closed, .closing: return
-        case .connecting, .connected: link.decoder.append(bytes)
+        case .connecting, .connected: true
+        case .closed, .closing: false
         }
+    }
+
+    mutating func received(_ bytes: ByteBuffer, _ step: inout Step) {
+        guard isOpen else { return }
+        link.decoder.append(bytes)
         if case .connecting = connection, link.decoder.isAtStart {
             let beginning = link.decoder.buffered.readableBytesView
             if let other = ForeignProtocol(beginning: beginning) {
@@ -253,11 +259,7 @@ extension MQTTClientMachine {
                     link.isBehind = link.decoder.bufferedBytes > 0
                     return
                 }
-                switch connection {
-                case .closed, .closing: return
-                case .connecting, .connected: break
-                }
-                guard let packet = try link.decoder.next() else { return }
+                guard isOpen, let packet = try link.decoder.next() else { return }
                 count += weight(of: packet)
                 switch connection {
                 case .closed, .closing: return
@@ -266,10 +268,7 @@ extension MQTTClientMachine {
                 }
             }
         } catch {
-            switch connection {
-            case .closed, .closing: return
-            case .connecting, .connected: violate(error.reasonCode, error.message, for: Suspects(at: error), &step)
-            }
+            violate(error.reasonCode, error.message, for: Suspects(at: error), &step)
         }
     }
 
@@ -400,9 +399,7 @@ extension MQTTClientMachine {
             outbox.counts.inFlight -= 1
             if entry.isReleased {
                 // PUBREC made the server its owner (4.3.3).
-                outbox.counts.bytes -= entry.size
-                remove(entry.sequence, .delivered(entry.answer), &step)
-                step.emit(.delivered(entry.sequence, entry.answer))
+                delivered(entry.sequence, size: entry.size, entry.answer, &step)
             } else {
                 outbox.enterQueue(size: entry.size)
                 step.changes.append(.unassign(entry.sequence))

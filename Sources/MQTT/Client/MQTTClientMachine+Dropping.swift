@@ -67,9 +67,7 @@ extension MQTTClientMachine {
             return .dropped
         }
         identifiers.unreleased.insert(id)
-        outbox.counts.bytes -= entry.size
-        remove(entry.sequence, .delivered(entry.answer), &step)
-        step.emit(.delivered(entry.sequence, entry.answer))
+        delivered(entry.sequence, size: entry.size, entry.answer, &step)
         return .delivered
     }
 

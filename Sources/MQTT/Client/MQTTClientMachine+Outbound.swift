@@ -283,7 +283,8 @@ extension MQTTClientMachine {
             hasRoom(queued.sequence)
         else { return false }
         guard let id = identifiers.next(for: message.qos) else {
-            clearIdentifiers(session.limits, &step)
+            // The server has to release some that messages of QoS 2 can then use.
+            for id in identifiers.clear(atMost: window(session.limits)) { enqueue(.pubrel(id, .success), step) }
             return false
         }
         outbox.readAhead.removeFirst()
@@ -292,11 +293,6 @@ extension MQTTClientMachine {
         step.changes.append(.assign(queued.sequence, id))
         letThrough(queued, id, nextCommit(step))
         return true
-    }
-
-    /// Has the server release identifiers that messages of QoS 2 can then use.
-    private mutating func clearIdentifiers(_ limits: ServerLimits, _ step: inout Step) {
-        for id in identifiers.clear(atMost: window(limits)) { enqueue(.pubrel(id, .success), step) }
     }
 
     /// Takes the next message of the queue, if it needs no room in the window: it is QoS 0, too old, or refused.
@@ -375,9 +371,7 @@ extension MQTTClientMachine {
     mutating func flushed(_ number: FlushNumber, _ step: inout Step) {
         for done in outbox.backlog.flushed(number) {
             outbox.leaveQueue(size: done.size)
-            outbox.counts.bytes -= done.size
-            remove(done.sequence, .delivered(.success), &step)
-            step.emit(.delivered(done.sequence, .success))
+            delivered(done.sequence, size: done.size, .success, &step)
         }
     }
 
@@ -455,6 +449,13 @@ extension MQTTClientMachine {
         step.changes.append(.acknowledge(entry.sequence))
         conclude(entry.sequence, .delivered(code), &step)
         step.emit(.delivered(entry.sequence, code))
+    }
+
+    /// Removes a message that is delivered without a last answer of the server.
+    mutating func delivered(_ sequence: MessageSequence, size: Int, _ code: ReasonCode, _ step: inout Step) {
+        outbox.counts.bytes -= size
+        remove(sequence, .delivered(code), &step)
+        step.emit(.delivered(sequence, code))
     }
 
     /// Removes a message that is done, and notes the outcome for its key.

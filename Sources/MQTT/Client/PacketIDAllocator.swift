@@ -7,8 +7,6 @@ struct PacketIDAllocator: Sendable {
     /// The identifier that was given out last in turn.
     private(set) var last: UInt16 = 0
 
-    init() {}
-
     /// The next free identifier, from now on in use; `nil` if all 65,535 are.
     mutating func allocate() -> PacketID? {
         guard let id = allocate(after: last) else { return nil }

@@ -382,9 +382,7 @@ extension MQTTClientMachine {
         guard let entry = outbox.inFlight[id], entry.isReleased else { return }
         finish(id, &step)
         retire(id, &step)
-        outbox.counts.bytes -= entry.size
-        remove(entry.sequence, .delivered(entry.answer), &step)
-        step.emit(.delivered(entry.sequence, entry.answer))
+        delivered(entry.sequence, size: entry.size, entry.answer, &step)
     }
 
     /// Asks for proof that the connection works, once nothing waits to be sent and all requests were answered.

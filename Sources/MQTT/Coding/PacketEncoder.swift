@@ -17,6 +17,13 @@ extension Packet {
         return 1 + Self.lengthOfVariableByteInteger(remaining) + remaining
     }
 
+    /// Returns the bytes of the packet: see ``encode(into:as:)``.
+    public func encoded(as version: ProtocolVersion = .five) -> ByteBuffer {
+        var buffer = ByteBuffer()
+        encode(into: &buffer, as: version)
+        return buffer
+    }
+
     /// Appends the packet, in the form of MQTT 5 or 3.1.1. Nothing but `buffer` is allocated.
     ///
     /// What 3.1.1 cannot express is left out: properties, reason codes of acknowledgements, and so on. A string or

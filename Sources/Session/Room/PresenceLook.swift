@@ -83,7 +83,7 @@ package struct PresenceLook: Sendable {
     package mutating func opened(answeredWithin limit: Duration, at now: Instant) -> ByteBuffer {
         isOpen = true
         deadline = now.advanced(by: limit)
-        return greeting
+        return Packet.connect(connect).encoded(as: version)
     }
 
     package enum Due: Hashable, Sendable {
@@ -110,12 +110,6 @@ package struct PresenceLook: Sendable {
         purpose = first.purpose
         isSecond = true
         (room, user, connect, version, decoder) = (first.room, first.user, first.connect, first.version, first.decoder)
-    }
-
-    private var greeting: ByteBuffer {
-        var output = ByteBuffer()
-        Packet.connect(connect).encode(into: &output, as: version)
-        return output
     }
 
     private var filter: String { "\(room.base)presence/\(user)/+" }

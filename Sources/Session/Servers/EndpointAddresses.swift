@@ -8,11 +8,6 @@ package struct EndpointAddresses: Sendable {
     package struct Watch: Equatable, Sendable {
         package let addresses: [SocketAddress]
         package let origin: AddressOrigin
-
-        package init(addresses: [SocketAddress], origin: AddressOrigin) {
-            self.addresses = addresses
-            self.origin = origin
-        }
     }
 
     /// The addresses of the endpoints that are given as IP addresses; `nil` for names.

@@ -1,4 +1,5 @@
 import Foundation
+import Support
 import Systemd
 import Testing
 
@@ -7,9 +8,9 @@ import Testing
 /// The device id of a host without a machine id, such as most containers.
 struct KeptDeviceIDTests {
     @Test func `a kept device id is random and stable, and is made again when damaged`() throws {
-        let folder = NSTemporaryDirectory() + "holdfast-device-\(UUID())"
-        try FileManager.default.createDirectory(atPath: folder, withIntermediateDirectories: true)
-        defer { try? FileManager.default.removeItem(atPath: folder) }
+        let directory = try TemporaryDirectory()
+        defer { directory.remove() }
+        let folder = directory.path
         let first = try #require(DeviceID.kept(in: folder))
         #expect(DeviceID.kept(in: folder) == first)
         #expect(try FileManager.default.contentsOfDirectory(atPath: folder) == ["device"])

@@ -44,9 +44,7 @@ struct EndpointCheckTests {
     }
 
     private func connack(_ code: ReasonCode) -> ConnectionEvent {
-        var bytes = ByteBuffer()
-        Packet.connack(Connack(reasonCode: code)).encode(into: &bytes, as: .five)
-        return .received(bytes)
+        .received(Packet.connack(Connack(reasonCode: code)).encoded())
     }
 
     @Test func `each step has a duration, and the login is the last one`() throws {

@@ -125,9 +125,7 @@ private struct ClientMachineDrive {
     }
 
     private mutating func receivePacket() {
-        var bytes = ByteBuffer()
-        packet().encode(into: &bytes, as: machine.version)
-        receive(bytes)
+        receive(packet().encoded(as: machine.version))
     }
 
     private mutating func packetID() -> PacketID {

@@ -56,7 +56,5 @@ func decode(
 }
 
 func encode(_ packet: Packet, in version: ProtocolVersion = .five) -> [UInt8] {
-    var buffer = ByteBuffer()
-    packet.encode(into: &buffer, as: version)
-    return Array(buffer.readableBytesView)
+    Array(packet.encoded(as: version).readableBytesView)
 }

@@ -56,9 +56,7 @@ actor Host {
         isDiskModelled = modelsDisk
         self.name = name
         self.scenario = scenario
-        var template = Array("/tmp/holdfast-scenario-XXXXXX".utf8CString)
-        guard let made = mkdtemp(&template) else { throw Failure(description: "no temporary directory") }
-        directory = String(cString: made)
+        directory = try TemporaryDirectory().path
         mkdir("\(directory)/sessions.d", 0o700)
         paths = ScenarioPaths(host: name, scenario: scenario)
         disk = Disk(scenario.loop)

@@ -103,9 +103,7 @@ extension Simulation {
         connect.properties.sessionExpiryInterval = 86_400
         connect.password = broker.password.map { ByteBuffer(string: $0) }
         connect.username = connect.password == nil ? nil : client
-        var bytes = ByteBuffer()
-        Packet.connect(connect).encode(into: &bytes, as: .five)
-        broker.received(bytes, from: id, at: now)
+        broker.received(Packet.connect(connect).encoded(), from: id, at: now)
     }
 
     static func limits(_ number: Int, _ usual: Connack.Properties) -> Connack.Properties {

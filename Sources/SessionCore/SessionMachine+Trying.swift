@@ -158,7 +158,8 @@ extension SessionMachine {
             let wasAccepted = established != nil || ending.reason.code == .stateMismatch
             trying.takesOver = wasAccepted && !isSudden && !trying.isReconnect && attempt.look == nil
         }
-        if ending.reason.code == .stateMismatch, trying.mismatchedAt != attempt.endpoint {
+        let isMismatch = ending.reason.code == .stateMismatch && trying.mismatchedAt != attempt.endpoint
+        if isMismatch || ending.pace == .soon {
             // Its session is discarded, and the next attempt begins a new one there. Another endpoint would have
             // another old session, and the attempt after that would find this one again.
             trying.mismatchedAt = attempt.endpoint

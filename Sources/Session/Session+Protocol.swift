@@ -131,10 +131,10 @@ extension Session {
             protocolEnded(.init(Reason(.stateMismatch, sentence)))
         case .discarded(let isForgottenLate):
             // Reconnect at once, before another client with the same identifier, or the one that used it before,
-            // creates the session again.
+            // creates the session again. A server that forgets it late is given a moment for that, but no more.
             var ending = SessionMachine.Ending(
                 Reason(.stateMismatch, "the server's session is discarded, and the next connection begins a new one"))
-            if !isForgottenLate { ending.pace = .otherWay }
+            ending.pace = isForgottenLate ? .soon : .otherWay
             protocolEnded(ending)
         case .challenged(let challenge):
             if let link, let password = link.login.renewal?.credential.secret ?? link.login.password {

@@ -45,7 +45,7 @@ extension SessionMachine.Ending {
 
     var cause: Backoff.Cause {
         switch pace {
-        case .byReason, .atOnce, .otherWay: NextAttempt(after: reason.code).cause
+        case .byReason, .atOnce, .otherWay, .soon: NextAttempt(after: reason.code).cause
         case .slow: .slow
         case .floor: .busy
         case .doubledFloor: .busier

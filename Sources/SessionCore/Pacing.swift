@@ -7,6 +7,10 @@ struct Pacing: Sendable {
     /// The time until which the server asked to be left alone; no network event overrides it.
     var notBefore: Instant?
 
+    /// The longest wait after an ending with the pace `soon`. A rival in a room that keeps losing its connection stays
+    /// away for up to four times as long, see ``Rivalry/longestPatience``.
+    static let soon: Duration = .seconds(4)
+
     init(_ policy: ReconnectPolicy, seed: UInt64) {
         self.policy = policy
         backoff = Backoff(seed: seed)
@@ -32,7 +36,10 @@ struct Pacing: Sendable {
         let cause = ending.cause
         notBefore = ending.retryAfter.map { now.advanced(by: $0) }
         var next = max(notBefore ?? now, now.advanced(by: patience))
-        if hasPath || cause.hasFloor { next = max(next, now.advanced(by: delay(after: cause))) }
+        if hasPath || cause.hasFloor {
+            let delay = delay(after: cause)
+            next = max(next, now.advanced(by: ending.pace == .soon ? min(delay, Self.soon) : delay))
+        }
         if cause.hasFloor { notBefore = next }
         return next
     }

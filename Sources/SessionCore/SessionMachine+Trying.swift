@@ -152,11 +152,14 @@ extension SessionMachine {
         if case .attempting(_, _, _, let established) = trying.activity {
             let isSudden = Rivalry.isSudden(ending.reason)
             trying.followsSuddenClose = established != nil && isSudden
-            // This attempt has already displaced the other device. The room may still show that device as online, but
-            // if this session yielded to it, neither would be connected.
-            trying.takesOver = established != nil && !isSudden && !trying.isReconnect && attempt.look == nil
+            // If the server accepted this attempt, it has already displaced the other device. The room, or that of
+            // another server, may still show that device as online, but if this session yielded to it, neither would be
+            // connected.
+            let wasAccepted = established != nil || ending.reason.code == .stateMismatch
+            trying.takesOver = wasAccepted && !isSudden && !trying.isReconnect && attempt.look == nil
         }
-        if ending.reason.code == .stateMismatch, trying.mismatchedAt != attempt.endpoint {
+        let isMismatch = ending.reason.code == .stateMismatch && trying.mismatchedAt != attempt.endpoint
+        if isMismatch || ending.pace == .soon {
             // Its session is discarded, and the next attempt begins a new one there. Another endpoint would have
             // another old session, and the attempt after that would find this one again.
             trying.mismatchedAt = attempt.endpoint

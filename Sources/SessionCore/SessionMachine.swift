@@ -369,6 +369,9 @@ extension SessionMachine {
             /// At once at the same endpoint, in another way: it now leads to another server, is spoken to in another
             /// version of the protocol, or has discarded the session. The driver limits how often.
             case otherWay
+            /// As usual, but at the same endpoint, and within a few seconds: later, a rival would be back, and undo what
+            /// was done.
+            case soon
         }
 
         public init(_ reason: Reason, retryAfter: Duration? = nil, mayHaveNewCredential: Bool = false) {

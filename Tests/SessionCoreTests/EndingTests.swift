@@ -51,6 +51,20 @@ import Testing
         #expect(session.retryIn == .milliseconds(250))
     }
 
+    @Test func `what a rival could undo goes by the table, but waits only a few seconds, and stays where it is`() {
+        var session = SessionUnderTest(policy: .exact, paths: [.wifi, .wifi])
+        session.connect()
+        session.end(.stateMismatch)
+        var waits: [Duration?] = []
+        for number in 0..<10 {
+            _ = Self.end(&session, .stateMismatch) { $0.pace = .soon }
+            waits.append(session.retryIn)
+            #expect(session.wake() == [.open(UInt64(number) + 3, discarding: true)])
+        }
+        #expect(waits.suffix(3) == [.seconds(4), .seconds(4), .seconds(4)])
+        #expect(waits.allSatisfy { $0 ?? .zero <= .seconds(4) })
+    }
+
     @Test func `an ending that leaves the endpoint makes the next attempt elsewhere`() {
         var session = SessionUnderTest(policy: .exact, paths: [.wifi, .wifi])
         session.connect()

@@ -76,6 +76,18 @@ import Testing
         #expect(session.live?.look == .forAny)
     }
 
+    @Test func `a first connect that found an unknown session does not yield to the device that had it`() {
+        var session = session(.yield)
+        for _ in 1...3 {
+            session.end(.stateMismatch)
+            if session.live == nil { session.wake() }
+            #expect(session.live?.look == nil, "the server accepted the connection, and so ended the other device's")
+        }
+        session.end(.unreachable)
+        session.wake()
+        #expect(session.live?.look == .forAny)
+    }
+
     @Test func `an attempt knows whether the server accepted the previous one and closed it without a reason`() {
         var session = session(.takeOver)
         var follows: [Bool?] = []

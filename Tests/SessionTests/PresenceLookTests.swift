@@ -48,8 +48,9 @@ import Testing
             ("a", 1001, .online, mark("other", 3), false, true), ("a", 1001, .online, nil, false, true),
             // What we published ourselves, on this connection and another.
             ("m", 1000, .online, mark("twin", 1), false, false), ("m", 1000, .online, mark("twin", 9), false, false),
-            // The same device a second time.
-            ("m", 999, .online, mark("twin", 3), true, true),
+            // The same device, in its past or a second time: it is no other device to yield to, but may have taken over.
+            ("m", 999, .online, mark("twin", 3), true, false), ("m", nil, .online, mark("twin", 3), true, false),
+            ("m", 999, .online, mark("other", 3), false, true), ("m", 999, .online, nil, false, true),
         ] as [(String, Int64?, PresenceMessage.State, ConnectionMark?, Bool, Bool)])
     func `another device decides`(
         device: String, since: Int64?, state: PresenceMessage.State, mark: ConnectionMark?, isDisplaced: Bool,
@@ -65,13 +66,13 @@ import Testing
     @Test func `a session does not yield to a connection that it has displaced`() {
         var own = Self.own
         func yields(_ connection: ConnectionMark?) -> Bool {
-            let seen = [Self.message("m", 999, connection: connection)]
+            let seen = [Self.message("a", 999, connection: connection)]
             return PresenceLook.verdict(.forAny, seen: seen, own: own) != nil
         }
         let (before, other, later) = (Self.mark("twin", 3), Self.mark("other", 3), Self.mark("twin", 4))
-        for mark in [before, other] { own.noteSeen(Self.message("m", 999, connection: mark)) }
+        for mark in [before, other] { own.noteSeen(Self.message("a", 999, connection: mark)) }
         #expect(yields(before), "a look found it")
-        for mark in [before, other] { own.noteSeen(Self.message("m", 999, connection: mark), isConnected: true) }
+        for mark in [before, other] { own.noteSeen(Self.message("a", 999, connection: mark), isConnected: true) }
         #expect(!yields(before))
         #expect(yields(other), "two client identifiers may be connected at once")
         #expect(yields(later) && yields(nil))
@@ -105,9 +106,9 @@ import Testing
             }
         }
         for since in [6000, 5000, 4000, 1000] as [Int64] { #expect(reasons(since) == [nil, nil], "\(since)") }
-        // This session never published that, so it is a twin.
-        #expect(reasons(4500).map { $0?.code } == [.displaced, .yielded])
-        #expect(reasons(4000, session: "other").map { $0?.code } == [.displaced, .yielded])
+        // As far as it knows, this session never published that.
+        #expect(reasons(4500).map { $0?.code } == [.displaced, nil])
+        #expect(reasons(4000, session: "other").map { $0?.code } == [.displaced, nil])
     }
 
     @Test func `an empty room is no reason to stay away`() {

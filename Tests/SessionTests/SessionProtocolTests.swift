@@ -210,6 +210,23 @@ struct SessionProtocolTests {
         #expect(session.receives(.connack(Connack())) == ["connected"])
     }
 
+    @Test func `where a server forgets a discarded session late, the next one waits, but not long`() throws {
+        var session = try SessionUnderTest(version: .threeOneOne)
+        session.dials()
+        var waits: [Duration] = []
+        // Each pair of connections discards the session, and finds it again: another device has begun it anew.
+        for number in 0..<20 {
+            let isDiscarded = number % 2 == 1
+            #expect(session.lastConnect?.cleanStart == isDiscarded)
+            let before = session.now
+            _ = try session.waitsForDial(after: session.receives(.connack(Connack(sessionPresent: !isDiscarded))))
+            if isDiscarded { waits.append(before.duration(to: session.now)) }
+            _ = session.opens()
+        }
+        #expect(waits.first == .zero)
+        #expect(waits.dropFirst().allSatisfy { $0 > .zero && $0 <= .seconds(5) }, "\(waits)")
+    }
+
     @Test func `an input that comes before all others is handled at its own time`() throws {
         var session = try SessionUnderTest()
         let sequence = try accept(&session, expiresAt: Timestamp(rawValue: 10_000))

@@ -106,12 +106,13 @@ package struct OwnPresence: Hashable, Sendable {
         return other.client == mark?.client && !seen.contains(other)
     }
 
-    /// Whether the message is from a connection that this session has displaced: it has the same client identifier, and a
-    /// server has only one connection with that (3.1.4). What it published may stay forever, for example if it was this
-    /// session's, and a backup from before then was restored.
-    package func hasDisplaced(_ message: PresenceMessage) -> Bool {
+    /// Whether the message is from a connection that this session replaces: it has the same client identifier, and is of
+    /// the same device, or one that this session has displaced, as a server has only one connection with a client
+    /// identifier (3.1.4). What a device has said it need not remember: a backup from before then may have been restored,
+    /// or the disk was full when it said it.
+    package func replaces(_ message: PresenceMessage) -> Bool {
         guard let other = message.connection, other.client == mark?.client else { return false }
-        return seenWhileConnected.contains(other)
+        return message.identity == identity || former.contains(message.identity) || seenWhileConnected.contains(other)
     }
 
     /// An attempt begins; its connection will have this mark.

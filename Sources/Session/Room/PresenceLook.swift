@@ -239,12 +239,12 @@ extension PresenceLook {
     ///
     /// A device that has taken over shows a connection that this session had not seen while it was connected. The other
     /// device had seen ours before it took over, so at most one of the two stays away. The clocks of two hosts are not
-    /// compared. No session yields to a connection that it has itself displaced.
+    /// compared. No session yields to an earlier connection of its own device, or to one that it has displaced.
     package static func verdict(_ look: Look, seen: [PresenceMessage], own: OwnPresence) -> Reason? {
         let online = seen.filter { $0.state == .online && !own.wasOwn($0) }
         switch look {
         case .forAny:
-            guard let other = online.first(where: { !own.hasDisplaced($0) }) else { return nil }
+            guard let other = online.first(where: { !own.replaces($0) }) else { return nil }
             return Reason(.yielded, "device \(other.identity.device) of this user is online, and this session yields")
         case .forNewer:
             guard let other = online.first(where: { own.isRivalUnseen($0) }) else { return nil }

@@ -85,6 +85,12 @@ struct RemediesTests {
     {
         let hint = try #require(try remedies().hint(for: code))
         #expect(hint.contains("listens on the endpoint's port") && hint.contains("stays silent"))
+        #expect(!hint.contains("mqtts://"), "it speaks TLS")
+    }
+
+    @Test func `a silent server may expect TLS if an endpoint has none`() throws {
+        let hint = try remedies { $0.endpoints.append(try Endpoint("mqtt://b")) }.hint(for: .authenticateTimeout)
+        #expect(hint?.contains("a server that expects TLS (mqtts:// or wss://)") == true)
     }
 
     @Test func `a server that a redirect led to is named when it is not reached`() throws {

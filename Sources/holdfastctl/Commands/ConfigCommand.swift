@@ -39,8 +39,12 @@ struct ConfigCommand: AsyncParsableCommand {
         func run() throws {
             var configuration = try ConfigCommand.effective(place)
             // The service reads only this directory, so its credentials matter only here.
-            if place.configDirectory == Place.standard, let credentials = ServiceUnit.credentials {
-                configuration.errors += ConfigCommand.missing(credentials, in: configuration.files)
+            if place.configDirectory == Place.standard {
+                if let credentials = ServiceUnit.credentials {
+                    configuration.errors += ConfigCommand.missing(credentials, in: configuration.files)
+                }
+                configuration.errors += ConfigCommand.hidden(ServiceUnit.hiddenFolders, in: configuration.files)
+                configuration.errors.sort { ($0.file, $0.line ?? 0) < ($1.file, $1.line ?? 0) }
             }
             let terminal = Terminal()
             if common.json {
@@ -119,6 +123,22 @@ struct ConfigCommand: AsyncParsableCommand {
         } catch {
             throw CommandFailure(
                 .failed, "the output of holdfastd cannot be read: \(error)", advice: "compare: holdfastctl version")
+        }
+    }
+
+    /// Returns an error for each file that a session refers to and that is in one of these folders.
+    static func hidden(_ folders: [String], in files: [EffectiveConfiguration.File]) -> [ConfigurationProblem] {
+        let keys: Set = ["password", "proxy.password", "tls.ca", "tls.certificate", "tls.key"]
+        return files.flatMap { file in
+            file.values.compactMap { value in
+                guard keys.contains(value.key) else { return nil }
+                let text = value.value.dropFirst().dropLast()
+                let path = text.hasPrefix("file:") ? text.dropFirst("file:".count) : text
+                guard let folder = folders.first(where: { path.hasPrefix("\($0)/") }) else { return nil }
+                return ConfigurationProblem(
+                    session: file.session, file: file.file, line: value.line, column: nil,
+                    message: "the service does not see the files in \(folder): move \(path) to \(Place.standard)")
+            }
         }
     }
 

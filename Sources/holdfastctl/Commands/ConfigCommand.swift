@@ -13,7 +13,7 @@ struct ConfigCommand: AsyncParsableCommand {
     struct Place: ParsableArguments {
         @Option(
             help: ArgumentHelp("Where holdfast.toml and sessions.d are.", valueName: "dir"), completion: .directory,
-            transform: { $0.hasPrefix("/") ? $0 : "\(Folder.current)/\($0)" })
+            transform: Folder.absolute)
         var configDirectory = Self.standard
 
         static let standard = "/etc/holdfast"
@@ -197,6 +197,7 @@ extension ConfigCommand {
                     advice: "holdfastctl instance remove \(session)\(place.option)")
             }
             guard unlink(path) == 0 else { throw failure(names) }
+            common.complain(Complaint(done: "\(path) is removed"))
             // The daemon may still log in until it has read its configuration again, which may fail.
             defer { unlink("\(place.configDirectory)/\(session).secret") }
             try await common.reload(for: session)

@@ -31,7 +31,7 @@ extension ConfigCommand {
         var askPassword = false
         @Option(
             help: ArgumentHelp("The certificate authority to trust, instead of the system's.", valueName: "file"),
-            completion: .file())
+            completion: .file(), transform: Folder.absolute)
         var ca: String?
         @Option(help: "The client identifier; by default the user.") var clientID: String?
         @Flag(help: "Allow the password to be sent unencrypted, to a server with mqtt:// or ws://.") var insecure =
@@ -165,11 +165,9 @@ extension ConfigCommand {
             } else if isComplete, !untried, trial == nil {
                 terminal.print("The settings were not tried, since each instance has its own server.")
             }
-            let next =
-                !isComplete
-                ? "holdfastctl config edit \(name)\(place.option), then \(load)"
-                : isTemplate ? "holdfastctl instance add \(name)INSTANCE\(place.option)" : load
-            terminal.print("\(path) is written. Next: \(next)")
+            let edit = isComplete ? "" : "holdfastctl config edit \(name)\(place.option), then "
+            let next = isTemplate ? "holdfastctl instance add \(name)INSTANCE\(place.option)" : load
+            terminal.print("\(path) is written. Next: \(edit)\(next)")
         }
 
         // MARK: Trying

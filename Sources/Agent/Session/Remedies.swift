@@ -240,7 +240,7 @@ struct Remedies: Sendable {
             return "check \(name)the password in \(path)"
                 + (occasion == .draft
                     ? ""
-                    : ": a change to it is noticed at once; after a change at the server: "
+                    : ", which holdfastctl config password \(session) changes; after a change at the server: "
                         + "holdfastctl connect \(session)")
         case .credential(let credential)?:
             return

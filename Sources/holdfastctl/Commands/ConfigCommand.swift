@@ -6,8 +6,8 @@ import HoldfastClient
 struct ConfigCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "config",
-        abstract: "Check or show the configuration; create, edit or remove a session's file.",
-        subcommands: [Check.self, Show.self, Init.self, Edit.self, Remove.self])
+        abstract: "Check or show the configuration; create, edit or remove a session's file, or change its password.",
+        subcommands: [Check.self, Show.self, Init.self, Edit.self, Password.self, Remove.self])
 
     /// The directory of the configuration files.
     struct Place: ParsableArguments {
@@ -26,6 +26,12 @@ struct ConfigCommand: AsyncParsableCommand {
             let instance = session.drop { $0 != "@" }.dropFirst()
             let names = instance.isEmpty ? [session] : [session, String(session.dropLast(instance.count))]
             return names.map { "\(configDirectory)/sessions.d/\($0).toml" }
+        }
+
+        func hasNoFile(of session: String, _ configuration: EffectiveConfiguration) -> CommandFailure {
+            CommandFailure(
+                .failed, "there is no file for session \"\(session)\" in \(configDirectory)/sessions.d",
+                advice: didYouMean(nearest(to: session, among: configuration.files.compactMap(\.session))))
         }
     }
 
@@ -85,10 +91,7 @@ struct ConfigCommand: AsyncParsableCommand {
                         .failed, "\(session) is a template without instances, and only instances have values",
                         advice: "holdfastctl instance add \(session)INSTANCE\(place.option) adds one")
                 }
-                let names = configuration.files.compactMap(\.session)
-                throw CommandFailure(
-                    .failed, "there is no file for session \"\(session)\" in \(place.configDirectory)/sessions.d",
-                    advice: didYouMean(nearest(to: session, among: names)))
+                throw place.hasNoFile(of: session, configuration)
             }
             let terminal = Terminal()
             if common.json {

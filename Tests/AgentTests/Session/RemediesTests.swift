@@ -131,8 +131,8 @@ struct RemediesTests {
             ),
             (
                 .file("/s"), false,
-                "check the password in /s: a change to it is noticed at once; after a change at the "
-                    + "server: holdfastctl connect main"
+                "check the password in /s, which holdfastctl config password main changes; after a change at "
+                    + "the server: holdfastctl connect main"
             ),
             (
                 .credential("b"), false,

@@ -57,11 +57,16 @@ struct ConfigurationKey<Root: Sendable>: Sendable {
                 found[value.name] = value
             } else {
                 let isTable = if case .table = value.content { true } else { false }
-                errors.append(
-                    ConfigurationError(
-                        file: value.file, position: value.keyPosition,
-                        message: "there is no \(isTable ? "table" : "key") \"\(value.name)\"",
-                        suggestion: nearestName(to: value.name, among: isTable ? tables.sorted() : names)))
+                var error = ConfigurationError(
+                    file: value.file, position: value.keyPosition,
+                    message: "there is no \(isTable ? "table" : "key") \"\(value.name)\"",
+                    suggestion: nearestName(to: value.name, among: isTable ? tables.sorted() : names))
+                // At the end of a file, a line is usually in a table.
+                if !isTable, value.name.contains("."), let key = error.suggestion, !key.contains(".") {
+                    error.message += "; \"\(key)\" belongs before the first table"
+                    error.suggestion = nil
+                }
+                errors.append(error)
             }
         }
         collect(file)

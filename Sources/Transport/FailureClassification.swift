@@ -21,14 +21,28 @@ extension TransportFailure {
         let order: [Code] = [.refused, .reset, .dialTimeout, .unreachable]
         let code = order.first { code in each.contains { $0.code == code } } ?? .ioError
         self.init(
-            code, each.map(\.message).joined(separator: "; "),
+            code, Self.message(failures.map { ($0.target.hostAndPort, cause(of: $0.error)) }),
             systemError: each.first { $0.code == code }?.systemError)
+    }
+
+    /// Says why no address could be dialed; addresses that failed alike are named together.
+    static func message(_ failures: [(address: String, cause: String)]) -> String {
+        var addresses: [(cause: String, list: [String])] = []
+        for failure in failures {
+            if let alike = addresses.firstIndex(where: { $0.cause == failure.cause }) {
+                addresses[alike].list.append(failure.address)
+            } else {
+                addresses.append((failure.cause, [failure.address]))
+            }
+        }
+        return addresses.map { "cannot connect to \($0.list.joined(separator: ", ")): \($0.cause)" }
+            .joined(separator: "; ")
     }
 
     /// A socket could not be bound to an interface.
     init(binding interface: String, _ error: any Error) {
         let number = (error as? IOError)?.errnoCode
-        let words = number.map(systemText) ?? "\(error)"
+        let words = cause(of: error)
         switch number {
         case EPERM:
             self.init(
@@ -42,13 +56,10 @@ extension TransportFailure {
     }
 
     private init(dialingOne address: String, _ error: any Error) {
-        guard let error = error as? IOError else {
-            self.init(.ioError, "cannot connect to \(address): \(error)")
-            return
-        }
-        let code: Code = error.errnoCode == ETIMEDOUT ? .dialTimeout : Code(errno: error.errnoCode)
-        self.init(
-            code, "cannot connect to \(address): \(systemText(error.errnoCode))", systemError: error.errnoCode)
+        let message = Self.message([(address, cause(of: error))])
+        let number = (error as? IOError)?.errnoCode
+        let code = number.map { $0 == ETIMEDOUT ? .dialTimeout : Code(errno: $0) } ?? .ioError
+        self.init(code, message, systemError: number)
     }
 
     init(closedInHandshake peer: String) {
@@ -169,6 +180,10 @@ private func tlsWords(_ error: any Error) -> String {
         return alert(reason).map { "the server \($0)" } ?? reason
     }
     return words.isEmpty ? "no cause given" : words.joined(separator: ", ")
+}
+
+private func cause(of error: any Error) -> String {
+    (error as? IOError).map { systemText($0.errnoCode) } ?? "\(error)"
 }
 
 private let serverClosed = "the server closed the connection"

@@ -166,6 +166,7 @@ struct CommandWords: Equatable {
         "journal": "log", "monitor": "watch", "events": "watch", "follow": "watch", "add": "config init",
         "new": "config init", "create": "config init", "init": "config init", "edit": "config edit",
         "delete": "config remove", "remove": "config remove", "rm": "config remove",
+        "password": "config password", "passwd": "config password", "secret": "config password",
         "doctor": "check", "diagnose": "check", "test": "check", "netcheck": "check", "outbox": "queue",
         "messages": "queue", "route": "network", "ip": "network", "who": "participants", "members": "participants",
         "room": "switch-room", "join": "switch-room", "dashboard": "top", "peers": "clients", "connections": "clients",

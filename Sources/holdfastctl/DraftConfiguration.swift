@@ -34,7 +34,10 @@ struct DraftConfiguration {
     func errors() throws(CommandFailure) -> [ConfigurationProblem] {
         var here = place
         here.configDirectory = folder
-        return try ConfigCommand.effective(here).errors.filter { $0.file == path }.map { problem in
+        let configuration = try ConfigCommand.effective(here)
+        let isService = place.configDirectory == ConfigCommand.Place.standard
+        let hidden = isService ? ConfigCommand.hidden(ServiceUnit.hiddenFolders, in: configuration.files) : []
+        return (configuration.errors + hidden).filter { $0.file == path }.map { problem in
             var problem = problem
             problem.file = "\(place.configDirectory)/\(file)"
             return problem

@@ -18,11 +18,11 @@ enum Folder {
         return names.filter { !$0.hasPrefix(".") }
     }
 
-    /// The folder that the command was started in.
-    static var current: String {
-        guard let path = getcwd(nil, 0) else { return "." }
-        defer { free(path) }
-        return String(cString: path)
+    /// Returns a path that does not depend on the folder in which the command was started.
+    static func absolute(_ path: String) -> String {
+        guard !path.hasPrefix("/"), let current = getcwd(nil, 0) else { return path }
+        defer { free(current) }
+        return "\(String(cString: current))/\(path)"
     }
 
     /// The user's folder for temporary files.

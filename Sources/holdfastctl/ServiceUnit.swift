@@ -61,6 +61,18 @@ enum ServiceUnit {
         return names.values.reduce([]) { $0.union($1) }
     }
 
+    /// The folders whose files the service does not see; none if they are unknown.
+    static var hiddenFolders: [String] {
+        output("show", "--property=ProtectHome,PrivateTmp", "holdfast.service").map(hiddenFolders(in:)) ?? []
+    }
+
+    static func hiddenFolders(in text: String) -> [String] {
+        let properties = text.split(separator: "\n")
+        let isHome = properties.contains { ["ProtectHome=yes", "ProtectHome=tmpfs"].contains($0) }
+        return (isHome ? ["/home", "/root", "/run/user"] : [])
+            + (properties.contains("PrivateTmp=yes") ? ["/tmp", "/var/tmp"] : [])
+    }
+
     private static func output(_ words: String...) -> String? {
         guard hasSystemd, let result = ExternalProgram.output(of: ["systemctl", "--no-pager"] + words, isQuiet: true),
             result.succeeded

@@ -66,7 +66,14 @@ private let duration = #"a duration such as "250ms", "15s" or "20min""#
             #"3:32: there is no key "heartbeat.timeoot"; did you mean "heartbeat.timeout"?"#
         ),
         ("lost-after = \"1s\"", #"3:1: there is no key "lost-after"; did you mean "reconnect.lost-after"?"#),
-        ("[tls]\npassword = \"file:/p\"", #"4:1: there is no key "tls.password"; did you mean "password"?"#),
+        (
+            "[tls]\npassword = \"file:/p\"",
+            #"4:1: there is no key "tls.password"; "password" belongs before the first table"#
+        ),
+        (
+            "[tls]\nautoconect = true",
+            #"4:1: there is no key "tls.autoconect"; "autoconnect" belongs before the first table"#
+        ),
         ("colour = \"blue\"", #"3:1: there is no key "colour""#),
         ("\"a\\nb\" = 1", #"3:1: there is no key ""a\nb"""#),
         ("rules = [{ a = 1 }]", #"3:1: there is no key "rules""#),

@@ -186,6 +186,7 @@ extension EndToEnd {
             #expect(added.ending == .exited(0) && added.text.contains("added gw@a"), "\(added)")
             let again = try await instance("add")
             #expect(again.ending == .exited(1) && again.text.contains("already exists"), "\(again)")
+            #expect(again.text.contains("holdfastctl status gw@a shows the session"), "\(again)")
             let wrong = try await remove("mian")
             #expect(wrong.ending == .exited(1) && wrong.text.contains("did you mean main?"), "\(wrong)")
             for name in ["gw@", "gw@a"] {
@@ -194,6 +195,7 @@ extension EndToEnd {
             }
             let removed = try await remove("main")
             #expect(removed.ending == .exited(0) && removed.text.contains("removed main"), "\(removed)")
+            #expect(removed.text.contains("/sessions.d/main.toml is removed."), "\(removed)")
             #expect(try beginning.files == ["gw@.toml", "gw@a.toml"])
             #expect(access(secret, F_OK) != 0)
             let last = try await instance("remove")
@@ -272,6 +274,14 @@ extension EndToEnd {
                 ["sh", "-c", "echo sesame | (\(ctl) init main --ask-password \(server) \(place))"], in: nil)
             #expect(made.ending == .exited(0), "\(made)")
             #expect(try beginning.files == ["main.toml"])
+            // The file of --ca, too.
+            let authority = try await lab.finish(
+                ["sh", "-c", "\(ctl) init other --stdout --ca ca.pem \(server) \(place)"], in: nil)
+            #expect(authority.output.contains("\nca = \"\(daemon.configuration)/ca.pem\"\n"), "\(authority)")
+            let template = try await lab.finish(["sh", "-c", "\(ctl) init gw@ \(place)"], in: nil)
+            #expect(
+                template.output.contains("config edit gw@") && template.output.contains("instance add gw@INSTANCE"),
+                "\(template)")
             let shown = try await lab.finish(["sh", "-c", "\(ctl) show main --changed \(place)"], in: nil)
             #expect(shown.ending == .exited(0), "\(shown)")
             // Two sessions with one client identifier would displace each other.

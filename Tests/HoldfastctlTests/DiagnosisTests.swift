@@ -165,6 +165,34 @@ struct CredentialTests {
     }
 }
 
+struct HiddenFileTests {
+    @Test(
+        arguments: [
+            ("ProtectHome=yes\nPrivateTmp=yes\n", ["/home", "/root", "/run/user", "/tmp", "/var/tmp"]),
+            ("ProtectHome=tmpfs\nPrivateTmp=no\n", ["/home", "/root", "/run/user"]),
+            ("ProtectHome=read-only\nPrivateTmp=no\n", []),
+        ])
+    func `the unit says which files the service does not see`(_ properties: String, _ folders: [String]) {
+        #expect(ServiceUnit.hiddenFolders(in: properties) == folders)
+    }
+
+    @Test func `a file that the service does not see is an error`() {
+        let file = EffectiveConfiguration.File(
+            session: "main", file: "/main.toml",
+            values: [
+                EffectiveValue(key: "password", value: "\"file:/tmp/secret\"", origin: .file, line: 1),
+                EffectiveValue(key: "room", value: "\"/tmp/room\"", origin: .file, line: 2),
+                EffectiveValue(key: "tls.ca", value: "\"/etc/ca.pem\"", origin: .file, line: 3),
+                EffectiveValue(key: "tls.key", value: "\"/tmp/key.pem\"", origin: .file, line: 4),
+            ])
+        let problems = ConfigCommand.hidden(["/tmp"], in: [file])
+        #expect(problems.map(\.line) == [1, 4] && problems.first?.session == "main")
+        #expect(
+            problems.first?.message == "the service does not see the files in /tmp: move /tmp/secret to /etc/holdfast")
+        #expect(ConfigCommand.hidden([], in: [file]).isEmpty)
+    }
+}
+
 struct SessionTemplateTests {
     @Test func `a new session file has the values given, quoted`() {
         let text = SessionTemplate(

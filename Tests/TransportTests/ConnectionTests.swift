@@ -95,6 +95,13 @@ import Vocabulary
         #expect(failure.message == "cannot connect to 127.0.0.1:\(taken.port): Connection refused")
     }
 
+    @Test func `addresses that cannot be dialed for the same reason are named together`() {
+        let failures = [("[::1]:1", "refused"), ("10.0.0.1:1", "no route"), ("127.0.0.1:1", "refused")]
+        #expect(
+            TransportFailure.message(failures.map { (address: $0, cause: $1) })
+                == "cannot connect to [::1]:1, 127.0.0.1:1: refused; cannot connect to 10.0.0.1:1: no route")
+    }
+
     @Test func `a reset by the peer is reported as such`() async throws {
         let server = try await TestServer(.reset)
         let client = try await TestClient("mqtt://127.0.0.1:\(server.port)")
@@ -156,8 +163,8 @@ import Vocabulary
         let failure = try await client.failure()
         #expect(failure.code == .refused)
         #expect(failure.systemError == ECONNREFUSED)
-        #expect(failure.message.contains("[::1]:\(taken.port): Connection refused"))
-        #expect(failure.message.contains("127.0.0.1:\(taken.port): Connection refused"))
+        #expect(failure.message.contains("[::1]:\(taken.port)") && failure.message.contains("127.0.0.1:\(taken.port)"))
+        #expect(failure.message.hasPrefix("cannot connect to ") && failure.message.hasSuffix(": Connection refused"))
     }
 
     @Test func `flushed is called when the bytes were handed over`() async throws {

@@ -90,8 +90,10 @@ struct Remedies: Sendable {
         case .protocolError:
             return lasting("what the server sends is against the standard: report it to those who make the server")
         case .authenticateTimeout:
+            let isSecure = configuration.endpoints.allSatisfy(\.scheme.isSecure)
             return "check that an MQTT server listens on the endpoint's port: something accepts the connection and "
-                + "stays silent, as a server that expects TLS (mqtts:// or wss://) or another protocol does"
+                + "stays silent, as a server that expects \(isSecure ? "" : "TLS (mqtts:// or wss://) or ")another "
+                + "protocol does"
         case .tlsTimeout:
             return "check that a server with TLS listens on the endpoint's port: something accepts the connection and "
                 + "stays silent"
@@ -238,7 +240,7 @@ struct Remedies: Sendable {
             return "check \(name)the password in \(path)"
                 + (occasion == .draft
                     ? ""
-                    : ": a change to it is noticed at once; after a change at the server: "
+                    : ", which holdfastctl config password \(session) changes; after a change at the server: "
                         + "holdfastctl connect \(session)")
         case .credential(let credential)?:
             return

@@ -22,7 +22,6 @@ struct CheckCommand: AsyncParsableCommand {
 
     func run() async throws {
         let client = common.client()
-        let terminal = common.terminal
         let sessions =
             if let session {
                 [
@@ -39,7 +38,8 @@ struct CheckCommand: AsyncParsableCommand {
         var isGood = true
         for status in sessions {
             do {
-                isGood = try await check(status, client, terminal) && isGood
+                isGood = try await common.check(status.session, endpoint: endpoint, client) && isGood
+                if !common.json, status.state != .connected { common.terminal.print(sentenceOf: status) }
             } catch ClientError.refused(let refusal) {
                 // One broken session must not keep the others from being checked.
                 guard refusal.known == .wrongState, sessions.count > 1 else { throw ClientError.refused(refusal) }
@@ -50,22 +50,21 @@ struct CheckCommand: AsyncParsableCommand {
         if !common.json { await common.tellChangedFiles(of: session, client) }
         guard isGood else { throw CommandFailure(.failed, "") }
     }
+}
 
-    /// - Returns: whether the session can reach at least one of its endpoints.
-    private func check(_ status: SessionStatus, _ client: HoldfastClient, _ terminal: Terminal) async throws -> Bool {
+extension CommonOptions {
+    /// Tries to reach the endpoints of a session, or only one of them, and says how that went.
+    ///
+    /// - Returns: whether the session can reach at least one.
+    func check(_ session: String, endpoint: String? = nil, _ client: HoldfastClient) async throws -> Bool {
         let answer = try await client.callUndecoded(
-            CheckRunMethod.self, .init(session: status.session, endpoint: endpoint), timeout: nil)
+            CheckRunMethod.self, .init(session: session, endpoint: endpoint), timeout: nil)
         let result = try decode(CheckRunMethod.Result.self, answer)
-        if common.json {
+        if json {
             terminal.print(json: answer)
         } else {
             terminal.print(
                 CheckText.lines(for: result, width: terminal.wrap, isColoured: terminal.isColoured))
-            if status.state != .connected {
-                let sentence = StatusText.sentence(for: status, times: Terminal.times())
-                terminal.print(
-                    Columns.wrapped(terminal.marked(sentence, status.state), to: terminal.wrap, indent: 2))
-            }
         }
         return result.endpoints.contains { $0.ok }
     }

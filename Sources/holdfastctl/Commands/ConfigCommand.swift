@@ -6,14 +6,14 @@ import HoldfastClient
 struct ConfigCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "config",
-        abstract: "Check or show the configuration; create, edit or remove a session's file.",
-        subcommands: [Check.self, Show.self, Init.self, Edit.self, Remove.self])
+        abstract: "Check or show the configuration; create, edit or remove a session's file, or change its password.",
+        subcommands: [Check.self, Show.self, Init.self, Edit.self, Password.self, Remove.self])
 
     /// The directory of the configuration files.
     struct Place: ParsableArguments {
         @Option(
             help: ArgumentHelp("Where holdfast.toml and sessions.d are.", valueName: "dir"), completion: .directory,
-            transform: { $0.hasPrefix("/") ? $0 : "\(Folder.current)/\($0)" })
+            transform: Folder.absolute)
         var configDirectory = Self.standard
 
         static let standard = "/etc/holdfast"
@@ -27,6 +27,12 @@ struct ConfigCommand: AsyncParsableCommand {
             let names = instance.isEmpty ? [session] : [session, String(session.dropLast(instance.count))]
             return names.map { "\(configDirectory)/sessions.d/\($0).toml" }
         }
+
+        func hasNoFile(of session: String, _ configuration: EffectiveConfiguration) -> CommandFailure {
+            CommandFailure(
+                .failed, "there is no file for session \"\(session)\" in \(configDirectory)/sessions.d",
+                advice: didYouMean(nearest(to: session, among: configuration.files.compactMap(\.session))))
+        }
     }
 
     struct Check: ParsableCommand {
@@ -39,8 +45,12 @@ struct ConfigCommand: AsyncParsableCommand {
         func run() throws {
             var configuration = try ConfigCommand.effective(place)
             // The service reads only this directory, so its credentials matter only here.
-            if place.configDirectory == Place.standard, let credentials = ServiceUnit.credentials {
-                configuration.errors += ConfigCommand.missing(credentials, in: configuration.files)
+            if place.configDirectory == Place.standard {
+                if let credentials = ServiceUnit.credentials {
+                    configuration.errors += ConfigCommand.missing(credentials, in: configuration.files)
+                }
+                configuration.errors += ConfigCommand.hidden(ServiceUnit.hiddenFolders, in: configuration.files)
+                configuration.errors.sort { ($0.file, $0.line ?? 0) < ($1.file, $1.line ?? 0) }
             }
             let terminal = Terminal()
             if common.json {
@@ -81,10 +91,7 @@ struct ConfigCommand: AsyncParsableCommand {
                         .failed, "\(session) is a template without instances, and only instances have values",
                         advice: "holdfastctl instance add \(session)INSTANCE\(place.option) adds one")
                 }
-                let names = configuration.files.compactMap(\.session)
-                throw CommandFailure(
-                    .failed, "there is no file for session \"\(session)\" in \(place.configDirectory)/sessions.d",
-                    advice: didYouMean(nearest(to: session, among: names)))
+                throw place.hasNoFile(of: session, configuration)
             }
             let terminal = Terminal()
             if common.json {
@@ -119,6 +126,22 @@ struct ConfigCommand: AsyncParsableCommand {
         } catch {
             throw CommandFailure(
                 .failed, "the output of holdfastd cannot be read: \(error)", advice: "compare: holdfastctl version")
+        }
+    }
+
+    /// Returns an error for each file that a session refers to and that is in one of these folders.
+    static func hidden(_ folders: [String], in files: [EffectiveConfiguration.File]) -> [ConfigurationProblem] {
+        let keys: Set = ["password", "proxy.password", "tls.ca", "tls.certificate", "tls.key"]
+        return files.flatMap { file in
+            file.values.compactMap { value in
+                guard keys.contains(value.key) else { return nil }
+                let text = value.value.dropFirst().dropLast()
+                let path = text.hasPrefix("file:") ? text.dropFirst("file:".count) : text
+                guard let folder = folders.first(where: { path.hasPrefix("\($0)/") }) else { return nil }
+                return ConfigurationProblem(
+                    session: file.session, file: file.file, line: value.line, column: nil,
+                    message: "the service does not see the files in \(folder): move \(path) to \(Place.standard)")
+            }
         }
     }
 
@@ -177,6 +200,7 @@ extension ConfigCommand {
                     advice: "holdfastctl instance remove \(session)\(place.option)")
             }
             guard unlink(path) == 0 else { throw failure(names) }
+            common.complain(Complaint(done: "\(path) is removed"))
             // The daemon may still log in until it has read its configuration again, which may fail.
             defer { unlink("\(place.configDirectory)/\(session).secret") }
             try await common.reload(for: session)

@@ -31,7 +31,7 @@ extension ConfigCommand {
         var askPassword = false
         @Option(
             help: ArgumentHelp("The certificate authority to trust, instead of the system's.", valueName: "file"),
-            completion: .file())
+            completion: .file(), transform: Folder.absolute)
         var ca: String?
         @Option(help: "The client identifier; by default the user.") var clientID: String?
         @Flag(help: "Allow the password to be sent unencrypted, to a server with mqtt:// or ws://.") var insecure =
@@ -136,20 +136,7 @@ extension ConfigCommand {
                 common.complain(errors)
                 throw CommandFailure(.failed, "")
             }
-            let patience = SpanArgument(duration: .seconds(30))
-            let result = try await client.call(
-                SessionConnectMethod.self, .init(session: name, wait: true, timeout: patience.seconds),
-                timeout: CommonOptions.answerTimeout * 2)
-            if let failure = CommandOutcome.failure(result, name, isConnect: true, timeout: patience) { throw failure }
-            let status = try await client.call(
-                SessionStatusMethod.self, .init(session: name), timeout: CommonOptions.answerTimeout)
-            let terminal = common.terminal
-            if !common.json {
-                let sentence = StatusText.sentence(for: status, times: Terminal.times())
-                terminal.print(
-                    Columns.wrapped(terminal.marked(sentence, status.state), to: terminal.wrap, indent: 2))
-            }
-            return status
+            return try await common.connect(name, client)
         }
 
         private func tell(_ trial: Trial?) {
@@ -165,11 +152,9 @@ extension ConfigCommand {
             } else if isComplete, !untried, trial == nil {
                 terminal.print("The settings were not tried, since each instance has its own server.")
             }
-            let next =
-                !isComplete
-                ? "holdfastctl config edit \(name)\(place.option), then \(load)"
-                : isTemplate ? "holdfastctl instance add \(name)INSTANCE\(place.option)" : load
-            terminal.print("\(path) is written. Next: \(next)")
+            let edit = isComplete ? "" : "holdfastctl config edit \(name)\(place.option), then "
+            let next = isTemplate ? "holdfastctl instance add \(name)INSTANCE\(place.option)" : load
+            terminal.print("\(path) is written. Next: \(edit)\(next)")
         }
 
         // MARK: Trying
@@ -228,55 +213,6 @@ extension ConfigCommand {
                     "the password in \(secret.path)", with: "the password that you gave")
             }
             return endpoint
-        }
-    }
-}
-
-/// The file for a password that the user types in. Only the daemon may read it.
-private struct SecretFile {
-    var path: String
-
-    /// Reads one line, from the terminal without echo or from a pipe.
-    static func ask(_ question: String) throws(CommandFailure) -> [UInt8] {
-        // The end of the line is not echoed either.
-        let isTerminal = TerminalSettings.turnOff(ECHO, TCSAFLUSH, end: "\n", to: STDERR_FILENO)
-        if isTerminal { Terminal.prompt(question) }
-        defer { if isTerminal { TerminalSettings.restore() } }
-        var bytes: [UInt8] = []
-        while !bytes.contains(UInt8(ascii: "\n")) {
-            let more = try InputFile.readSome()
-            if more.isEmpty { break }
-            bytes += more
-        }
-        let line = Array(bytes.prefix { $0 != UInt8(ascii: "\n") })
-        guard !line.isEmpty else { throw CommandFailure(.failed, "no password was given, so nothing was written") }
-        return line
-    }
-
-    /// - Throws: when the file already exists.
-    func checkPlace() throws(CommandFailure) {
-        if access(path, F_OK) == 0 { throw failure(EEXIST) }
-    }
-
-    private func failure(_ code: Int32) -> CommandFailure {
-        CommandFailure(
-            code == EACCES ? .notPermitted : .failed,
-            "\(path) cannot be written: \(String(cString: strerror(code)))",
-            advice: code == EEXIST ? "use it with --password file:\(path), or remove it" : nil)
-    }
-
-    func write(_ secret: [UInt8]) throws(CommandFailure) {
-        let descriptor = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0o600)
-        guard descriptor >= 0 else { throw failure(errno) }
-        defer { close(descriptor) }
-        // The service runs as its own user, which must own the file. Any other daemon runs as the user who writes the
-        // file.
-        if geteuid() == 0, let user = getpwnam("holdfast") {
-            fchown(descriptor, user.pointee.pw_uid, user.pointee.pw_gid)
-        }
-        if let code = writeAll(secret, to: descriptor) {
-            unlink(path)
-            throw failure(code)
         }
     }
 }

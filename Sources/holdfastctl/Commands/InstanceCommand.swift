@@ -60,7 +60,11 @@ struct InstanceCommand: AsyncParsableCommand {
                 )
             }
             guard symlink(instance.template, instance.link) == 0 else {
-                if errno == EEXIST { throw CommandFailure(.failed, "\(instance.link) already exists") }
+                if errno == EEXIST {
+                    throw CommandFailure(
+                        .failed, "\(instance.link) already exists",
+                        advice: "holdfastctl status \(session) shows the session; if there is none: holdfastctl reload")
+                }
                 throw instance.failure("created")
             }
             try await common.reload(for: session)

@@ -135,6 +135,21 @@ enum CommandOutcome {
     }
 }
 
+extension CommonOptions {
+    /// Connects a session, waits for at most 30 seconds until it is connected, and says so.
+    func connect(_ session: String, _ client: HoldfastClient) async throws -> SessionStatus {
+        let patience = SpanArgument(duration: .seconds(30))
+        let result = try await client.call(
+            SessionConnectMethod.self, .init(session: session, wait: true, timeout: patience.seconds),
+            timeout: Self.answerTimeout * 2)
+        if let failure = CommandOutcome.failure(result, session, isConnect: true, timeout: patience) { throw failure }
+        let status = try await client.call(
+            SessionStatusMethod.self, .init(session: session), timeout: Self.answerTimeout)
+        if !json { terminal.print(sentenceOf: status) }
+        return status
+    }
+}
+
 /// The sessions that a command applies to.
 struct SessionSelection: ParsableArguments {
     @Argument(help: "The sessions.", completion: .sessions) var sessions: [String] = []

@@ -183,7 +183,8 @@ struct WaitCommand: AsyncParsableCommand {
                 default: "not all of \(sessions.joined(separator: ", ")) are"
                 }
             throw CommandFailure(
-                .timeout, "\(names) \(state.rawValue) after \(timeout)", advice: "holdfastctl status says why")
+                .timeout, "\(names) \(state.rawValue) after \(timeout)",
+                advice: "holdfastctl status\(sessions.count == 1 ? " \(sessions[0])" : "") says why")
         }
     }
 }

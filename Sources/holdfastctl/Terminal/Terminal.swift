@@ -193,6 +193,12 @@ struct Terminal {
         return "\u{1B}[\(Self.colour(state))m●\u{1B}[0m \(sentence)"
     }
 
+    /// Prints the sentence about a session, as it is now.
+    func print(sentenceOf status: SessionStatus) {
+        let sentence = StatusText.sentence(for: status, times: Self.times())
+        print(Columns.wrapped(marked(sentence, status.state), to: wrap, indent: 2))
+    }
+
     /// The number of a state's colour in an escape sequence.
     static func colour(_ state: SessionStatus.State) -> String {
         let mark: Mark =

@@ -85,6 +85,12 @@ struct RemediesTests {
     {
         let hint = try #require(try remedies().hint(for: code))
         #expect(hint.contains("listens on the endpoint's port") && hint.contains("stays silent"))
+        #expect(!hint.contains("mqtts://"), "it speaks TLS")
+    }
+
+    @Test func `a silent server may expect TLS if an endpoint has none`() throws {
+        let hint = try remedies { $0.endpoints.append(try Endpoint("mqtt://b")) }.hint(for: .authenticateTimeout)
+        #expect(hint?.contains("a server that expects TLS (mqtts:// or wss://)") == true)
     }
 
     @Test func `a server that a redirect led to is named when it is not reached`() throws {
@@ -125,8 +131,8 @@ struct RemediesTests {
             ),
             (
                 .file("/s"), false,
-                "check the password in /s: a change to it is noticed at once; after a change at the "
-                    + "server: holdfastctl connect main"
+                "check the password in /s, which holdfastctl config password main changes; after a change at "
+                    + "the server: holdfastctl connect main"
             ),
             (
                 .credential("b"), false,

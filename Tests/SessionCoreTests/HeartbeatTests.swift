@@ -60,16 +60,15 @@ import Testing
 
     @Test func `traffic in both directions postpones heartbeats, but for no more than a minute`() {
         var session = Self.connected()
-        for roundTrip in [20, 28] {
+        for _ in 1...2 {
             for second in stride(from: 5, through: 60, by: 5) {
                 #expect(session.pass(.seconds(5)) == (second == 60 ? [.heartbeat(1)] : []))
                 session.sent()
                 session.heard()
             }
-            session.skip(.milliseconds(roundTrip))
             session.answerHeartbeat()
         }
-        #expect(session.machine.liveness?.roundTrip == .milliseconds(21))
+        #expect(session.machine.liveness?.roundTrip == .zero)
     }
 
     /// [MQTT-3.12.4-1]

@@ -155,11 +155,12 @@ import Testing
         }
     }
 
-    @Test func `a directory that cannot be watched is an error with a sentence`() {
+    @Test func `a path that leads nowhere is an error with a sentence`() {
+        let name = String(repeating: "x", count: 300)
         #expect {
-            _ = try CredentialWatch("/dev/null/token", last: nil) {}
+            _ = try CredentialWatch("/\(name)/token", last: nil) {}
         } throws: { error in
-            (error as? Credential.Failure)?.description == "/dev/null: Not a directory"
+            (error as? Credential.Failure)?.description == "/\(name): File name too long"
         }
     }
 

@@ -114,17 +114,21 @@ public final class FakeLogind: Sendable {
             if descriptors[1].revents != 0 {
                 var byte: UInt8 = 0
                 _ = read(owner.woken, &byte, 1)
-                for command in owner.commands.withLock({ commands in
-                    defer { commands = [] }; return commands
-                }) {
-                    perform(command)
-                }
+                performCommands()
             }
             for lock in descriptors.dropFirst(2) where lock.revents != 0 {
                 close(lock.fd)
                 locks.removeAll { $0 == lock.fd }
                 owner.seen.append(.released)
             }
+        }
+
+        private func performCommands() {
+            let commands = owner.commands.withLock { commands in
+                defer { commands = [] }
+                return commands
+            }
+            for command in commands { perform(command) }
         }
 
         private func perform(_ command: Command) {
@@ -146,6 +150,8 @@ public final class FakeLogind: Sendable {
             guard sd_bus_message_is_method_call(message, "org.freedesktop.login1.Manager", "Inhibit") > 0 else {
                 return 0
             }
+            // What it was told before this came.
+            performCommands()
             let arguments = (0..<4).map { _ -> String in
                 var text: UnsafePointer<CChar>?
                 sd_bus_message_read_basic(message, CChar(SD_BUS_TYPE_STRING), &text)

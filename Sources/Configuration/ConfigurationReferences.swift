@@ -102,7 +102,7 @@ package enum ConfigurationReferences {
     /// Returns what is wrong with a file, as the end of a sentence; `nil` also if this user may not look.
     private static func problem(_ path: String, isSecret: Bool) -> String? {
         problem(path) { status in
-            if status.st_mode & S_IFMT == S_IFDIR { return "is a directory" }
+            if status.st_mode & S_IFMT != S_IFREG { return "is not a regular file" }
             if isSecret, status.st_mode & S_IROTH != 0 {
                 return "can be read by every user of the host: chmod o-r \(path)"
             }

@@ -83,6 +83,14 @@ public final class NameLookups: Sendable {
         state.value.underWay[lookup.name]?.removeAll { $0 === lookup }
         if state.value.underWay[lookup.name]?.isEmpty == true { state.value.underWay[lookup.name] = nil }
         startNext()
-        for completion in lookup.completions { completion(result) }
+        var completions = lookup.completions
+        if case .success = result {
+            // A resolver that is slow for every lookup may take longer than an attempt: those of later ones get its answer.
+            for other in state.value.underWay[lookup.name] ?? [] {
+                completions += other.completions
+                other.completions = []
+            }
+        }
+        for completion in completions { completion(result) }
     }
 }

@@ -50,6 +50,14 @@ struct ConfigurationReferencesTests {
             ])
     }
 
+    /// The advice for a secret that everyone can read would harm the host.
+    @Test func `a device is no secret`() throws {
+        #expect(
+            try errors(["sessions.d/main.toml": session + "password = \"file:/dev/zero\"\n"]) == [
+                "main 3:12 /dev/zero is not a regular file"
+            ])
+    }
+
     @Test func `a helper that cannot be run is reported`() throws {
         #expect(
             try errors([

@@ -1,8 +1,22 @@
 import NIOCore
 import NIOPosix
+import Support
+import Synchronization
 import Testing
 
 @testable import Transport
+
+private final class Counter: Sendable {
+    private let count = Mutex(0)
+    var last: Int { count.withLock { $0 } }
+
+    func next() -> Int {
+        count.withLock {
+            $0 += 1
+            return $0
+        }
+    }
+}
 
 /// Names whose name servers do not answer, and the others.
 @Suite(.timeLimit(.minutes(10))) struct NameLookupsTests {
@@ -51,6 +65,25 @@ import Testing
         #expect(await iterator.next() == "good.example")
         gate.open()
         for _ in 1...100 { #expect(await iterator.next() == "dead.example") }
+    }
+
+    /// As where a name server answers for one family of addresses only.
+    @Test func `an answer that comes late is also that of lookups begun in the meantime`() async throws {
+        let (loop, first, second, calls) = (loop, gate, Gate(), Counter())
+        defer { second.open() }
+        let lookups = try await loop.submit {
+            NameLookups(eventLoop: loop) { host, port in
+                (calls.next() == 1 ? first : second).wait()
+                return addresses(["127.0.0.1"])(host, port)
+            }
+        }.get()
+        let (answers, answered) = AsyncStream.makeStream(of: String.self)
+        try await ask(lookups, ["slow.example"], answered)
+        try await until("the first lookup has begun") { calls.last == 1 }
+        try await ask(lookups, ["slow.example"], answered)
+        first.open()
+        var iterator = answers.makeAsyncIterator()
+        for _ in 1...2 { #expect(await iterator.next() == "slow.example") }
     }
 
     @Test func `lookups beyond the threads wait for their turn`() async throws {

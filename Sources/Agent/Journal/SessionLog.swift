@@ -271,7 +271,7 @@ struct SessionLog {
     func repeated(_ count: Int) {
         say(
             .notice,
-            "the server lost the session before it had confirmed \(count) of the messages of QoS 2: they are sent again, and may arrive twice"
+            "the session at the server ended before it had confirmed \(count) of the messages of QoS 2: they are sent again, and may arrive twice"
         )
     }
 

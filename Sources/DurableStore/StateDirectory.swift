@@ -71,10 +71,16 @@ struct StateDirectory: ~Copyable {
         return lock
     }
 
-    /// The bytes that ordinary users may still take on the file system, and its total size.
+    /// The bytes that ordinary users may still take on the file system, and its total size; `nil` if they are unknown.
     var space: (available: UInt64, total: UInt64)? {
         var status = statvfs()
         guard fstatvfs(file.descriptor, &status) == 0 else { return nil }
+        return Self.space(of: status)
+    }
+
+    /// Some file systems, ramfs among them, have no size.
+    static func space(of status: statvfs) -> (available: UInt64, total: UInt64)? {
+        guard status.f_blocks > 0 else { return nil }
         return (UInt64(status.f_bavail) * UInt64(status.f_frsize), UInt64(status.f_blocks) * UInt64(status.f_frsize))
     }
 

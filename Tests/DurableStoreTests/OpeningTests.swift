@@ -33,6 +33,15 @@ import Testing
         rmdir(path)
     }
 
+    @Test func `takes the room on a file system without a size as unknown`() throws {
+        var status = statvfs()
+        status.f_frsize = 4096
+        #expect(StateDirectory.space(of: status) == nil)
+        (status.f_blocks, status.f_bavail) = (10, 0)
+        let space = try #require(StateDirectory.space(of: status))
+        #expect(space == (available: 0, total: 40_960))
+    }
+
     @Test func `a second time finds what was stored`() async throws {
         try await openStore(directory).commit(main, .insert(message(1)))
         let store = try openStore(try directory.copyAsItIs())

@@ -394,6 +394,9 @@ import Testing
         let store = try open(copy.path, Schema.migrations + [nextVersion])
         let backup = try #require(store.openReport.backup)
         #expect(backup.hasPrefix("\(copy.path)/holdfast.db.version-\(version)-"))
+        var status = stat()
+        try #require(stat(backup, &status) == 0)
+        #expect(status.st_mode & 0o777 == 0o600)
         #expect(try await store.queue(main) == [message(1)])
         #expect(await store.statistics().schemaVersion == version + 1)
 

@@ -52,7 +52,7 @@ extension DurableStore {
             try database.query(
                 """
                 SELECT id, name FROM session
-                WHERE NOT EXISTS (SELECT 1 FROM message WHERE key BETWEEN id << 48 AND (id + 1 << 48) - 1)
+                WHERE NOT EXISTS (SELECT 1 FROM message WHERE key BETWEEN id << 48 AND (id << 48) | 0xFFFFFFFFFFFF)
                     AND NOT EXISTS (SELECT 1 FROM consumer WHERE session = session.id)
                     AND NOT EXISTS (SELECT 1 FROM publication WHERE session = session.id)
                     AND NOT EXISTS (SELECT 1 FROM retained WHERE session = session.id)

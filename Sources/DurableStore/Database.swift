@@ -92,6 +92,11 @@ final class Database {
     /// The number of rows that the last insert, update or delete changed.
     var changes: Int { Int(sqlite3_changes64(handle)) }
 
+    /// The bytes of all pages, as of the last transaction. Pages may be in the log only, or the file longer than that.
+    func contentBytes() throws(StoreError) -> Int {
+        Int(try (integer("PRAGMA page_count") ?? 0) * (integer("PRAGMA page_size") ?? 0))
+    }
+
     /// Runs statements without values, whose text is our own.
     func execute(_ sql: String) throws(StoreError) {
         guard !isClosed else { throw .closed }

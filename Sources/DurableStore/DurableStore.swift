@@ -447,7 +447,8 @@ public actor DurableStore {
     func opened() throws(StoreError) -> Database {
         guard !isClosed else { throw .closed }
         guard let database, !database.isCorrupt else { return try replace() }
-        switch files.look(in: directory) {
+        // A size that cannot be read counts as cut short.
+        switch files.look(in: directory, contents: { (try? database.contentBytes()) ?? .max }) {
         case .asTheyWere: break
         case .cutShort:
             database.isCorrupt = true

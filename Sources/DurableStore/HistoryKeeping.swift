@@ -65,16 +65,25 @@ extension DurableStore {
         ) { row throws(StoreError) in
             count += 1
             last = row.integer(10)
-            guard let name = SessionName(listed: row.text(1)) else { return true }
-            entries.append(
-                HistoryEntry(
-                    time: .init(rawValue: row.integer(0)), session: name, from: row.text(2), to: row.text(3),
-                    phase: row.optionalText(4), mode: row.optionalText(5), reasonCode: row.text(6),
-                    message: row.text(7), serverCode: row.optionalInteger(8).flatMap { UInt8(exactly: $0) },
-                    outage: row.optionalInteger(9).map { .milliseconds($0) }))
+            if let entry = HistoryEntry(row) { entries.append(entry) }
             return true
         }
         return HistoryPage(entries: entries.reversed(), next: count < limit ? nil : last)
+    }
+
+    /// Returns the newest entry of every session that has one.
+    public func newestHistory() throws(StoreError) -> [SessionName: HistoryEntry] {
+        var newest: [SessionName: HistoryEntry] = [:]
+        try opened().query(
+            """
+            SELECT time, session, from_state, to_state, phase, mode, reason_code, message, server_code, outage
+            FROM history WHERE id IN (SELECT max(id) FROM history GROUP BY session)
+            """
+        ) { row throws(StoreError) in
+            if let entry = HistoryEntry(row) { newest[entry.session] = entry }
+            return true
+        }
+        return newest
     }
 
     /// Notes on the disk, without waiting for it, that the daemon is alive: ``OpenReport/lastAlive`` of the next
@@ -109,5 +118,18 @@ extension DurableStore {
             "DELETE FROM history WHERE id <= (SELECT max(id) FROM history) - ?", .integer(historyBounds.entries))
         guard historyBounds.prunesByAge(after: count) else { return }
         try database.run("DELETE FROM history WHERE time < ?", .integer(Timestamp.now.rawValue - historyBounds.age))
+    }
+}
+
+extension HistoryEntry {
+    /// - Parameter row: the columns of `history` from `time` to `outage`.
+    /// - Returns: `nil` if that is not the name of a session.
+    fileprivate init?(_ row: Row) {
+        guard let name = SessionName(listed: row.text(1)) else { return nil }
+        self.init(
+            time: .init(rawValue: row.integer(0)), session: name, from: row.text(2), to: row.text(3),
+            phase: row.optionalText(4), mode: row.optionalText(5), reasonCode: row.text(6), message: row.text(7),
+            serverCode: row.optionalInteger(8).flatMap { UInt8(exactly: $0) },
+            outage: row.optionalInteger(9).map { .milliseconds($0) })
     }
 }

@@ -260,6 +260,8 @@ enum Schema {
                     + "left, of which \(directory.reserve) are kept for acknowledgements")
         }
         do throws(StoreError) {
+            // SQLite would let others read it; it takes an empty file as it is.
+            try directory.makePrivateFile(name)
             try database.run("VACUUM INTO ?", .text(path))
         } catch {
             for file in [path, path + "-journal"] { unlink(file) }

@@ -71,10 +71,16 @@ struct StateDirectory: ~Copyable {
         return lock
     }
 
-    /// The bytes that ordinary users may still take on the file system, and its total size.
+    /// The bytes that ordinary users may still take on the file system, and its total size; `nil` if they are unknown.
     var space: (available: UInt64, total: UInt64)? {
         var status = statvfs()
         guard fstatvfs(file.descriptor, &status) == 0 else { return nil }
+        return Self.space(of: status)
+    }
+
+    /// Some file systems, ramfs among them, have no size.
+    static func space(of status: statvfs) -> (available: UInt64, total: UInt64)? {
+        guard status.f_blocks > 0 else { return nil }
         return (UInt64(status.f_bavail) * UInt64(status.f_frsize), UInt64(status.f_blocks) * UInt64(status.f_frsize))
     }
 
@@ -244,9 +250,11 @@ struct DatabaseFiles {
         log = Self.entry(of: DurableStore.fileName + "-wal", in: directory)
     }
 
-    mutating func look(in directory: borrowing StateDirectory) -> Finding {
+    /// - Parameter contents: the bytes that the database must have. SQLite may cut off the rest at any time: when it
+    ///   writes back a log in which a daemon that was killed had freed pages.
+    mutating func look(in directory: borrowing StateDirectory, contents: () -> Int) -> Finding {
         let findings = (
-            Self.compare(&database, DurableStore.fileName, in: directory, upTo: .max),
+            Self.compare(&database, DurableStore.fileName, in: directory, upTo: contents()),
             Self.compare(&log, DurableStore.fileName + "-wal", in: directory, upTo: logLimit)
         )
         return switch findings {
@@ -263,14 +271,15 @@ struct DatabaseFiles {
     }
 
     private static func compare(
-        _ known: inout Entry?, _ name: String, in directory: borrowing StateDirectory, upTo limit: Int
+        _ known: inout Entry?, _ name: String, in directory: borrowing StateDirectory,
+        upTo limit: @autoclosure () -> Int
     ) -> Finding {
         guard let entry = known else { return .asTheyWere }
         guard let present = Self.entry(of: name, in: directory), present.device == entry.device,
             present.inode == entry.inode
         else { return .removed }
         known = present
-        return present.size < min(entry.size, limit) ? .cutShort : .asTheyWere
+        return present.size < entry.size && present.size < limit() ? .cutShort : .asTheyWere
     }
 
     private static func entry(of name: String, in directory: borrowing StateDirectory) -> Entry? {

@@ -59,10 +59,12 @@ extension Session {
 }
 
 extension MQTTClientMachine {
-    /// Takes a message out of the quarantine and accepts it as a new one.
+    /// Takes a message out of the quarantine and accepts it as a new one, unless it has left the quarantine since it was
+    /// chosen.
     package mutating func retry(
         _ stored: StoredMessage, of session: SessionName, at now: Timestamp, into actions: inout [Action]
     ) -> Session.Decision {
+        guard case .quarantined = stored.state else { return .skipped(.notQuarantined(stored.sequence)) }
         do throws(PublishError) {
             return .done(try retry(stored, at: now, into: &actions))
         } catch {

@@ -185,3 +185,9 @@ private final class LineHandler: ChannelInboundHandler {
         context.close(promise: nil)
     }
 }
+
+extension JSONValue {
+    var elements: [JSONValue]? {
+        if case .array(let elements) = self { elements } else { nil }
+    }
+}

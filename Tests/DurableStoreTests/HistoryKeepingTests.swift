@@ -56,6 +56,7 @@ struct `The history` {
             try entry(number, of: number % 2 == 0 ? "main" : "edge", at: now + number)
         }
         try await store.record(all)
+        #expect(try await store.newestHistory() == [session(): all[8], session("edge"): all[9]])
         #expect(try await store.history(limit: 3).entries == Array(all.suffix(3)))
         #expect(try await store.history(session: try session(), limit: 2).entries == [all[6], all[8]])
         #expect(try await store.history(session: try session("nobody"), limit: 2).entries == [])

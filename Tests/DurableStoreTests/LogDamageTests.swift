@@ -224,6 +224,29 @@ import Testing
         try await store.close()
     }
 
+    @Test func `are not those that SQLite shortens after a daemon was killed while it stopped`() async throws {
+        let main = try session()
+        let directory = try TemporaryDirectory()
+        let path = "\(directory.path)/holdfast.db"
+        let first = try openStore(directory.path)
+        try await first.commit([(main, (1...100).map { .insert(message($0, bytes: 10_000)) })])
+        try await first.close()
+        let killed = try Database(path: path)
+        try killed.excludeOthers()
+        killed.keepLog()
+        try killed.execute("DELETE FROM message; PRAGMA incremental_vacuum")
+        killed.close()
+        let size = try readFile(path).count
+        let store = try DurableStore(
+            directory: directory.path, durability: .normal, executor: QueueExecutor(), migrations: Schema.migrations,
+            reserve: 1 << 20)
+        await store.whenReplaced { Issue.record("\($0)") }
+        for number: Int64 in 101...400 { try await store.commit(main, .insert(message(number))) }
+        #expect(try readFile(path).count < size / 2)
+        #expect(try await store.queue(main).count == 300)
+        try await store.close()
+    }
+
     @Test(arguments: cuts)
     func `are repaired before the daemon ends`(cut: Removal) async throws {
         let main = try session()

@@ -53,6 +53,22 @@ import Testing
         }
     }
 
+    @Test func `are not used again if the last one has a message`() async throws {
+        let database = try Database(path: "\(directory.path)/\(DurableStore.fileName)")
+        try database.execute(
+            """
+            INSERT INTO message (key, accepted_at, size, qos, retain, topic, payload)
+                VALUES ((32767 << 48) + 1, 0, 1, 1, 0, 't', x'00')
+            """)
+        database.close()
+        let store = try openStore(directory)
+        await store.setPresent(Set(try (1...32_766).map { try name("s\($0)") }))
+        await #expect(throws: StoreError.self) {
+            try await store.commit([(try name("new"), [.mqtt(.setEstablished(true))])])
+        }
+        #expect(try await store.session(try name("s32767")).mqtt.queuedCount == 1)
+    }
+
     @Test func `are not used again while each owns something or is present`() async throws {
         let store = try openStore(directory)
         await store.setPresent(Set(try (1...32_767).map { try name("s\($0)") }))

@@ -33,6 +33,15 @@ import Testing
         rmdir(path)
     }
 
+    @Test func `takes the room on a file system without a size as unknown`() throws {
+        var status = statvfs()
+        status.f_frsize = 4096
+        #expect(StateDirectory.space(of: status) == nil)
+        (status.f_blocks, status.f_bavail) = (10, 0)
+        let space = try #require(StateDirectory.space(of: status))
+        #expect(space == (available: 0, total: 40_960))
+    }
+
     @Test func `a second time finds what was stored`() async throws {
         try await openStore(directory).commit(main, .insert(message(1)))
         let store = try openStore(try directory.copyAsItIs())
@@ -385,6 +394,9 @@ import Testing
         let store = try open(copy.path, Schema.migrations + [nextVersion])
         let backup = try #require(store.openReport.backup)
         #expect(backup.hasPrefix("\(copy.path)/holdfast.db.version-\(version)-"))
+        var status = stat()
+        try #require(stat(backup, &status) == 0)
+        #expect(status.st_mode & 0o777 == 0o600)
         #expect(try await store.queue(main) == [message(1)])
         #expect(await store.statistics().schemaVersion == version + 1)
 

@@ -212,7 +212,7 @@ struct SessionProgramsTests {
         #expect(many.messages.count == 1000 && many.more)
     }
 
-    @Test func `a message that has expired, or is gone, is skipped`() throws {
+    @Test func `a message that has expired, has left the quarantine, or is gone, is skipped`() throws {
         var session = try SessionUnderTest()
         var message = OutboundMessage(topic: "t", payload: ByteBuffer(string: "x"))
         message.expiresAt = Timestamp(rawValue: 0)
@@ -224,6 +224,11 @@ struct SessionProgramsTests {
         }
         #expect(expired.code == "expired")
         stored.state = .inFlight(try #require(PacketID(rawValue: 1)))
+        guard case .skipped(let chosenBefore) = session.session.retry(stored) else {
+            Issue.record("the message is accepted again")
+            return
+        }
+        #expect(chosenBefore.code == "not-quarantined")
         guard case .skipped(let gone) = session.session.drop(StoredMessageSummary(stored)) else {
             Issue.record("the message is dropped")
             return

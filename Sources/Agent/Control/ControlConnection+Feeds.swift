@@ -142,6 +142,12 @@ extension ControlConnection {
             try demandFilter(of: name, for: MessageUnsubscribeMethod.name, in: driver)
             try await driver.endConsumer(name)
         case .subscription(let id, let keep):
+            // Before the subscription ends, so that the program can repeat the call.
+            if !keep, let held = feeds.subscriptions[id], held.consumer != nil,
+                let driver = try? await registry.driver(held.session.description)
+            {
+                try await driver.requireStore(for: "the end of the consumer")
+            }
             guard let subscription = endSubscription(id) else { throw .unknownSubscription(id) }
             guard let consumer = subscription.consumer else {
                 await registry.unsubscribe(id, from: subscription.session)

@@ -152,8 +152,10 @@ actor CommitQueue {
     }
 
     private func append(_ entry: Entry) {
-        waiting.append(entry)
-        if let failure { refuse(&waiting, failure) }
+        var new = [entry]
+        // Those that wait already were refused when the failure began.
+        if let failure { refuse(&new, failure) }
+        waiting += new
         guard !isRunning, !waiting.isEmpty else { return }
         isRunning = true
         Task { await run() }

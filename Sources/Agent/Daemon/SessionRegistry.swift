@@ -79,7 +79,7 @@ actor SessionRegistry {
         let sessions = await listed(sessions, brokenTemplates)
         await willHave(Set(sessions.keys))
         historyQueue = HistoryQueue(store: surroundings.store, logger: logger, eventLoop: eventLoop)
-        for name in sessions.keys.sorted() { try await recordEndBefore(name, surroundings.store) }
+        try await recordEndBefore(of: sessions.keys.sorted(), surroundings.store)
         for (name, result) in sessions.sorted(by: { $0.key < $1.key }) {
             switch result {
             case .success(let configuration):
@@ -369,12 +369,15 @@ actor SessionRegistry {
     private func record(_ change: (isolated HistoryQueue) -> Void) { historyQueue?.assumeIsolated(change) }
 
     /// Records the end of a daemon that was killed, or lost its power, and could not do so itself.
-    private func recordEndBefore(_ name: SessionName, _ store: any SessionStore) async throws(StoreError) {
-        let newest = try await store.history(session: name, since: nil, until: nil, before: nil, limit: 1)
-        guard let last = newest.entries.last else { return }
-        let entry = HistoryRecorder.unrecordedEnd(
-            after: last, lastAlive: store.openReport.lastAlive, now: clock.wallClock())
-        record { $0.record(entry) }
+    private func recordEndBefore(
+        of names: [SessionName], _ store: any SessionStore
+    ) async throws(StoreError) {
+        let newest = try await store.newestHistory()
+        for last in names.compactMap({ newest[$0] }) {
+            let entry = HistoryRecorder.unrecordedEnd(
+                after: last, lastAlive: store.openReport.lastAlive, now: clock.wallClock())
+            record { $0.record(entry) }
+        }
     }
 
     /// How many entries are read at once: commits should not have to wait for more.

@@ -134,6 +134,7 @@ protocol SessionStore: Actor {
     func history(
         session: SessionName?, since: Timestamp?, until: Timestamp?, before: Int64?, limit: Int
     ) async throws(StoreError) -> HistoryPage
+    func newestHistory() async throws(StoreError) -> [SessionName: HistoryEntry]
     func noteAlive()
 }
 

@@ -47,6 +47,13 @@ extension SessionDriver {
         }
     }
 
+    /// Throws the error for something that a program asks for while nothing can become durable. To be called before it
+    /// is decided: the store would make up for it later, after the program was told that it had no effect.
+    func requireStore(for what: String) throws(RPCError) {
+        guard let failure = surroundings.commits.assumeIsolated({ $0.failure }) else { return }
+        throw .notCommitted(what, because: failure.description)
+    }
+
     /// Waits as ``everythingCommitted()`` does, and throws the error for something that a program asked for.
     func everythingDurable(_ what: String) async throws(RPCError) {
         if let failure = await everythingCommitted() { throw .notCommitted(what, because: failure.description) }

@@ -25,6 +25,7 @@ extension SessionDriver {
         _ filter: TopicFilter, _ qos: QoS
     ) async throws(RPCError) -> Attached {
         try checkRunning()
+        try requireStore(for: "the consumer")
         let attaching = try ask { session throws(RPCError) in
             try session.attach(subscription, to: consumer, text, filter, qos)
         }
@@ -74,6 +75,7 @@ extension SessionDriver {
     /// Removes a consumer for good, with all messages that wait for it.
     func endConsumer(_ consumer: ConsumerName) async throws(RPCError) {
         try checkRunning()
+        try requireStore(for: "the end of the consumer")
         takenOver(try ask { session throws(RPCError) in try session.removeConsumer(consumer) }, consumer)
         run()
         try await everythingDurable("the end of the consumer")

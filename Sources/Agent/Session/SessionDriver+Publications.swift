@@ -12,10 +12,8 @@ extension SessionDriver {
     func putPublication(
         _ parameters: PublicationPutMethod.Parameters
     ) async throws(RPCError) -> PublicationPutMethod.Result {
-        if let failure = await surroundings.commits.failure {
-            throw .notCommitted("the publication", because: failure.description)
-        }
         try checkRunning()
+        try requireStore(for: "the publication")
         let publication = try ask { session throws(RPCError) in try session.publication(parameters) }
         if let failure = await store(.putPublication(publication)) {
             throw .notCommitted("the publication", because: failure.description)
@@ -29,6 +27,7 @@ extension SessionDriver {
         _ parameters: PublicationRemoveMethod.Parameters
     ) async throws(RPCError) -> PublicationRemoveMethod.Result {
         try checkRunning()
+        try requireStore(for: "the removal")
         guard let entry = session.publications[parameters.topic] else {
             throw .unknownPublication(
                 parameters.topic, of: name.description, among: session.publications.entries.map(\.publication.topic))

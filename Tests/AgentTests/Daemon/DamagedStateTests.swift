@@ -80,6 +80,39 @@ struct DamagedStateTests {
         }
     }
 
+    @Test func `what a program is told had no effect does not happen when the database can be written again`()
+        async throws
+    {
+        try await DaemonUnderTest.run { daemon, peer in
+            func subscribe(_ consumer: String) -> String {
+                #"{"session":"main","filter":"\#(consumer)","qos":1,"consumer":"\#(consumer)"}"#
+            }
+            let made = try await peer.call("message.subscribe", subscribe("early"))
+            let subscription = try #require(made["subscription"]?.text)
+            try await peer.call("publication.put", #"{"session":"main","topic":"t","payload":"x"}"#)
+            try await daemon.store.setWritable(false)
+            let calls = [
+                ("message.publish", #"{"session":"main","topic":"t","payload":"x"}"#),
+                ("message.subscribe", subscribe("late")),
+                ("message.unsubscribe", #"{"subscription":"\#(subscription)"}"#),
+                ("message.unsubscribe", #"{"session":"main","consumer":"early"}"#),
+                ("publication.remove", #"{"session":"main","topic":"t"}"#),
+            ]
+            for (method, parameters) in calls {
+                await #expect(throws: ControlPeer.CallFailure(code: "store-full")) {
+                    try await peer.call(method, parameters)
+                }
+            }
+            try await daemon.store.setWritable(true)
+            while try await peer.call("daemon.status")["storeFailure"] != .null {}
+            let status = try await peer.call("session.status", #"{"session":"main"}"#)
+            #expect(status["inbox"]?["consumers"]?.elements?.compactMap { $0["name"]?.text } == ["early"])
+            let list = try await peer.call("publication.list", #"{"session":"main"}"#)
+            #expect(list["publications"]?.elements?.map { $0["topic"] } == ["t"])
+            try await peer.call("message.unsubscribe", #"{"subscription":"\#(subscription)"}"#)
+        }
+    }
+
     @Test func `a database damaged while the daemon runs is replaced by one with the readable rows`()
         async throws
     {

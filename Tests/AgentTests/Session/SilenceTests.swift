@@ -218,9 +218,3 @@ struct SilenceTests {
         }
     }
 }
-
-extension JSONValue {
-    fileprivate var elements: [JSONValue]? {
-        if case .array(let elements) = self { elements } else { nil }
-    }
-}

@@ -287,6 +287,11 @@ actor DiskAccess: SessionStore {
         return HistoryPage(entries: entries, next: nil)
     }
 
+    func newestHistory() async throws(StoreError) -> [SessionName: HistoryEntry] {
+        if let real { return try await real.newestHistory() }
+        return disk.here { $0.newest }
+    }
+
     func noteAlive() {}
 }
 

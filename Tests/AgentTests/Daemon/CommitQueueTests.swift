@@ -265,30 +265,6 @@ struct CommitQueueTests {
         }
     }
 
-    @Test func `during a failure, many changes that wait do not delay the next one`() async throws {
-        try await Self.run { bench in
-            try await bench.store.setWritable(false)
-            try await bench.queue.eventLoop.submit {
-                bench.queue.assumeIsolated { $0.commit([.mqtt(.setEstablished(true))], of: bench.main) { _ in } }
-            }.get()
-            while await bench.queue.failure == nil { try Task.checkCancellation() }
-            let times = try await bench.queue.eventLoop.submit {
-                bench.queue.assumeIsolated { queue in
-                    (0..<40).map { _ in
-                        ContinuousClock().measure {
-                            for _ in 0..<200 {
-                                queue.commit([.mqtt(.setEstablished(true))], of: bench.main) { _ in }
-                            }
-                        }
-                    }
-                }
-            }.get()
-            let (first, last) = (try #require(times.prefix(5).min()), try #require(times.suffix(5).min()))
-            #expect(last < first * 10)
-            try await bench.store.setWritable(true)
-        }
-    }
-
     @Test func `a failure ends with its cause, not with the refused messages`() async throws {
         try await Self.run { bench in
             try await bench.store.setWritable(false)

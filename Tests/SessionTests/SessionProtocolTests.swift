@@ -214,7 +214,7 @@ struct SessionProtocolTests {
         var session = try SessionUnderTest(version: .threeOneOne)
         session.dials()
         var waits: [Duration] = []
-        // Each pair of connections discards the session, and finds it again: another device has begun it anew.
+        // Each pair of connections discards the session, and finds it again: another device has begun it again.
         for number in 0..<20 {
             let isDiscarded = number % 2 == 1
             #expect(session.lastConnect?.cleanStart == isDiscarded)

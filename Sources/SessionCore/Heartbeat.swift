@@ -57,8 +57,8 @@ struct Heartbeat: Hashable, Sendable {
         let end: Instant
     }
 
-    /// A connection with traffic in both directions is also asked this often: the round trip is measured by the answer, and
-    /// what is done now and then is done with it.
+    /// A connection with traffic in both directions is also asked this often: the answer measures the round trip, and with it
+    /// what the server has refused is tried again.
     private static let longestUnmeasured = Duration.seconds(60)
 
     /// How much later than due a running daemon never looks, and how long a stall can be the reason for what follows.

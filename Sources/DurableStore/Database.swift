@@ -71,6 +71,47 @@ final class Database {
     /// Makes ``close()`` leave the file and its log as they are.
     func keepLog() { holdfast_keep_log(handle) }
 
+    // MARK: The log
+
+    private var logMark: LogMark?
+    /// The frames of a log that is written back into the file.
+    private var longLog = Int.max
+
+    /// Writes the log back into the file whenever a transaction has made it this long, and notes after each one how far
+    /// the log goes.
+    func limitLog(to frames: Int, markedBy mark: LogMark?) {
+        (longLog, logMark) = (frames, mark)
+        _ = sqlite3_wal_hook(
+            handle,
+            { context, _, _, frames in
+                context.map { Unmanaged<Database>.fromOpaque($0).takeUnretainedValue().logHasGrown(to: Int(frames)) }
+                return SQLITE_OK
+            }, Unmanaged.passUnretained(self).toOpaque())
+    }
+
+    private func logHasGrown(to frames: Int) {
+        if frames >= longLog, writeLogBack() { return }
+        logMark?.set(frames: frames)
+    }
+
+    /// - Returns: whether everything in the log is in the file as well.
+    private func writeLogBack() -> Bool {
+        var (frames, written): (Int32, Int32) = (-1, -1)
+        // What fails here fails again, for a caller, in the next transaction or when the log is emptied.
+        _ = sqlite3_wal_checkpoint_v2(handle, nil, SQLITE_CHECKPOINT_PASSIVE, &frames, &written)
+        logMark?.fileHasChanged()
+        guard frames >= 0, frames == written else { return false }
+        logMark?.clear()
+        return true
+    }
+
+    /// Writes the log back into the file, and gives its room to the file system.
+    func emptyLog() throws(StoreError) {
+        // The mark must be gone before the frames are.
+        _ = writeLogBack()
+        try execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    }
+
     /// Sets how long a call waits while another program locks the file, before it fails with ``StoreError/busy``.
     func waitForLocks(_ milliseconds: Int32) { sqlite3_busy_timeout(handle, milliseconds) }
 
@@ -80,6 +121,8 @@ final class Database {
     func close() {
         guard !isClosed else { return }
         isClosed = true
+        // SQLite writes the log back, and removes it.
+        logMark?.clear()
         for statement in statements.values { sqlite3_finalize(statement) }
         statements = [:]
         constants = [:]

@@ -69,11 +69,13 @@ public actor DurableStore {
             .flatMap { written in directory.lastTouched.map { max(written, $0) } }
         var report = OpenReport(isNew: !directory.contains(Self.fileName), lastAlive: lastAlive)
         let database: Database
+        var lost = 0
         do {
+            try Self.checkFiles(in: directory, &lost)
             database = try Self.open(in: directory, durability, migrations, &report)
         } catch .corrupt(_, let cause) {
             let (new, moved) = try Self.renewDamaged(
-                nil, in: &directory, because: cause, sessions: [:], durability, migrations)
+                nil, lost: lost, in: &directory, because: cause, sessions: [:], durability, migrations)
             database = new
             report = OpenReport(isNew: true, movedAside: moved, lastAlive: lastAlive)
         } catch .full where directory.releaseSpare() {
@@ -92,26 +94,28 @@ public actor DurableStore {
     }
 
     /// What the names of the files of a database end with.
-    private static let fileSuffixes = ["", "-wal", "-shm"]
+    static let fileSuffixes = ["", "-wal", "-shm", LogMark.suffix]
 
     /// Gives a damaged database another name.
     ///
-    /// - Returns: that name; `nil` if the database is not there any more.
+    /// - Returns: that name; `nil` if neither the database nor its log is there any more.
     private static func moveAside(in directory: borrowing StateDirectory) throws(StoreError) -> String? {
         let aside = "\(fileName).corrupt-\(Timestamp.now.rawValue)"
         for suffix in fileSuffixes { try directory.rename(fileName + suffix, to: aside + suffix) }
-        return directory.contains(aside) ? aside : nil
+        return ["", "-wal"].contains { directory.contains(aside + $0) } ? aside : nil
     }
 
     /// Makes a new database in place of a damaged one, which is moved aside.
     ///
     /// If that fails, the damaged one gets its name back: no row may be lost because there is no room for it now.
     ///
-    /// - Parameter old: the damaged one, if it is open. It still has pages in memory, and knows which of the others are
-    ///   in a part of the log that is gone.
+    /// - Parameters:
+    ///   - old: the damaged one, if it is open. It still has pages in memory, and knows which of the others are in a part
+    ///     of the log that is gone.
+    ///   - lost: the bytes of a log that is not there any more.
     private static func renewDamaged(
-        _ old: Database?, in directory: inout StateDirectory, because cause: String, sessions: [SessionName: Int64],
-        _ durability: Durability, _ migrations: [String]
+        _ old: Database?, lost: Int = 0, in directory: inout StateDirectory, because cause: String,
+        sessions: [SessionName: Int64], _ durability: Durability, _ migrations: [String]
     ) throws(StoreError) -> (Database, OpenReport.MovedAside) {
         while true {
             let aside = try moveAside(in: directory)
@@ -119,7 +123,7 @@ public actor DurableStore {
                 var report = OpenReport(isNew: true)
                 let database = try open(in: directory, durability, migrations, &report)
                 var moved = OpenReport.MovedAside(path: aside.map { "\(directory.path)/\($0)" }, cause: cause)
-                var unreadable = 0
+                var unreadable = lost
                 var damaged = old
                 if damaged == nil, let aside { damaged = try openDamaged(aside, in: directory, &unreadable) }
                 if let damaged {
@@ -199,7 +203,6 @@ public actor DurableStore {
         _ report: inout OpenReport
     ) throws(StoreError) -> Database {
         try directory.makePrivateFile(fileName)
-        try checkLog(in: directory)
         let database = try Database(path: "\(directory.path)/\(fileName)")
         try database.excludeOthers()
         // First, because nothing may be written into a file of a later version.
@@ -223,11 +226,12 @@ public actor DurableStore {
             directory: directory
         ).map { "\(directory.path)/\($0)" }
         // So that the tables are known without the log, should that be damaged.
-        if found < known { try database.execute("PRAGMA wal_checkpoint(TRUNCATE)") }
+        if found < known { try database.emptyLog() }
         // Deleted content is overwritten only where that costs nothing: deleting must need little room.
         try database.execute("PRAGMA secure_delete = FAST")
         let limit = logLimit(of: directory)
-        try database.execute("PRAGMA wal_autocheckpoint = \(limit / 4096); PRAGMA journal_size_limit = \(limit)")
+        try database.execute("PRAGMA journal_size_limit = \(limit)")
+        database.limitLog(to: limit / 4096, markedBy: LogMark(ofDatabase: database.path))
         try takeUp(database)
         return database
     }
@@ -239,13 +243,22 @@ public actor DurableStore {
     }
 
     /// Finds what SQLite would pass over in silence. Must be called before it opens the file.
-    private static func checkLog(in directory: borrowing StateDirectory) throws(StoreError) {
+    ///
+    /// - Parameter lost: set to the bytes of the log that are not there any more.
+    private static func checkFiles(in directory: borrowing StateDirectory, _ lost: inout Int) throws(StoreError) {
         let path = "\(directory.path)/\(fileName)"
-        guard let log = try WriteAheadLog(path: path + "-wal") else { return }
-        if let damage = log.damage { throw .corrupt(path: path, cause: damage.description) }
-        if log.transactions > 0, directory.size(of: fileName) == 0 {
-            throw .corrupt(path: path, cause: "it is missing or empty, and its write-ahead log is not")
+        let log = try WriteAheadLog(path: path + "-wal")
+        let mark = LogMark.Content(ofDatabase: path)
+        let missing = mark?.missing(from: log, ofDatabase: path)
+        lost = missing?.bytes ?? 0
+        if let damage = log?.damage { throw .corrupt(path: path, cause: damage.description) }
+        if directory.size(of: fileName) == 0 {
+            if let log, log.transactions > 0 {
+                throw .corrupt(path: path, cause: "it is missing or empty, and its write-ahead log is not")
+            }
+            if mark != nil { throw .corrupt(path: path, cause: "it is missing or empty") }
         }
+        if let missing { throw .corrupt(path: path, cause: missing.description) }
     }
 
     /// Prepares a file that may not have been closed properly, and may lack the last moments before this start: numbers
@@ -395,7 +408,7 @@ public actor DurableStore {
             """)
         // Gives the room of a past backlog back to the disk, at most 4 MiB: stopping must not take long.
         try database.execute("PRAGMA incremental_vacuum(1024)")
-        try database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        try database.emptyLog()
     }
 
     /// Sizes and counts for `daemon.status`.
@@ -481,7 +494,7 @@ public actor DurableStore {
     /// Writes the log back into the file, and gives its room to the file system.
     private func emptyLog(of database: Database) throws(StoreError) {
         defer { files.forgetSizes() }
-        try database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        try database.emptyLog()
     }
 
     /// Makes the spare file again after it was needed. Room that deleted rows left in the file is given back first.

@@ -174,7 +174,7 @@ struct StateDirectory: ~Copyable {
 
     /// Removes a database that was just made, with the files that SQLite keeps beside it.
     func remove(_ name: String) {
-        for suffix in ["", "-wal", "-shm"] { unlink("\(path)/\(name)\(suffix)") }
+        for suffix in DurableStore.fileSuffixes { unlink("\(path)/\(name)\(suffix)") }
     }
 
     private static func locked(_ path: String) -> StoreError {

@@ -87,9 +87,24 @@ struct WriteAheadLog {
     /// The whole transactions in it.
     var transactions: Int { frames.count(where: \.isCommit) }
 
+    /// What all frames of this use of the file have, as bytes of the header.
+    var salts: [UInt8] { header.salts }
+
+    /// The frames at its start that SQLite reads.
+    var readable: Int { header.isIntact ? frames.prefix(while: \.isWhole).count : 0 }
+
+    /// What a frame with a page of the usual size takes.
+    static let bytesOfFrame = LogFrame.headerSize + 4096
+
+    /// - Returns: `nil` if there is no log, or nothing in it.
+    static func salts(of path: String) throws(StoreError) -> [UInt8]? {
+        guard let file = try LogFile(path, O_RDONLY) else { return nil }
+        return try LogHeader(file)?.salts
+    }
+
     /// `nil` if at most the end is missing.
     var damage: Damage? {
-        let start = header.isIntact ? frames.prefix(while: \.isWhole).count : 0
+        let start = readable
         let transactions = frames[start...].count(where: \.isCommit)
         guard transactions > 0 else { return nil }
         return Damage(

@@ -35,10 +35,16 @@ final class TemporaryDirectory: Sendable {
     }
 
     /// The files as kill -9 leaves them at this moment, in a separate directory.
-    func copyAsItIs() throws -> TemporaryDirectory {
+    ///
+    /// - Parameter keepsTimes: whether the times of the files are kept. If not, the mark of the log means nothing.
+    func copyAsItIs(keepsTimes: Bool = false) throws -> TemporaryDirectory {
         let copy = try TemporaryDirectory()
         for name in names where name != "lock" {
-            try writeFile("\(copy.path)/\(name)", readFile("\(path)/\(name)"))
+            let (old, new) = ("\(path)/\(name)", "\(copy.path)/\(name)")
+            try writeFile(new, readFile(old))
+            var status = stat()
+            guard keepsTimes, stat(old, &status) == 0 else { continue }
+            try #require(utimensat(AT_FDCWD, new, [status.st_atim, status.st_mtim], 0) == 0)
         }
         return copy
     }

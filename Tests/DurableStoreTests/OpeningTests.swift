@@ -433,7 +433,7 @@ import Testing
                 path: "\(directory.path)/holdfast.db", found: version + 1, known: version)
         ) { try openStore(directory) }
         #expect(try readFile("\(directory.path)/holdfast.db") == before)
-        #expect(directory.names == ["holdfast.db", "holdfast.spare", "lock"])
+        #expect(directory.names == ["holdfast.db", "holdfast.db-mark", "holdfast.spare", "lock"])
     }
 
     @Test func `a migration that fails leaves the old version`() async throws {

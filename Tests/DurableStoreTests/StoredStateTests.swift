@@ -320,7 +320,7 @@ import Vocabulary
         try await store.close()
         await #expect(throws: StoreError.closed) { try await store.commit(main, .insert(message(2))) }
         await #expect(throws: StoreError.closed) { try await store.mqtt(main) }
-        #expect(directory.names == ["holdfast.db", "holdfast.spare", "lock"])
+        #expect(directory.names == ["holdfast.db", "holdfast.db-mark", "holdfast.spare", "lock"])
     }
 
     @Test(arguments: [Durability.normal, .full])

@@ -219,6 +219,20 @@ extension EndToEnd {
         }
     }
 
+    @Test func `a log that is removed while the daemon is down is told`() async throws {
+        try await withLab { _, daemon in
+            try daemon.session(top: "autoconnect = false")
+            try await daemon.start()
+            _ = try await daemon.publish("lost", to: "out/a")
+            try await daemon.kill()
+            try FileManager.default.removeItem(atPath: "\(daemon.state)/holdfast.db-wal")
+            try await daemon.start()
+            #expect(await daemon.log.contains("its write-ahead log was removed"))
+            #expect(await daemon.log.contains("others that were accepted and not delivered may be lost"))
+            #expect(try await daemon.status().outbox.queued == 0)
+        }
+    }
+
     /// SQLite alone would pass over everything behind the damage, without a word.
     @Test func `a log that is damaged while the daemon is down is told, and read as far as possible`() async throws {
         try await withLab { lab, daemon in

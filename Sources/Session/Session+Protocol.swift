@@ -190,6 +190,7 @@ extension Session {
             act(.tell(.notAccepted(sequence)))
         case .dropped(let message):
             counts.dropped += 1
+            if publications.isHeldBack { advancePublications() }
             act(.tell(.messageDropped(message)))
         case .repeated(let count): act(.tell(.repeated(count)))
         case .serverLowersQoS: act(.tell(.serverLowersQoS))

@@ -126,7 +126,8 @@ struct Heartbeat: Hashable, Sendable {
         defer { sampleStart = nil }
         // It answers an earlier question, or none.
         if question?.isReadingOlder == true { return }
-        if let sampleStart { roundTrip.add(sampleStart.duration(to: now)) }
+        // The answer may have waited here to be read.
+        if let sampleStart { roundTrip.add(sampleStart.duration(to: lastHeard > sampleStart ? lastHeard : now)) }
         heard(arrivedAt: now, at: now)
     }
 

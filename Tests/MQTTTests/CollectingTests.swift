@@ -458,6 +458,24 @@ import Testing
         #expect(harness.commitAll().last == "PINGREQ")
     }
 
+    @Test mutating func `what is left out is fetched although messages of QoS 0 never stop`() {
+        harness.machine.configuration.inbox.waitingBytes = 5
+        harness.server(inbound("a", qos: .atLeastOnce, 1), inbound("b", qos: .atLeastOnce, 2))
+        harness.commitAll()
+        let size = harness.machine.inboxCounts.bytes / 2
+        harness.server(inbound("c", qos: .atLeastOnce, 3))
+        #expect(harness.server(inbound("d", qos: .atLeastOnce, 4)) == [])
+        harness.handle(.consumer(name, .taken(taken(1, 2, size: size))))
+        harness.server(inbound("e", qos: .atMostOnce))
+        // The next one is on its way to the disk when this one is there.
+        let actions = harness.commitAll()
+        #expect(actions.contains("PUBACK 3") && actions.contains("commit") && actions.contains("PINGREQ"))
+        #expect(!harness.machine.hasRoomForLeftOut)
+        harness.server(inbound("f", qos: .atMostOnce))
+        harness.server(.pingresp)
+        #expect(harness.machine.hasRoomForLeftOut)
+    }
+
     @Test(arguments: [(messages: 8, bytes: 1000), (1000, 24)])
     mutating func `a full inbox has room when a quarter of its messages and of its bytes is free`(
         messages: Int, bytes: Int

@@ -47,7 +47,7 @@ struct InboxIntake: Sendable {
         var isStale = false
     }
 
-    /// The most messages, and bytes of messages, in one commit; a message of any size fits alone. A commit finds room
+    /// The most packets, and bytes of messages, in one commit; a message of any size fits alone. A commit finds room
     /// for all or for nothing, and other sessions' commits wait for it.
     static let batchMessages = 1024
     static let batchBytes = 1 << 20
@@ -104,8 +104,14 @@ struct InboxIntake: Sendable {
 
     var fetching = Fetching.none
 
-    /// Whether there is room for what was left out.
-    var hasRoomForLeftOut: Bool { !leftOut.isEmpty && isIdle && !isFull && !isPaused }
+    /// Whether there is room for what was left out. Messages of QoS 0, which may never stop, do not count: they need no
+    /// answer.
+    var hasRoomForLeftOut: Bool { !leftOut.isEmpty && !isFull && !isPaused && owesNothing }
+
+    /// Whether no message on its way into the inbox has to be acknowledged.
+    private var owesNothing: Bool {
+        waitingIDs.isEmpty && batch?.entries.contains { $0.publish.packetID != nil } != true
+    }
 
     func isWaiting(_ id: PacketID) -> Bool { waitingIDs.contains(id) }
 

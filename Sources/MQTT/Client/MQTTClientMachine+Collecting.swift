@@ -120,12 +120,27 @@ extension MQTTClientMachine {
     /// Gives as much of what waits to the next commit as there is room for.
     mutating func collectWaiting(_ step: inout Step) {
         defer { noteFullness(&step) }
-        guard intake.batch == nil, !intake.isPaused, !intake.waiting.isEmpty else { return }
+        while intake.batch == nil, !intake.isPaused, !intake.waiting.isEmpty {
+            let (entries, messages) = takeWaiting(&step)
+            if !messages.isEmpty {
+                intake.batch = .init(commit: nextCommit(step), entries: entries, messages: messages)
+            } else if entries.isEmpty {
+                return
+            } else {
+                for entry in entries { acknowledge(entry.publish, &step) }
+            }
+        }
+    }
+
+    /// Takes what fits into one commit.
+    ///
+    /// - Returns: the packets, and the messages among them that go into the inbox.
+    private mutating func takeWaiting(_ step: inout Step) -> ([InboxIntake.Entry], [InboxMessage]) {
         var entries: [InboxIntake.Entry] = []
         var messages: [InboxMessage] = []
         var bytes = 0
         let first = intake.nextSequence
-        while var entry = intake.first, messages.count < InboxIntake.batchMessages, bytes < InboxIntake.batchBytes {
+        while var entry = intake.first, entries.count < InboxIntake.batchMessages, bytes < InboxIntake.batchBytes {
             let publish = entry.publish
             let isNew = publish.qos != .exactlyOnce || inbox.isNew(publish)
             if !isNew { entry.consumers = [] }
@@ -143,11 +158,7 @@ extension MQTTClientMachine {
             intake.takeFirst()
             entries.append(entry)
         }
-        if messages.isEmpty {
-            for entry in entries { acknowledge(entry.publish, &step) }
-        } else {
-            intake.batch = .init(commit: nextCommit(step), entries: entries, messages: messages)
-        }
+        return (entries, messages)
     }
 
     /// Returns whether there is room for the message in the commit that is being made.

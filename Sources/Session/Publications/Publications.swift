@@ -205,9 +205,11 @@ package struct Publications: Sendable {
     package mutating func connected(isKept: Bool) {
         link = .connected
         mayHaveStale = true
-        guard !isKept else { return }
         for index in entries.indices {
-            if entries[index].state == .published {
+            // There is no way to tell whether the server received one of QoS 0.
+            let isPublished = entries[index].state == .published
+            if isKept, !isPublished || entries[index].publication.qos != .atMostOnce { continue }
+            if isPublished {
                 changes.append(Change(topic: entries[index].publication.topic, state: .pending))
             }
             entries[index].mustBeSent()
@@ -235,14 +237,7 @@ package struct Publications: Sendable {
         unproven.subtract(unanswered.keys)
         unanswered = [:]
         cleared = []
-        for index in entries.indices {
-            switch entries[index].state {
-            case .sending: entries[index].state = .pending
-            // There is no way to tell whether the server received it.
-            case .published where entries[index].publication.qos == .atMostOnce: entries[index].state = .pending
-            case .published, .pending, .refused: break
-            }
-        }
+        for index in entries.indices where entries[index].state == .sending { entries[index].state = .pending }
     }
 
     /// Whether the server has answered everything that can be published.

@@ -264,6 +264,23 @@ extension EndToEnd {
         }
     }
 
+    @Test func `config init keeps the password of a session that it has written but cannot connect`() async throws {
+        try await withLab { lab, daemon in
+            let beginning = try Beginning(lab, daemon)
+            let typed = try lab.write("typed", "sesame\n")
+            // The daemon is not running.
+            let command = """
+                '\(DaemonProcess.programs)/holdfastctl' config init main --ask-password --connect <'\(typed)' \
+                --endpoint mqtts://a.example --user edge-42 \
+                --config-directory '\(daemon.configuration)' --socket '\(daemon.socket)'
+                """
+            let made = try await lab.finish(["sh", "-c", command], in: nil)
+            #expect(made.ending == .exited(6) && made.errors.contains("main.toml is written."), "\(made)")
+            #expect(try beginning.files == ["main.toml"])
+            #expect(try String(contentsOfFile: "\(daemon.configuration)/main.secret", encoding: .utf8) == "sesame")
+        }
+    }
+
     @Test func `a configuration directory may be named relative to the current one`() async throws {
         try await withLab { lab, daemon in
             let beginning = try Beginning(lab, daemon)

@@ -80,12 +80,15 @@ extension ConfigCommand {
                 UnfinishedFile.begin(secret.path)
                 try secret.write(password)
             }
+            let trial: Trial?
             do {
-                try await write(new, draft)
+                trial = try await write(new, draft)
             } catch {
                 if askPassword { unlink(secret.path) }
                 throw error
             }
+            // From here on, the file stays whatever happens, and so does the password that it names.
+            try await finish(trial)
         }
 
         private func draft(password: String?) -> SessionTemplate {
@@ -106,7 +109,8 @@ extension ConfigCommand {
             }
         }
 
-        private func write(_ new: NewFile, _ draft: SessionTemplate) async throws {
+        /// - Throws: when the file is not written.
+        private func write(_ new: NewFile, _ draft: SessionTemplate) async throws -> Trial? {
             try check(draft)
             // Settings that were not given are written as examples, which cannot be tried. Neither can a template's
             // endpoint that is different for each instance.
@@ -114,6 +118,10 @@ extension ConfigCommand {
             let trial: Trial? = !isComplete || untried || isPattern ? nil : try await self.trial(of: draft.text)
             try new.write(draft.text)
             UnfinishedFile.end()
+            return trial
+        }
+
+        private func finish(_ trial: Trial?) async throws {
             var members: [String: JSONValue] = ["file": .string(path)]
             if case .passed(let result)? = trial { members["endpoints"] = JSONText.value(result)["endpoints"] }
             if !connect {

@@ -11,7 +11,8 @@ internal import NIOCore
 ///     }
 ///
 /// The sequence ends with an error when the daemon refuses the consumer or another program takes it over
-/// (``ClientError/consumerEnded(_:)``), and without one when the client is closed. The consumer keeps collecting
+/// (``ClientError/consumerEnded(_:)``), or when the daemon's line cannot be read, and cannot be read again on the next
+/// connection (``ClientError/invalidAnswer(_:)``). It ends without one when the client is closed. The consumer keeps collecting
 /// messages when the sequence is no longer iterated.
 public struct DurableSubscription: AsyncSequence, Sendable {
     /// A message to acknowledge.
@@ -174,6 +175,7 @@ extension HoldfastClient {
         guard let consumer = consumers[feed] else { return }
         switch before {
         case nil:
+            unreadableConnections = 0
             consumers[feed]?.missed = 0
             consumer.continuation.yield(
                 .init(
@@ -225,6 +227,21 @@ extension HoldfastClient {
     func consumerEnded(_ event: SessionEvent) {
         guard let feed = consumers.first(where: { $0.value.id?.rawValue == event.watch.rawValue })?.key else { return }
         consumers.removeValue(forKey: feed)?.end(.consumerEnded(event.consumer ?? ""))
+    }
+
+    /// Ends the sequences of consumers when a line cannot be read for the second time. The daemon would send the message
+    /// in it again on every connection.
+    func endUnreadableConsumers(_ error: ClientError) {
+        // The line may also have been the answer to a call, which fails.
+        let hasCalls = pending.values.contains { role in
+            switch role {
+            case .call, .member: true
+            case .greeting, .feed, .acknowledgement, .ignored: false
+            }
+        }
+        guard case .invalidAnswer = error, !consumers.isEmpty, !hasCalls else { return }
+        unreadableConnections += 1
+        if unreadableConnections > 1 { endConsumers(error) }
     }
 
     func endConsumers(_ error: ClientError?) {

@@ -98,6 +98,7 @@ extension HoldfastClient {
             connection = .detached
             self.generation += 1
             channel.close(promise: nil)
+            endUnreadableConsumers(error)
             failPending(error)
             detachFeeds(error)
             scheduleReattachment()

@@ -83,6 +83,8 @@ public actor HoldfastClient {
     /// Whether the daemon has ever answered.
     var wasAttached = false
     var reattachAttempts = 0
+    /// How many connections in a row ended with a line that cannot be read and brought no consumer a new message.
+    var unreadableConnections = 0
     var reattachment: Scheduled<Void>?
 
     public nonisolated var unownedExecutor: UnownedSerialExecutor {

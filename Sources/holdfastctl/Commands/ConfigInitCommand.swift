@@ -102,7 +102,7 @@ extension ConfigCommand {
             guard let draft = DraftConfiguration(of: "sessions.d/\(name).toml", in: place) else { return }
             defer { draft.remove() }
             try OutputFile.write(new.text, to: draft.path)
-            guard let errors = try? draft.errors() else { return }
+            guard let errors = try? draft.errors(beside: nil) else { return }
             guard errors.isEmpty else {
                 for error in errors { common.complain(Complaint(error, saying: new.complaint(about: error))) }
                 throw CommandFailure(.failed, "\(path) is not written", advice: "correct the settings and try again")
@@ -237,7 +237,7 @@ private struct NewFile {
     func checkPlace() throws(CommandFailure) {
         if access(path, F_OK) == 0 { throw failure(EEXIST) }
         // A configuration directory that somebody made for a daemon of their own may be empty.
-        mkdir(folder, 0o755)
+        if mkdir(folder, 0o755) == 0 { chmod(folder, 0o755) }
         guard access(folder, W_OK) == 0 else { throw failure(errno) }
     }
 
@@ -245,10 +245,8 @@ private struct NewFile {
         // The daemon does not read files whose names begin with a dot.
         let draft = "\(folder)/.\(path.dropFirst(folder.count + 1)).\(getpid())"
         defer { unlink(draft) }
-        let descriptor = open(draft, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0o644)
-        guard descriptor >= 0 else { throw failure(errno) }
-        close(descriptor)
-        try OutputFile.write(text, to: draft)
+        // The daemon runs as another user, who must be able to read the file.
+        if let code = OutputFile.create(draft, Array(text.utf8), mode: 0o644) { throw failure(code) }
         guard link(draft, path) == 0 else { throw failure(errno) }
     }
 

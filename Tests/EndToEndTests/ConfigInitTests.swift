@@ -288,8 +288,11 @@ extension EndToEnd {
             let place = "--config-directory . --socket '\(daemon.socket)'"
             let server = "--endpoint mqtts://a.example --user edge-42"
             let made = try await lab.finish(
-                ["sh", "-c", "echo sesame | (\(ctl) init main --ask-password \(server) \(place))"], in: nil)
+                ["sh", "-c", "umask 077; echo sesame | (\(ctl) init main --ask-password \(server) \(place))"], in: nil)
             #expect(made.ending == .exited(0), "\(made)")
+            // The daemon may run as another user than root.
+            var status = stat()
+            #expect(stat("\(beginning.folder)/main.toml", &status) == 0 && status.st_mode & 0o777 == 0o644)
             #expect(try beginning.files == ["main.toml"])
             // The file of --ca, too.
             let authority = try await lab.finish(

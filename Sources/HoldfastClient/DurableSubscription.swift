@@ -87,6 +87,7 @@ struct ConsumerFeed {
     var epoch: String?
     /// What the next element reports as missed.
     var missed = 0
+    let detached: (@Sendable (ClientError) -> Void)?
 
     func end(_ error: ClientError?) {
         failure.value = error
@@ -127,17 +128,20 @@ extension HoldfastClient {
     /// program has it.
     ///
     /// - Parameter consumer: its name, 1 to 64 letters, digits, hyphens, underscores and full stops.
+    /// - Parameter detached: called, on the client's event loop, when the connection to the daemon has ended and is being
+    ///   restored, and when the daemon is back but this user may not open its socket.
     /// - Throws: when the daemon cannot be reached or refuses; ``ClientError/cancelled`` when the task is cancelled
     ///   first.
     public func consume(
-        session: String, filter: String, qos: QoS = .atLeastOnce, consumer: String
+        session: String, filter: String, qos: QoS = .atLeastOnce, consumer: String,
+        detached: (@Sendable (ClientError) -> Void)? = nil
     ) async throws(ClientError) -> DurableSubscription {
         try await attach()
         let (id, stream, continuation) = makeFeed(
             .consumer, of: DurableSubscription.Element.self, buffering: .unbounded)
         consumers[id] = ConsumerFeed(
             parameters: .init(session: session, filter: filter, qos: qos, consumer: consumer),
-            continuation: continuation, failure: NIOLoopBoundBox(nil, eventLoop: eventLoop))
+            continuation: continuation, failure: NIOLoopBoundBox(nil, eventLoop: eventLoop), detached: detached)
         let answer = await open(id)
         let result: MessageSubscribeMethod.Result
         do throws(ClientError) {
@@ -164,9 +168,10 @@ extension HoldfastClient {
         consumer.end(error.ofConsumer(consumer.parameters.consumer ?? ""))
     }
 
-    func detachConsumers() {
+    func detachConsumers(_ error: ClientError) {
         for feed in consumers.keys {
             consumers[feed]?.detach()
+            consumers[feed]?.detached?(error)
         }
     }
 

@@ -227,7 +227,7 @@ extension HoldfastClient {
             subscriptions[id]?.id = nil
             subscriptions[id]?.feed.send(.detached(error))
         }
-        detachConsumers()
+        detachConsumers(error)
     }
 
     /// Tells the reader of a feed what was dropped, now that it has taken an element.

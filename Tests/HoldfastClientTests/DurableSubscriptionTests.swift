@@ -118,6 +118,24 @@ struct DurableSubscriptionTests {
         }
     }
 
+    @Test func `a program learns that its consumer has lost the daemon`() async throws {
+        try await withSocket { socket in
+            let server = try await LineServer.start(socket)
+            let (told, continuation) = AsyncStream.makeStream(of: ClientError.self)
+            async let served: Void = server.run { accepting in
+                try await accepting.greet { try await Self.subscribe(&$0) }
+            }
+            let client = impatientClient(socket)
+            let messages = try await client.consume(
+                session: "main", filter: "t", consumer: "c", detached: { continuation.yield($0) })
+            var errors = told.makeAsyncIterator()
+            #expect(await errors.next() == .connectionLost)
+            try await served
+            await client.close()
+            withExtendedLifetime(messages) {}
+        }
+    }
+
     /// The daemon sends it again on every connection.
     @Test func `a message that cannot be read a second time ends the sequence with an error`() async throws {
         let tooLong = String(repeating: " ", count: (1 << 16) + 1)

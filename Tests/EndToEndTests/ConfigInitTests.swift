@@ -335,6 +335,29 @@ extension EndToEnd {
         }
     }
 
+    @Test func `config check says which files the daemon's user cannot read`() async throws {
+        try await withLab { lab, daemon in
+            let beginning = try Beginning(lab, daemon)
+            try lab.write("\(beginning.folder)/main.toml", "endpoints = [\"mqtts://a.example\"]\nuser = \"u\"\n")
+            // A host that has the user whom the package makes.
+            let script = """
+                cd '\(lab.directory)'; grep -v ^holdfast: /etc/passwd >users; grep -v ^holdfast: /etc/group >groups
+                echo 'holdfast:x:990:990::/:/bin/false' >>users; echo 'holdfast:x:990:' >>groups
+                mount --bind users /etc/passwd; mount --bind groups /etc/group
+                chmod 755 '\(daemon.configuration)' '\(beginning.folder)'; chmod 600 '\(beginning.folder)/main.toml'
+                check() {
+                    '\(DaemonProcess.programs)/holdfastctl' config check --config-directory '\(daemon.configuration)' 2>&1
+                }
+                check; chmod 644 '\(beginning.folder)/main.toml'; check; chmod 700 '\(beginning.folder)'; check
+                """
+            let result = try await lab.finish(["unshare", "--mount", "sh", "-c", script], in: nil)
+            let lines = result.output.split(separator: "\n")
+            #expect(lines.count == 3 && lines[1].contains("has no errors"), "\(result)")
+            #expect(lines.first?.hasSuffix("chmod a+r \(beginning.folder)/main.toml") == true, "\(result)")
+            #expect(lines.last?.hasSuffix("chmod a+rx \(beginning.folder)") == true, "\(result)")
+        }
+    }
+
     @Test func `config show says what is wrong with the template of an instance`() async throws {
         try await withLab { lab, daemon in
             let beginning = try Beginning(lab, daemon)

@@ -588,16 +588,20 @@ struct EndingTests {
         tally.take(.failure(.refused(.outboxFull("main"))))
         #expect(
             tally.sentenceBeforeError
-                == "line 2 was refused; 1 of the messages before it is accepted; "
-                + "to be published again: lines 2, and all behind line 2")
+                == "line 2 was refused; 1 message before it is accepted; to be published again: all lines from 2 on")
         for _ in 0..<2 { tally.take(.success(accepted)) }
         for _ in 0..<3 { tally.take(.failure(.refused(.outboxFull("main")))) }
         tally.take(.failure(.connectionLost))
         #expect(tally.error as? ClientError == .refused(.outboxFull("main")))
+        var none = LineTally(wait: .accepted, session: "main")
+        none.take(.failure(.refused(.outboxFull("main"))))
+        #expect(
+            none.sentenceBeforeError
+                == "line 1 was refused; no message is accepted; to be published again: all lines from 1 on")
         #expect(
             tally.sentenceBeforeError
-                == "line 2 was refused; 1 of the messages before it and 2 of those behind it are accepted, and 1 more "
-                + "may or may not have been; to be published again: lines 2, 5-7, and all behind line 8")
+                == "line 2 was refused; 1 message before it and 2 messages behind it are accepted, and 1 more may or may "
+                + "not have been; to be published again: lines 2, 5-7, and all from 9 on")
     }
 
     @Test func `a line that no message can have is noticed before its end`() {

@@ -169,8 +169,9 @@ extension ConfigCommand {
             commandName: "remove",
             abstract: "Remove a session's file, and make the daemon read its configuration again.",
             discussion: """
-                This also removes the password that "config init --ask-password" has stored. Messages waiting in the \
-                session's outbox stay on disk, and are sent if a session of that name is created again.
+                This also removes the password that "config init --ask-password" has stored, unless another file names \
+                it or the daemon does not read its configuration. Messages waiting in the session's outbox stay on disk, \
+                and are sent if a session of that name is created again.
                 """)
 
         @OptionGroup var common: CommonOptions

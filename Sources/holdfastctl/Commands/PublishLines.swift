@@ -140,13 +140,21 @@ struct LineTally {
     /// What to say beside the error. Without the final full stop.
     var sentenceBeforeError: String {
         guard let first = refused.first?.lowerBound else { return "before the error, \(sentence)" }
-        let behind = answered - answeredBefore
-        var text = "line \(first) was refused; \(answeredBefore) of the messages before it"
-        if behind > 0 { text += " and \(behind) of those behind it" }
-        text += " \(answered == 1 ? "is" : "are") accepted"
+        let places = [(answeredBefore, "before it"), (answered - answeredBefore, "behind it")]
+        let parts = places.filter { $0.0 > 0 }.map { "\($0) \($0 == 1 ? "message" : "messages") \($1)" }
+        var text = "line \(first) was refused; \(parts.isEmpty ? "no message" : parts.joined(separator: " and "))"
+        text += " \(answered > 1 ? "are" : "is") accepted"
         if unanswered > 0 { text += ", and \(unanswered) more may or may not have been" }
-        let ranges = refused.map { $0.count == 1 ? "\($0.lowerBound)" : "\($0.lowerBound)-\($0.upperBound)" }
-        return text + "; to be published again: lines \(ranges.joined(separator: ", ")), and all behind line \(taken)"
+        return "\(text); to be published again: \(remainder)"
+    }
+
+    /// The lines that are certainly not accepted, including those that were not sent.
+    private var remainder: String {
+        var ranges = refused
+        let next = ranges.last?.upperBound == taken ? ranges.removeLast().lowerBound : taken + 1
+        guard !ranges.isEmpty else { return "all lines from \(next) on" }
+        let listed = ranges.map { $0.count == 1 ? "\($0.lowerBound)" : "\($0.lowerBound)-\($0.upperBound)" }
+        return "lines \(listed.joined(separator: ", ")), and all from \(next) on"
     }
 
     /// Without the final full stop.

@@ -141,7 +141,9 @@ let package = Package(
                 "Vocabulary", "Transport", "Support", nioCore, nioPosix, nioEmbedded, nioHTTP1, nioWebSocket, nioSSL,
             ]),
         tests("HoldfastClientTests", ["HoldfastClient", "ControlAPI", "Support", nioCore, nioPosix]),
-        tests("HoldfastctlTests", ["holdfastctl", "HoldfastClient", "ControlAPI", "Support", argumentParser]),
+        tests(
+            "HoldfastctlTests",
+            ["holdfastctl", "HoldfastClient", "ControlAPI", "Configuration", "Support", argumentParser]),
         tests(
             "AgentTests",
             [

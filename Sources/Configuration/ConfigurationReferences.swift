@@ -8,6 +8,7 @@ package enum ConfigurationReferences {
     package static func errors(in directory: String) -> [(SessionName?, ConfigurationError)] {
         var errors: [(SessionName?, ConfigurationError)] = []
         let path = "\(directory)/holdfast.toml"
+        errors += unreadable([directory, path, "\(directory)/sessions.d"]).map { (nil, $0) }
         if let file = try? ConfigurationFile(path: path) {
             let content = ConfigurationParser.parse(file.text, file: path)
             errors += accounts(["observe", "message", "control"], of: "access", content).map { (nil, $0) }
@@ -16,11 +17,32 @@ package enum ConfigurationReferences {
         let listing = SessionSource.list(
             "\(directory)/sessions.d", ConfigurationLoader.sessionFiles(in: directory).names ?? [])
         for source in listing.sources.sorted(by: { $0.name < $1.name }) {
+            errors += unreadable([source.path]).map { (source.name, $0) }
             guard let content = try? source.content() else { continue }
             errors += files(content).map { (source.name, $0) }
             errors += accounts(["publish", "subscribe"], of: "topics", content).map { (source.name, $0) }
         }
         return errors
+    }
+
+    /// Returns an error for each file or directory of the configuration that the daemon's user may not read.
+    private static func unreadable(_ paths: [String]) -> [ConfigurationError] {
+        paths.compactMap { path in
+            var status = stat()
+            guard stat(path, &status) == 0 else { return nil }
+            let isDirectory = status.st_mode & S_IFMT == S_IFDIR
+            let bits: [mode_t] =
+                isDirectory
+                ? [S_IRUSR | S_IXUSR, S_IRGRP | S_IXGRP, S_IROTH | S_IXOTH]
+                : [S_IRUSR, S_IRGRP, S_IROTH]
+            guard let bit = permission(status, user: bits[0], group: bits[1], others: bits[2]),
+                status.st_mode & bit != bit
+            else { return nil }
+            return ConfigurationError(
+                file: path,
+                message: "cannot be read by the user holdfast, which the daemon runs as: "
+                    + "chmod \(isDirectory ? "a+rx" : "a+r") \(path)")
+        }
     }
 
     /// - Parameter keys: lists whose elements begin with a principal.

@@ -23,17 +23,12 @@ public struct MessagePayload: Hashable, Sendable {
     /// payload bounds the length of its line.
     static let longText = 64 << 10
 
-    /// Whether the payload is written as text, provided that it is text.
-    private var isWrittenAsText: Bool {
-        guard bytes.count > Self.longText else { return true }
-        let escaped = bytes.reduce(0) { length, byte in
-            switch byte {
-            case UInt8(ascii: "\""), UInt8(ascii: "\\"): length + 2
-            case 0..<0x20: length + 6
-            default: length + 1
-            }
-        }
-        return escaped <= bytes.count / 3 * 4
+    /// The text to write; `nil` if the payload is written as base64.
+    private var writtenText: String? {
+        guard let text else { return nil }
+        guard bytes.count > Self.longText else { return text }
+        let escaped = text.unicodeScalars.reduce(0) { $0 + OutgoingLine.escapedLength($1) }
+        return escaped <= bytes.count / 3 * 4 ? text : nil
     }
 
     init<Key: CodingKey>(
@@ -65,7 +60,7 @@ public struct MessagePayload: Hashable, Sendable {
     func encode<Key: CodingKey>(
         to container: inout KeyedEncodingContainer<Key>, text textKey: Key, base64 base64Key: Key
     ) throws {
-        if isWrittenAsText, let text {
+        if let text = writtenText {
             try container.encode(text, forKey: textKey)
         } else {
             try container.encode(Data(bytes).base64EncodedString(), forKey: base64Key)

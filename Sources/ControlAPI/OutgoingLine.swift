@@ -184,8 +184,6 @@ public enum OutgoingLine {
     private static func escapingMarks(_ line: [UInt8]) -> [UInt8] {
         guard line.contains(where: { $0 >= 0x80 }) else { return line }
         let text = String(decoding: line, as: UTF8.self)
-        // The encoder has escaped those of ASCII that need it.
-        let isShown = { (scalar: Unicode.Scalar) in scalar.isASCII || scalar.isPlain }
         guard !text.unicodeScalars.allSatisfy(isShown) else { return line }
         var escaped = ""
         for scalar in text.unicodeScalars {
@@ -198,6 +196,18 @@ public enum OutgoingLine {
             }
         }
         return Array(escaped.utf8)
+    }
+
+    /// Whether a scalar stands for itself once the encoder has escaped those of ASCII that need it.
+    private static func isShown(_ scalar: Unicode.Scalar) -> Bool { scalar.isASCII || scalar.isPlain }
+
+    /// Returns how many bytes a scalar takes in a string of a line, at most.
+    static func escapedLength(_ scalar: Unicode.Scalar) -> Int {
+        switch scalar {
+        case "\"", "\\": 2
+        case _ where scalar.value < 0x20 || !isShown(scalar): 6
+        default: UTF8.width(scalar)
+        }
     }
 
     private struct Failure: Encodable {

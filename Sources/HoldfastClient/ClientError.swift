@@ -17,6 +17,10 @@ public enum ClientError: Error, Hashable, Sendable {
     case refused(RPCError)
     /// The connection ended before the answer arrived. It is not known whether the request was carried out.
     case connectionLost
+    /// A message was sent, and the connection ended before the answer arrived; then publishing it again with the same key
+    /// failed as well. It is not known whether the message was accepted. It can be published again with this key, which
+    /// does nothing if it was.
+    indirect case publishInDoubt(key: String, because: ClientError)
     /// No answer arrived within the caller's timeout. It is not known whether the request was carried out.
     case timeout
     /// The caller's task was cancelled while it waited. It is not known whether the request was carried out.
@@ -46,7 +50,7 @@ public enum ClientError: Error, Hashable, Sendable {
         switch self {
         case .notRunning, .notPermitted, .unreachable, .unresponsive, .connectionLost, .timeout, .invalidAnswer: true
         case .refused(let error): error.known == .shuttingDown || error.known == .tooManyRequests
-        case .versionMismatch, .cancelled, .requestTooLong, .consumerEnded, .closed: false
+        case .versionMismatch, .publishInDoubt, .cancelled, .requestTooLong, .consumerEnded, .closed: false
         }
     }
 }
@@ -62,6 +66,7 @@ extension ClientError: CustomStringConvertible {
         case .versionMismatch(let daemon): "the daemon speaks another version of the protocol: \(daemon)"
         case .refused(let error): error.message
         case .connectionLost: "the daemon closed the connection"
+        case .publishInDoubt(_, let cause): "the message may or may not have been accepted: \(cause)"
         case .timeout: "the daemon did not answer in time"
         case .cancelled: "cancelled"
         case .requestTooLong: "the request is longer than the daemon accepts; a payload may have up to 16 MiB"

@@ -11,7 +11,8 @@ internal import NIOCore
 ///     }
 ///
 /// The sequence ends with an error when the daemon refuses the consumer or another program takes it over
-/// (``ClientError/consumerEnded(_:)``), and without one when the client is closed. The consumer keeps collecting
+/// (``ClientError/consumerEnded(_:)``), or when the daemon's line cannot be read, and cannot be read again on the next
+/// connection (``ClientError/invalidAnswer(_:)``). It ends without one when the client is closed. The consumer keeps collecting
 /// messages when the sequence is no longer iterated.
 public struct DurableSubscription: AsyncSequence, Sendable {
     /// A message to acknowledge.
@@ -86,6 +87,7 @@ struct ConsumerFeed {
     var epoch: String?
     /// What the next element reports as missed.
     var missed = 0
+    let detached: (@Sendable (ClientError) -> Void)?
 
     func end(_ error: ClientError?) {
         failure.value = error
@@ -126,17 +128,20 @@ extension HoldfastClient {
     /// program has it.
     ///
     /// - Parameter consumer: its name, 1 to 64 letters, digits, hyphens, underscores and full stops.
+    /// - Parameter detached: called, on the client's event loop, when the connection to the daemon has ended and is being
+    ///   restored, and when the daemon is back but this user may not open its socket.
     /// - Throws: when the daemon cannot be reached or refuses; ``ClientError/cancelled`` when the task is cancelled
     ///   first.
     public func consume(
-        session: String, filter: String, qos: QoS = .atLeastOnce, consumer: String
+        session: String, filter: String, qos: QoS = .atLeastOnce, consumer: String,
+        detached: (@Sendable (ClientError) -> Void)? = nil
     ) async throws(ClientError) -> DurableSubscription {
         try await attach()
         let (id, stream, continuation) = makeFeed(
             .consumer, of: DurableSubscription.Element.self, buffering: .unbounded)
         consumers[id] = ConsumerFeed(
             parameters: .init(session: session, filter: filter, qos: qos, consumer: consumer),
-            continuation: continuation, failure: NIOLoopBoundBox(nil, eventLoop: eventLoop))
+            continuation: continuation, failure: NIOLoopBoundBox(nil, eventLoop: eventLoop), detached: detached)
         let answer = await open(id)
         let result: MessageSubscribeMethod.Result
         do throws(ClientError) {
@@ -163,9 +168,10 @@ extension HoldfastClient {
         consumer.end(error.ofConsumer(consumer.parameters.consumer ?? ""))
     }
 
-    func detachConsumers() {
+    func detachConsumers(_ error: ClientError) {
         for feed in consumers.keys {
             consumers[feed]?.detach()
+            consumers[feed]?.detached?(error)
         }
     }
 
@@ -174,6 +180,7 @@ extension HoldfastClient {
         guard let consumer = consumers[feed] else { return }
         switch before {
         case nil:
+            unreadableConnections = 0
             consumers[feed]?.missed = 0
             consumer.continuation.yield(
                 .init(
@@ -225,6 +232,21 @@ extension HoldfastClient {
     func consumerEnded(_ event: SessionEvent) {
         guard let feed = consumers.first(where: { $0.value.id?.rawValue == event.watch.rawValue })?.key else { return }
         consumers.removeValue(forKey: feed)?.end(.consumerEnded(event.consumer ?? ""))
+    }
+
+    /// Ends the sequences of consumers when a line cannot be read for the second time. The daemon would send the message
+    /// in it again on every connection.
+    func endUnreadableConsumers(_ error: ClientError) {
+        // The line may also have been the answer to a call, which fails.
+        let hasCalls = pending.values.contains { role in
+            switch role {
+            case .call, .member: true
+            case .greeting, .feed, .acknowledgement, .ignored: false
+            }
+        }
+        guard case .invalidAnswer = error, !consumers.isEmpty, !hasCalls else { return }
+        unreadableConnections += 1
+        if unreadableConnections > 1 { endConsumers(error) }
     }
 
     func endConsumers(_ error: ClientError?) {

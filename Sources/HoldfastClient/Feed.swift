@@ -1,4 +1,6 @@
 internal import ControlAPI
+internal import NIOCore
+internal import Synchronization
 
 /// Identifies a watch or subscription of this client for as long as it lasts, across connections.
 struct FeedID: Hashable, Sendable {
@@ -10,11 +12,18 @@ struct FeedID: Hashable, Sendable {
     var kind: Kind
 }
 
+/// Whether a sequence has dropped elements of which its reader has not been told. The reader looks at it when it takes an
+/// element, and then lets the client tell it: otherwise, only the next element would.
+final class Gap: Sendable {
+    let isOpen = Atomic(false)
+}
+
 /// The writing end of a sequence that outlives connections. The sequence is bounded; what it drops is counted.
 struct Feed<Element: Sendable> {
     private let continuation: AsyncThrowingStream<Element, any Error>.Continuation
     private let dropped: @Sendable (Int) -> Element
     private var droppedCount = 0
+    let gap = Gap()
 
     init(
         _ continuation: AsyncThrowingStream<Element, any Error>.Continuation,
@@ -26,14 +35,26 @@ struct Feed<Element: Sendable> {
 
     mutating func send(_ element: Element) {
         // The count comes first, at the place where the elements are missing.
-        if droppedCount > 0 {
-            guard case .enqueued = continuation.yield(dropped(droppedCount)) else {
-                droppedCount += 1
-                return
-            }
-            droppedCount = 0
+        guard tellDropped() else {
+            droppedCount += 1
+            return
         }
-        if case .dropped = continuation.yield(element) { droppedCount += 1 }
+        guard case .dropped = continuation.yield(element) else { return }
+        droppedCount = 1
+        gap.isOpen.store(true, ordering: .releasing)
+        // The reader may have taken the last element before it could see this.
+        tellDropped()
+    }
+
+    /// Tells the reader how many elements were dropped, if there is room.
+    ///
+    /// - Returns: whether the reader has been told of all of them.
+    @discardableResult mutating func tellDropped() -> Bool {
+        guard droppedCount > 0 else { return true }
+        guard case .enqueued = continuation.yield(dropped(droppedCount)) else { return false }
+        droppedCount = 0
+        gap.isOpen.store(false, ordering: .releasing)
+        return true
     }
 
     func finish(throwing error: ClientError?) {
@@ -66,9 +87,16 @@ public struct FeedIterator<Element: Sendable>: AsyncIteratorProtocol {
     var base: AsyncThrowingStream<Element, any Error>.AsyncIterator
     /// Keeps the client alive: the reader of the sequence needs its connection.
     let client: HoldfastClient
+    /// The feed, if it may drop elements.
+    var bounded: (id: FeedID, gap: Gap)?
 
     /// Returns the next element, or `nil` when the client was closed. Throws a ``ClientError``.
     public mutating func next(isolation: isolated (any Actor)? = #isolation) async throws -> Element? {
-        try await base.next(isolation: isolation)
+        let element = try await base.next(isolation: isolation)
+        if let (id, gap) = bounded, gap.isOpen.load(ordering: .acquiring) {
+            let client = client
+            client.eventLoop.execute { client.assumeIsolated { $0.tellDropped(id) } }
+        }
+        return element
     }
 }

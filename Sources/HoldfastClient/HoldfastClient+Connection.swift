@@ -73,6 +73,7 @@ extension HoldfastClient {
         connection = .attached(channel, hello)
         wasAttached = true
         reattachAttempts = 0
+        isDenied = false
         for continuation in waiting { continuation.resume(returning: .success(hello)) }
         restoreFeeds()
     }
@@ -85,6 +86,10 @@ extension HoldfastClient {
         channel?.close(promise: nil)
         failPending(error)
         for continuation in waiting { continuation.resume(returning: .failure(error)) }
+        if case .notPermitted = error, !isDenied {
+            isDenied = true
+            detachFeeds(error)
+        }
         if error.isPassing { scheduleReattachment() } else { endFeeds(error) }
     }
 
@@ -98,6 +103,7 @@ extension HoldfastClient {
             connection = .detached
             self.generation += 1
             channel.close(promise: nil)
+            endUnreadableConsumers(error)
             failPending(error)
             detachFeeds(error)
             scheduleReattachment()

@@ -19,7 +19,7 @@ extension HoldfastClient {
         let feed = Feed(continuation, dropped: SessionWatch.Element.dropped)
         watches[id] = WatchFeed(session: session, since: since, epoch: epoch, id: nil, feed: feed)
         _ = try await open(id).get()
-        return SessionWatch(stream: stream, client: self)
+        return SessionWatch(stream: stream, client: self, id: id, gap: feed.gap)
     }
 
     /// Subscribes to messages, across restarts of the daemon.
@@ -35,7 +35,7 @@ extension HoldfastClient {
         let feed = Feed(continuation, dropped: MessageSubscription.Element.dropped)
         subscriptions[id] = SubscriptionFeed(parameters: parameters, id: nil, feed: feed)
         _ = try await open(id).get()
-        return MessageSubscription(stream: stream, client: self)
+        return MessageSubscription(stream: stream, client: self, id: id, gap: feed.gap)
     }
 
     /// Returns the two ends of a new feed's sequence. When the sequence is no longer iterated, the feed ends.
@@ -227,7 +227,13 @@ extension HoldfastClient {
             subscriptions[id]?.id = nil
             subscriptions[id]?.feed.send(.detached(error))
         }
-        detachConsumers()
+        detachConsumers(error)
+    }
+
+    /// Tells the reader of a feed what was dropped, now that it has taken an element.
+    func tellDropped(_ feed: FeedID) {
+        watches[feed]?.feed.tellDropped()
+        subscriptions[feed]?.feed.tellDropped()
     }
 
     /// Requests again the watches and subscriptions of the last connection.

@@ -8,8 +8,10 @@ extension HoldfastClient {
     /// - Parameters:
     ///   - parameters: the message; if it has no key, it is given a random one.
     ///   - timeout: how long to wait for the answer altogether; `nil`: as long as the daemon is there, and until 30
-    ///     seconds after it was first lost.
-    /// - Throws: when the daemon cannot be reached and never was, does not come back, or refuses.
+    ///     seconds after it was lost.
+    /// - Throws: when the daemon cannot be reached and never was, does not come back, or refuses;
+    ///   ``ClientError/publishInDoubt(key:because:)`` when the daemon does not come back and may have accepted the
+    ///   message.
     public func publish(
         _ parameters: MessagePublishMethod.Parameters, timeout: Duration? = nil
     ) async throws(ClientError) -> MessagePublishMethod.Result {
@@ -24,23 +26,33 @@ extension HoldfastClient {
         _ parameters: MessagePublishMethod.Parameters, timeout: Duration? = nil
     ) async throws(ClientError) -> JSONValue {
         var parameters = parameters
-        parameters.key = parameters.key ?? Self.newKey()
+        let key = parameters.key ?? Self.newKey()
+        parameters.key = key
         // A daemon that was never there is an error. One that was may be restarting.
         if !wasAttached { try await attach() }
         let start = NIODeadline.now()
         var lostSince: NIODeadline?
+        var isInDoubt = false
         var delays = options.reattachDelays[...]
         while true {
+            var isSent = false
             do throws(ClientError) {
+                try await attach()
+                isSent = true
                 return try await callUndecoded(
                     MessagePublishMethod.self, parameters, timeout: Self.rest(of: timeout, since: start))
             } catch {
-                guard error.leavesInDoubt else { throw error }
+                if isSent, error == .connectionLost {
+                    isInDoubt = true
+                    lostSince = nil
+                }
+                let final = isInDoubt && !error.isAnswer ? .publishInDoubt(key: key, because: error) : error
+                guard error.isWorthRepeating else { throw final }
                 let now = NIODeadline.now()
                 lostSince = lostSince ?? now
                 let patience = timeout.map { TimeAmount($0) } ?? Self.patience
                 let begin = timeout == nil ? lostSince ?? now : start
-                guard now - begin < patience else { throw error }
+                guard now - begin < patience else { throw final }
             }
             let delay = delays.count > 1 ? delays.removeFirst() : delays.first ?? .seconds(1)
             try? await eventLoop.scheduleTask(in: TimeAmount(delay)) {}.futureResult.get()
@@ -63,11 +75,16 @@ extension HoldfastClient {
 
 extension ClientError {
     /// Whether to repeat the call: the daemon may have received it, or can receive it when it is back.
-    fileprivate var leavesInDoubt: Bool {
+    fileprivate var isWorthRepeating: Bool {
         switch self {
-        case .connectionLost, .notRunning, .unreachable: true
+        case .connectionLost, .notRunning, .unreachable, .unresponsive: true
         case .refused(let error): error.known == .shuttingDown
         default: false
         }
+    }
+
+    /// Whether the daemon has decided about the message, of which it knows the key.
+    fileprivate var isAnswer: Bool {
+        if case .refused(let error) = self { error.known != .shuttingDown } else { false }
     }
 }

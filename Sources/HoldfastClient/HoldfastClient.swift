@@ -83,6 +83,10 @@ public actor HoldfastClient {
     /// Whether the daemon has ever answered.
     var wasAttached = false
     var reattachAttempts = 0
+    /// Whether the feeds have been told that this user may not open the socket of the daemon that is back.
+    var isDenied = false
+    /// How many connections in a row ended with a line that cannot be read and brought no consumer a new message.
+    var unreadableConnections = 0
     var reattachment: Scheduled<Void>?
 
     public nonisolated var unownedExecutor: UnownedSerialExecutor {

@@ -21,9 +21,11 @@ public struct SessionWatch: AsyncSequence, Sendable {
     let stream: AsyncThrowingStream<Element, any Error>
     /// Keeps the client alive: the reader of the sequence needs its connection.
     let client: HoldfastClient
+    let id: FeedID
+    let gap: Gap
 
     public func makeAsyncIterator() -> FeedIterator<Element> {
-        FeedIterator(base: stream.makeAsyncIterator(), client: client)
+        FeedIterator(base: stream.makeAsyncIterator(), client: client, bounded: (id, gap))
     }
 }
 
@@ -48,8 +50,10 @@ public struct MessageSubscription: AsyncSequence, Sendable {
     let stream: AsyncThrowingStream<Element, any Error>
     /// Keeps the client alive: the reader of the sequence needs its connection.
     let client: HoldfastClient
+    let id: FeedID
+    let gap: Gap
 
     public func makeAsyncIterator() -> FeedIterator<Element> {
-        FeedIterator(base: stream.makeAsyncIterator(), client: client)
+        FeedIterator(base: stream.makeAsyncIterator(), client: client, bounded: (id, gap))
     }
 }

@@ -20,8 +20,12 @@ struct DraftConfiguration {
         (self.file, self.place, path) = (file, place, "\(folder)/\(file)")
         mkdir("\(folder)/sessions.d", 0o700)
         let sessions = (Folder.names(in: "\(place.configDirectory)/sessions.d") ?? []).map { "sessions.d/\($0)" }
+        let original = Folder.resolved("\(place.configDirectory)/\(file)")
         for other in sessions + ["holdfast.toml"] where other != file {
-            symlink("\(place.configDirectory)/\(other)", "\(folder)/\(other)")
+            let source = "\(place.configDirectory)/\(other)"
+            // A link to the file, such as an instance of a template, becomes a link to the draft.
+            let isLink = original != nil && Folder.resolved(source) == original
+            symlink(isLink ? path : source, "\(folder)/\(other)")
         }
     }
 
@@ -30,16 +34,26 @@ struct DraftConfiguration {
         _ = ExternalProgram.run(["rm", "-rf", "--", folder])
     }
 
-    /// Returns the errors of the file, including conflicts with the other files.
-    func errors() throws(CommandFailure) -> [ConfigurationProblem] {
+    /// Returns the errors of the file, and those of other files that they do not have without the draft, such as
+    /// conflicts with it.
+    ///
+    /// - Parameter known: the errors before the file was edited; `nil`: those of other files do not matter.
+    func errors(beside known: [ConfigurationProblem]?) throws(CommandFailure) -> [ConfigurationProblem] {
+        let file = "\(place.configDirectory)/\(file)"
+        return try allErrors().filter { $0.file == file || known?.contains($0) == false }
+    }
+
+    /// Returns the errors of all files.
+    func allErrors() throws(CommandFailure) -> [ConfigurationProblem] {
         var here = place
         here.configDirectory = folder
         let configuration = try ConfigCommand.effective(here)
         let isService = place.configDirectory == ConfigCommand.Place.standard
         let hidden = isService ? ConfigCommand.hidden(ServiceUnit.hiddenFolders, in: configuration.files) : []
-        return (configuration.errors + hidden).filter { $0.file == path }.map { problem in
+        return (configuration.errors + hidden).map { problem in
             var problem = problem
-            problem.file = "\(place.configDirectory)/\(file)"
+            problem.file.replace("\(folder)/", with: "\(place.configDirectory)/")
+            problem.message.replace("\(folder)/", with: "\(place.configDirectory)/")
             return problem
         }
     }

@@ -56,6 +56,10 @@ extension CommandFailure {
             self.init(.daemonUnreachable, error.description, advice: "\(Self.doubt); \(advice(nil).ifBroken)")
         case .timeout:
             self.init(.timeout, error.description, advice: "\(Self.doubt); \(advice(nil).ifBroken)")
+        case .publishInDoubt(let key, let cause):
+            self.init(
+                Self(cause, advice: advice).status, error.description,
+                advice: "publish it again with --key \(key), which does nothing if it was accepted")
         case .invalidAnswer:
             self.init(
                 .failed, error.description, advice: "holdfastctl version compares the versions of both")
@@ -113,7 +117,8 @@ extension ClientError {
         switch self {
         case .notRunning, .notPermitted, .unreachable, .unresponsive, .connectionLost, .timeout: true
         case .refused(let refusal): refusal.known == .shuttingDown || refusal.known == .tooManyRequests
-        case .versionMismatch, .cancelled, .requestTooLong, .invalidAnswer, .consumerEnded, .closed: false
+        case .versionMismatch, .publishInDoubt, .cancelled, .requestTooLong, .invalidAnswer, .consumerEnded, .closed:
+            false
         }
     }
 }

@@ -25,6 +25,16 @@ enum Folder {
         return "\(String(cString: current))/\(path)"
     }
 
+    /// Returns the path of the file itself if the path is that of a link to it; `nil` if there is no such file.
+    static func resolved(_ path: String) -> String? {
+        guard let resolved = realpath(path, nil) else { return nil }
+        defer { free(resolved) }
+        return String(cString: resolved)
+    }
+
+    /// Returns the path of the folder that holds a file.
+    static func of(_ file: String) -> String { String(file.prefix(upTo: file.lastIndex(of: "/") ?? file.startIndex)) }
+
     /// The user's folder for temporary files.
     static var temporary: String {
         let named = getenv("TMPDIR").map { String(cString: $0) } ?? ""
@@ -56,6 +66,55 @@ enum OutputFile {
         }
         // Some file systems report only now that there was no room.
         guard close(descriptor) == 0 else { throw failure(path, errno) }
+    }
+
+    /// Creates a file, which is then on disk, or not there at all.
+    ///
+    /// - Parameters:
+    ///   - mode: that of the file, whatever the umask is.
+    ///   - owner: `nil`: this process.
+    /// - Returns: `nil`, or the code of the error.
+    static func create(
+        _ path: String, _ bytes: [UInt8], mode: mode_t, owner: (user: uid_t, group: gid_t)? = nil
+    ) -> Int32? {
+        let descriptor = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0o600)
+        guard descriptor >= 0 else { return errno }
+        let isOwned = owner.map { fchown(descriptor, $0.user, $0.group) == 0 } ?? true
+        var code = isOwned && fchmod(descriptor, mode) == 0 ? nil : errno
+        code = code ?? writeAll(bytes, to: descriptor) ?? (fsync(descriptor) == 0 ? nil : errno)
+        close(descriptor)
+        if code != nil { unlink(path) }
+        return code
+    }
+
+    /// Replaces a file, or the one that it is a link to, by one with the same owner and mode. At any moment, it has the
+    /// old contents or the new ones.
+    ///
+    /// - Parameters:
+    ///   - mode: that of a file which is not there yet.
+    ///   - owner: the same.
+    /// - Returns: `nil`, or the code of the error.
+    static func replace(
+        _ path: String, with bytes: [UInt8], mode: mode_t, owner: (user: uid_t, group: gid_t)? = nil
+    ) -> Int32? {
+        let target = Folder.resolved(path) ?? path
+        var old = stat()
+        let isThere = stat(target, &old) == 0
+        let folder = Folder.of(target)
+        // The daemon does not read files whose names begin with a dot.
+        let draft = "\(folder)/.\(target.dropFirst(folder.count + 1)).\(getpid())"
+        UnfinishedFile.begin(draft)
+        defer { UnfinishedFile.end() }
+        let code = create(
+            draft, bytes, mode: isThere ? old.st_mode & 0o777 : mode,
+            owner: isThere ? (old.st_uid, old.st_gid) : owner)
+        if let code { return code }
+        guard rename(draft, target) == 0 else {
+            let code = errno
+            unlink(draft)
+            return code
+        }
+        return nil
     }
 
     private static func failure(_ path: String, _ code: Int32) -> CommandFailure {

@@ -49,57 +49,23 @@ struct SecretFile {
     }
 
     /// Writes the file, which must not exist yet.
-    func write(_ secret: [UInt8]) throws(CommandFailure) { try create(path, secret, like: nil) }
-
-    /// The file itself, if the path is that of a link to it.
-    private var target: String {
-        guard let resolved = realpath(path, nil) else { return path }
-        defer { free(resolved) }
-        return String(cString: resolved)
+    func write(_ secret: [UInt8]) throws(CommandFailure) {
+        if let code = OutputFile.create(path, secret, mode: 0o600, owner: Self.owner) { throw failure(code) }
     }
-
-    private func folder(of file: String) -> Substring { file.prefix(upTo: file.lastIndex(of: "/") ?? file.startIndex) }
 
     /// - Throws: when the file cannot be replaced.
     func checkFolder() throws(CommandFailure) {
-        guard access("\(folder(of: target))/", W_OK) == 0 else { throw failure(errno) }
+        guard access("\(Folder.of(Folder.resolved(path) ?? path))/", W_OK) == 0 else { throw failure(errno) }
     }
 
-    /// Writes the file, or replaces it by one with the same owner and mode. At any moment, it has the old contents or the
-    /// new ones.
+    /// Writes the file, or replaces it by one with the same owner and mode.
     func replace(with secret: [UInt8]) throws(CommandFailure) {
-        let target = target
-        var old = stat()
-        let isThere = stat(target, &old) == 0
-        let name = target.dropFirst(folder(of: target).count + 1)
-        let draft = "\(folder(of: target))/.\(name).\(getpid())"
-        UnfinishedFile.begin(draft)
-        defer { UnfinishedFile.end() }
-        try create(draft, secret, like: isThere ? old : nil)
-        guard rename(draft, target) == 0 else {
-            let code = errno
-            unlink(draft)
-            throw failure(code)
-        }
+        if let code = OutputFile.replace(path, with: secret, mode: 0o600, owner: Self.owner) { throw failure(code) }
     }
 
-    private func create(_ file: String, _ secret: [UInt8], like old: stat?) throws(CommandFailure) {
-        let descriptor = open(file, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0o600)
-        guard descriptor >= 0 else { throw failure(errno) }
-        defer { close(descriptor) }
-        var isOwned = true
-        if let old {
-            isOwned =
-                fchown(descriptor, old.st_uid, old.st_gid) == 0 && fchmod(descriptor, old.st_mode & 0o777) == 0
-        } else if geteuid() == 0, let user = getpwnam("holdfast") {
-            // The service runs as its own user, which must own the file. Any other daemon runs as the user who writes
-            // the file.
-            fchown(descriptor, user.pointee.pw_uid, user.pointee.pw_gid)
-        }
-        let code = isOwned ? writeAll(secret, to: descriptor) ?? (fsync(descriptor) == 0 ? nil : errno) : errno
-        if let code {
-            unlink(file)
-            throw failure(code)
-        }
+    /// The service runs as its own user, which must own the file. Any other daemon runs as the user who writes the file.
+    private static var owner: (user: uid_t, group: gid_t)? {
+        guard geteuid() == 0, let user = getpwnam("holdfast") else { return nil }
+        return (user.pointee.pw_uid, user.pointee.pw_gid)
     }
 }

@@ -12,6 +12,17 @@ struct ReceivedMessageLineTests {
         #expect(try JSONValue(parsing: line[...]) == .array([.string(text)]))
     }
 
+    /// A client refuses a line of more than 32 MiB.
+    @Test(arguments: ["\u{85}", "\u{202E}", "\"", "\u{1}", "ä", "a\u{9B}"])
+    func `the length of a long payload bounds the length of its line`(text: String) throws {
+        let payload = MessagePayload(text: String(repeating: text, count: 100_000))
+        let message = ReceivedMessage(
+            subscription: SubscriptionID(rawValue: "s-1"), session: "main", id: 1, topic: "a", payload: payload,
+            qos: .atLeastOnce, retain: false, duplicate: false, properties: nil)
+        let line = try #require(OutgoingLine.notification(message))
+        #expect(line.count <= payload.bytes.count / 3 * 4 + 300)
+    }
+
     private static let payloads = [
         "plain text, with braces": Array("plain text, with {\"braces\"}".utf8), "plain": Array("plain".utf8),
         "empty": [], "control characters": Array("line\nbreak\t\\".utf8), "umlauts": Array("Grüße".utf8), "DEL": [0x7F],

@@ -210,7 +210,31 @@ extension EndToEnd {
         }
     }
 
-    @Test func `config remove removes the password even if the configuration has an error`() async throws {
+    @Test func `config remove leaves a password that is still used`() async throws {
+        try await withLab { lab, daemon in
+            let beginning = try Beginning(lab, daemon)
+            try await daemon.start()
+            let secret = "\(daemon.configuration)/main.secret"
+            try "mine".write(toFile: secret, atomically: false, encoding: .utf8)
+            let settings = "endpoints = [\"mqtts://a.example\"]\nuser = \"edge\"\n"
+            try lab.write("\(beginning.folder)/main.toml", settings)
+            try lab.write(
+                "\(beginning.folder)/other.toml", settings + "client-id = \"o\"\npassword = \"file:\(secret)\"\n")
+            let removed = try await daemon.ctl(
+                "config", "remove", "main", "--config-directory", daemon.configuration)
+            #expect(removed.ending == .exited(0) && removed.errors.contains("other.toml names it"), "\(removed)")
+            #expect(access(secret, F_OK) == 0)
+
+            let elsewhere = try lab.write("sym.toml", settings)
+            symlink(elsewhere, "\(beginning.folder)/sym.toml")
+            let link = try await daemon.ctl("config", "remove", "sym", "--config-directory", daemon.configuration)
+            #expect(link.ending == .exited(0) && link.errors.contains("which it was a link to, stays"), "\(link)")
+            #expect(try beginning.files == ["other.toml"])
+            #expect(access(elsewhere, F_OK) == 0)
+        }
+    }
+
+    @Test func `config remove leaves the password if the daemon does not read its configuration again`() async throws {
         try await withLab { lab, daemon in
             let beginning = try Beginning(lab, daemon)
             try await daemon.start()
@@ -221,8 +245,9 @@ extension EndToEnd {
             let removed = try await daemon.ctl(
                 "config", "remove", "main", "--config-directory", daemon.configuration)
             #expect(removed.ending == .exited(1) && removed.errors.contains("holdfast.toml:1:"), "\(removed)")
+            #expect(removed.errors.contains("main.secret stays: the daemon may still use it"), "\(removed)")
             #expect(try beginning.files.isEmpty)
-            #expect(access(secret, F_OK) != 0)
+            #expect(access(secret, F_OK) == 0)
         }
     }
 
@@ -264,6 +289,23 @@ extension EndToEnd {
         }
     }
 
+    @Test func `config init keeps the password of a session that it has written but cannot connect`() async throws {
+        try await withLab { lab, daemon in
+            let beginning = try Beginning(lab, daemon)
+            let typed = try lab.write("typed", "sesame\n")
+            // The daemon is not running.
+            let command = """
+                '\(DaemonProcess.programs)/holdfastctl' config init main --ask-password --connect <'\(typed)' \
+                --endpoint mqtts://a.example --user edge-42 \
+                --config-directory '\(daemon.configuration)' --socket '\(daemon.socket)'
+                """
+            let made = try await lab.finish(["sh", "-c", command], in: nil)
+            #expect(made.ending == .exited(6) && made.errors.contains("main.toml is written."), "\(made)")
+            #expect(try beginning.files == ["main.toml"])
+            #expect(try String(contentsOfFile: "\(daemon.configuration)/main.secret", encoding: .utf8) == "sesame")
+        }
+    }
+
     @Test func `a configuration directory may be named relative to the current one`() async throws {
         try await withLab { lab, daemon in
             let beginning = try Beginning(lab, daemon)
@@ -271,8 +313,11 @@ extension EndToEnd {
             let place = "--config-directory . --socket '\(daemon.socket)'"
             let server = "--endpoint mqtts://a.example --user edge-42"
             let made = try await lab.finish(
-                ["sh", "-c", "echo sesame | (\(ctl) init main --ask-password \(server) \(place))"], in: nil)
+                ["sh", "-c", "umask 077; echo sesame | (\(ctl) init main --ask-password \(server) \(place))"], in: nil)
             #expect(made.ending == .exited(0), "\(made)")
+            // The daemon may run as another user than root.
+            var status = stat()
+            #expect(stat("\(beginning.folder)/main.toml", &status) == 0 && status.st_mode & 0o777 == 0o644)
             #expect(try beginning.files == ["main.toml"])
             // The file of --ca, too.
             let authority = try await lab.finish(
@@ -287,6 +332,29 @@ extension EndToEnd {
             // Two sessions with one client identifier would displace each other.
             let twin = try await lab.finish(["sh", "-c", "\(ctl) init twin \(server) \(place)"], in: nil)
             #expect(twin.ending == .exited(1) && twin.errors.contains("client"), "\(twin)")
+        }
+    }
+
+    @Test func `config check says which files the daemon's user cannot read`() async throws {
+        try await withLab { lab, daemon in
+            let beginning = try Beginning(lab, daemon)
+            try lab.write("\(beginning.folder)/main.toml", "endpoints = [\"mqtts://a.example\"]\nuser = \"u\"\n")
+            // A host that has the user whom the package makes.
+            let script = """
+                cd '\(lab.directory)'; grep -v ^holdfast: /etc/passwd >users; grep -v ^holdfast: /etc/group >groups
+                echo 'holdfast:x:990:990::/:/bin/false' >>users; echo 'holdfast:x:990:' >>groups
+                mount --bind users /etc/passwd; mount --bind groups /etc/group
+                chmod 755 '\(daemon.configuration)' '\(beginning.folder)'; chmod 600 '\(beginning.folder)/main.toml'
+                check() {
+                    '\(DaemonProcess.programs)/holdfastctl' config check --config-directory '\(daemon.configuration)' 2>&1
+                }
+                check; chmod 644 '\(beginning.folder)/main.toml'; check; chmod 700 '\(beginning.folder)'; check
+                """
+            let result = try await lab.finish(["unshare", "--mount", "sh", "-c", script], in: nil)
+            let lines = result.output.split(separator: "\n")
+            #expect(lines.count == 3 && lines[1].contains("has no errors"), "\(result)")
+            #expect(lines.first?.hasSuffix("chmod a+r \(beginning.folder)/main.toml") == true, "\(result)")
+            #expect(lines.last?.hasSuffix("chmod a+rx \(beginning.folder)") == true, "\(result)")
         }
     }
 

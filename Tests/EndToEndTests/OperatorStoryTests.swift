@@ -33,6 +33,71 @@ extension EndToEnd {
         }
     }
 
+    private func edit(
+        _ lab: Lab, _ daemon: DaemonProcess, _ editor: String, _ session: String
+    ) async throws -> (ending: LabProcess.Ending, text: String) {
+        let result = try await lab.finish(
+            [
+                "env", "-u", "VISUAL", "EDITOR=\(editor)", "TMPDIR=\(lab.directory)",
+                "\(DaemonProcess.programs)/holdfastctl", "config", "edit", "--config-directory", daemon.configuration,
+                session,
+            ], in: nil)
+        return (result.ending, result.output + result.errors)
+    }
+
+    @Test func `config edit checks a template with its instances, and with the other files`() async throws {
+        try await withLab { lab, daemon in
+            try daemon.session()
+            let folder = "\(daemon.configuration)/sessions.d"
+            let settings = "endpoints = [\"mqtts://a.example\"]\nuser = \"edge-%i\"\n"
+            try lab.write("\(folder)/gw@.toml", settings)
+            symlink("gw@.toml", "\(folder)/gw@a.toml")
+            for name in ["gw@", "gw@a"] {
+                let wrong = try await edit(lab, daemon, "sed -i s/^user/usr/", name)
+                #expect(wrong.ending == .exited(1) && wrong.text.contains("there is no key \"usr\""), "\(wrong)")
+                #expect(!wrong.text.contains("\(lab.directory)/holdfastctl-"), "\(wrong)")
+                #expect(try String(contentsOfFile: "\(folder)/gw@.toml", encoding: .utf8) == settings)
+            }
+            let right = try await edit(lab, daemon, "sed -i s/edge/gate/", "gw@a")
+            #expect(right.ending == .exited(0) && right.text.contains("gw@.toml has no errors"), "\(right)")
+            #expect(try FileManager.default.destinationOfSymbolicLink(atPath: "\(folder)/gw@a.toml") == "gw@.toml")
+        }
+    }
+
+    @Test func `config edit leaves the old file on a full disk, and when another program has changed it`() async throws
+    {
+        try await withLab { lab, daemon in
+            try daemon.session()
+            let file = "\(daemon.configuration)/sessions.d/main.toml"
+            chmod(file, 0o640)
+            chown(file, 0, 65534)
+            var status = stat()
+            let edited = try await edit(lab, daemon, "sh -c 'echo \"# new\" >>\"$0\"'", "main")
+            #expect(edited.ending == .exited(0), "\(edited)")
+            #expect(stat(file, &status) == 0 && status.st_mode & 0o777 == 0o640 && status.st_gid == 65534)
+
+            let before = try String(contentsOfFile: file, encoding: .utf8)
+            #expect(before.contains("# new"))
+            let both = try await edit(
+                lab, daemon, "sh -c 'echo \"# other\" >>\(file); echo \"# mine\" >>\"$0\"'", "main")
+            #expect(both.ending == .exited(1) && both.text.contains("was changed meanwhile"), "\(both)")
+            #expect(both.text.contains("the edited copy is \(lab.directory)/holdfastctl-"), "\(both)")
+            #expect(try String(contentsOfFile: file, encoding: .utf8) == before + "# other\n")
+
+            let folder = "\(daemon.configuration)/sessions.d"
+            let full = """
+                cp '\(file)' '\(lab.directory)/main.toml' && mount -t tmpfs -o size=8k tmpfs '\(folder)'
+                cp '\(lab.directory)/main.toml' '\(folder)' && head -c 4096 /dev/zero >'\(folder)/x'
+                TMPDIR='\(lab.directory)' EDITOR="sh -c 'echo \\"# more\\" >>\\"\\$0\\"'" \
+                '\(DaemonProcess.programs)/holdfastctl' config edit main --config-directory '\(daemon.configuration)'
+                cat '\(file)'; ls -A '\(folder)'
+                """
+            let result = try await lab.finish(["unshare", "--mount", "env", "-u", "VISUAL", "sh", "-c", full], in: nil)
+            #expect(result.errors.contains("No space left on device"), "\(result)")
+            #expect(result.output.hasSuffix(before + "# other\nmain.toml\nx\n"), "\(result)")
+        }
+    }
+
     @Test func `config edit checks the edited file`() async throws {
         try await withLab { lab, daemon in
             try daemon.session()

@@ -118,6 +118,52 @@ struct DurableSubscriptionTests {
         }
     }
 
+    @Test func `a program learns that its consumer has lost the daemon`() async throws {
+        try await withSocket { socket in
+            let server = try await LineServer.start(socket)
+            let (told, continuation) = AsyncStream.makeStream(of: ClientError.self)
+            async let served: Void = server.run { accepting in
+                try await accepting.greet { try await Self.subscribe(&$0) }
+            }
+            let client = impatientClient(socket)
+            let messages = try await client.consume(
+                session: "main", filter: "t", consumer: "c", detached: { continuation.yield($0) })
+            var errors = told.makeAsyncIterator()
+            #expect(await errors.next() == .connectionLost)
+            try await served
+            await client.close()
+            withExtendedLifetime(messages) {}
+        }
+    }
+
+    /// The daemon sends it again on every connection.
+    @Test func `a message that cannot be read a second time ends the sequence with an error`() async throws {
+        let tooLong = String(repeating: " ", count: (1 << 16) + 1)
+        try await serve { accepting in
+            try await accepting.greet { peer in
+                try await Self.subscribe(&peer)
+                try await peer.write(tooLong)
+                try await peer.end()
+            }
+            try await accepting.greet { peer in
+                try await Self.subscribe(&peer)
+                try await peer.write(Self.message(1))
+                try await peer.write(tooLong)
+                try await peer.end()
+            }
+            try await accepting.greet { peer in
+                try await Self.subscribe(&peer)
+                try await peer.write(Self.message(1))
+                try await peer.write(tooLong)
+                try await peer.end()
+            }
+        } _: { _, messages in
+            let first = try await messages.next()
+            #expect(first?.message.id == 1, "a new message is progress")
+            await #expect(throws: ClientError.invalidAnswer("the line is too long")) { try await messages.next() }
+        }
+    }
+
     @Test(arguments: [RPCError.notCommitted("the consumer", because: "no space left"), .tooManyRequests("too many")])
     func `a consumer that the daemon cannot create now is requested again`(refusal: RPCError) async throws {
         try await serve { accepting in

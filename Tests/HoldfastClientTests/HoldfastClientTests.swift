@@ -145,6 +145,30 @@ struct HoldfastClientTests {
         }
     }
 
+    @Test func `a message that was sent before the daemon went away may have been accepted`() async throws {
+        try await withSocket { socket in
+            let client = impatientClient(socket)
+            let server = try await LineServer.start(socket)
+            async let served: Void = server.run { accepting in
+                try await accepting.greet { peer in _ = try await peer.request() }
+                // A daemon that the client does not understand, and does not wait for.
+                try await accepting.accept { peer in
+                    let (id, _, _) = try await peer.request()
+                    try await peer.answer(
+                        id, RPCHelloMethod.Result(version: "9.9", protocol: 2, capabilities: [], roles: []))
+                    try await peer.end()
+                }
+            }
+            let message = MessagePublishMethod.Parameters(
+                session: "a", topic: "t", payload: .init(text: "x"), key: "k")
+            let mismatch = ClientError.versionMismatch(daemon: "2 (version 9.9)")
+            await #expect(throws: ClientError.publishInDoubt(key: "k", because: mismatch)) {
+                try await client.publish(message)
+            }
+            try await served
+        }
+    }
+
     @Test func `a watch continues after the last event when the daemon was restarted`() async throws {
         try await withSocket { socket in
             let client = impatientClient(socket)
@@ -314,8 +338,9 @@ struct HoldfastClientTests {
             _ = try await client.call(SessionStatusMethod.self, .init(session: "a"))
             var taken: [SessionWatch.Element?] = []
             for _ in 0..<4 { taken.append(try await elements.next()) }
-            _ = try await client.call(SessionStatusMethod.self, .init(session: "a"))
+            // Also if nothing happens after it.
             #expect(try await elements.next() == .dropped(7))
+            _ = try await client.call(SessionStatusMethod.self, .init(session: "a"))
             guard case .event(let event) = try await elements.next() else {
                 Issue.record("no event after the gap")
                 return

@@ -14,6 +14,8 @@ struct EndingTests {
             (.unreachable(socket: "/s", reason: "x"), .daemonUnreachable, "the daemon's log"),
             (.versionMismatch(daemon: "2"), .versionMismatch, "after an upgrade"),
             (.connectionLost, .daemonUnreachable, "may or may not"),
+            (.publishInDoubt(key: "k1", because: .timeout), .timeout, "--key k1"),
+            (.publishInDoubt(key: "k1", because: .notRunning(socket: "/s")), .daemonUnreachable, "may or may not"),
             (.timeout, .timeout, "may or may not"), (.unresponsive(socket: "/s"), .timeout, "the daemon's log"),
             (.refused(.unknownSession("mian", among: ["main"])), .failed, "did you mean main?"),
             (
@@ -576,6 +578,30 @@ struct EndingTests {
         #expect(input.lines(Array("\n\nd".utf8)) == [[0x62, 0x63], []])
         #expect(input.rest() == [[0x64]])
         #expect(input.rest() == [])
+    }
+
+    @Test func `lines that were refused are told from those behind them that were accepted`() {
+        let accepted = MessagePublishMethod.Result(id: 1, accepted: true, delivered: false, reasonCode: nil)
+        var tally = LineTally(wait: .accepted, session: "main")
+        tally.take(.success(accepted))
+        #expect(tally.sentenceBeforeError == "before the error, 1 message is accepted")
+        tally.take(.failure(.refused(.outboxFull("main"))))
+        #expect(
+            tally.sentenceBeforeError
+                == "line 2 was refused; 1 message before it is accepted; to be published again: all lines from 2 on")
+        for _ in 0..<2 { tally.take(.success(accepted)) }
+        for _ in 0..<3 { tally.take(.failure(.refused(.outboxFull("main")))) }
+        tally.take(.failure(.connectionLost))
+        #expect(tally.error as? ClientError == .refused(.outboxFull("main")))
+        var none = LineTally(wait: .accepted, session: "main")
+        none.take(.failure(.refused(.outboxFull("main"))))
+        #expect(
+            none.sentenceBeforeError
+                == "line 1 was refused; no message is accepted; to be published again: all lines from 1 on")
+        #expect(
+            tally.sentenceBeforeError
+                == "line 2 was refused; 1 message before it and 2 messages behind it are accepted, and 1 more may or may "
+                + "not have been; to be published again: lines 2, 5-7, and all from 9 on")
     }
 
     @Test func `a line that no message can have is noticed before its end`() {

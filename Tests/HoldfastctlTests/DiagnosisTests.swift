@@ -3,6 +3,7 @@ import ControlAPI
 import HoldfastClient
 import Testing
 
+@testable import Configuration
 @testable import holdfastctl
 
 struct CheckTextTests {
@@ -113,6 +114,55 @@ struct BugReportTests {
                 [proxy]
                 password = (left out)
                 """#)
+    }
+
+    @Test func `a report of a configuration shows only what known keys have, and no login`() {
+        let file = #"""
+            endpoints = ["mqtts://a.example"] # or mqtts://edge:hunter2@b.example
+            # endpoints = ["mqtts://edge:hunter2@a.example"]
+            # url = "http://edge:hunter5@p"
+            # pass = "hunter2"
+            pass = "hunter2"
+            pasword = [
+              "hunter2",
+            ]
+            "pass" = "hunter2"
+            proxy = { url = "http://p", pass = "hunter2" }
+            proxy.url = "http://p"
+            proxy.pas = "hunter2"
+            # It's for qos=2.
+            # Its room, as before:
+            [reconnect]
+            delays = [
+              "1s", # at once
+            ]
+            """#
+        #expect(
+            BugReport.withoutSecrets(file, keys: BugReport.configurationKeys) == #"""
+                endpoints = ["mqtts://a.example"] # or mqtts://(left out)@b.example
+                # endpoints = ["mqtts://(left out)@a.example"]
+                # url = "http://(left out)@p"
+                # (left out)
+                pass = (left out)
+                pasword = (left out)
+                "pass" = (left out)
+                proxy = (left out)
+                proxy.url = "http://p"
+                proxy.pas = (left out)
+                # (left out)
+                # Its room, as before:
+                [reconnect]
+                delays = [
+                  "1s", # at once
+                ]
+                """#)
+    }
+
+    @Test func `a report shows the values of all keys but those of secrets`() {
+        let names = DaemonConfiguration.keys.map(\.name) + SessionConfiguration.keys.map(\.name)
+        let words = Set(names.flatMap { $0.split(separator: ".").map(String.init) })
+        #expect(words.subtracting(BugReport.configurationKeys) == ["password"])
+        #expect(BugReport.configurationKeys.subtracting(words) == [])
     }
 
     @Test func `a report omits the secrets of a unit`() {

@@ -32,6 +32,13 @@ struct StatusTextTests {
                 + " it connects as soon as one leads to the server.")
     }
 
+    @Test func `a session that a reload has ended cannot be connected`() {
+        let why = Self.reason("configuration-changed", "the session was removed from the configuration")
+        #expect(
+            StatusText.sentence(for: Self.status(.disconnected, reason: why), now: Self.now)
+                == "main has been disconnected for 12 s: the session was removed from the configuration.")
+    }
+
     @Test func `a session that waits for its password says so`() {
         var status = Self.status(.connecting, phase: .resolving, attempt: 1)
         status.awaitsCredential = true

@@ -169,8 +169,9 @@ extension ConfigCommand {
             commandName: "remove",
             abstract: "Remove a session's file, and make the daemon read its configuration again.",
             discussion: """
-                This also removes the password that "config init --ask-password" has stored. Messages waiting in the \
-                session's outbox stay on disk, and are sent if a session of that name is created again.
+                This also removes the password that "config init --ask-password" has stored, unless another file names \
+                it or the daemon does not read its configuration. Messages waiting in the session's outbox stay on disk, \
+                and are sent if a session of that name is created again.
                 """)
 
         @OptionGroup var common: CommonOptions
@@ -194,16 +195,40 @@ extension ConfigCommand {
             }
             var status = stat()
             guard lstat(path, &status) == 0 else { throw failure(names) }
-            guard status.st_mode & S_IFMT != S_IFLNK else {
+            let isLink = status.st_mode & S_IFMT == S_IFLNK
+            guard !isLink || !session.contains("@") else {
                 throw CommandFailure(
                     .failed, "\(path) is a link to a template",
                     advice: "holdfastctl instance remove \(session)\(place.option)")
             }
+            let target = isLink ? Folder.resolved(path) : nil
             guard unlink(path) == 0 else { throw failure(names) }
-            common.complain(Complaint(done: "\(path) is removed"))
-            // The daemon may still log in until it has read its configuration again, which may fail.
-            defer { unlink("\(place.configDirectory)/\(session).secret") }
-            try await common.reload(for: session)
+            let rest = target.map { "; \($0), which it was a link to, stays" } ?? ""
+            common.complain(Complaint(done: "\(path) is removed\(rest)"))
+            do {
+                try await common.reload(for: session)
+            } catch {
+                if access(secret, F_OK) == 0 {
+                    common.complain(
+                        Complaint(notice: "\(secret) stays: the daemon may still use it; remove it after a reload"))
+                }
+                throw error
+            }
+            try removeSecret()
+        }
+
+        private var secret: String { "\(place.configDirectory)/\(session).secret" }
+
+        /// Removes the password, unless another file names it.
+        private func removeSecret() throws {
+            guard access(secret, F_OK) == 0 else { return }
+            let others = (Folder.names(in: folder) ?? []).filter { $0.hasSuffix(".toml") }.sorted()
+            for other in others {
+                let text = String(decoding: try InputFile.read("\(folder)/\(other)"), as: UTF8.self)
+                guard text.contains("/\(session).secret") else { continue }
+                return common.complain(Complaint(notice: "\(secret) stays: \(folder)/\(other) names it"))
+            }
+            unlink(secret)
         }
 
         private func isInstance(_ name: String) -> Bool {

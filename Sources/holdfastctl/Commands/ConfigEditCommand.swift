@@ -22,8 +22,8 @@ extension ConfigCommand {
             let file = try file()
             let path = "\(place.configDirectory)/\(file)"
             let isNew = session == nil && access(path, F_OK) != 0 && errno == ENOENT
-            // holdfast.toml is optional, and the editor may create it.
-            try checkAccess(isNew ? place.configDirectory : path, to: path)
+            // The file is replaced by another one. holdfast.toml is optional, and the editor may create it.
+            try checkAccess(Folder.of(Folder.resolved(path) ?? path), to: path)
             let old = isNew ? nil : try InputFile.read(path)
             guard let draft = DraftConfiguration(of: file, in: place) else {
                 throw CommandFailure(.failed, "no copy can be made: \(String(cString: strerror(errno)))")
@@ -32,12 +32,12 @@ extension ConfigCommand {
             defer { if !isKept { draft.remove() } }
             if let old { try OutputFile.write(old, to: draft.path) }
             // What cannot be checked afterwards need not be edited.
-            _ = try draft.errors()
+            let known = try draft.allErrors()
             while true {
                 try startEditor(on: draft.path)
                 // An editor may also remove the file.
                 let new = access(draft.path, F_OK) == 0 ? try InputFile.read(draft.path) : nil
-                let errors = try draft.errors()
+                let errors = try draft.errors(beside: known)
                 guard let new, new != old else { return try tell(path, isChanged: false, errors) }
                 common.complain(errors)
                 switch errors.isEmpty ? .keep : ask() {
@@ -45,7 +45,7 @@ extension ConfigCommand {
                 case .discard: throw CommandFailure(.failed, "\(path) is unchanged")
                 case .keep:
                     do {
-                        try OutputFile.write(new, to: path)
+                        try replace(path, from: old, with: new)
                     } catch {
                         isKept = true
                         throw CommandFailure(error.status, error.sentence, advice: "the edited copy is \(draft.path)")
@@ -53,6 +53,17 @@ extension ConfigCommand {
                     return try tell(path, isChanged: true, errors)
                 }
             }
+        }
+
+        /// - Parameter old: what the file had when it was copied for the editor; `nil`: there was no file.
+        private func replace(_ path: String, from old: [UInt8]?, with new: [UInt8]) throws(CommandFailure) {
+            let present = access(path, F_OK) == 0 ? try InputFile.read(path) : nil
+            guard present == old else {
+                throw CommandFailure(.failed, "\(path) was changed meanwhile, so it is not written")
+            }
+            // The daemon runs as another user, who must be able to read a new file.
+            guard let code = OutputFile.replace(path, with: new, mode: 0o644) else { return }
+            throw CommandFailure(.failed, "\(path) cannot be written: \(String(cString: strerror(code)))")
         }
 
         private func startEditor(on path: String) throws(CommandFailure) {
@@ -108,9 +119,8 @@ extension ConfigCommand {
 
         // MARK: The file
 
-        /// - Parameter existing: the file, or the directory if it is a new file.
-        private func checkAccess(_ existing: String, to path: String) throws(CommandFailure) {
-            guard access(existing, W_OK) != 0 else { return }
+        private func checkAccess(_ folder: String, to path: String) throws(CommandFailure) {
+            guard access(folder, W_OK) != 0 else { return }
             let code = errno
             throw CommandFailure(
                 code == EACCES ? .notPermitted : .failed,
@@ -137,7 +147,12 @@ extension ConfigCommand {
                     "there is no \(template == nil ? "file" : "template") \(place.configDirectory)/\(files[files.count - 1])",
                     advice: "holdfastctl config init \(template ?? session)\(place.option) creates one")
             }
-            return file
+            // What a link within the folder leads to is edited under its own name, as a template is.
+            let folder = Folder.resolved("\(place.configDirectory)/sessions.d") ?? ""
+            guard let target = Folder.resolved("\(place.configDirectory)/\(file)"), Folder.of(target) == folder else {
+                return file
+            }
+            return "sessions.d/\(target.dropFirst(folder.count + 1))"
         }
     }
 }

@@ -80,12 +80,15 @@ extension ConfigCommand {
                 UnfinishedFile.begin(secret.path)
                 try secret.write(password)
             }
+            let trial: Trial?
             do {
-                try await write(new, draft)
+                trial = try await write(new, draft)
             } catch {
                 if askPassword { unlink(secret.path) }
                 throw error
             }
+            // From here on, the file stays whatever happens, and so does the password that it names.
+            try await finish(trial)
         }
 
         private func draft(password: String?) -> SessionTemplate {
@@ -99,14 +102,15 @@ extension ConfigCommand {
             guard let draft = DraftConfiguration(of: "sessions.d/\(name).toml", in: place) else { return }
             defer { draft.remove() }
             try OutputFile.write(new.text, to: draft.path)
-            guard let errors = try? draft.errors() else { return }
+            guard let errors = try? draft.errors(beside: nil) else { return }
             guard errors.isEmpty else {
                 for error in errors { common.complain(Complaint(error, saying: new.complaint(about: error))) }
                 throw CommandFailure(.failed, "\(path) is not written", advice: "correct the settings and try again")
             }
         }
 
-        private func write(_ new: NewFile, _ draft: SessionTemplate) async throws {
+        /// - Throws: when the file is not written.
+        private func write(_ new: NewFile, _ draft: SessionTemplate) async throws -> Trial? {
             try check(draft)
             // Settings that were not given are written as examples, which cannot be tried. Neither can a template's
             // endpoint that is different for each instance.
@@ -114,6 +118,10 @@ extension ConfigCommand {
             let trial: Trial? = !isComplete || untried || isPattern ? nil : try await self.trial(of: draft.text)
             try new.write(draft.text)
             UnfinishedFile.end()
+            return trial
+        }
+
+        private func finish(_ trial: Trial?) async throws {
             var members: [String: JSONValue] = ["file": .string(path)]
             if case .passed(let result)? = trial { members["endpoints"] = JSONText.value(result)["endpoints"] }
             if !connect {
@@ -229,7 +237,7 @@ private struct NewFile {
     func checkPlace() throws(CommandFailure) {
         if access(path, F_OK) == 0 { throw failure(EEXIST) }
         // A configuration directory that somebody made for a daemon of their own may be empty.
-        mkdir(folder, 0o755)
+        if mkdir(folder, 0o755) == 0 { chmod(folder, 0o755) }
         guard access(folder, W_OK) == 0 else { throw failure(errno) }
     }
 
@@ -237,10 +245,8 @@ private struct NewFile {
         // The daemon does not read files whose names begin with a dot.
         let draft = "\(folder)/.\(path.dropFirst(folder.count + 1)).\(getpid())"
         defer { unlink(draft) }
-        let descriptor = open(draft, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0o644)
-        guard descriptor >= 0 else { throw failure(errno) }
-        close(descriptor)
-        try OutputFile.write(text, to: draft)
+        // The daemon runs as another user, who must be able to read the file.
+        if let code = OutputFile.create(draft, Array(text.utf8), mode: 0o644) { throw failure(code) }
         guard link(draft, path) == 0 else { throw failure(errno) }
     }
 

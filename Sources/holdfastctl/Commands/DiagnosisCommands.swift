@@ -169,7 +169,8 @@ struct BugreportCommand: AsyncParsableCommand {
         await report.add("daemon.metrics", client, DaemonMetricsMethod.self, NoParameters())
         for path in ["\(place.configDirectory)/holdfast.toml"] + sessionFiles() {
             if let bytes = try? InputFile.read(path) {
-                report.add(path, BugReport.withoutSecrets(String(decoding: bytes, as: UTF8.self)))
+                let text = String(decoding: bytes, as: UTF8.self)
+                report.add(path, BugReport.withoutSecrets(text, keys: BugReport.configurationKeys))
             }
         }
         if let state = ServiceUnit.state, let files = ServiceUnit.files {
@@ -227,7 +228,10 @@ struct BugReport {
     /// applies to comments, where people keep earlier settings, and to systemd units.
     ///
     /// A file with errors may even contain the secret itself where a reference belongs.
-    static func withoutSecrets(_ text: String) -> String {
+    ///
+    /// - Parameter keys: the keys, or the parts of their names between full stops, whose values are shown; `nil` for all.
+    ///   What stands behind another word may be a password whose key is misspelled.
+    static func withoutSecrets(_ text: String, keys: Set<String>? = nil) -> String {
         var shown: [String] = []
         // Inside a secret that spans several lines: returns whether it continues after the given line.
         var isRest: ((Substring) -> Bool)?
@@ -236,12 +240,24 @@ struct BugReport {
                 if !isContinued(line) { isRest = nil }
                 continue
             }
-            let line = SettingLine(line)
+            let line = SettingLine(line, keys: keys)
             shown.append(line.withoutSecrets)
             isRest = line.continuation
         }
         return shown.joined(separator: "\n")
     }
+
+    /// The words of which the names of the configuration's keys consist, except those of secrets.
+    static let configurationKeys: Set = [
+        "access", "acknowledge", "authenticate", "authentication", "autoconnect", "ca", "certificate", "client-id",
+        "control", "delays", "device", "dial", "durability", "endpoints", "give-up-after", "give-up-attempts",
+        "heartbeat", "idle-timeout", "inbox", "insecure", "instances", "interfaces", "interval", "jitter", "key",
+        "kick", "level", "listen", "log", "lost-after", "max-age", "max-bytes", "max-messages", "maximum-packet-size",
+        "message", "metered", "metrics", "minimum", "mqtt", "network", "observe", "on-demand", "on-suspend", "outbox",
+        "presence", "preset", "proxy", "publish", "receive-maximum", "reconnect", "redirects", "restore", "room",
+        "room-prefix", "server-name", "session-expiry", "spread", "stable-after", "subscribe", "textfile", "timeout",
+        "timeouts", "tls", "topics", "types", "url", "user", "username", "version", "watch", "when-full",
+    ]
 }
 
 /// A line of a TOML file or of a systemd unit.
@@ -252,8 +268,10 @@ private struct SettingLine {
     private let comment: Substring
     /// The part of the setting that is outside quotes.
     private var unquoted = ""
+    private let keys: Set<String>?
 
-    init(_ line: Substring) {
+    init(_ line: Substring, keys: Set<String>?) {
+        self.keys = keys
         var quote: Character?
         var isEscaped = false
         var end = line.endIndex
@@ -286,16 +304,27 @@ private struct SettingLine {
     private var key: Substring { setting.prefix { $0 != "=" } }
 
     private var hasSecret: Bool {
-        Self.isSuspicious(key) || Self.isSuspicious(unquoted) || setting.contains("exec:")
+        Self.isSuspicious(key) || Self.isSuspicious(unquoted) || setting.contains("exec:") || hasUnknownKey(unquoted)
+    }
+
+    /// Whether a text has an `=` behind anything but a known key. A key in quotes counts as unknown.
+    private func hasUnknownKey(_ text: some StringProtocol) -> Bool {
+        guard let keys else { return false }
+        return String(text).matches(of: /([A-Za-z0-9_.\-]*)[ \t]*=/).contains { match in
+            !match.1.split(separator: ".", omittingEmptySubsequences: false).allSatisfy { keys.contains(String($0)) }
+        }
+    }
+
+    private static func withoutLogins(_ text: Substring) -> String {
+        // Also where the password has an @ or a slash, which such a URL must not have. A path with an @ behind a port is
+        // left out as well: it looks the same.
+        String(text.replacing(/:\/\/([^\/"'\s]*:[^"'\s]*|[^\/"'\s]*)@/, with: "://(left out)@"))
     }
 
     var withoutSecrets: String {
         if hasSecret { return setting.contains("=") ? "\(key)= (left out)" : "(left out)" }
-        // Also where the password has an @ or a slash, which such a URL must not have. A path with an @ behind a port is
-        // left out as well: it looks the same.
-        let shown = setting.replacing(
-            /:\/\/([^\/"'\s]*:[^"'\s]*|[^\/"'\s]*)@/, with: "://(left out)@")
-        return String(shown) + (Self.isSuspicious(comment) ? "# (left out)" : String(comment))
+        let hidesComment = Self.isSuspicious(comment) || hasUnknownKey(comment)
+        return Self.withoutLogins(setting) + (hidesComment ? "# (left out)" : Self.withoutLogins(comment))
     }
 
     /// Returns, for each of the following lines, whether the secret continues after it; `nil` if it ends on this line.

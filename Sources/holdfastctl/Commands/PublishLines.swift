@@ -34,7 +34,7 @@ struct PublishLines: Sendable {
         guard let signal = interruption.signal else {
             watch.cancel()
             if let error = tally.error {
-                Complaint(notice: "before the error, \(tally.sentence)").write(json: json)
+                Complaint(notice: tally.sentenceBeforeError).write(json: json)
                 throw error
             }
             var terminal = Terminal()
@@ -70,7 +70,7 @@ struct PublishLines: Sendable {
                 terminal.done = tally.sentence
                 for case .success(let answer) in results where json { terminal.print(json: JSONText.value(answer)) }
                 progress.show(tally.answered)
-                if input.isTooLong {
+                if tally.error == nil, input.isTooLong {
                     throw CommandFailure(
                         .failed, "a line is longer than 16 MiB, the limit for a message", advice: "send it in parts")
                 }
@@ -82,7 +82,10 @@ struct PublishLines: Sendable {
     }
 }
 
-/// How many messages were accepted, delivered, or not answered.
+/// How many messages were accepted, delivered, or not answered, and which lines were refused.
+///
+/// The lines that are read at once are sent at once, so the daemon may refuse a line, for example because the outbox is
+/// full, and accept later ones.
 struct LineTally {
     let wait: MessagePublishMethod.Wait
     let session: String
@@ -94,10 +97,22 @@ struct LineTally {
     var areTaken = false
     /// The first error.
     var error: (any Error)?
+    /// How many lines were sent, or could not be sent.
+    private var taken = 0
+    /// The lines that are certainly not accepted, counted from 1.
+    private var refused: [ClosedRange<Int>] = []
+    /// How many messages were accepted before the first refusal.
+    private var answeredBefore = 0
+
+    init(wait: MessagePublishMethod.Wait, session: String) {
+        self.wait = wait
+        self.session = session
+    }
 
     var answered: Int { accepted + delivered }
 
     mutating func take(_ result: Result<MessagePublishMethod.Result, ClientError>) {
+        taken += 1
         switch result {
         case .success(let answer) where answer.delivered:
             delivered += 1
@@ -106,11 +121,40 @@ struct LineTally {
             if wait == .delivered { error = error ?? PublishCommand.undelivered(answer, session) }
         case .failure(let failure):
             switch failure {
-            case .cancelled, .connectionLost, .timeout: unanswered += 1
-            default: break
+            case .cancelled, .connectionLost, .timeout, .invalidAnswer: unanswered += 1
+            default: refuse()
             }
             error = error ?? failure
         }
+    }
+
+    private mutating func refuse() {
+        if refused.isEmpty { answeredBefore = answered }
+        if let last = refused.last, last.upperBound == taken - 1 {
+            refused[refused.count - 1] = last.lowerBound...taken
+        } else {
+            refused.append(taken...taken)
+        }
+    }
+
+    /// What to say beside the error. Without the final full stop.
+    var sentenceBeforeError: String {
+        guard let first = refused.first?.lowerBound else { return "before the error, \(sentence)" }
+        let places = [(answeredBefore, "before it"), (answered - answeredBefore, "behind it")]
+        let parts = places.filter { $0.0 > 0 }.map { "\($0) \($0 == 1 ? "message" : "messages") \($1)" }
+        var text = "line \(first) was refused; \(parts.isEmpty ? "no message" : parts.joined(separator: " and "))"
+        text += " \(answered > 1 ? "are" : "is") accepted"
+        if unanswered > 0 { text += ", and \(unanswered) more may or may not have been" }
+        return "\(text); to be published again: \(remainder)"
+    }
+
+    /// The lines that are certainly not accepted, including those that were not sent.
+    private var remainder: String {
+        var ranges = refused
+        let next = ranges.last?.upperBound == taken ? ranges.removeLast().lowerBound : taken + 1
+        guard !ranges.isEmpty else { return "all lines from \(next) on" }
+        let listed = ranges.map { $0.count == 1 ? "\($0.lowerBound)" : "\($0.lowerBound)-\($0.upperBound)" }
+        return "lines \(listed.joined(separator: ", ")), and all from \(next) on"
     }
 
     /// Without the final full stop.

@@ -169,24 +169,34 @@ private struct StatusFollower {
                 for status in result.snapshot.sessions { show(status) }
             case .event(let event):
                 guard [.stateChanged, .phaseChanged].contains(event.event), let name = event.session else { continue }
-                do throws(ClientError) {
-                    show(
-                        try await client.call(
-                            SessionStatusMethod.self, .init(session: name), timeout: CommonOptions.answerTimeout))
-                } catch {
-                    switch error {
-                    // The daemon is stopping or gone: the watch reports this itself, and continues.
-                    case .connectionLost, .notRunning, .unreachable, .unresponsive: continue
-                    // In the second case, a reload has removed the session since.
-                    case .refused(let refusal) where [.shuttingDown, .unknownSession].contains(refusal.known): continue
-                    case .timeout: common.complain(Complaint(notice: "\(error)"))
-                    default: throw error
-                    }
-                }
+                try await ask(name)
             case .detached(let error):
                 common.complain(Complaint(detached: error))
             case .dropped(let count):
                 common.complain(Complaint(notice: "\(count) events were dropped: this reader is too slow"))
+                try await ask(session)
+            }
+        }
+    }
+
+    /// Asks for the status of a session, or of all of them, and shows what is new.
+    private mutating func ask(_ session: String?) async throws {
+        do throws(ClientError) {
+            guard let session else {
+                for status in try await client.sessions(within: CommonOptions.answerTimeout) { show(status) }
+                return
+            }
+            show(
+                try await client.call(
+                    SessionStatusMethod.self, .init(session: session), timeout: CommonOptions.answerTimeout))
+        } catch {
+            switch error {
+            // The daemon is stopping or gone: the watch reports this itself, and continues.
+            case .connectionLost, .notRunning, .unreachable, .unresponsive: return
+            // In the second case, a reload has removed the session since.
+            case .refused(let refusal) where [.shuttingDown, .unknownSession].contains(refusal.known): return
+            case .timeout: common.complain(Complaint(notice: "\(error)"))
+            default: throw error
             }
         }
     }

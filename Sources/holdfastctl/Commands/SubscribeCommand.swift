@@ -56,7 +56,10 @@ struct SubscribeCommand: AsyncParsableCommand {
 extension SubscribeCommand {
     /// Prints each message, then acknowledges it: if the command is killed in between, the message is printed again.
     private func consume(_ consumer: String, _ client: HoldfastClient, _ printer: MessagePrinter) async throws {
-        let messages = try await client.consume(session: session, filter: filters[0], qos: qos, consumer: consumer)
+        let isJSON = common.json
+        let messages = try await client.consume(
+            session: session, filter: filters[0], qos: qos, consumer: consumer,
+            detached: { Complaint(detached: $0).write(json: isJSON) })
         reportMissed(messages.missed)
         for try await element in messages {
             reportMissed(element.missed)

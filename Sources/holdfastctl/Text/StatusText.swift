@@ -28,7 +28,9 @@ enum StatusText {
             case .disconnecting:
                 "\(name) is disconnecting\(because(status)); it sends what is in flight first"
             case .disconnected:
-                "\(name) has been disconnected \(span)\(because(status)); \(remedy(status, "connects it"))"
+                "\(name) has been disconnected \(span)\(because(status))"
+                    // A reload has ended it: either it is gone, or it connects again with its new settings.
+                    + (status.reason?.code == "configuration-changed" ? "" : "; \(remedy(status, "connects it"))")
             case .failed:
                 "\(name) failed \(times.moment(status.since))\(because(status)); \(remedy(status, "tries again"))"
             }

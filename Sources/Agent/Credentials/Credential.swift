@@ -22,7 +22,7 @@ enum Credential {
     ) async throws(Failure) -> SessionCredential {
         let name: String
         switch reference {
-        case .exec(let command): return try await CredentialHelper.fetch(command, timeLimit: timeLimit)
+        case .exec(let command): return try await CredentialHelper.fetch(command, by: calls, timeLimit: timeLimit)
         case .file(let path): name = path
         case .credential(let credential): name = "the credential \(credential)"
         }

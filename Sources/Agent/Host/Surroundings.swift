@@ -68,7 +68,8 @@ extension SessionDriver.Surroundings {
                     endpoint, options: options, eventLoop: eventLoop, threadPool: threadPool, lookups: lookups,
                     blocking: blocking, contexts: contexts, onEvent: onEvent)
             },
-            credentials: HostCredentials(calls: blocking, helpers: RunningHelpers(eventLoop: eventLoop)),
+            credentials: HostCredentials(
+                calls: blocking, helpers: RunningHelpers(eventLoop: eventLoop, calls: blocking)),
             logger: logger, bootID: bootID, deviceID: deviceID)
         deriveKey = { password, challenge in
             try? await threadPool.runIfActive { SCRAMClient.Key(password: password, challenge) }

@@ -6,7 +6,8 @@ import Vocabulary
 ///
 /// Belongs to one event loop. One per process is enough.
 public final class BlockingCalls: Sendable {
-    /// Threads at the same time. Calls beyond them wait. `TasksMax=` of the service has room for them.
+    /// Threads at the same time, without those whose calls were given up. Calls beyond them wait. With those that were
+    /// given up, there are at most twice as many; `TasksMax=` of the service has room for them.
     static let maximumThreads = 32
 
     /// Why there is no answer, as the end of a sentence that begins with what was called.
@@ -37,6 +38,8 @@ public final class BlockingCalls: Sendable {
 
     private struct State {
         var threads = 0
+        /// Those of the threads for which no caller waits any more.
+        var givenUp = 0
         var lanes: [String: Lane] = [:]
         /// The keys of the lanes whose next call waits for a thread.
         var ready = CircularBuffer<String>()
@@ -97,12 +100,19 @@ public final class BlockingCalls: Sendable {
 
     private func giveUp(_ call: Call, _ key: String, after limit: Duration) {
         call.isGivenUp = true
+        if state.value.lanes[key]?.running === call { state.value.givenUp += 1 }
         state.value.lanes[key]?.waiting.removeAll { $0 === call }
         call.fail(Failure(description: "there was no answer within \(limit)"))
+        startNext()
+    }
+
+    private var hasFreeThread: Bool {
+        let (all, givenUp) = (state.value.threads, state.value.givenUp)
+        return all - givenUp < maximumThreads && all < 2 * maximumThreads
     }
 
     private func startNext() {
-        while state.value.threads < maximumThreads, let key = state.value.ready.popFirst() {
+        while hasFreeThread, let key = state.value.ready.popFirst() {
             guard let call = state.value.lanes[key]?.waiting.popFirst() else {
                 state.value.lanes[key] = nil
                 continue
@@ -124,6 +134,7 @@ public final class BlockingCalls: Sendable {
         state.value.threads -= 1
         let call = state.value.lanes[key]?.running.take()
         call?.timer?.cancel()
+        if call?.isGivenUp == true { state.value.givenUp -= 1 }
         if state.value.lanes[key]?.waiting.isEmpty == true {
             state.value.lanes[key] = nil
         } else {

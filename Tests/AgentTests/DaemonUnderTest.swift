@@ -158,7 +158,8 @@ struct DaemonUnderTest: Sendable {
             network: daemon.network, logger: log.logger, bootID: bootID, deviceID: "device")
         surroundings.clock = clock
         surroundings.credentials = HostCredentials(
-            calls: daemon.blocking, helpers: RunningHelpers(eventLoop: loop, timeLimit: .seconds(3600)))
+            calls: daemon.blocking,
+            helpers: RunningHelpers(eventLoop: loop, calls: daemon.blocking, timeLimit: .seconds(3600)))
         let loaded = ConfigurationLoader.load(directory: directory.path)
         try await registry.start(
             loaded.sessions.mapValues { result in

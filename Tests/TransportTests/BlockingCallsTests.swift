@@ -64,6 +64,19 @@ import Vocabulary
         try await calls.run("c", within: nil) {}.get()
     }
 
+    @Test func `calls that were given up take no threads from others, up to a limit`() async throws {
+        let calls = BlockingCalls(eventLoop: loop, maximumThreads: 1)
+        for key in ["a", "b"] {
+            if key == "b" { try await calls.run("c", within: nil) {}.get() }
+            let hung = blocked(calls, key, within: .milliseconds(1))
+            await #expect(throws: BlockingCalls.Failure.self) { try await hung.get() }
+        }
+        let waiting = calls.run("c", within: .milliseconds(1)) {}
+        await #expect(throws: BlockingCalls.Failure.self) { try await waiting.get() }
+        gate.open()
+        try await calls.run("c", within: nil) {}.get()
+    }
+
     @Test func `TLS files that are not answered for are named, and other connections are made`() async throws {
         let certificates = try TestCertificates.shared.get()
         let server = try await TestServer(.echo, tls: try certificates.server("localhost"))

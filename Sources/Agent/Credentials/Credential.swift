@@ -22,7 +22,7 @@ enum Credential {
     ) async throws(Failure) -> SessionCredential {
         let name: String
         switch reference {
-        case .exec(let command): return try await CredentialHelper.fetch(command, timeLimit: timeLimit)
+        case .exec(let command): return try await CredentialHelper.fetch(command, by: calls, timeLimit: timeLimit)
         case .file(let path): name = path
         case .credential(let credential): name = "the credential \(credential)"
         }
@@ -39,6 +39,34 @@ enum Credential {
         } catch {
             throw Failure(description: "\(name): \(error)")
         }
+    }
+
+    /// Returns when there is another version of a file, or when the task is cancelled.
+    ///
+    /// - Parameters:
+    ///   - files: the first that exists is watched, or the first of all.
+    ///   - last: the version that cannot be used; `nil`: the present one.
+    ///   - timeLimit: how long the file system may take to begin.
+    static func change(
+        of files: [String], after last: FileMark?, by calls: BlockingCalls,
+        timeLimit: Duration = CredentialHelper.timeLimit
+    ) async throws(Failure) {
+        let (changes, continuation) = AsyncStream.makeStream(of: Never.self)
+        let watch: CredentialWatch
+        do {
+            watch = try await calls.run(files[0], within: timeLimit) {
+                Result { () throws(Failure) in
+                    let path = files.first { FileMark($0) != nil } ?? files[0]
+                    return try CredentialWatch(path, last: last ?? FileMark(path)) { continuation.finish() }
+                }
+            }.get().get()
+        } catch let failure as Failure {
+            throw failure
+        } catch {
+            throw Failure(description: "\(error)")
+        }
+        for await _ in changes {}
+        withExtendedLifetime(watch) {}
     }
 
     /// The file that holds the secret; `nil` for a helper command.

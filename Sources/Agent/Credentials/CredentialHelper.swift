@@ -1,10 +1,12 @@
 import ControlAPI
 import Glibc
+import NIOCore
 import NetworkPath
 import Session
 import SessionCore
 import Subprocess
 import SystemPackage
+import Transport
 
 /// Runs a helper command that prints a secret: without a shell, without input, in its own process group, with limited
 /// time and output.
@@ -22,15 +24,20 @@ enum CredentialHelper {
 
     /// - Parameter command: the absolute path of the program, and its arguments.
     static func fetch(
-        _ command: [String], timeLimit: Duration = timeLimit
+        _ command: [String], by calls: BlockingCalls, timeLimit: Duration = timeLimit
     ) async throws(Credential.Failure) -> SessionCredential {
         guard let program = command.first else { preconditionFailure("a helper command has at least one word") }
         let output: [UInt8]
+        let end = ContinuousClock.now + timeLimit
         do {
+            // The program may be on a file system that does not answer. To start it would wait for that as well.
+            try await calls.run(program, within: timeLimit) {
+                Result { () throws(Credential.Failure) in try checkProgram(program) }
+            }.get().get()
             output = try await withThrowingTaskGroup(of: [UInt8]?.self) { group in
                 group.addTask { try await run(program, Array(command.dropFirst())) }
                 group.addTask {
-                    try await Task.sleep(for: timeLimit)
+                    try await Task.sleep(until: end, clock: .continuous)
                     return nil
                 }
                 // The group is left only when both tasks have ended. Cancelling them kills the helper first.
@@ -44,6 +51,8 @@ enum CredentialHelper {
             throw Credential.Failure(description: "\(program): \(failure)")
         } catch let error as SubprocessError {
             throw Credential.Failure(description: "\(program): \(sentence(error))")
+        } catch let failure as BlockingCalls.Failure {
+            throw Credential.Failure(description: "\(program): it could not be run: \(failure)")
         } catch {
             throw Credential.Failure(description: "\(program): it was stopped")
         }
@@ -55,7 +64,6 @@ enum CredentialHelper {
     }
 
     private static func run(_ program: String, _ arguments: [String]) async throws -> [UInt8] {
-        try checkProgram(program)
         var options = PlatformOptions()
         options.createSession = true
         options.teardownSequence = [.send(signal: .terminate, toProcessGroup: true, allowedDurationToNextStep: grace)]

@@ -17,9 +17,12 @@ extension FileMark {
 
 /// Waits for another version of a file. The kernel reports changes in the file's directory, so that a file that is
 /// replaced by a rename is noticed as well as one that is written in place; nothing is polled.
-struct CredentialWatch: ~Copyable {
-    private let source: any DispatchSourceRead
+final class CredentialWatch: Sendable {
+    /// May be cancelled on any thread.
+    private nonisolated(unsafe) let source: any DispatchSourceRead
 
+    /// Blocks on the file system, so call it off the event loop.
+    ///
     /// - Parameters:
     ///   - last: the version that cannot be used.
     ///   - changed: called once, on another thread, even if another version existed before the watch began.

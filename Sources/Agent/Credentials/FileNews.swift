@@ -16,17 +16,32 @@ final class FileNews: Sendable {
         if descriptor >= 0 { close(descriptor) }
     }
 
-    /// Watches what decides which file the path leads to: the file's directory and those of all links on the way. In place
-    /// of a directory that does not exist, the nearest one above it is watched. Call it again after each report: other
-    /// directories may be there now.
+    /// Watches what decides which file the path leads to: the file's directory, those of all links on the way, and whether
+    /// every directory on the way stays where it is. In place of a directory that does not exist, the nearest one above
+    /// it is watched. Call it again after each report: other directories may be there now.
     /// - Returns: whether the file's directory can be watched; if not, `errno` says why.
     @discardableResult
     func watch(_ path: String) -> Bool {
         // A directory reports nothing about a file that is mounted over another one, as resolv.conf is in containers.
         _ = inotify_add_watch(descriptor, path, UInt32(IN_CLOSE_WRITE))
-        let (directory, ofLinks) = Self.directories(of: path)
-        for directory in ofLinks { _ = inotify_add_watch(descriptor, directory, Self.events) }
-        return inotify_add_watch(descriptor, directory, Self.events | Self.departure) >= 0
+        var way = Way(to: path)
+        // What changes before its directory is watched is not reported. Somebody who never stops changing the way must
+        // not keep this from ending.
+        for _ in 0..<10 {
+            for directory in way.passed {
+                _ = inotify_add_watch(descriptor, directory, Self.departure | UInt32(bitPattern: Int32(IN_MASK_ADD)))
+            }
+            for directory in way.ofLinks { _ = inotify_add_watch(descriptor, directory, Self.events | Self.departure) }
+            let isWatched = inotify_add_watch(descriptor, way.directory, Self.events | Self.departure) >= 0
+            let error = errno
+            let present = Way(to: path)
+            if present == way {
+                errno = error
+                return isWatched
+            }
+            way = present
+        }
+        return true
     }
 
     /// Watches whether a file stays at its path. What happens to other files in its directory is not reported.
@@ -72,31 +87,39 @@ final class FileNews: Sendable {
         return String(path[..<slash])
     }
 
-    /// Returns the directory of the file that an absolute path leads to, or the nearest existing one above it, and the
-    /// directories of the links on the way.
-    private static func directories(of path: String) -> (of: String, ofLinks: [String]) {
-        var (directory, names, ofLinks) = ("/", path.split(separator: "/")[...], [String]())
-        while let name = names.popFirst() {
-            let entry = directory == "/" ? "/\(name)" : "\(directory)/\(name)"
-            // As many links as the kernel follows.
-            if ofLinks.count < 40, let target = target(of: entry) {
-                ofLinks.append(directory)
-                if target.hasPrefix("/") { directory = "/" }
-                names = target.split(separator: "/") + names
-            } else if !names.isEmpty, access(entry, F_OK) == 0 || errno != ENOENT {
-                directory = entry
-            } else {
-                break
+    /// What an absolute path leads through.
+    private struct Way: Equatable {
+        /// The directory of the file, or the nearest existing one above it.
+        private(set) var directory = "/"
+        /// Those of the links on the way.
+        private(set) var ofLinks: [String] = []
+        /// Those above these.
+        private(set) var passed: [String] = []
+
+        init(to path: String) {
+            var names = path.split(separator: "/")[...]
+            while let name = names.popFirst() {
+                let entry = directory == "/" ? "/\(name)" : "\(directory)/\(name)"
+                // As many links as the kernel follows.
+                if ofLinks.count < 40, let target = target(of: entry) {
+                    ofLinks.append(directory)
+                    if target.hasPrefix("/") { directory = "/" }
+                    names = target.split(separator: "/") + names
+                } else if !names.isEmpty, access(entry, F_OK) == 0 || errno != ENOENT {
+                    passed.append(directory)
+                    directory = entry
+                } else {
+                    break
+                }
             }
         }
-        return (directory, ofLinks)
     }
+}
 
-    /// Returns where a link leads; `nil` if this is no link.
-    private static func target(of path: String) -> String? {
-        var target = [CChar](repeating: 0, count: Int(PATH_MAX))
-        let length = readlink(path, &target, target.count)
-        guard length >= 0 else { return nil }
-        return String(decoding: target.prefix(length).map { UInt8(bitPattern: $0) }, as: UTF8.self)
-    }
+/// Returns where a link leads; `nil` if this is no link.
+private func target(of path: String) -> String? {
+    var target = [CChar](repeating: 0, count: Int(PATH_MAX))
+    let length = readlink(path, &target, target.count)
+    guard length >= 0 else { return nil }
+    return String(decoding: target.prefix(length).map { UInt8(bitPattern: $0) }, as: UTF8.self)
 }

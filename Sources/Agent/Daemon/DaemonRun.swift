@@ -290,10 +290,9 @@ private struct DaemonService: Service, CustomStringConvertible {
         // SIGHUP is the traditional way to ask for a reload; `holdfastctl reload` shows the result.
         let hangups = await UnixSignalsSequence(trapping: .sighup)
         let running = try await start.run()
+        // Not a child: a reload whose file system does not answer must not keep the daemon from ending.
+        Task { for await _ in hangups.cancelOnGracefulShutdown() { _ = try? await running.daemon.reload() } }
         await withTaskGroup(of: Void.self) { group in
-            group.addTask {
-                for await _ in hangups.cancelOnGracefulShutdown() { _ = try? await running.daemon.reload() }
-            }
             if let interval = Notifier().watchdogInterval {
                 group.addTask { await Watchdog(daemon: running.daemon, interval: interval).run() }
             }

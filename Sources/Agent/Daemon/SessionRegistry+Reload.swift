@@ -155,6 +155,15 @@ extension SessionRegistry {
         case (.running?, .failure(let errors)):
             if rejected.updateValue(errors, forKey: name) != errors { tellRejected(name, errors) }
         case (.failed(.configuration(let old), _, _)?, .failure(let errors)) where old == errors: break
+        case (.failed(.store(_, var later?), _, _)?, .success(let new)):
+            // It is still to be started as it was to be before.
+            if later.configuration != new {
+                later.obsolete.insert(.failure)
+                if later.configuration.clientID != new.clientID { later.obsolete.insert(.sessionAtServer) }
+                if !later.configuration.isSameClient(as: new) { parked[name]?.credential = nil }
+                later.configuration = new
+            }
+            try await startNowOrLater(name, later)
         case (_, .success(let new)):
             // It may have been given for another configuration.
             parked[name]?.credential = nil

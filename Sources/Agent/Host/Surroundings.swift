@@ -68,7 +68,8 @@ extension SessionDriver.Surroundings {
                     endpoint, options: options, eventLoop: eventLoop, threadPool: threadPool, lookups: lookups,
                     blocking: blocking, contexts: contexts, onEvent: onEvent)
             },
-            credentials: HostCredentials(calls: blocking, helpers: RunningHelpers(eventLoop: eventLoop)),
+            credentials: HostCredentials(
+                calls: blocking, helpers: RunningHelpers(eventLoop: eventLoop, calls: blocking)),
             logger: logger, bootID: bootID, deviceID: deviceID)
         deriveKey = { password, challenge in
             try? await threadPool.runIfActive { SCRAMClient.Key(password: password, challenge) }
@@ -166,6 +167,8 @@ extension NetworkView: PathSource {}
 protocol CredentialSource: Sendable {
     /// Cancel the task when the secret is no longer needed.
     func fetch(_ reference: SecretReference) async throws(Credential.Failure) -> SessionCredential
+    /// Returns when there is another version of a file: see ``Credential/change(of:after:by:timeLimit:)``.
+    func change(of files: [String], after last: FileMark?) async throws(Credential.Failure)
     /// The daemon is stopping. Returns when nothing is left that fetches a secret outside this process.
     func stop() async
 }
@@ -178,6 +181,10 @@ struct HostCredentials: CredentialSource {
     func fetch(_ reference: SecretReference) async throws(Credential.Failure) -> SessionCredential {
         if case .exec(let command) = reference { return try await helpers.fetch(command) }
         return try await Credential.fetch(reference, by: calls)
+    }
+
+    func change(of files: [String], after last: FileMark?) async throws(Credential.Failure) {
+        try await Credential.change(of: files, after: last, by: calls)
     }
 
     func stop() async { await helpers.stop() }

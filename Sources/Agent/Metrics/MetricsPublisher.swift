@@ -11,6 +11,8 @@ import Vocabulary
 actor MetricsPublisher {
     /// How many connections may be open at once.
     static let maximumConnections = 16
+    /// How long a text is given to further clients.
+    static let lifetime = TimeAmount.seconds(1)
     /// How often the file is written.
     static let interval: Duration = .seconds(15)
 
@@ -23,16 +25,21 @@ actor MetricsPublisher {
     private var configuration = MetricsConfiguration()
     private var listener: (any Channel)?
     private var writing: Task<Void, Never>?
-    private var connectionCount = 0
+    /// The oldest first.
+    private var connections: [(channel: any Channel, handler: MetricsHandler)] = []
+    private let lifetime: TimeAmount
+    private var texts: [MetricsFormat: Task<String, Never>] = [:]
 
     /// - Parameter read: returns the present metrics.
     init(
         eventLoop: any EventLoop, blocking: BlockingCalls, logger: Logger,
+        lifetime: TimeAmount = MetricsPublisher.lifetime,
         read: @escaping @Sendable (MetricsFormat) async -> String
     ) {
         self.eventLoop = eventLoop
         self.blocking = blocking
         self.logger = logger
+        self.lifetime = lifetime
         self.read = read
     }
 
@@ -47,6 +54,7 @@ actor MetricsPublisher {
         if new.listen != old.listen || listener == nil { await listen(new.listen) }
         if new.textfile != old.textfile {
             writing?.cancel()
+            await remove(old.textfile)
             writing = new.textfile.isEmpty ? nil : Task { await write(to: new.textfile) }
         }
     }
@@ -84,11 +92,32 @@ actor MetricsPublisher {
     }
 
     private func accept(_ channel: any Channel) throws {
-        guard connectionCount < Self.maximumConnections else { throw ChannelError.ioOnClosedChannel }
-        connectionCount += 1
-        channel.closeFuture.whenComplete { [weak self] _ in self?.assumeIsolated { $0.connectionCount -= 1 } }
+        if connections.count == Self.maximumConnections {
+            // Clients that ask nothing must not keep out those that do.
+            guard let idle = connections.firstIndex(where: { !$0.handler.isAnswering }) else {
+                throw ChannelError.ioOnClosedChannel
+            }
+            connections.remove(at: idle).channel.close(promise: nil)
+        }
+        let handler = MetricsHandler(channel) { [weak self] format in await self?.text(format) ?? "" }
+        connections.append((channel, handler))
+        channel.closeFuture.whenComplete { [weak self] _ in
+            self?.assumeIsolated { $0.connections.removeAll { $0.channel === channel } }
+        }
         try channel.pipeline.syncOperations.configureHTTPServerPipeline(withPipeliningAssistance: false)
-        try channel.pipeline.syncOperations.addHandler(MetricsHandler(channel, read: read))
+        try channel.pipeline.syncOperations.addHandler(handler)
+    }
+
+    /// Returns the metrics for a client. Those that ask soon after each other get the same text: it takes a look at every
+    /// session.
+    private func text(_ format: MetricsFormat) async -> String {
+        if let text = texts[format] { return await text.value }
+        let text = Task { [read] in await read(format) }
+        texts[format] = text
+        _ = eventLoop.scheduleTask(in: lifetime) { [weak self] in
+            self?.assumeIsolated { $0.texts[format] = nil }
+        }
+        return await text.value
     }
 
     // MARK: The file
@@ -97,6 +126,7 @@ actor MetricsPublisher {
         var told: Int32?
         while !Task.isCancelled {
             let text = await read(.prometheus)
+            if Task.isCancelled { return }
             // On another thread, because a file system may not answer.
             let failure = try? await blocking.run(path, within: nil) { Self.replace(path, with: text) }.get()
             if let failure, failure != told {
@@ -108,6 +138,12 @@ actor MetricsPublisher {
             told = failure
             try? await eventLoop.sleep(for: Self.interval)
         }
+    }
+
+    /// Removes a file that is no longer written: it would be read as if it were.
+    private func remove(_ path: String) async {
+        guard !path.isEmpty else { return }
+        _ = try? await blocking.run(path, within: .seconds(1)) { unlink(path) }.get()
     }
 
     /// Replaces the file atomically, so that no reader sees half of it.
@@ -139,7 +175,7 @@ private final class MetricsHandler: ChannelInboundHandler {
 
     private let read: @Sendable (MetricsFormat) async -> String
     private var head: HTTPRequestHead?
-    private var isAnswering = false
+    private(set) var isAnswering = false
     private let timer: Scheduled<Void>
 
     /// How long a client may take to ask, and to read the answer.

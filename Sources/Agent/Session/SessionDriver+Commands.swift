@@ -101,7 +101,7 @@ extension SessionDriver {
         if let leftBehind { log.leftBehind(leftBehind) }
         ask { $0.end() }
         run()
-        secrets.watch = nil
+        endWatch()
         // Completing a commit may lead to more commits. Repeat until there are none, so that the next driver reads all
         // of them.
         var decided = 0

@@ -9,10 +9,12 @@ import Transport
 
 extension SessionDriver {
     struct Secrets: ~Copyable {
-        /// The file whose change may end a failure.
-        var watch: CredentialWatch?
+        /// Waits for the change of a file that may end a failure.
+        var watch: Task<Void, Never>?
         /// What is being fetched, for uses that the session still wants.
         var fetches: [SecretUse: Task<Void, Never>] = [:]
+
+        deinit { watch?.cancel() }
     }
 
     // MARK: From its source
@@ -61,39 +63,47 @@ extension SessionDriver {
     /// Watches the file that the session failed because of, the credential's or that of the authorities, so that a change
     /// starts it again.
     func watchCredential() {
-        secrets.watch = nil
-        guard let (path, rejected) = fileToChange else { return }
-        let present = FileMark(path)
-        // Checked here at once, so that a failure whose cause is already gone is not reported.
-        if let rejected, let present, present != rejected { return take(.credentialChanged) }
-        do throws(Credential.Failure) {
-            secrets.watch = try CredentialWatch(path, last: rejected ?? present) {
-                [weak self] in
-                Task { await self?.credentialChanged() }
+        endWatch()
+        guard let (files, rejected) = filesToChange else { return }
+        let source = surroundings.credentials
+        secrets.watch = Task { [weak self] in
+            let result: Result<Void, Credential.Failure>
+            do throws(Credential.Failure) {
+                result = .success(try await source.change(of: files, after: rejected))
+            } catch {
+                result = .failure(error)
             }
-        } catch {
+            await self?.watchEnded(result, of: files[0])
+        }
+    }
+
+    func endWatch() {
+        secrets.watch?.cancel()
+        secrets.watch = nil
+    }
+
+    private func watchEnded(_ result: Result<Void, Credential.Failure>, of path: String) {
+        // Ignore a change that was seen just before the session went on for another reason.
+        guard !Task.isCancelled else { return }
+        secrets.watch = nil
+        switch result {
+        case .success:
+            take(.credentialChanged)
+        case .failure(let error):
             surroundings.logger.warning(
                 "\(name): \(path) cannot be watched for changes: \(error)", metadata: metadata)
         }
     }
 
-    /// The file whose change may help, and its version when the session failed, if that is known.
-    private var fileToChange: (path: String, rejected: FileMark?)? {
+    /// The file whose change may help, or those of which the first that exists may, and its version when the session
+    /// failed, if that is known.
+    private var filesToChange: (paths: [String], rejected: FileMark?)? {
         switch ask({ $0.fileToWatch }) {
         case .authorities?:
-            let authorities = configuration.tls.authorities ?? TLSOptions.systemAuthorityFiles.first(where: exists)
-            return authorities.map { ($0, nil) }
+            return (configuration.tls.authorities.map { [$0] } ?? TLSOptions.systemAuthorityFiles, nil)
         case .credential(let rejected)?:
-            return configuration.password.flatMap { try? Credential.path(of: $0) }.map { ($0, rejected) }
+            return configuration.password.flatMap { try? Credential.path(of: $0) }.map { ([$0], rejected) }
         case nil: return nil
         }
-    }
-
-    private func exists(_ path: String) -> Bool { FileMark(path) != nil }
-
-    private func credentialChanged() {
-        // Ignore a change that was seen just before the session went on for another reason.
-        guard secrets.watch != nil else { return }
-        take(.credentialChanged)
     }
 }

@@ -1,6 +1,8 @@
 import Configuration
 import ControlAPI
 import Glibc
+import NIOConcurrencyHelpers
+import NIOCore
 import NIOPosix
 import Session
 import SessionCore
@@ -14,12 +16,13 @@ import Transport
 @Suite("A credential helper") struct CredentialHelperTests {
     /// Reached only by a helper that hangs: other tests may keep every thread busy for a long time.
     private static let patience = Duration.seconds(120)
+    private static let calls = BlockingCalls(eventLoop: MultiThreadedEventLoopGroup.singleton.next())
 
     private func failure(_ script: String, timeLimit: Duration = patience) async throws -> String {
         let scratch = try CredentialScratch()
         let helper = try scratch.helper(script)
         do throws(Credential.Failure) {
-            let fetched = try await CredentialHelper.fetch(helper, timeLimit: timeLimit)
+            let fetched = try await CredentialHelper.fetch(helper, by: Self.calls, timeLimit: timeLimit)
             Issue.record("it gave \(String(decoding: fetched.secret, as: UTF8.self))")
             return ""
         } catch {
@@ -29,7 +32,8 @@ import Transport
 
     private func token(_ script: String) async throws -> String {
         let scratch = try CredentialScratch()
-        let fetched = try await CredentialHelper.fetch(try scratch.helper(script), timeLimit: Self.patience)
+        let fetched = try await CredentialHelper.fetch(
+            try scratch.helper(script), by: Self.calls, timeLimit: Self.patience)
         return String(decoding: fetched.secret, as: UTF8.self)
     }
 
@@ -42,19 +46,18 @@ import Transport
 
     @Test func `is run for a reference, like any other secret`() async throws {
         let scratch = try CredentialScratch()
-        let calls = BlockingCalls(eventLoop: MultiThreadedEventLoopGroup.singleton.next())
         let fetched = try await Credential.fetch(
-            .exec(try scratch.helper("echo s3cret")), by: calls, timeLimit: Self.patience)
+            .exec(try scratch.helper("echo s3cret")), by: Self.calls, timeLimit: Self.patience)
         #expect(fetched.secret == Array("s3cret".utf8))
         #expect(fetched.mark == nil)
-        let file = try await Credential.fetch(.file(try scratch.write("token", "of a file\n")), by: calls)
+        let file = try await Credential.fetch(.file(try scratch.write("token", "of a file\n")), by: Self.calls)
         #expect(file.secret == Array("of a file".utf8))
         #expect(file.mark != nil)
     }
 
     @Test func `gets its arguments unchanged, without a shell`() async throws {
         let fetched = try await CredentialHelper.fetch(
-            ["/bin/echo", "$HOME", "*", "a  b", ";", "id"], timeLimit: Self.patience)
+            ["/bin/echo", "$HOME", "*", "a  b", ";", "id"], by: Self.calls, timeLimit: Self.patience)
         #expect(String(decoding: fetched.secret, as: UTF8.self) == "$HOME * a  b ; id")
     }
 
@@ -72,7 +75,7 @@ import Transport
     @Test func `may leave a process running that keeps its output open`() async throws {
         let scratch = try CredentialScratch()
         let helper = try scratch.helper("sleep 1000 & echo $! > $here/left; echo s3cret")
-        let fetched = try await CredentialHelper.fetch(helper, timeLimit: Self.patience)
+        let fetched = try await CredentialHelper.fetch(helper, by: Self.calls, timeLimit: Self.patience)
         #expect(String(decoding: fetched.secret, as: UTF8.self) == "s3cret")
         let left = scratch.processes("left")
         #expect(left.count == 1 && left.allSatisfy(isRunning))
@@ -91,7 +94,7 @@ import Transport
             wait
             sleep 1000
             """)
-        let fetching = Task { try await CredentialHelper.fetch(helper, timeLimit: Self.patience) }
+        let fetching = Task { try await CredentialHelper.fetch(helper, by: Self.calls, timeLimit: Self.patience) }
         try await until("the helper has started another process") { scratch.processes("pids").count == 2 }
         let processes = scratch.processes("pids")
         #expect(processes.allSatisfy(isRunning))
@@ -148,10 +151,55 @@ import Transport
     ])
     func `that cannot be run is named, and its arguments are not`(program: String, sentence: String) async throws {
         await #expect {
-            try await CredentialHelper.fetch([program, "s3cret"], timeLimit: Self.patience)
+            try await CredentialHelper.fetch([program, "s3cret"], by: Self.calls, timeLimit: Self.patience)
         } throws: { error in
             (error as? Credential.Failure)?.description == "\(program): \(sentence)"
         }
+    }
+
+    @Test func `whose file system does not answer is not waited for beyond its time`() async throws {
+        let gate = ConditionLock(value: false)
+        let blocked = Self.calls.run("/hung/helper", within: nil) {
+            gate.lock(whenValue: true)
+            gate.unlock()
+        }
+        await #expect {
+            try await CredentialHelper.fetch(["/hung/helper"], by: Self.calls, timeLimit: .milliseconds(1))
+        } throws: { error in
+            (error as? Credential.Failure)?.description
+                == "/hung/helper: it could not be run: there was no answer within 0.001 seconds"
+        }
+        gate.lock()
+        gate.unlock(withValue: true)
+        try await blocked.get()
+    }
+
+    // MARK: Many
+
+    @Test func `beyond the number that may run at once waits for another to end, or until it is cancelled`()
+        async throws
+    {
+        let scratch = try CredentialScratch()
+        let loop = MultiThreadedEventLoopGroup.singleton.next()
+        let helpers = RunningHelpers(
+            eventLoop: loop, calls: BlockingCalls(eventLoop: loop), maximumRuns: 1, timeLimit: Self.patience)
+        let pipe = "\(scratch.path)/pipe"
+        try #require(mkfifo(pipe, 0o600) == 0)
+        let command = try scratch.helper("echo >> $here/runs; cat $here/pipe")
+        let first = Task { try await helpers.fetch(command) }
+        try await until("the first runs") { scratch.read("runs") == "\n" }
+        let second = Task { try await helpers.fetch(command) }
+        while await helpers.waitingCount < 1 { await Task.yield() }
+        let third = Task { try await helpers.fetch(["/bin/echo", "third"]) }
+        while await helpers.waitingCount < 2 { await Task.yield() }
+        second.cancel()
+        await #expect(throws: Credential.Failure.self) { try await second.value }
+        #expect(scratch.read("runs") == "\n")
+        try scratch.write("pipe", "first")
+        #expect(try await first.value.secret == Array("first".utf8))
+        #expect(try await third.value.secret == Array("third".utf8))
+        await helpers.stop()
+        await #expect(throws: Credential.Failure.self) { try await helpers.fetch(["/bin/echo", "late"]) }
     }
 
     // MARK: When a token ends

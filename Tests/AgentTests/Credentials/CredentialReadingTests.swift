@@ -70,6 +70,23 @@ struct CredentialReadingTests {
         try await blocked.get()
     }
 
+    @Test func `a watch does not wait for a file system that does not answer, nor hold up the loop`() async throws {
+        let loop = MultiThreadedEventLoopGroup.singleton.next()
+        let calls = BlockingCalls(eventLoop: loop)
+        let gate = ConditionLock(value: false)
+        let blocked = calls.run("/hung/secret", within: nil) {
+            gate.lock(whenValue: true)
+            gate.unlock()
+        }
+        let failure = await #expect(throws: Credential.Failure.self) {
+            try await Credential.change(of: ["/hung/secret"], after: nil, by: calls, timeLimit: .milliseconds(1))
+        }
+        #expect(failure?.description == "there was no answer within 0.001 seconds")
+        gate.lock()
+        gate.unlock(withValue: true)
+        try await blocked.get()
+    }
+
     @Test func `a failure names the file and never its contents`() throws {
         let failure = #expect(throws: Credential.Failure.self) { try Credential.read(.file("/no/such/file")) }
         #expect(failure?.description == "/no/such/file: No such file or directory")

@@ -123,6 +123,26 @@ import Testing
         }
     }
 
+    @Test(arguments: ["above the file's", "of a link"])
+    func `sees a file when a directory on the way is replaced:`(which: String) async throws {
+        let (scratch, elsewhere) = (try CredentialScratch(), try CredentialScratch())
+        let app = "\(scratch.path)/app"
+        for (directory, text) in [(app, "old"), ("\(app).new", "new")] {
+            mkdir(directory, 0o700)
+            if which == "of a link" {
+                symlink(try elsewhere.write(text, text), "\(directory)/token")
+            } else {
+                mkdir("\(directory)/secrets", 0o700)
+                try scratch.write("\(directory.dropFirst(scratch.path.count))/secrets/token", text)
+            }
+        }
+        let file = which == "of a link" ? "app/token" : "app/secrets/token"
+        try await change(in: scratch, at: file, last: FileMark("\(scratch.path)/\(file)")) {
+            rename(app, "\(app).old")
+            rename("\(app).new", app)
+        }
+    }
+
     @Test func `sees a file in directories that were not there`() async throws {
         let scratch = try CredentialScratch()
         try await change(in: scratch, at: "run/agent/token", last: nil) {

@@ -111,6 +111,22 @@ struct ReloadTests {
         }
     }
 
+    @Test func `a session that cannot be read is started later as it was to be, also after another reload`()
+        async throws
+    {
+        try await DaemonUnderTest.run(autoconnect: false) { daemon, peer in
+            try await peer.call("session.connect", #"{"session":"main"}"#)
+            try await peer.state("connected")
+            try await daemon.store.execute("ALTER TABLE presence_topic RENAME TO gone")
+            for user in ["edge-43", "edge-44"] {
+                try await daemon.writeSession(autoconnect: false, user: user)
+                await #expect(throws: ControlPeer.CallFailure.self) { try await peer.call("daemon.reload") }
+            }
+            try await daemon.store.execute("ALTER TABLE gone RENAME TO presence_topic")
+            try await peer.state("connected")
+        }
+    }
+
     @Test func `a session disconnected by hand stays so when its configuration changes`() async throws {
         try await DaemonUnderTest.run { daemon, peer in
             try await peer.call("session.disconnect", #"{"session":"main"}"#)

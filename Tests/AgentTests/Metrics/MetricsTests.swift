@@ -1,10 +1,13 @@
+import Configuration
 import ControlAPI
 import Glibc
 import Logging
+import NIOConcurrencyHelpers
 import NIOCore
 import NIOPosix
 import Support
 import Testing
+import Transport
 
 @testable import Agent
 
@@ -168,8 +171,41 @@ struct DaemonMetricsTests {
             try daemon.directory.write("holdfast.toml", "")
             try await peer.call("daemon.reload")
             #expect(await daemon.daemon.metricsAddress == nil)
+            // It would look like the present state.
+            try await until("the file is gone") { access(file, F_OK) != 0 }
             await daemon.daemon.stopPublishingMetrics()
         }
+    }
+
+    @Test func `clients that ask nothing keep out no other, and those that ask together get the same text`()
+        async throws
+    {
+        let loop = MultiThreadedEventLoopGroup.singleton.next()
+        let reads = NIOLockedValueBox(0)
+        let publisher = MetricsPublisher(
+            eventLoop: loop, blocking: BlockingCalls(eventLoop: loop), logger: RecordingLog().logger,
+            lifetime: .hours(1)
+        ) { _ in
+            reads.withLockedValue {
+                $0 += 1
+                return "read \($0)\n"
+            }
+        }
+        var configuration = MetricsConfiguration()
+        configuration.listen = "127.0.0.1:0"
+        await publisher.apply(configuration)
+        let address = try #require(await publisher.address)
+        var idle: [any Channel] = []
+        for _ in 0..<MetricsPublisher.maximumConnections {
+            idle.append(try await ClientBootstrap(group: loop).connect(to: address).get())
+        }
+        for _ in 0..<2 {
+            let answer = try await ask("GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n", at: address, on: loop)
+            #expect(answer.hasSuffix("\r\n\r\nread 1\n"))
+        }
+        try await idle[0].closeFuture.get()
+        await publisher.apply(MetricsConfiguration())
+        for channel in idle { try? await channel.close() }
     }
 
     @Test func `a file that cannot be replaced leaves nothing beside it`() async throws {

@@ -220,6 +220,24 @@ import Vocabulary
         #expect(try await server.next() == "close 1003")
     }
 
+    @Test func `one read brings few frames, however many a server has sent`() async throws {
+        let count = 30_000
+        let server = try await WebSocketServer(
+            frames: Array(repeating: TestFrame(opcode: .binary, text: "x"), count: count))
+        let client = try await TestClient("ws://127.0.0.1:\(server.port)")
+        _ = try await client.opened()
+        var (sizes, sum): ([Int], Int) = ([], 0)
+        for await case .received(let bytes) in client.events {
+            sizes.append(bytes.readableBytes)
+            sum += bytes.readableBytes
+            if sum == count { break }
+        }
+        #expect(sum == count)
+        // The first may have come with the answer to the request.
+        #expect(sizes.dropFirst().allSatisfy { $0 <= WebSocketHandler.readSize })
+        try await client.close(.abort)
+    }
+
     @Test func `a frame beyond the limit ends the connection`() async throws {
         let server = try await WebSocketServer(frames: [
             TestFrame(opcode: .binary, text: String(repeating: "x", count: 2000))

@@ -220,6 +220,22 @@ import Vocabulary
         try await client.close(.abort)
     }
 
+    @Test(arguments: ["mqtt", "mqtts", "ws"])
+    func `bytes right behind the answer of a SOCKS proxy are the server's`(scheme: String) async throws {
+        let greeting = Array("SSH-2.0-OpenSSH_9.2\r\n".utf8)
+        let proxy = try await ScriptServer([[5, 0], [5, 0, 0, 1, 0, 0, 0, 0, 0, 0] + greeting])
+        let client = try await TestClient(
+            "\(scheme)://broker.invalid", options: options("socks5://127.0.0.1:\(proxy.port)"))
+        if scheme == "mqtt" {
+            _ = try await client.opened()
+            #expect(try await client.received(greeting.count) == String(decoding: greeting, as: UTF8.self))
+            try await client.close(.abort)
+        } else {
+            let failure = try await client.failure()
+            #expect(failure.code == .wrongProtocol, "\(failure.message)")
+        }
+    }
+
     @Test func `a proxy that refuses TCP is reported as refused`() async throws {
         let taken = try TakenPort()
         let failure = try await TestClient(

@@ -39,6 +39,13 @@ final class ProxyTunnel {
         }
     }
 
+    /// What a proxy means that refuses for want of a login.
+    fileprivate var wordsAboutLogin: String {
+        proxy.login == nil
+            ? "it requires a user name and a password, and the configuration has none"
+            : "it does not accept the user name or password"
+    }
+
     fileprivate func refused(_ sentence: String) {
         let text = "the proxy \(proxy.address) does not connect to \(endpoint.authority): \(sentence)"
         completion.take()?(.failure(TransportFailure(.proxyFailed, text)))
@@ -111,7 +118,7 @@ private final class ConnectHandler: ChannelInboundHandler, RemovableChannelHandl
     private func refused(_ status: HTTPResponseStatus) {
         switch status.code {
         // 401 is wrong here, but tinyproxy says it.
-        case 401, 407: tunnel.refused("it does not accept the user name or password (\(status.code))")
+        case 401, 407: tunnel.refused("\(tunnel.wordsAboutLogin) (\(status.code))")
         case 403: tunnel.refused("its rules do not allow the connection (403)")
         default: tunnel.refused("it answered \(status.code) \(status.reasonPhrase)")
         }

@@ -1,4 +1,4 @@
-import Glibc
+import Vocabulary
 
 /// One thing that is wrong in a configuration file.
 package struct ConfigurationError: Error, Hashable, Sendable {
@@ -15,7 +15,7 @@ package struct ConfigurationError: Error, Hashable, Sendable {
 
     /// - Parameter code: the `errno`.
     package static func unreadable(_ path: String, _ code: Int32) -> ConfigurationError {
-        ConfigurationError(file: path, message: "cannot be read: \(String(cString: strerror(code)))")
+        ConfigurationError(file: path, message: "cannot be read: \(systemText(code))")
     }
 }
 

@@ -369,6 +369,16 @@ public actor DurableStore {
         commits.done(after: start.duration(to: .now))
     }
 
+    /// Tries whether there is room for new messages of so many bytes, which it does not write.
+    ///
+    /// - Throws: what ``commit(_:)`` of such messages would.
+    package func tryRoom(for bytes: UInt64) throws(StoreError) {
+        try requireRoom(for: bytes)
+        // A quota, for example, leaves less than the file system has.
+        try directory.tryRoom(for: bytes)
+        try commit([])
+    }
+
     /// Makes the kernel start writing a log with large messages to the disk. Otherwise it would start when the log is
     /// written back into the file, and all commits would wait for all of it.
     private func beginWriting(_ bytes: UInt64) {
@@ -552,7 +562,7 @@ extension SessionChange {
     }
 
     /// An estimate of the bytes that it adds to the file; only messages and publications count.
-    fileprivate var roomNeeded: Int {
+    package var roomNeeded: Int {
         switch self {
         case .mqtt(.insert(let stored)): stored.message.size
         case .putPublication(let publication): publication.size

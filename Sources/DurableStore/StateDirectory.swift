@@ -141,6 +141,19 @@ struct StateDirectory: ~Copyable {
         return true
     }
 
+    /// Makes a file of this size and removes it.
+    func tryRoom(for bytes: UInt64) throws(StoreError) {
+        let file = "\(path)/holdfast.probe"
+        let descriptor = open(file, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0o600)
+        guard descriptor >= 0 else { throw .full(path: file, cause: systemText(errno)) }
+        defer {
+            close(descriptor)
+            unlink(file)
+        }
+        let code = posix_fallocate(descriptor, 0, off_t(clamping: max(bytes, 1)))
+        guard code == 0 else { throw .full(path: file, cause: systemText(code)) }
+    }
+
     /// Gives the reserved room back to the file system.
     ///
     /// - Returns: whether there was some.

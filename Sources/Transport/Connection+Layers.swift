@@ -14,7 +14,9 @@ extension Connection {
             guard let self, phase == .tunneling else { return }
             stopTimer()
             switch result {
-            case .success: connected(peer)
+            case .success(let early):
+                self.wire?.early = early
+                connected(peer)
             case .failure(let failure): fail(failure)
             }
         }
@@ -24,6 +26,16 @@ extension Connection {
         } catch {
             channelFailed(error)
         }
+    }
+
+    /// Passes on what the server sent right behind the proxy's answer, once TLS, the WebSocket or the session is there to
+    /// take it.
+    func passOnEarly() {
+        guard let pipeline = wire?.channel.pipeline, let bytes = wire?.early.take(), bytes.readableBytes > 0 else {
+            return
+        }
+        pipeline.syncOperations.fireChannelRead(NIOAny(bytes))
+        pipeline.syncOperations.fireChannelReadComplete()
     }
 
     func proxyFailed(_ sentence: String) {
@@ -54,6 +66,8 @@ extension Connection {
         }
         do {
             try upgrade.start(on: wire.channel)
+            passOnEarly()
+            guard phase == .upgrading else { return }
             try wire.channel.syncOptions?.setOption(.autoRead, value: true)
         } catch {
             channelFailed(error)

@@ -63,6 +63,7 @@ extension Connection {
             }
             self.wire?.tls = handler
             try wire.channel.pipeline.syncOperations.addHandler(handler, position: .first)
+            passOnEarly()
             guard phase == .securing else { return }
             try wire.channel.syncOptions?.setOption(.autoRead, value: true)
         } catch {

@@ -191,6 +191,7 @@ extension Connection {
         guard phase == .open else { return }
         read(isReading)
         limitRetransmissionTimeout()
+        passOnEarly()
     }
 
     private func read(_ isReading: Bool) {

@@ -7,7 +7,7 @@ import Vocabulary
 extension TransportFailure {
     /// Dialing failed; `addresses` are those that were tried.
     init(dialing addresses: [SocketAddress], _ error: any Error, within timeout: Duration) {
-        let tried = addresses.map(\.hostAndPort).joined(separator: ", ")
+        let tried = Self.list(addresses.map(\.hostAndPort))
         guard let failures = (error as? NIOConnectionError)?.connectionErrors, !failures.isEmpty else {
             if let error = error as? ChannelError, case .connectTimeout = error {
                 self.init(.dialTimeout, "no answer from \(tried) within \(timeout)")
@@ -35,9 +35,17 @@ extension TransportFailure {
                 addresses.append((failure.cause, [failure.address]))
             }
         }
-        return addresses.map { "cannot connect to \($0.list.joined(separator: ", ")): \($0.cause)" }
-            .joined(separator: "; ")
+        return addresses.map { "cannot connect to \(list($0.list)): \($0.cause)" }.joined(separator: "; ")
     }
+
+    /// Names the first addresses, so that what follows them is not cut off.
+    private static func list(_ addresses: [String]) -> String {
+        let rest = addresses.count - longestList
+        guard rest > 1 else { return addresses.joined(separator: ", ") }
+        return addresses.prefix(longestList).joined(separator: ", ") + " and \(rest) more addresses"
+    }
+
+    private static let longestList = 4
 
     /// A socket could not be bound to an interface.
     init(binding interface: String, _ error: any Error) {
@@ -87,6 +95,17 @@ extension TransportFailure {
         words.contains(certificateRequired) || words.contains(certificateRefused) ? .certificateWanted : nil
     }
 
+    /// What to say about our clock where a certificate is outside of its dates.
+    static func doubt(aboutClock now: time_t) -> String {
+        guard now < firstRelease else { return "or our clock is wrong" }
+        let date = Timestamp(seconds: Int64(now), nanoseconds: 0).date(offset: 0)
+        return "but it is our clock that is wrong, since it says \(date): set it, and have it set over the network "
+            + "(timedatectl set-ntp true)"
+    }
+
+    /// 2026-01-01, before which no Holdfast ran.
+    private static let firstRelease: time_t = 1_767_225_600
+
     /// The handshake with `peer` failed.
     ///
     /// - Parameters:
@@ -130,9 +149,9 @@ extension TransportFailure {
         let now = time(nil)
         let whose = isServers ? "the certificate of \(peer)" : "an authority in the certificate chain of \(peer)"
         if let turnedDown, now > turnedDown.notValidAfter {
-            self.init(.certificateExpired, "\(whose) has expired, or our clock is wrong")
+            self.init(.certificateExpired, "\(whose) has expired, \(Self.doubt(aboutClock: now))")
         } else if let turnedDown, now < turnedDown.notValidBefore {
-            self.init(.certificateExpired, "\(whose) is not valid yet, or our clock is wrong")
+            self.init(.certificateExpired, "\(whose) is not valid yet, \(Self.doubt(aboutClock: now))")
         } else {
             self.init(
                 .certificateInvalid,

@@ -2,15 +2,16 @@ import NIOCore
 import NIOHTTP1
 import Vocabulary
 
-/// Asks a proxy for a connection to the server, and then removes its handlers from the channel's pipeline.
+/// Asks a proxy for a connection to the server, and then removes its handlers from the channel's pipeline. What has
+/// arrived behind the proxy's answer is the server's, and is what it completes with.
 final class ProxyTunnel {
     private let endpoint: Endpoint
     private let proxy: ProxyOptions
-    private var completion: ((Result<Void, TransportFailure>) -> Void)?
+    private var completion: ((Result<ByteBuffer, TransportFailure>) -> Void)?
 
     init(
         to endpoint: Endpoint, through proxy: ProxyOptions,
-        completion: @escaping (Result<Void, TransportFailure>) -> Void
+        completion: @escaping (Result<ByteBuffer, TransportFailure>) -> Void
     ) {
         self.endpoint = endpoint
         self.proxy = proxy
@@ -38,16 +39,25 @@ final class ProxyTunnel {
         }
     }
 
+    /// What a proxy means that refuses for want of a login.
+    fileprivate var wordsAboutLogin: String {
+        proxy.login == nil
+            ? "it requires a user name and a password, and the configuration has none"
+            : "it does not accept the user name or password"
+    }
+
     fileprivate func refused(_ sentence: String) {
         let text = "the proxy \(proxy.address) does not connect to \(endpoint.authority): \(sentence)"
         completion.take()?(.failure(TransportFailure(.proxyFailed, text)))
     }
 
-    /// Removes the handlers once the proxy has agreed. They then pass on what they hold of the server's first bytes.
-    fileprivate func agreed(_ handlers: [any RemovableChannelHandler], _ context: ChannelHandlerContext) {
+    /// Removes the handlers once the proxy has agreed.
+    fileprivate func agreed(
+        _ handlers: [any RemovableChannelHandler], _ context: ChannelHandlerContext, behind: ByteBuffer = ByteBuffer()
+    ) {
         let removals = handlers.map { context.pipeline.syncOperations.removeHandler($0) }
         EventLoopFuture.andAllSucceed(removals, on: context.eventLoop).assumeIsolated()
-            .whenComplete { [self] _ in completion.take()?(.success(())) }
+            .whenComplete { [self] _ in completion.take()?(.success(behind)) }
     }
 }
 
@@ -108,7 +118,7 @@ private final class ConnectHandler: ChannelInboundHandler, RemovableChannelHandl
     private func refused(_ status: HTTPResponseStatus) {
         switch status.code {
         // 401 is wrong here, but tinyproxy says it.
-        case 401, 407: tunnel.refused("it does not accept the user name or password (\(status.code))")
+        case 401, 407: tunnel.refused("\(tunnel.wordsAboutLogin) (\(status.code))")
         case 403: tunnel.refused("its rules do not allow the connection (403)")
         default: tunnel.refused("it answered \(status.code) \(status.reasonPhrase)")
         }
@@ -118,7 +128,6 @@ private final class ConnectHandler: ChannelInboundHandler, RemovableChannelHandl
 /// Carries the bytes of a ``SOCKS5Handshake``.
 private final class SOCKS5Handler: ChannelInboundHandler, RemovableChannelHandler {
     typealias InboundIn = ByteBuffer
-    typealias InboundOut = ByteBuffer
     typealias OutboundOut = ByteBuffer
 
     private let tunnel: ProxyTunnel
@@ -134,10 +143,7 @@ private final class SOCKS5Handler: ChannelInboundHandler, RemovableChannelHandle
 
     func handlerAdded(context: ChannelHandlerContext) { self.context = context }
 
-    func handlerRemoved(context: ChannelHandlerContext) {
-        self.context = nil
-        if received.readableBytes > 0 { context.fireChannelRead(wrapInboundOut(received)) }
-    }
+    func handlerRemoved(context: ChannelHandlerContext) { self.context = nil }
 
     func send() {
         guard let context else { return }
@@ -155,7 +161,7 @@ private final class SOCKS5Handler: ChannelInboundHandler, RemovableChannelHandle
                 context.writeAndFlush(wrapOutboundOut(request), promise: nil)
             case .finished:
                 isOver = true
-                tunnel.agreed([self], context)
+                tunnel.agreed([self], context, behind: received)
             case .failed(let sentence):
                 isOver = true
                 received.clear()

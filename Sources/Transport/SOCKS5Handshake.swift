@@ -74,7 +74,7 @@ struct SOCKS5Handshake: Sendable {
                 ByteBuffer(
                     bytes: [1, UInt8(name.count)] + name + [UInt8(login.password.count)] + login.password))
         case (0xFF, nil):
-            return fail("it requires a user name and a password")
+            return fail("it requires a user name and a password, and the configuration has none")
         default:
             return fail("it requires an unsupported authentication method")
         }

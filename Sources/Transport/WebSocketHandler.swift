@@ -7,7 +7,7 @@ struct WebSocketEnded { let failure: TransportFailure? }
 /// Puts bytes into masked binary frames and takes them out of the server's, answers pings, and closes as RFC 6455, 7.1
 /// requires: with a Close frame each way first.
 ///
-/// Frames may be as small as two bytes, and one read may bring tens of thousands of them. Their content is passed on in
+/// Frames may be as small as two bytes, and one read may bring thousands of them. Their content is passed on in
 /// one piece, and only the last ping is answered (RFC 6455, 5.5.3), once the previous pong was sent. So a flood of
 /// frames costs no more than a flood of bytes, and a server that does not read is owed one pong.
 final class WebSocketHandler: ChannelDuplexHandler {
@@ -15,6 +15,9 @@ final class WebSocketHandler: ChannelDuplexHandler {
     typealias InboundOut = ByteBuffer
     typealias OutboundIn = ByteBuffer
     typealias OutboundOut = WebSocketFrame
+
+    /// The bytes of one read. It may hold nothing but empty frames, each of which costs as much as hundreds of bytes.
+    static let readSize = 4096
 
     private var stream = WebSocketStream()
     private var hasSentClose = false
@@ -33,6 +36,8 @@ final class WebSocketHandler: ChannelDuplexHandler {
     func handlerAdded(context: ChannelHandlerContext) {
         // Other connections get their turn between two reads.
         context.channel.setOption(.maxMessagesPerRead, value: 1).whenFailure { _ in }
+        context.channel.setOption(.recvAllocator, value: FixedSizeRecvByteBufferAllocator(capacity: Self.readSize))
+            .whenFailure { _ in }
     }
 
     func channelRead(context: ChannelHandlerContext, data: NIOAny) {

@@ -124,8 +124,23 @@ private final class RequestHandler: ChannelInboundHandler, RemovableChannelHandl
     private func refused(_ status: HTTPResponseStatus, _ headers: HTTPHeaders = [:]) {
         let isBusy = status == .tooManyRequests || status == .serviceUnavailable
         upgrade.refused(
-            "answered the request for a WebSocket with \(status.code) \(status.reasonPhrase)",
+            "answered the request for a WebSocket with \(status.code) \(status.reasonPhrase)"
+                + Self.advice(status, location: headers.first(name: "Location")),
             isBusy ? .serverBusy : .webSocketFailed, retryAfter: isBusy ? retryAfter(in: headers) : nil)
+    }
+
+    private static func advice(_ status: HTTPResponseStatus, location: String?) -> String {
+        switch status.code {
+        case 301, 302, 303, 307, 308:
+            "; such a redirection is not followed"
+                + (location.map { ": it leads to \($0.plain(atMost: 200))" } ?? "") + "; correct the endpoint"
+        case 401:
+            "; it wants a login by HTTP, which Holdfast does not do: check the path, and have the server accept the "
+                + "request and check the user and password of MQTT"
+        case 403:
+            "; it does not permit the request: check the path, and the rules of the server or of a proxy before it"
+        default: ""
+        }
     }
 
     func errorCaught(context: ChannelHandlerContext, error: any Error) {

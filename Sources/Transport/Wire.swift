@@ -12,6 +12,8 @@ struct Wire {
     var webSocket: WebSocketHandler?
     /// Whether the proxy has connected us to the server.
     var hasTunnel = false
+    /// What the server sent before the layer that takes it was there.
+    var early: ByteBuffer?
     /// Writes that are not in the kernel yet.
     var unflushed = 0
     /// The first failed write. The channel's end follows and reports it.

@@ -144,7 +144,8 @@ extension Endpoint {
         if let address = IPAddress(host) { return address.description }
         guard !host.contains(":") else { throw .badIPv6(host) }
         let name = host.lowercased()
-        // RFC 1123, 2.1: letters, digits, hyphens; labels of 1 to 63, 253 in all. One dot at the end is the root.
+        // RFC 1123, 2.1: letters, digits, hyphens; labels of 1 to 63, 253 in all. One dot at the end is the root. Names
+        // with underscores are common in private networks, and resolvers take them.
         let labels = (name.hasSuffix(".") ? name.dropLast() : name[...])
             .split(separator: ".", omittingEmptySubsequences: false)
         guard name.utf8.count <= (name.hasSuffix(".") ? 254 : 253) else { throw .badHost(host) }
@@ -152,7 +153,9 @@ extension Endpoint {
             guard (1...63).contains(label.utf8.count), label.first != "-", label.last != "-" else {
                 throw .badHost(host)
             }
-            guard label.utf8.allSatisfy(\.isLetterDigitHyphen) else { throw .badHost(host) }
+            guard label.utf8.allSatisfy({ $0.isLetterDigitHyphen || $0 == UInt8(ascii: "_") }) else {
+                throw .badHost(host)
+            }
         }
         // A name whose last label is a number would be read as an IPv4 address by some resolvers (RFC 3696, 2).
         guard let last = labels.last, !last.utf8.allSatisfy({ (0x30...0x39).contains($0) }) else {

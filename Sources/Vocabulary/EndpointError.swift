@@ -28,7 +28,7 @@ extension EndpointError: CustomStringConvertible {
         case .noHost:
             "the endpoint has no host; write a name or an address after the ://"
         case .badHost(let host):
-            "\"\(host)\" is not a host name; write letters, digits and hyphens in parts of 1 to 63 joined by dots"
+            "\"\(host)\" is not a host name; write letters, digits, hyphens and underscores in parts of 1 to 63 joined by dots"
         case .badIPv4(let host):
             "\"\(host)\" is not an IPv4 address; write four decimal numbers from 0 to 255 joined by dots"
         case .badIPv6(let host):

@@ -9,7 +9,6 @@ import NetworkPath
 import SessionCore
 import Support
 import Synchronization
-import Systemd
 
 @testable import Agent
 
@@ -132,8 +131,10 @@ struct DaemonUnderTest: Sendable {
         let (loop, disk, log) = (server.eventLoop, group.next(), RecordingLog())
         let store = try DurableStore(
             directory: "\(directory.path)/state", durability: .normal, executor: disk.executor)
+        let notifications = Notifications(eventLoop: loop)
         let registry = SessionRegistry(
-            notifier: StatusNotifier(notifier: Notifier(), eventLoop: loop), logger: log.logger, eventLoop: loop)
+            notifier: StatusNotifier(notifications: notifications, eventLoop: loop), logger: log.logger, eventLoop: loop
+        )
         let watcher = NetworkWatcher(eventLoop: loop) { [weak registry] change in
             registry?.assumeIsolated { $0.pathChanged(change) }
         }
@@ -144,8 +145,8 @@ struct DaemonUnderTest: Sendable {
         let daemon = Daemon(
             options: options, configuration: DaemonConfiguration(),
             versions: ConfigurationLoader.versions(in: directory.path), store: store, registry: registry,
-            network: NetworkView(watcher: watcher), threadPool: .singleton, logger: log.logger, eventLoop: loop,
-            accountPatience: .seconds(3600))
+            network: NetworkView(watcher: watcher), threadPool: .singleton,
+            notifications: notifications, logger: log.logger, eventLoop: loop, accountPatience: .seconds(3600))
         let control = ControlServer(daemon: daemon, limits: limits)
         try await control.listen(path: options.socketPath)
         try await control.prepare()

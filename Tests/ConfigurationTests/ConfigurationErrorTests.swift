@@ -1,3 +1,4 @@
+import Glibc
 import Support
 import Testing
 import Vocabulary
@@ -25,6 +26,11 @@ private let number = "a whole number from 1 to 65535"
 private let duration = #"a duration such as "250ms", "15s" or "20min""#
 
 @Suite struct `A configuration that is wrong` {
+    @Test func `a file that no descriptor is left for says which limit to raise`() {
+        let error = ConfigurationError.unreadable("/etc/holdfast/holdfast.toml", EMFILE)
+        #expect(error.message == "cannot be read: Too many open files; raise LimitNOFILE of the service")
+    }
+
     @Test func `has the errors of its grammar and those of its values in one list`() {
         let found = errors(
             file: """

@@ -81,8 +81,13 @@ extension EndToEnd {
             let status = try await daemon.status()
             #expect(status.state == .connected)
             #expect(status.counters.connects == 1)
+            let refusal = try await daemon.client.call(DaemonStatusMethod.self, .init()).storeFailure
+            #expect(refusal?.contains("no room") == true)
 
             disk.free()
+            try await until("the status says no more that messages are refused, though none was published since") {
+                try await daemon.client.call(DaemonStatusMethod.self, .init()).storeFailure == nil
+            }
             try await until("messages are accepted again") { try await publish() == nil }
             for _ in 1...20 { #expect(try await publish() == nil) }
             let messages = try await far.received("everything accepted is there") { messages in

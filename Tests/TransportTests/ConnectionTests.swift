@@ -52,6 +52,16 @@ import Vocabulary
         }
     }
 
+    @Test func `of many addresses that failed alike the first are named`() {
+        func message(_ count: Int) -> String {
+            TransportFailure.message((1...count).map { ("192.0.2.\($0):1883", "Connection refused") })
+        }
+        let first = "cannot connect to 192.0.2.1:1883, 192.0.2.2:1883, 192.0.2.3:1883, 192.0.2.4:1883"
+        #expect(message(4) == first + ": Connection refused")
+        #expect(message(5) == first + ", 192.0.2.5:1883: Connection refused")
+        #expect(message(200) == first + " and 196 more addresses: Connection refused")
+    }
+
     @Test func `options are set on the socket`() async throws {
         let server = try await TestServer(.echo)
         let options = Connection.Options(keepAlive: .milliseconds(19_500))

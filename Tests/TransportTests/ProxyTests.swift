@@ -31,7 +31,7 @@ import Vocabulary
             ("socks5://joe@proxy", .invalid(.userInformation)),
             ("http://proxy:3128/x", .invalid(.path)), ("http://proxy:3128?x", .invalid(.path)),
             ("socks5://proxy#x", .invalid(.path)),
-            ("http://proxy:0", .invalid(.badPort("0"))), ("socks5://a_b", .invalid(.badHost("a_b"))),
+            ("http://proxy:0", .invalid(.badPort("0"))), ("socks5://a+b", .invalid(.badHost("a+b"))),
             ("socks5://a b", .invalid(.unexpectedCharacter)), ("socks5://::1", .invalid(.unbracketedIPv6("::1"))),
         ] as [(String, ProxyError)])
     func `an invalid proxy is refused, without repeating a password`(text: String, error: ProxyError) {
@@ -71,12 +71,12 @@ import Vocabulary
     @Test(arguments: [
         (
             "HTTP/1.1 407 Proxy Authentication Required\r\nContent-Length: 2\r\n\r\nno",
-            "does not accept the user name or password (407)"
+            "requires a user name and a password, and the configuration has none (407)"
         ),
         ("HTTP/1.1 403 Forbidden\r\n\r\n", "rules do not allow the connection (403)"),
         ("HTTP/1.0 502 Bad Gateway\r\n\r\n<html>", "it answered 502 Bad Gateway"),
-        ("HTTP/1.1 407 Pr\u{1}xy\r\n\r\n", "does not accept the user name or password (407)"),
-        ("HTTP/1.1 407\r\nX: \u{7}\r\n\r\n", "does not accept the user name or password (407)"),
+        ("HTTP/1.1 407 Pr\u{1}xy\r\n\r\n", "the configuration has none (407)"),
+        ("HTTP/1.1 407\r\nX: \u{7}\r\n\r\n", "the configuration has none (407)"),
         ("HTTP/1.1 502 Bad\u{1b}[2J\r\nX: \u{7}\r\n\r\n", "it answered 502 Bad Gateway"),
         ("HTTP/1.1 200 OK\r\nX: \u{7}\r\n\r\n", "its answer 200 has headers that are not HTTP"),
         ("HTTP/1.1 40\u{1} No\r\n\r\n", "it does not speak HTTP"),
@@ -93,6 +93,15 @@ import Vocabulary
         #expect(failure.code == .proxyFailed)
         #expect(failure.message.contains(words), "\(failure.message)")
         #expect(failure.message.contains("does not connect to broker.invalid:1883"), "\(failure.message)")
+    }
+
+    @Test func `a login that an HTTP proxy does not accept is named as the cause`() async throws {
+        let proxy = try await ScriptServer(text: "HTTP/1.1 407 Proxy Authentication Required\r\n\r\n")
+        let login = ProxyOptions.Login(username: "joe", password: [1])
+        let failure = try await TestClient(
+            "mqtt://broker.invalid", options: options("http://127.0.0.1:\(proxy.port)", login: login)
+        ).failure()
+        #expect(failure.message.hasSuffix("it does not accept the user name or password (407)"), "\(failure.message)")
     }
 
     @Test func `a proxy that never answers times out`() async throws {
@@ -204,7 +213,9 @@ import Vocabulary
     }
 
     @Test func `SOCKS without a password says that one is required`() {
-        #expect(handshake("a", nil, [[5, 0xFF]]) == [.failed("it requires a user name and a password")])
+        #expect(
+            handshake("a", nil, [[5, 0xFF]])
+                == [.failed("it requires a user name and a password, and the configuration has none")])
         let long = ProxyOptions.Login(username: "joe", password: Array(repeating: 1, count: 256))
         if case .failed? = handshake("a", long, [[5, 2]]).last {} else { Issue.record("no failure") }
     }
@@ -218,6 +229,22 @@ import Vocabulary
         try await client.send("hello")
         #expect(try await client.received(5) == "hello")
         try await client.close(.abort)
+    }
+
+    @Test(arguments: ["mqtt", "mqtts", "ws"])
+    func `bytes right behind the answer of a SOCKS proxy are the server's`(scheme: String) async throws {
+        let greeting = Array("SSH-2.0-OpenSSH_9.2\r\n".utf8)
+        let proxy = try await ScriptServer([[5, 0], [5, 0, 0, 1, 0, 0, 0, 0, 0, 0] + greeting])
+        let client = try await TestClient(
+            "\(scheme)://broker.invalid", options: options("socks5://127.0.0.1:\(proxy.port)"))
+        if scheme == "mqtt" {
+            _ = try await client.opened()
+            #expect(try await client.received(greeting.count) == String(decoding: greeting, as: UTF8.self))
+            try await client.close(.abort)
+        } else {
+            let failure = try await client.failure()
+            #expect(failure.code == .wrongProtocol, "\(failure.message)")
+        }
     }
 
     @Test func `a proxy that refuses TCP is reported as refused`() async throws {

@@ -126,6 +126,13 @@ import Vocabulary
         #expect(failure.message.contains(refusal.words), "\(failure.message)")
     }
 
+    @Test func `a clock that is plainly wrong is named as the cause`() {
+        #expect(TransportFailure.doubt(aboutClock: 1_785_000_000) == "or our clock is wrong")
+        #expect(
+            TransportFailure.doubt(aboutClock: 90_000).hasPrefix(
+                "but it is our clock that is wrong, since it says 1970-01-02: set it"))
+    }
+
     @Test func `a server that never answers the handshake times out`() async throws {
         let server = try await TestServer(.silent)
         var options = options()

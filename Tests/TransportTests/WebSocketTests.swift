@@ -220,6 +220,19 @@ import Vocabulary
         #expect(try await server.next() == "close 1003")
     }
 
+    /// Each read may hold nothing but empty frames.
+    @Test func `a read of a WebSocket is small`() async throws {
+        let server = try await WebSocketServer()
+        let client = try await TestClient("ws://127.0.0.1:\(server.port)")
+        _ = try await client.opened()
+        let capacity = try await client.on { connection in
+            let allocator = try? connection.wire?.channel.syncOptions?.getOption(.recvAllocator)
+            return (allocator as? FixedSizeRecvByteBufferAllocator)?.capacity
+        }
+        #expect(capacity == WebSocketHandler.readSize)
+        try await client.close(.abort)
+    }
+
     @Test func `a frame beyond the limit ends the connection`() async throws {
         let server = try await WebSocketServer(frames: [
             TestFrame(opcode: .binary, text: String(repeating: "x", count: 2000))
@@ -303,7 +316,13 @@ import Vocabulary
     @Test(arguments: [
         ("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n", "with 404 Not Found"),
         ("HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: upgrade\r\n\r\n", "RFC 6455"),
-        ("HTTP/1.1 401 N\u{1}\r\nX: \u{7}\r\n\r\n", "with 401 Unauthorized"),
+        ("HTTP/1.1 401 N\u{1}\r\nX: \u{7}\r\n\r\n", "with 401 Unauthorized; it wants a login by HTTP"),
+        ("HTTP/1.1 403 Forbidden\r\n\r\n", "with 403 Forbidden; it does not permit the request: check the path"),
+        (
+            "HTTP/1.1 301 Moved Permanently\r\nLocation: https://new.example/mqtt\r\n\r\n",
+            "is not followed: it leads to https://new.example/mqtt; correct the endpoint"
+        ),
+        ("HTTP/1.1 302 Found\r\n\r\n", "with 302 Found; such a redirection is not followed; correct the endpoint"),
         ("HTTP/1.1 101 Go\r\nX: \u{7}\r\n\r\n", "RFC 6455"),
         ("HTTP/1.1 200 OK\r\n\r\n", "with 200 OK"), ("\u{10}\u{2}\r\n", "does not speak HTTP"),
         ("", "instead of opening"),
@@ -313,6 +332,14 @@ import Vocabulary
         let failure = try await TestClient("ws://127.0.0.1:\(server.port)").failure()
         #expect(failure.code == .webSocketFailed)
         #expect(failure.message.contains(words), "\(failure.message)")
+    }
+
+    @Test func `a redirection that leads far is cut`() async throws {
+        let location = "https://new.example/" + String(repeating: "x", count: 10_000)
+        let server = try await ScriptServer(text: "HTTP/1.1 308 Permanent Redirect\r\nLocation: \(location)\r\n\r\n")
+        let failure = try await TestClient("ws://127.0.0.1:\(server.port)").failure()
+        #expect(failure.message.contains("it leads to https://new.example/xxx"))
+        #expect(failure.message.count < 500)
     }
 
     @Test func `a reset instead of an answer is a WebSocket failure`() async throws {

@@ -44,6 +44,8 @@ actor CommitQueue {
 
     /// How long to wait before a transaction that failed is tried again.
     static let retryInterval = Duration.seconds(1)
+    /// How long to wait before it is tried again whether there is room for messages.
+    static let probeInterval = Duration.seconds(5)
     /// How long successful commits took, in seconds.
     private(set) var durations = Histogram(bounds: [
         0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5,
@@ -63,8 +65,12 @@ actor CommitQueue {
     private var givingUp: [(session: SessionName, continuation: CheckedContinuation<Void, Never>)] = []
     /// Why not even a transaction without new messages succeeds; `nil` when it does.
     private(set) var failure: StoreError?
-    /// Why the last new message was refused; `nil` after a message was committed, or once transactions succeed again.
+    /// Why the last new message was refused; `nil` after a message was committed, once transactions succeed again, and
+    /// when there is room for that message.
     private(set) var refusal: StoreError?
+    /// The messages of the last entry that was refused, and how many entries have been.
+    private var refused = (bytes: UInt64(0), count: UInt64(0))
+    private var isProbing = false
     /// Whether the failure was reported. Recovery is reported only after a transaction with messages, because a full
     /// disk still takes everything else.
     private var isFailureTold = false
@@ -228,9 +234,10 @@ actor CommitQueue {
     }
 
     private func succeeded(_ batch: [Entry]) {
-        if failure?.isLasting == true || batch.contains(where: { $0.hasInserts && !$0.isRefused }) { refusal = nil }
+        let hasMessages = batch.contains { $0.hasInserts && !$0.isRefused }
+        if failure?.isLasting == true || hasMessages { refusal = nil }
         failure = nil
-        if isFailureTold, batch.contains(where: { $0.hasInserts && !$0.isRefused }) { tell(nil) }
+        if isFailureTold, hasMessages { tell(nil) }
         let coveredByLater = Self.coveredByLater(batch)
         for (entry, isCovered) in zip(batch, coveredByLater) where !isCovered {
             switch entry.waiter {
@@ -292,12 +299,44 @@ actor CommitQueue {
                 guard entries[index].hasInserts, !entries[index].isRefused else { continue }
                 entries[index].isRefused = true
                 refusal = error
+                self.refused.bytes = entries[index].changes.reduce(0) { $0 + UInt64($1.roomNeeded) }
+                self.refused.count += 1
+                probeUntilThereIsRoom()
                 refused(error)
             case .barrier(let completed):
                 if failure != nil { completed(error) }
             }
         }
         if failure != nil { entries.removeAll(where: \.isBarrier) }
+    }
+
+    // MARK: Room for messages
+
+    /// While only messages are refused, no transaction tests whether they still would be: a full disk takes everything
+    /// else, and what is said about it must end with it.
+    private func probeUntilThereIsRoom() {
+        guard !isProbing else { return }
+        isProbing = true
+        Task { await probe() }
+    }
+
+    private func probe() async {
+        while refusal?.isOfTheDisk == true {
+            await eventLoop.pause(for: Self.probeInterval)
+            // A transaction that fails is tried again anyway.
+            guard refusal?.isOfTheDisk == true, failure == nil else { continue }
+            let (store, (bytes, count)) = (store, refused)
+            do throws(StoreError) {
+                try await watch.wait { () throws(StoreError) in try await store.tryRoom(for: bytes) }
+            } catch {
+                if error == .closed { break }
+                continue
+            }
+            guard count == refused.count, failure == nil, refusal != nil else { continue }
+            refusal = nil
+            tell(nil)
+        }
+        isProbing = false
     }
 
     private func tell(_ error: StoreError?) {
@@ -307,6 +346,14 @@ actor CommitQueue {
 }
 
 extension StoreError {
+    /// Whether it says something about the disk, not about one change.
+    fileprivate var isOfTheDisk: Bool {
+        switch self {
+        case .inconsistent, .damaged: false
+        default: true
+        }
+    }
+
     /// Whether changes that are not inserts fail for the same reason.
     fileprivate var isLasting: Bool {
         switch self {

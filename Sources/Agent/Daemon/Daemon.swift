@@ -28,6 +28,7 @@ actor Daemon {
     nonisolated let threadPool: NIOThreadPool
     nonisolated let blocking: BlockingCalls
     nonisolated let denials: DenialLog
+    nonisolated let notifications: Notifications
     nonisolated let logger: Logger
     private let options: DaemonOptions
     private let store: DurableStore
@@ -42,7 +43,6 @@ actor Daemon {
     /// What the names in `[access]` and `[topics]` stand for, and whether the name service did not answer the last time.
     private var accounts = (known: Accounts(), isFailureTold: false)
     private let accountLookups: SharedRuns
-    private let notifier = Notifier()
     /// Counts of the calls on the control socket.
     var calls = CallMetrics()
     private var publisher: MetricsPublisher?
@@ -50,8 +50,8 @@ actor Daemon {
 
     init(
         options: DaemonOptions, configuration: DaemonConfiguration, versions: [String: FileVersion],
-        store: DurableStore, registry: SessionRegistry, network: NetworkView, threadPool: NIOThreadPool, logger: Logger,
-        eventLoop: any EventLoop, accountPatience: Duration = .seconds(5)
+        store: DurableStore, registry: SessionRegistry, network: NetworkView, threadPool: NIOThreadPool,
+        notifications: Notifications, logger: Logger, eventLoop: any EventLoop, accountPatience: Duration = .seconds(5)
     ) {
         self.versions = versions
         self.options = options
@@ -60,6 +60,7 @@ actor Daemon {
         self.registry = registry
         self.network = network
         self.threadPool = threadPool
+        self.notifications = notifications
         self.logger = logger
         self.eventLoop = eventLoop
         self.accountPatience = accountPatience
@@ -215,8 +216,8 @@ actor Daemon {
         // A reload that is refused must not be announced: the service manager would mistake its end for the end of
         // stopping.
         try await registry.checkReload()
-        notifier.reloading()
-        defer { notifier.ready() }
+        notifications.tell(.reloading())
+        defer { notifications.tell(.ready) }
         switch loaded.daemon {
         case .failure(let errors):
             logger.error(

@@ -137,16 +137,17 @@ private struct DaemonStart {
     var disk: any EventLoop
 
     func run() async throws(StartFailure) -> Running {
-        let store = try openStore()
+        let notifications = Notifications(eventLoop: loop)
+        let store = try openStore(notifications)
         let registry = SessionRegistry(
-            notifier: StatusNotifier(notifier: Notifier(), eventLoop: loop), logger: logger, eventLoop: loop)
+            notifier: StatusNotifier(notifications: notifications, eventLoop: loop), logger: logger, eventLoop: loop)
         let watcher = try await watchNetwork(for: registry, on: loop)
         let threadPool = NIOThreadPool(numberOfThreads: 4)
         threadPool.start()
         let daemon = Daemon(
             options: options, configuration: configuration, versions: loaded.versions, store: store,
-            registry: registry, network: NetworkView(watcher: watcher), threadPool: threadPool, logger: logger,
-            eventLoop: loop)
+            registry: registry, network: NetworkView(watcher: watcher), threadPool: threadPool,
+            notifications: notifications, logger: logger, eventLoop: loop)
         let server = ControlServer(daemon: daemon)
         // Before any session begins: while another daemon serves the socket, none of ours may connect.
         do throws(ControlSocket.Failure) {
@@ -174,7 +175,7 @@ private struct DaemonStart {
         await daemon.publishMetrics()
         let sleepWatch = SleepWatch(registry: registry, logger: logger, eventLoop: loop)
         await sleepWatch.start()
-        await reportReady(server, await registry.count)
+        await reportReady(server, await registry.count, notifications)
         return Running(
             daemon: daemon, server: server, store: store, sleepWatch: sleepWatch, resolverWatch: resolverWatch)
     }
@@ -184,9 +185,9 @@ private struct DaemonStart {
         (error as? IOError).map { systemText($0.errnoCode) } ?? "\(error)"
     }
 
-    private func openStore() throws(StartFailure) -> DurableStore {
-        let extending = TimeExtension(on: disk) {
-            Notifier().extendTimeout(TimeExtension.requested, status: "opening the durable state")
+    private func openStore(_ notifications: Notifications) throws(StartFailure) -> DurableStore {
+        let extending = TimeExtension(on: loop) {
+            notifications.tell(.timeExtension(TimeExtension.requested, status: "opening the durable state"))
         }
         defer { extending.end() }
         let store: DurableStore
@@ -271,8 +272,8 @@ private struct DaemonStart {
         }
     }
 
-    private func reportReady(_ server: ControlServer, _ sessions: Int) async {
-        Notifier().ready()
+    private func reportReady(_ server: ControlServer, _ sessions: Int, _ notifications: Notifications) async {
+        notifications.tell(.ready)
         let socketPath = await server.path ?? options.socketPath
         logger.notice(
             "ready: \(sessions) session\(sessions == 1 ? "" : "s"), control socket \(socketPath)",
@@ -293,7 +294,7 @@ private struct DaemonService: Service, CustomStringConvertible {
         // Not a child: a reload whose file system does not answer must not keep the daemon from ending.
         Task { for await _ in hangups.cancelOnGracefulShutdown() { _ = try? await running.daemon.reload() } }
         await withTaskGroup(of: Void.self) { group in
-            if let interval = Notifier().watchdogInterval {
+            if let interval = Notifier.watchdogInterval {
                 group.addTask { await Watchdog(daemon: running.daemon, interval: interval).run() }
             }
             try? await gracefulShutdown()
@@ -304,7 +305,8 @@ private struct DaemonService: Service, CustomStringConvertible {
 
 /// Stops everything in an order in which nothing is lost.
 private func stop(_ running: Running, _ logger: Logger) async {
-    Notifier().stopping()
+    let notifications = running.daemon.notifications
+    notifications.tell(.stopping)
     logger.notice("stopping", metadata: ["MESSAGE_ID": "\(MessageID.stopping)"])
     // First of all: a host that goes to sleep now must not wait for a stopping daemon, and nothing may bring a session
     // back.
@@ -314,7 +316,7 @@ private func stop(_ running: Running, _ logger: Logger) async {
     await running.daemon.stopPublishingMetrics()
     // From here on: the sessions wait for their last commits.
     let extending = TimeExtension(on: running.daemon.eventLoop) {
-        Notifier().extendTimeout(TimeExtension.requested, status: "writing out the durable state")
+        notifications.tell(.timeExtension(TimeExtension.requested, status: "writing out the durable state"))
     }
     await running.daemon.registry.stop()
     await running.server.closeConnections()

@@ -17,7 +17,7 @@ struct Watchdog {
         try? await cancelWhenGracefulShutdown {
             while true {
                 await answered()
-                Notifier().watchdog()
+                daemon.notifications.tell(.alive)
                 try await daemon.eventLoop.sleep(for: interval / 2)
             }
         }

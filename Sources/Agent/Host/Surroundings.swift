@@ -112,6 +112,7 @@ protocol SessionStore: Actor {
     func setPresent(_ sessions: Set<SessionName>) async
 
     func commit(_ batch: [(session: SessionName, changes: [SessionChange])]) async throws(StoreError)
+    func tryRoom(for bytes: UInt64) async throws(StoreError)
     func session(_ name: SessionName) async throws(StoreError) -> StoredSession
     func load(
         _ session: SessionName, after sequence: MessageSequence, maxCount: Int, maxBytes: Int

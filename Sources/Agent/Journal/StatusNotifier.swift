@@ -9,13 +9,13 @@ actor StatusNotifier {
     nonisolated let eventLoop: any EventLoop
     nonisolated var unownedExecutor: UnownedSerialExecutor { eventLoop.executor.asUnownedSerialExecutor() }
 
-    private let notifier: Notifier
+    private let notifications: Notifications
     private var last = ""
     private var lastMade: NIODeadline?
     private var scheduled: Scheduled<Void>?
 
-    init(notifier: Notifier, eventLoop: any EventLoop) {
-        self.notifier = notifier
+    init(notifications: Notifications, eventLoop: any EventLoop) {
+        self.notifications = notifications
         self.eventLoop = eventLoop
     }
 
@@ -34,6 +34,6 @@ actor StatusNotifier {
         lastMade = eventLoop.now
         guard text != last else { return }
         last = text
-        notifier.status(text)
+        notifications.tell(.status(text))
     }
 }

@@ -184,6 +184,11 @@ actor DiskAccess: SessionStore {
         disk.here { $0.apply(batch) }
     }
 
+    func tryRoom(for bytes: UInt64) async throws(StoreError) {
+        guard await reach() else { return }
+        try check(isFor: .inserting)
+    }
+
     func session(_ name: SessionName) async throws(StoreError) -> StoredSession {
         if let real { return try await real.session(name) }
         return disk.here { $0.model(name).stored }

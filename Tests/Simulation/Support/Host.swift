@@ -6,7 +6,6 @@ import MQTT
 import NIOCore
 import SessionCore
 import Support
-import Systemd
 import Transport
 
 @testable import Agent
@@ -104,7 +103,8 @@ actor Host {
         paths = ScenarioPaths(host: name, scenario: scenario)
         let store = DiskAccess(disk, to: real) { [weak self] in self?.here { $0.acts(in: life) } ?? false }
         let registry = SessionRegistry(
-            notifier: StatusNotifier(notifier: Notifier(), eventLoop: loop), logger: log, eventLoop: loop)
+            notifier: StatusNotifier(notifications: Notifications(eventLoop: loop), eventLoop: loop), logger: log,
+            eventLoop: loop)
         daemon = (registry, store)
         let (scenario, name, memory) = (scenario, name, memory)
         let surroundings = SessionDriver.Surroundings(

@@ -60,11 +60,37 @@ import Testing
     @Test func `a server that ends three connections for this is not asked any more`() throws {
         var client = MQTTClientHarness(durable: durable([]))
         try client.publish("x", qos: .exactlyOnce)
-        for _ in 1...3 {
-            #expect(client.connect(resumed: true).contains { $0.hasPrefix("PUBREL") })
+        #expect(client.connect(resumed: true).contains { $0.hasPrefix("PUBREL") })
+        client.handle(.connectionEnded(.byServer))
+        for _ in 2...3 {
+            #expect(client.connect(resumed: true).last == "PINGREQ")
+            #expect(client.server(.pingresp).contains { $0.hasPrefix("PUBREL") })
             client.handle(.connectionEnded(.byServer))
         }
         #expect(client.connect(resumed: true).contains { $0.hasPrefix("PUBLISH x") })
+    }
+
+    @Test func `an end that is not the server's does not count`() throws {
+        var client = MQTTClientHarness(durable: durable([]))
+        try client.publish("x", qos: .exactlyOnce)
+        for _ in 1...4 {
+            #expect(client.connect(resumed: true).contains { $0.hasPrefix("PUBREL") })
+            client.handle(.connectionClosed)
+        }
+    }
+
+    @Test func `a server that ends every connection is asked again once one works`() throws {
+        var client = MQTTClientHarness(durable: durable([]))
+        try client.publish("x", qos: .exactlyOnce)
+        client.connect(resumed: true)
+        client.handle(.connectionEnded(.byServer))
+        for _ in 1...4 {
+            #expect(client.connect(resumed: true).last == "PINGREQ", "no PUBREL can be the reason")
+            client.handle(.connectionEnded(.byServer))
+        }
+        client.connect(resumed: true)
+        #expect(client.server(.pingresp).contains("PUBREL 1"))
+        #expect(client.server(.pubcomp(answer(1))).contains("PUBLISH x id 1"))
     }
 
     @Test func `a server that does not answer this loses the connection, and is not asked forever`() throws {
@@ -72,6 +98,7 @@ import Testing
         try client.publish("x", qos: .exactlyOnce)
         for _ in 1...3 {
             client.connect(resumed: true)
+            client.server(.pingresp)
             client.now = client.now.advanced(by: 60_000)
             #expect(client.handle(.timePassed) == ["PINGREQ"])
             #expect(client.server(.pingresp).contains("close"))
@@ -85,7 +112,7 @@ import Testing
         var client = MQTTClientHarness(durable: durable([]))
         try client.publish("x", qos: .exactlyOnce)
         for _ in 1...3 {
-            let words = client.connect(resumed: true)
+            let words = client.connect(resumed: true) + client.server(.pingresp)
             #expect(words.filter { $0.hasPrefix("PUBREL") } == (1...32).map { "PUBREL \($0)" })
             client.handle(.connectionEnded(.byServer))
         }
@@ -94,6 +121,18 @@ import Testing
         #expect(try client.publish("z", qos: .exactlyOnce).contains("PUBLISH z id 2"))
         for _ in 3...32 { try client.publish("x", qos: .exactlyOnce) }
         #expect(try client.publish("w", qos: .exactlyOnce).contains("PUBLISH w id 34"), "no other was asked about")
+    }
+
+    @Test func `what one server has released is released again at another one`() throws {
+        var client = MQTTClientHarness(durable: durable([])).connected(resumed: true)
+        try client.publish("x", qos: .exactlyOnce)
+        for number in 1...32 { client.server(.pubcomp(answer(UInt16(number)))) }
+        client.handle(.connectionClosed)
+        client.machine.doubtSession()
+        client.connect(resumed: true)
+        let words = try client.publish("y", qos: .exactlyOnce)
+        #expect(words.contains { $0.hasPrefix("PUBREL") })
+        #expect(!words.contains { $0.hasPrefix("PUBLISH y") })
     }
 
     @Test func `in a new session at the server no identifier needs to be released`() throws {

@@ -158,6 +158,37 @@ import Testing
         #expect(rooms.membership?.step == .done)
     }
 
+    /// A presence of the same user that comes from a connection with this client identifier.
+    private func presence(of device: String, clientID: String = "c", retain: Bool) -> MQTTClientMachine.InboundMessage {
+        let message = PresenceMessage(
+            identity: .init(user: "me", device: device), state: .online, since: Self.time(0), session: "main",
+            connection: ConnectionMark(clientID: clientID, time: Self.time(9), random: 1))
+        return .init(
+            Announcement(topic: "p/plant/presence/me/\(device)", payload: ByteBuffer(bytes: message.bytes)),
+            retain: retain)
+    }
+
+    @Test mutating func `what a displaced device has left in the room is cleared`() {
+        enter()
+        let clearing = Rooms.Action.announce(Announcement(topic: "p/plant/presence/me/there"))
+        #expect(rooms.received(presence(of: "there", retain: true)).contains(clearing))
+        #expect(!rooms.received(presence(of: "there", retain: false)).contains(clearing), "it came after this session")
+        let other = presence(of: "there", clientID: "d", retain: true)
+        #expect(!rooms.received(other).contains(clearing), "it may be connected")
+        let own = Rooms.Action.announce(Announcement(topic: Self.topic))
+        #expect(!rooms.received(presence(of: "here", retain: true)).contains(own), "it is announced again")
+    }
+
+    @Test mutating func `the presences that a session clears on a connection are few`() {
+        enter()
+        let cleared = (1...20).filter { number in
+            rooms.received(presence(of: "d\(number)", retain: true)).contains {
+                if case .announce = $0 { true } else { false }
+            }
+        }
+        #expect(cleared.count == RoomMembership.mostClearings)
+    }
+
     @Test mutating func `the old room is left once the new one has accepted the presence`() throws {
         enter()
         let filter = try TopicFilter(Self.hall.presenceFilter)
@@ -243,9 +274,9 @@ import Testing
 
 extension MQTTClientMachine.InboundMessage {
     /// The server sends our own presence back.
-    fileprivate init(_ announcement: Announcement) {
+    fileprivate init(_ announcement: Announcement, retain: Bool = false) {
         self.init(
-            topic: announcement.topic, payload: announcement.payload, qos: .atLeastOnce, retain: false,
+            topic: announcement.topic, payload: announcement.payload, qos: .atLeastOnce, retain: retain,
             duplicate: false, properties: announcement.properties)
     }
 }

@@ -251,8 +251,11 @@ struct SessionLog {
             "the server acknowledges messages of QoS 2 like those of QoS 1: one may arrive twice after an outage")
     }
 
+    /// The beginning of the line that ``cannotLook(_:)`` writes. The simulation looks for it.
+    static let failedLook = "the room cannot be checked for other devices of the user"
+
     func cannotLook(_ sentence: String) {
-        say(.notice, "the room cannot be checked for other devices of the user: \(sentence)")
+        say(.notice, "\(Self.failedLook): \(sentence)")
     }
 
     mutating func quarantined(_ sequence: MessageSequence, _ sentence: String, at now: Instant) {

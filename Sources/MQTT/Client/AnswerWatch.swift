@@ -276,6 +276,7 @@ extension MQTTClientMachine {
     mutating func judgeUnanswered(_ step: inout Step) -> EndFinding? {
         // While messages still have time, the connection ends because of a request.
         let isLate = exchangesDue.map { $0 <= step.now } ?? false
+        if isLate { identifiers.mayEnd() }
         let suspects: Suspects = isLate ? .everything : [.announcements, .filters]
         return blame(suspects, "the server does not answer this message", after: .end, &step)
     }

@@ -12,7 +12,9 @@ import NIOCore
 ///       ◀──connection closed──┘
 ///
 /// The next connection asks about the same ones again, because what was sent on the last one may not have arrived. If
-/// the server answers on none of three, they are used all the same, before any other.
+/// the server ends three in a row, or does not answer on them although it answers other things, they are used all the
+/// same, before any other. An end that we, the network or another packet may have caused says nothing: after the first
+/// one that counts, the server is asked only when it has shown that the connection works.
 struct Identifiers: Sendable {
     var allocator = PacketIDAllocator()
     /// Identifiers under which the server probably holds a message of QoS 2 that is not known here.
@@ -40,8 +42,10 @@ struct Identifiers: Sendable {
     private var lastAsked: UInt16?
     /// The one before the first of those in `asked`.
     private var beforeAsked: UInt16 = 0
-    /// How many connections in a row have ended with PUBRELs unanswered.
+    /// How many connections in a row have ended with PUBRELs unanswered, which may have been the reason.
     private var unansweredConnections = 0
+    /// Whether what was asked may be the reason why the connection ends.
+    private var mayEndBecauseAsked = false
 
     /// How many are cleared at once at first.
     private static let batch = 32
@@ -94,6 +98,9 @@ struct Identifiers: Sendable {
         return ids
     }
 
+    /// Whether the server has to show that the connection works before it is asked to release any.
+    var needsProof: Bool { unansweredConnections > 0 }
+
     /// Whether the server was asked to release the identifier only to clear it.
     func isAsked(_ id: PacketID) -> Bool { asked.contains(id) }
 
@@ -131,15 +138,19 @@ struct Identifiers: Sendable {
         return true
     }
 
+    /// The server ends the connection, or leaves unanswered what was sent on it.
+    mutating func mayEnd() { mayEndBecauseAsked = true }
+
     /// Some servers end the connection for a PUBREL that they do not expect, or do not answer it. Messages of QoS 2
     /// cannot wait for those.
     mutating func connectionClosed() {
+        defer { mayEndBecauseAsked = false }
         if hasAskedAboutSuspects, !suspects.isEmpty, suspectConnections > 1 {
             suspectConnections -= 1
             hasAskedAboutSuspects = false
         }
         guard !asked.isEmpty else { return }
-        unansweredConnections += 1
+        if mayEndBecauseAsked { unansweredConnections += 1 }
         if unansweredConnections < Self.patience {
             for id in asked { allocator.free(id) }
             cleared.subtract(asked)
@@ -149,6 +160,14 @@ struct Identifiers: Sendable {
             ready.append(contentsOf: asked.sorted())
         }
         asked = []
+    }
+
+    /// The session may be at another server. What one server has released, the other one may still hold.
+    mutating func doubtCleared() {
+        guard isInDoubt else { return }
+        for id in ready { allocator.free(id) }
+        ready = []
+        cleared = []
     }
 
     /// The server's session is a new one: it holds nothing.

@@ -31,6 +31,8 @@ extension MQTTClientMachine {
         var pings = CircularBuffer<Ping>(initialCapacity: 1)
         /// Whether the server still had the session, and has not answered a message yet.
         var isFreshlyResumed = false
+        /// Whether the server has answered a PINGREQ for ``PingPurpose/clearing``.
+        var isProven = false
         /// Set while nothing new is begun.
         var settling: Settling?
 
@@ -148,6 +150,7 @@ extension MQTTClientMachine {
         case .byServer:
             // Another device may have taken over, and those before it, too. It has to see this session in its room.
             if isConnected, reasonIfEnded == nil, findingIfEnded == nil { announcements.pardon() }
+            identifiers.mayEnd()
             judgeEnd(nil, "the server closes the connection whenever it is sent this message", &step)
         case .unanswered: _ = judgeUnanswered(&step)
         case .silent: _ = judgeSilence(&step)
@@ -200,6 +203,7 @@ extension MQTTClientMachine {
     /// - Parameter suspects: what the server may have done this for. A server that did it on three connections will do
     ///   it again, and what follows would never arrive.
     mutating func violate(_ code: ReasonCode, _ message: String, for suspects: Suspects = [], _ step: inout Step) {
+        if suspects.contains(.messages) { identifiers.mayEnd() }
         let finding = judgeEnd(
             nil, "the server breaks the protocol whenever it is sent this message", of: suspects, &step)
         step.emit(.protocolViolation(code, message, finding))
@@ -338,6 +342,7 @@ extension MQTTClientMachine {
         link.aliases = TopicAliases(maximum: lessons.usesAliases ? limits.topicAliasMaximum : 0)
         step.emit(.connected(grant))
         if resumed {
+            if !isCertain { identifiers.doubtCleared() }
             resume(isCertain: isCertain, &step)
             if let older { endLeft(older.left, &step) }
         } else {
@@ -452,6 +457,7 @@ extension MQTTClientMachine {
             // If there is no message to blame, it may have been about an announcement or a filter.
             let isUnexplained = !reason.remedies.contains(.quarantine) && !reason.remedies.contains(.isolation)
             if !measures.contains(.blameNoPacket), !measures.contains(.quarantine) || isUnexplained {
+                identifiers.mayEnd()
                 let words = reason.reasonString ?? "the server ends the connection for this message: \(code.name)"
                 reason.finding = judgeEnd(code, words, &step)
             }

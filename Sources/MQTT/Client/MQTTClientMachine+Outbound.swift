@@ -283,8 +283,7 @@ extension MQTTClientMachine {
             hasRoom(queued.sequence)
         else { return false }
         guard let id = identifiers.next(for: message.qos) else {
-            // The server has to release some that messages of QoS 2 can then use.
-            for id in identifiers.clear(atMost: window(session.limits)) { enqueue(.pubrel(id, .success), step) }
+            clearIdentifiers(atMost: window(session.limits), &step)
             return false
         }
         outbox.readAhead.removeFirst()
@@ -293,6 +292,15 @@ extension MQTTClientMachine {
         step.changes.append(.assign(queued.sequence, id))
         letThrough(queued, id, nextCommit(step))
         return true
+    }
+
+    /// Has the server release identifiers that messages of QoS 2 can then use.
+    private mutating func clearIdentifiers(atMost limit: Int, _ step: inout Step) {
+        guard !identifiers.needsProof || link.isProven else {
+            if !link.isAwaiting(.clearing) { ping(.clearing, &step) }
+            return
+        }
+        for id in identifiers.clear(atMost: limit) { enqueue(.pubrel(id, .success), step) }
     }
 
     /// Takes the next message of the queue, if it needs no room in the window: it is QoS 0, too old, or refused.

@@ -358,6 +358,7 @@ extension MQTTClientMachine {
         guard let sentAt, let first = link.pings.first, let last = link.pings.last, sentAt <= first.sentAt,
             patience.arrival.isCertain(last.sentAt)
         else { return nil }
+        identifiers.mayEnd()
         return blame(
             .everything, "the server says nothing any more whenever it is sent this message", after: .silence, &step)
     }

@@ -115,6 +115,14 @@ package struct OwnPresence: Hashable, Sendable {
         return message.identity == identity || former.contains(message.identity) || seenWhileConnected.contains(other)
     }
 
+    /// Whether the message, if the server has retained it, was left behind by a device that this session has displaced:
+    /// a server has only one connection with a client identifier (3.1.4), and that is this session's.
+    package func hasDisplaced(_ message: PresenceMessage) -> Bool {
+        guard let other = message.connection, message.state == .online else { return false }
+        let isOwnName = message.identity == identity || former.contains(message.identity)
+        return !isOwnName && other.client == mark?.client
+    }
+
     /// An attempt begins; its connection will have this mark.
     package mutating func willConnect(as mark: ConnectionMark) {
         self.mark = mark

@@ -21,6 +21,10 @@ package struct RoomMembership: Sendable {
     package var participants: Participants
     package var step = Step.done
     private var correction = Correction.none
+    /// How many presences of displaced devices were cleared on this connection.
+    private var clearings = 0
+    /// More than the devices that share a client identifier. Anyone who may publish in the room could invent more.
+    static let mostClearings = 8
     /// When the server refused our presence on this connection, or when it was not sent because the server had ended
     /// earlier connections for it.
     package private(set) var refusedAt: Instant?
@@ -67,6 +71,8 @@ package struct RoomMembership: Sendable {
         case changes([Participants.Change])
         /// Our own presence was removed, or set to offline by a late will, although the session is present.
         case mustCorrect
+        /// The same as `changes`, and a displaced device has left its presence behind under this topic.
+        case mustClear(String, [Participants.Change])
     }
 
     /// - Returns: `nil` when the message is not a presence of this room.
@@ -75,7 +81,10 @@ package struct RoomMembership: Sendable {
         let content = PresenceMessage(message.payload.readableBytesView, of: identity)
         if let content, identity.user == presence.identity.user { presence.noteSeen(content, isConnected: true) }
         let change = participants.received(content, of: identity, isRetained: message.retain)
-        guard identity == presence.identity, !message.retain else { return .changes(change.map { [$0] } ?? []) }
+        guard identity == presence.identity, !message.retain else {
+            let changes = change.map { [$0] } ?? []
+            return leavesBehind(content, message) ? .mustClear(message.topic, changes) : .changes(changes)
+        }
         // Retained messages come before anything that was published after the subscription: our own message marks their
         // end.
         if presence.isOwn(content) { return .changes(participants.endSnapshot()) }
@@ -88,6 +97,17 @@ package struct RoomMembership: Sendable {
             correction = .underWay(again: true)
             return .changes([])
         }
+    }
+
+    /// Whether the message is the presence of a device that could not remove it when this session displaced it.
+    private mutating func leavesBehind(
+        _ content: PresenceMessage?, _ message: MQTTClientMachine.InboundMessage
+    ) -> Bool {
+        guard message.retain, let content, content.identity.user == presence.identity.user,
+            presence.hasDisplaced(content), clearings < Self.mostClearings
+        else { return false }
+        clearings += 1
+        return true
     }
 
     /// How long a presence that was refused is not announced again.
@@ -113,6 +133,7 @@ package struct RoomMembership: Sendable {
     package mutating func connectionClosed() {
         presence.connectionClosed()
         correction = .none
+        clearings = 0
         refusedAt = nil
         step = .done
     }

@@ -251,6 +251,7 @@ package struct Rooms: Sendable {
         if change?.joining.received(message) != nil { return [] }
         return switch membership?.received(message) {
         case .changes(let changes)?: [.tell(changes)]
+        case .mustClear(let topic, let changes)?: [.tell(changes), .announce(Announcement(topic: topic))]
         case .mustCorrect?: membership.map { [.announce($0.online)] } ?? []
         case nil: []
         }

@@ -477,7 +477,7 @@ struct LogReader: LogHandler {
     let couldNotLook: @Sendable () -> Void
     var metadata: Logger.Metadata = [:]
     var logLevel = Logger.Level.trace
-    private static let failedLook = Needle("the room cannot be looked into")
+    private static let failedLook = Needle(SessionLog.failedLook)
 
     init(found: @escaping @Sendable (String) -> Void, couldNotLook: @escaping @Sendable () -> Void) {
         (self.found, self.couldNotLook) = (found, couldNotLook)

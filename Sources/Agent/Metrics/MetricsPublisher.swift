@@ -54,8 +54,8 @@ actor MetricsPublisher {
         if new.listen != old.listen || listener == nil { await listen(new.listen) }
         if new.textfile != old.textfile {
             writing?.cancel()
-            await remove(old.textfile)
             writing = new.textfile.isEmpty ? nil : Task { await write(to: new.textfile) }
+            await remove(old.textfile)
         }
     }
 

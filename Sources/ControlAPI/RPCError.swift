@@ -206,6 +206,17 @@ extension RPCError {
         RPCError(.storeFull, "\(what) could not be committed: \(cause)", hint: "fix that, then try again")
     }
 
+    /// What the call decided is kept and written when the store works again, but is not durable yet.
+    ///
+    /// - Parameters:
+    ///   - what: for example "the decision".
+    ///   - cause: why it could not be written to the disk, and what to do.
+    public static func notDurableYet(_ what: String, because cause: String) -> RPCError {
+        RPCError(
+            .storeFull, "\(what) is not on disk yet: \(cause)",
+            hint: "fix that, and it is written without another call; until then, a restart of the daemon undoes it")
+    }
+
     /// The call took effect, but a restart of the daemon would undo it.
     ///
     /// - Parameters:

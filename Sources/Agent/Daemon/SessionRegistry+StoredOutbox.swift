@@ -69,7 +69,7 @@ extension SessionRegistry {
         defer { endTurn() }
         guard !isStopping else { throw .shuttingDown }
         guard case .failed(let obstacle, let since, _)? = entries[name] else { return nil }
-        try await everythingDurable(of: name, surroundings)
+        try await everythingDurable(of: name, surroundings, isDecided: false)
         let (stored, found) = try await surroundings.readOutbox(of: name) { store throws(StoreError) in
             (try await store.session(name).mqtt, try await store.summaries(name, chosenBy: wanted.selection))
         }
@@ -96,7 +96,7 @@ extension SessionRegistry {
         }
         // The next call would find the skipped messages again.
         if case .all = wanted.selection, decided.done.isEmpty { decided.more = false }
-        try await everythingDurable(of: name, surroundings)
+        try await everythingDurable(of: name, surroundings, isDecided: true)
         entries[name] = .failed(obstacle, since: since, stored: await storedCounts(of: name))
         report(name, nil)
         return decided
@@ -128,15 +128,18 @@ extension SessionRegistry {
         return name
     }
 
-    /// - Throws: if the disk takes nothing at the moment, so that the decision would not be kept.
+    /// - Throws: if the disk takes nothing at the moment.
     private func everythingDurable(
-        of name: SessionName, _ surroundings: SessionDriver.Surroundings
+        of name: SessionName, _ surroundings: SessionDriver.Surroundings, isDecided: Bool
     ) async throws(RPCError) {
         let commits = surroundings.commits
         let failure = await withCheckedContinuation { continuation in
             commits.assumeIsolated { $0.barrier(name) { continuation.resume(returning: $0) } }
         }
-        if let failure { throw .notCommitted("the decision", because: failure.description) }
+        guard let failure else { return }
+        throw isDecided
+            ? .notDurableYet("the decision", because: failure.description)
+            : .notCommitted("the decision", because: failure.description)
     }
 }
 

@@ -54,9 +54,10 @@ extension SessionDriver {
         throw .notCommitted(what, because: failure.description)
     }
 
-    /// Waits as ``everythingCommitted()`` does, and throws the error for something that a program asked for.
+    /// Waits as ``everythingCommitted()`` does, and throws the error for something that a program asked for. The
+    /// transaction that has it may be the first one to fail; it is tried until it succeeds.
     func everythingDurable(_ what: String) async throws(RPCError) {
-        if let failure = await everythingCommitted() { throw .notCommitted(what, because: failure.description) }
+        if let failure = await everythingCommitted() { throw .notDurableYet(what, because: failure.description) }
     }
 
     /// Waits as ``everythingCommitted()`` does, and throws the error for something that is done already but would be

@@ -113,6 +113,21 @@ struct DamagedStateTests {
         }
     }
 
+    @Test func `the first to find that the database cannot be written is told that it is done later, and it is`()
+        async throws
+    {
+        try await DaemonUnderTest.run { daemon, peer in
+            try await peer.call("publication.put", #"{"session":"main","topic":"t","payload":"x"}"#)
+            try await daemon.store.setWritable(false)
+            let id = try await peer.request("publication.remove", #"{"session":"main","topic":"t"}"#)
+            let error = try await peer.answer(id)["error"]
+            #expect(error?["message"]?.text?.hasPrefix("the removal is not on disk yet: ") == true)
+            #expect(error?["data"]?["hint"]?.text?.contains("it is written without another call") == true)
+            try await daemon.store.setWritable(true)
+            while try await peer.call("publication.list", #"{"session":"main"}"#)["publications"]?.elements != [] {}
+        }
+    }
+
     @Test func `a database damaged while the daemon runs is replaced by one with the readable rows`()
         async throws
     {

@@ -266,7 +266,8 @@ struct Ledger {
         guard !message.wasRetried, message.key == nil, message.qos != .atMostOnce else { return }
         // An old copy may have taken it for one that it has, and then it arrives at another server.
         if isMisled, message.qos == .exactlyOnce { return }
-        if wasLeftOut { return }
+        // It may have been on its way when a person dropped it, on a connection that is gone.
+        if wasLeftOut || message.isDropped { return }
         let place = Place(host: message.host, name: message.topic)
         if let last = lastArrived[place], last > number {
             note(.exactlyOnceInOrder, "\(number) has arrived after \(last) on \(message.topic)")

@@ -131,13 +131,14 @@ extension Simulation {
     private func checkTimers(_ view: View, _ index: Int) {
         let (name, now) = (residents[index].host.name, scenario.now)
         if let deadline = view.deadline, deadline.advanced(by: .seconds(1)) < now {
-            // What has only just become due is carried out later in this moment.
-            if let since = residents[index].watch.isLateSince, since < now {
+            // What has only just become due is carried out later in this moment. With a round trip that is longer than the
+            // interval of the heartbeat, something else is due whenever an answer comes.
+            if let late = residents[index].watch.late, late.deadline == deadline, late.since < now {
                 note(.heals, "\(name) (\(view.status.state)) wanted to be woken \(deadline.duration(to: now)) ago")
             }
-            residents[index].watch.isLateSince = residents[index].watch.isLateSince ?? now
+            if residents[index].watch.late?.deadline != deadline { residents[index].watch.late = (deadline, now) }
         } else {
-            residents[index].watch.isLateSince = nil
+            residents[index].watch.late = nil
         }
         if view.status.phase == .waiting, view.status.retryAt == nil {
             note(.heals, "\(name) waits, and nobody knows for what")

@@ -10,8 +10,8 @@ struct Watch {
     /// The deadlines for which the session asked to be woken while it was offline.
     var deadlines: Set<Instant> = []
     var dialsOffline = 0
-    /// Since when the session has been overdue to be woken; `nil` if it is not.
-    var isLateSince: Instant?
+    /// When the session was to be woken, and since when that has been overdue; `nil` if it is not.
+    var late: (deadline: Instant, since: Instant)?
     /// Whether the path was gained after a long time without one, and nothing has gone wrong since.
     var isFresh = false
     /// The first wait after that, in seconds.

@@ -42,15 +42,13 @@ extension Session {
         guard let link, link.generation == generation else { return }
         tellMachine(.progressed(generation, .authenticating))
         mqtt.configuration.version = servers.protocols.version(at: link.address)
-        if !servers.homes.isHome(link.address) { mqtt.doubtSession() }
-        if let left = servers.homes.older(at: link.address) {
-            mqtt.expectOlder(left, isBesidePresent: servers.homes.isHome(link.address))
-        }
         // Another device of the user may be in the room. To find out first whether the server has a session would take two
         // connections, and displace that device twice.
         let takesPlace = rooms.membership != nil && !mqtt.hasSession && mqtt.configuration.version == .five
         let discards = link.attempt.discardsSession || takesPlace
-        funnel.work.append(.onLink(generation, .connectionOpened(connectCredentials, forceCleanStart: discards)))
+        let opened = MQTTClientMachine.Input.connectionOpened(
+            connectCredentials, forceCleanStart: discards, expecting: servers.homes.expected(at: link.address))
+        funnel.work.append(.onLink(generation, opened))
     }
 
     // MARK: Its end

@@ -128,8 +128,7 @@ import Testing
         try client.publish("x", qos: .exactlyOnce)
         for number in 1...32 { client.server(.pubcomp(answer(UInt16(number)))) }
         client.handle(.connectionClosed)
-        client.machine.doubtSession()
-        client.connect(resumed: true)
+        client.connect(resumed: true, expecting: .init(isPresent: false))
         let words = try client.publish("y", qos: .exactlyOnce)
         #expect(words.contains { $0.hasPrefix("PUBREL") })
         #expect(!words.contains { $0.hasPrefix("PUBLISH y") })

@@ -57,14 +57,19 @@ struct MQTTClientHarness {
     }
 
     @discardableResult
-    mutating func open(force: Bool = false) -> [String] {
-        handle(.connectionOpened(MQTTCredentials(), forceCleanStart: force))
+    mutating func open(
+        force: Bool = false, expecting expected: MQTTClientMachine.ExpectedSession = .init()
+    ) -> [String] {
+        handle(.connectionOpened(MQTTCredentials(), forceCleanStart: force, expecting: expected))
     }
 
     /// CONNECT and CONNACK.
     @discardableResult
-    mutating func connect(resumed: Bool = false, _ properties: Connack.Properties = Connack.Properties()) -> [String] {
-        open()
+    mutating func connect(
+        resumed: Bool = false, _ properties: Connack.Properties = Connack.Properties(),
+        expecting expected: MQTTClientMachine.ExpectedSession = .init()
+    ) -> [String] {
+        open(expecting: expected)
         return server(.connack(Connack(sessionPresent: resumed, properties: properties)))
     }
 

@@ -16,10 +16,8 @@ import Testing
         _ client: inout MQTTClientHarness, to left: LeftSession, isBesidePresent: Bool = false
     ) -> [String] {
         client.handle(.connectionClosed)
-        if !isBesidePresent { client.machine.doubtSession() }
-        client.machine.expectOlder(left, isBesidePresent: isBesidePresent)
         client.changes = []
-        return client.connect(resumed: true)
+        return client.connect(resumed: true, expecting: .init(isPresent: isBesidePresent, older: left))
     }
 
     @Test(arguments: [ProtocolVersion.five, .threeOneOne])
@@ -110,10 +108,10 @@ import Testing
     @Test func `a server that has lost it as well begins a new session`() throws {
         var client = MQTTClientHarness().connected()
         client.handle(.connectionClosed)
-        client.machine.doubtSession()
-        client.machine.expectOlder(LeftSession(unreleased: [id(1)], inbound: [id(1)]), isBesidePresent: false)
+        let left = LeftSession(unreleased: [id(1)], inbound: [id(1)])
         client.changes = []
-        #expect(client.connect() == ["connected session lost", "restored"])
+        #expect(
+            client.connect(expecting: .init(isPresent: false, older: left)) == ["connected session lost", "restored"])
         #expect(client.changes == [])
         #expect(try client.publish("x", qos: .exactlyOnce) == ["accepted 1", "PUBLISH x id 1"])
     }

@@ -53,8 +53,6 @@ extension MQTTClientMachine {
         /// A CONNECT for a new session was never answered. It may still arrive after the next one was accepted, and delete
         /// what was set up since.
         var mayBeginAnew = false
-        /// What the next server may have of the session from before it continued elsewhere.
-        var older: OlderCopy?
         /// What the server that had the session before still holds.
         var leftBehind = LeftSession()
         var discarding = Discarding.none
@@ -83,15 +81,19 @@ extension MQTTClientMachine {
         var onlyDiscards: Bool
         /// ``SessionClaim/isCertain`` as it was before CONNECT.
         var wasSessionCertain: Bool
-        /// ``SessionClaim/older``.
-        var older: OlderCopy?
+        var expected: ExpectedSession
         var isSent = false
+
+        /// Whether the session that this server has is certainly the one that we remember.
+        var isSessionCertain: Bool { wasSessionCertain && expected.isPresent }
     }
 
     /// Whether the server should have a session of this client.
     package var hasSession: Bool { claim.isEstablished }
 
-    mutating func connectionOpened(_ credentials: MQTTCredentials, forceCleanStart: Bool, _ step: inout Step) {
+    mutating func connectionOpened(
+        _ credentials: MQTTCredentials, forceCleanStart: Bool, _ expected: ExpectedSession, _ step: inout Step
+    ) {
         guard case .closed = connection else {
             preconditionFailure("a connection is opened only after the one before was reported closed")
         }
@@ -117,8 +119,7 @@ extension MQTTClientMachine {
                 credentials: credentials,
                 cleanStart: discards || version == .threeOneOne && clientID.isEmpty,
                 claimsSession: claim.isEstablished, onlyDiscards: onlyDiscards, wasSessionCertain: claim.isCertain,
-                older: claim.older))
-        claim.older = nil
+                expected: expected))
         enqueue(.connect, step)
     }
 
@@ -329,12 +330,13 @@ extension MQTTClientMachine {
             step.changes.append(.setClientID(clientID))
         }
         keepAlive = lessons.capped(connack.properties.serverKeepAlive ?? configuration.keepAlive)
-        let older = connack.sessionPresent ? connecting.older : nil
-        let resumed = connack.sessionPresent && older?.isBesidePresent ?? true
-        let isCertain = connecting.wasSessionCertain && older == nil
+        let older = connack.sessionPresent ? connecting.expected.older : nil
+        let isOlder = older != nil && !connecting.expected.isPresent
+        let resumed = connack.sessionPresent && !isOlder
+        let isCertain = connecting.isSessionCertain && older == nil
         let grant = Connected(
             resumed: resumed, sessionLost: connecting.claimsSession && !connack.sessionPresent,
-            isOlder: older?.isBesidePresent == false, isCertain: isCertain, clientID: clientID, keepAlive: keepAlive,
+            isOlder: isOlder, isCertain: isCertain, clientID: clientID, keepAlive: keepAlive,
             sessionExpiry: connack.properties.sessionExpiryInterval ?? configuration.sessionExpiry, limits: limits)
         connection = .connected(grant)
         link.isFreshlyResumed = connack.sessionPresent
@@ -344,17 +346,17 @@ extension MQTTClientMachine {
         if resumed {
             if !isCertain { identifiers.doubtCleared() }
             resume(isCertain: isCertain, &step)
-            if let older { endLeft(older.left, &step) }
+            if let older { endLeft(older, &step) }
         } else {
             claim.leftBehind = leavable
             loseSession(&step)
-            if let older { returned(to: older.left, &step) }
+            if let older { returned(to: older, &step) }
         }
         claim.isCertain = !claim.mayBeginAnew
         claim.mayBeginAnew = false
         // A server of MQTT 3.1.1 would send retained messages again.
         restoreSubscriptions(
-            resumed: resumed, isCertain: version == .five ? isCertain : connecting.wasSessionCertain, limits, &step)
+            resumed: resumed, isCertain: version == .five ? isCertain : connecting.isSessionCertain, limits, &step)
     }
 
     /// Whether the server takes packets as large as the answers that a client has to send [MQTT-3.2.2-15]: PUBREL and

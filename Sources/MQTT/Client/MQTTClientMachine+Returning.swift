@@ -2,7 +2,7 @@
 // messages for it. What such a server has queued exists nowhere else, so its old copy is resumed, not discarded:
 //
 //     at A                  A is lost; B has no session    back at A: Session Present 1
-//     ─── exchanges, filters ─── leftBehind ──▶ kept by the caller ──▶ expectOlder ──▶ returned(to:)
+//     ─── exchanges, filters ─── leftBehind ─▶ kept by the caller ─▶ ExpectedSession ─▶ returned(to:)
 //
 // To everybody else it is a new session: what was in flight at the last server is sent again with new identifiers, and
 // everything is subscribed to again. Three things are continued, because the server remembers them too: exchanges of
@@ -15,18 +15,19 @@
 // one may hold is ended there as well.
 
 extension MQTTClientMachine {
-    /// An older copy of the session that the next server may have.
-    struct OlderCopy: Sendable {
-        var left: LeftSession
-        /// Whether the server may have the present copy as well.
-        var isBesidePresent: Bool
-    }
+    /// What a server may have of the session when it is connected to.
+    public struct ExpectedSession: Sendable {
+        /// Whether it was the last one that accepted the session. What another one resumes may be older than what is
+        /// known here, so it is set up again.
+        var isPresent: Bool
+        /// What was left at this address; `nil` if nothing was. It may be there beside the present session, if there
+        /// are several servers behind the address.
+        var older: LeftSession?
 
-    /// Notes that the next connection leads to a server where this was left behind.
-    ///
-    /// - Parameter isBesidePresent: whether the session is at this address, and others there may have the older copy.
-    public mutating func expectOlder(_ left: LeftSession, isBesidePresent: Bool) {
-        claim.older = OlderCopy(left: left, isBesidePresent: isBesidePresent)
+        public init(isPresent: Bool = true, older: LeftSession? = nil) {
+            self.isPresent = isPresent
+            self.older = older
+        }
     }
 
     /// What the server that had the session before still holds, when another session has just begun. It can be taken
@@ -57,9 +58,9 @@ extension MQTTClientMachine {
             step.changes.append(.suspectIdentifier(id))
         }
         askAboutSuspects(&step)
-        // What is wanted is remembered when it is asked for.
+        // Also what is wanted: it may be held back as a suspect, or the connection may end before it is asked for.
         for filter in left.filters.sorted(by: Subscriptions.isBefore)
-        where subscriptions.wanted[filter] == nil && subscriptions.remembered.insert(filter).inserted {
+        where subscriptions.remembered.insert(filter).inserted {
             step.changes.append(.rememberSubscription(filter))
         }
     }

@@ -54,7 +54,7 @@ extension MQTTClientMachine {
     mutating func restoreSubscriptions(
         resumed: Bool, isCertain: Bool, _ limits: ServerLimits, _ step: inout Step
     ) {
-        subscriptions.restore(isCertain: resumed && isCertain)
+        subscriptions.restore(resumed: resumed, isCertain: isCertain)
         for refusal in subscriptions.setAside { step.emit(.subscribed(refusal.filter, refusal.code)) }
         issueRequests(limits, &step)
         reportRestored(&step)

@@ -65,8 +65,8 @@ public struct MQTTClientMachine: Sendable {
     public mutating func handle(_ input: Input, at now: Timestamp, into actions: inout [Action]) {
         step(at: now, into: &actions) { machine, step in
             switch input {
-            case .connectionOpened(let credentials, let forceCleanStart):
-                machine.connectionOpened(credentials, forceCleanStart: forceCleanStart, &step)
+            case .connectionOpened(let credentials, let forceCleanStart, let expected):
+                machine.connectionOpened(credentials, forceCleanStart: forceCleanStart, expected, &step)
             case .received(let bytes): machine.received(bytes, &step)
             case .readOn: machine.readOn(&step)
             case .connectionClosed: machine.connectionClosed()
@@ -94,10 +94,6 @@ public struct MQTTClientMachine: Sendable {
             }
         }
     }
-
-    /// Notes that the next connection leads to a server other than the last one that accepted the session. If it
-    /// resumes the session, what is set up there may be older than what is known here, so it is set up again.
-    public mutating func doubtSession() { claim.isCertain = false }
 
     /// How many messages there are, and in which state.
     public var counts: Counts { outbox.counts }

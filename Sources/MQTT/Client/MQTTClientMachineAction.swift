@@ -38,7 +38,7 @@ extension MQTTClientMachine {
     public enum Input: Sendable {
         /// The transport is up: send CONNECT. Only at first, or after `connectionClosed`. `forceCleanStart` gives up
         /// the server's session, not our messages.
-        case connectionOpened(MQTTCredentials, forceCleanStart: Bool)
+        case connectionOpened(MQTTCredentials, forceCleanStart: Bool, expecting: ExpectedSession = ExpectedSession())
         /// Bytes from the server. Late bytes of a connection that was closed are ignored.
         case received(ByteBuffer)
         /// Process what was received and not processed yet; only if `isBehind`.

@@ -79,14 +79,18 @@ struct Subscriptions: Sendable {
     }
 
     /// Finds what has to be asked for on a new connection, in a stable order.
-    mutating func restore(isCertain: Bool) {
-        if !isCertain { confirmed.removeAll() }
+    ///
+    /// - Parameters:
+    ///   - resumed: whether the session is continued; in a new one, the server sends what it retains.
+    ///   - isCertain: whether what is confirmed is there.
+    mutating func restore(resumed: Bool, isCertain: Bool) {
+        if !resumed || !isCertain { confirmed.removeAll() }
         let stale = remembered.filter { wanted[$0] == nil && left[$0] == nil }
         if stale.contains(where: isSetAside) { isolate(because: .end) }
         let missing = wanted.keys.filter { !confirmed.contains($0) && !isSetAside($0) }
         for filter in stale.sorted(by: Self.isBefore) { needs.append(.unsubscribe(filter)) }
         for filter in missing.sorted(by: Self.isBefore) {
-            needs.append(.subscribe(filter, again: remembered.contains(filter)))
+            needs.append(.subscribe(filter, again: resumed && remembered.contains(filter)))
         }
         restoring = Set(missing)
     }

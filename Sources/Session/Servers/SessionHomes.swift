@@ -50,6 +50,11 @@ package struct SessionHomes: Hashable, Sendable {
     /// Whether the server at this address was the last one that accepted the session.
     package func isHome(_ address: Endpoint) -> Bool { address.description == home }
 
+    /// Returns what a server at this address may have.
+    package func expected(at address: Endpoint) -> MQTTClientMachine.ExpectedSession {
+        .init(isPresent: isHome(address), older: older(at: address))
+    }
+
     /// Returns what a server at this address may have of an older copy.
     package func older(at address: Endpoint) -> LeftSession? {
         older.first { $0.address == address.description }?.left

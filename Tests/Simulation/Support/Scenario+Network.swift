@@ -329,16 +329,14 @@ extension Scenario {
         guard let wire = wires[id], let uplink = uplinks[wire.host], uplink.isMeasured else { return nil }
         let roundTrip = Duration.nanoseconds((wire.latency ?? uplink.latency).nanoseconds * 2)
         var measurement = TCPMeasurement(roundTrip: roundTrip, variation: roundTrip / 8)
-        if wire.isStranded || !uplink.carries(.toServer), let heardAt = wire.heardAt {
+        if wire.isStranded || !uplink.carries(.toServer) {
             measurement.unacknowledged = wire.toServer.count
             measurement.retries = 1
-            measurement.sinceAcknowledgement = heardAt.duration(to: now)
         }
-        if isSending(wire) {
-            measurement.unacknowledged = max(1, measurement.unacknowledged)
-            let silence = wire.acknowledgedAt?.duration(to: now)
-            measurement.sinceAcknowledgement = measurement.sinceAcknowledgement ?? silence
-        }
+        if isSending(wire) { measurement.unacknowledged = max(1, measurement.unacknowledged) }
+        // Every segment of the server acknowledges.
+        let last = [wire.heardAt, wire.acknowledgedAt].compactMap(\.self).max()
+        measurement.sinceAcknowledgement = last?.duration(to: now)
         measurement.acknowledgedBytes = wire.acknowledgedBytes
         measurement.pendingBytes = wire.toServer.reduce(0) { $0 + $1.size }
         return measurement

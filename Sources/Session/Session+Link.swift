@@ -46,9 +46,15 @@ extension Session {
         // connections, and displace that device twice.
         let takesPlace = rooms.membership != nil && !mqtt.hasSession && mqtt.configuration.version == .five
         let discards = link.attempt.discardsSession || takesPlace
+        let expected = servers.homes.expected(at: link.address, continuity(of: link))
         let opened = MQTTClientMachine.Input.connectionOpened(
-            connectCredentials, forceCleanStart: discards, expecting: servers.homes.expected(at: link.address))
+            connectCredentials, forceCleanStart: discards, expecting: expected)
         funnel.work.append(.onLink(generation, opened))
+    }
+
+    private func continuity(of link: Link) -> MQTTClientMachine.Continuity {
+        if link.isHandover { return .proven }
+        return connections.serverMayHaveRestarted ? .doubtful : .likely
     }
 
     // MARK: Its end
@@ -101,6 +107,7 @@ extension Session {
         var ending = ending
         if let link, link.generation == generation {
             ending = link.ending ?? ending
+            noteEnd(ending.reason.code)
             servers.redirections.ended(wasTried: link.isDialed)
             letGo(link.connection, nil)
             letGo(link.knock, .abort)
@@ -118,12 +125,17 @@ extension Session {
         stopLooking()
         if link.hasStaleWill { handle(.disconnect(.normalDisconnection)) }
         self.link = nil
+        noteEnd(machine.reason.code)
         // What this host does, or what happens to its paths, says nothing about the server.
         servers.redirections.ended(wasTried: link.isDialed && !machine.reason.code.isOurOwn)
         letGo(link.connection, link.hasStaleWill ? .afterFlush : .abort)
         letGo(link.knock, .abort)
         connections.untoldEnd = untoldEnd(of: link)
         watchAllPaths(of: link)
+    }
+
+    private mutating func noteEnd(_ code: Reason.Code) {
+        if !code.isOfOwnPath { connections.serverMayHaveRestarted = true }
     }
 
     private func untoldEnd(of link: Link) -> MQTTClientMachine.Input {
@@ -178,6 +190,7 @@ extension Session {
         handle(.disconnect(keepsWill ? .disconnectWithWill : .normalDisconnection))
         letGo(link.connection, .afterFlush)
         self.link = nil
+        connections.successor?.isHandover = true
         handle(.connectionClosed)
     }
 

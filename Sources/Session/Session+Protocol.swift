@@ -215,9 +215,14 @@ extension Session {
         connections.serverMayHaveRestarted = false
         guard let link else { return }
         if connected.isOlder { act(.tell(.olderCopy)) }
-        let changes = servers.connected(
-            to: link.address, as: mqtt.version, connected, leaving: mqtt.takeLeftBehind(), at: wallClock)
+        let retained = RetainedTopics(publications: publications.retained, presences: rooms.topics)
+        let found = servers.homes.retained(at: link.address)
+        var changes = servers.connected(
+            to: link.address, as: mqtt.version, connected, leaving: mqtt.takeLeftBehind(), retaining: retained,
+            at: wallClock)
+        changes += publications.returned(to: found.publications).map { .rememberRetained($0) }
         if !changes.isEmpty { act(.commit(changes)) }
+        rooms.returned(to: found.presences)
         act(.tell(.granted(connected)))
         perform(
             rooms.connected(

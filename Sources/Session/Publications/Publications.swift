@@ -222,6 +222,17 @@ package struct Publications: Sendable {
         }
     }
 
+    /// The server may hold messages on these topics since the session was there before.
+    ///
+    /// - Returns: those to make durable in `retained`.
+    package mutating func returned(to topics: Set<String>) -> [String] {
+        let new = topics.subtracting(retained)
+        retained.formUnion(new)
+        unproven.subtract(topics)
+        mayHaveStale = true
+        return new.sorted()
+    }
+
     /// The subscriptions are restored; publishing may begin.
     package mutating func open() {
         guard link == .connected else { return }

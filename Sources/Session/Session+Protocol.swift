@@ -125,6 +125,11 @@ extension Session {
         case .protocolViolation(_, let sentence, let finding):
             // The reason code is our own, not the server's.
             protocolEnded(SessionMachine.Ending(Reason(.protocolError, sentence)).considering(finding))
+        case .versionInsufficient:
+            var ending = SessionMachine.Ending(
+                Reason(.serverClosed, "a message cannot be sent with MQTT 3.1.1, and MQTT 5 is tried once more"))
+            ending.pace = .otherWay
+            protocolEnded(ending)
         case .foreignProtocol(let other):
             protocolEnded(.init(Reason(other, at: link?.peer?.name)))
         case .stateMismatch(let sentence):

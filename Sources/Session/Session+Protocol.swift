@@ -111,6 +111,7 @@ extension Session {
         case .pingAnswered:
             tellMachine { .heartbeatAnswered($0) }
             perform(rooms.announceRefused(at: now))
+            if publications.retryRefused(at: now) { advancePublications() }
             funnel.work.append(.measure)
             act(.statusChanged)
         case .settled:

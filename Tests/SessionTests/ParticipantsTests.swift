@@ -162,6 +162,21 @@ import Testing
         #expect(PresenceMessage(Array(text.utf8), of: ParticipantsTests.ann) == nil)
     }
 
+    @Test(arguments: [
+        #"{"state":"online","x":["# + Array(repeating: "0", count: 100).joined(separator: ",") + "]}",
+        #"{"state":"online","x":""# + String(repeating: "x", count: 64 << 10) + #""}"#,
+    ])
+    func `a message that only takes time to read is not a presence message`(text: String) {
+        #expect(PresenceMessage(Array(text.utf8), of: ParticipantsTests.ann) == nil)
+    }
+
+    @Test func `a presence message of the longest names is read`() {
+        let name = String(repeating: "\u{85}", count: Room.maximumLength / 2)
+        let identity = Participant.Identity(user: name, device: name)
+        let message = ParticipantsTests.message(identity)
+        #expect(PresenceMessage(message.bytes, of: identity) == message)
+    }
+
     @Test func `a presence message takes the identity from the topic and ignores other members`() {
         let text = #"{"state":"offline","user":"mallory","device":"x","since":"yesterday","mood":"fine"}"#
         let message = PresenceMessage(Array(text.utf8), of: ParticipantsTests.ann)

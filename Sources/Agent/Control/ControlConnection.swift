@@ -253,9 +253,9 @@ actor ControlConnection {
         guard !isClosed else { return }
         let line = call.id == nil ? nil : reply.line
         if let batch = call.batch {
-            if let line { schedule { scheduler, _ in scheduler.collected(line.count, of: id) } }
+            if let line { holdBack(line.count) }
             if let answered = calls.batches.add(reply, line, of: call, to: batch) {
-                schedule { scheduler, _ in scheduler.released(answered.bytes, of: id) }
+                release(answered.bytes)
                 finish(answered.feeds, answered.line)
             }
         } else {

@@ -166,6 +166,18 @@ struct OutgoingLineTests {
         #expect(line.contains("-32603"))
     }
 
+    @Test func `an event that is encoded once gives each watch its own line`() throws {
+        var event = SessionEvent(
+            sequence: 7, time: Timestamp(rawValue: 0), session: "main", event: .publicationChanged)
+        event.user = "\u{202E}\"watch\":\"\"}}"
+        event.topic = "t/1"
+        let shared = try #require(SharedEventLine(event))
+        for watch in [WatchID(rawValue: "w1"), WatchID(rawValue: "w234"), WatchID(rawValue: "\"")] {
+            event.watch = watch
+            #expect(text(shared.text(for: watch)) == text(OutgoingLine.notification(event)))
+        }
+    }
+
     @Test func `a batch of answers is one line`() {
         let batch = OutgoingLine.batch([
             OutgoingLine.failure(.number(1), .storeFull), OutgoingLine.failure(.number(2), .shuttingDown),

@@ -20,8 +20,8 @@ extension ControlConnection {
     ) throws(RPCError) -> (SessionWatchMethod.Result, missed: [SessionEvent]) {
         try reserveFeed(.watch)
         let watched = registry.assumeIsolated {
-            $0.watch(parameters.session, since: parameters.since, epoch: parameters.epoch) { [weak self] event in
-                self?.assumeIsolated { $0.deliver(event) }
+            $0.watch(parameters.session, since: parameters.since, epoch: parameters.epoch) { [weak self] event, line in
+                self?.assumeIsolated { $0.deliver(event, line) }
             }
         }
         do throws(RPCError) {
@@ -220,9 +220,9 @@ extension ControlConnection {
         for line in lines { write(line, isNotification: true) }
     }
 
-    private func deliver(_ event: SessionEvent) {
+    private func deliver(_ event: SessionEvent, _ line: EventLine) {
         guard feeds.watches.contains(event.watch) else { return }
-        notify(.watch(event.watch), sequence: event.sequence, atLeast: 200) { OutgoingLine.notification(event) }
+        notify(.watch(event.watch), sequence: event.sequence, atLeast: 200) { line.text(for: event.watch) }
     }
 
     private func deliver(_ message: ReceivedMessage) {

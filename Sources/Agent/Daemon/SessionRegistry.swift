@@ -308,7 +308,11 @@ actor SessionRegistry {
         if let event {
             record { $0.take(session, event) }
             metrics.take(session.description, event)
-            for (watcher, own) in watches.take(event, of: session) { watcher.deliver(own) }
+            let watched = watches.take(event, of: session)
+            if let first = watched.first {
+                let line = EventLine(first.event, on: eventLoop)
+                for (watcher, own) in watched { watcher.deliver(own, line) }
+            }
         }
         // The status line of several sessions shows only their states and why. It takes a look at all of them, and each
         // of a thousand heartbeats changes a number, and every few of them a quality.
@@ -349,7 +353,8 @@ actor SessionRegistry {
 
     /// Adds a watcher of one session or of all: see ``Watches/add(_:since:epoch:snapshot:at:)``.
     func watch(
-        _ session: String?, since: Int64?, epoch: String? = nil, deliver: @escaping @Sendable (SessionEvent) -> Void
+        _ session: String?, since: Int64?, epoch: String? = nil,
+        deliver: @escaping @Sendable (SessionEvent, EventLine) -> Void
     ) -> Result<(SessionWatchMethod.Result, missed: [SessionEvent]), RPCError> {
         // Events from before the snapshot must not follow it.
         for driver in drivers { driver.assumeIsolated { $0.tell() } }

@@ -131,7 +131,7 @@ actor Host {
             logger: log, bootID: bootID, deviceID: "device-\(name.lowercased())",
             seed: { seed &+ UInt64(name.utf8.reduce(0) { $0 + Int($1) }) },
             memoryShare: { _ in memory })
-        let watch = await registry.watch(nil, since: nil) { [weak self] event in
+        let watch = await registry.watch(nil, since: nil) { [weak self] event, _ in
             self?.assumeIsolated { if $0.life == life { $0.take(event) } }
         }
         _ = try watch.get()

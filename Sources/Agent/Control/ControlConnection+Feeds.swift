@@ -7,10 +7,13 @@ import SessionCore
 
 // MARK: Watches
 extension ControlConnection {
-    func watch(_ id: RequestID, _ parameters: SessionWatchMethod.Parameters) async throws(RPCError) -> CallReply {
+    func watch(
+        _ id: RequestID, _ parameters: SessionWatchMethod.Parameters, _ isLong: Bool
+    ) async throws(RPCError) -> CallReply {
         let (result, missed) = try beginWatch(parameters)
         return CallReply(
-            line: OutgoingLine.answer(id, result: result), feed: .watch(result.watch),
+            line: isLong ? await Self.longAnswer(id, result) : OutgoingLine.answer(id, result: result),
+            feed: .watch(result.watch),
             missed: missed.isEmpty ? [] : await Self.lines(missed))
     }
 

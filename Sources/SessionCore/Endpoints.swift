@@ -11,6 +11,7 @@ struct Endpoints: Sendable {
     var cursor = Self.first
     var watch: EndpointWatch
     var returns: ReturnPacing
+    var stays = ShortStays()
 
     static let first = EndpointIndex(0)
 
@@ -42,9 +43,15 @@ struct Endpoints: Sendable {
 
     func after(_ endpoint: EndpointIndex) -> EndpointIndex { EndpointIndex((endpoint.rawValue + 1) % paths.count) }
 
+    /// Returns the endpoint at which an outage begins: the first one that is not avoided, or the next one if all are.
+    func beginning(after present: EndpointIndex) -> EndpointIndex {
+        paths.indices.lazy.map(EndpointIndex.init).first { !stays.avoids($0) } ?? after(present)
+    }
+
     /// Begins again at the first endpoint, and forgets how they answered.
     mutating func startOver() {
         cursor = Self.first
+        stays.forget()
         watch.reset()
         returns.reset()
     }

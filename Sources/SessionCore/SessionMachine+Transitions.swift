@@ -195,6 +195,7 @@ extension SessionMachine {
                 boundTo: endpoints.binding(of: attempt.endpoint), delivery: established.delivery,
                 returning: attempt.endpoint == Endpoints.first
                     ? nil : .waiting(until: now.advanced(by: endpoints.returns.next())),
+                returnedFrom: attempt.endpoint == Endpoints.first ? trying.returnsFrom : nil,
                 path: endpoints[attempt.endpoint]))
         endpoints.watch.reset()
         reason = trying.hasteReason ?? trying.cause

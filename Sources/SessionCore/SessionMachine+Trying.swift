@@ -67,7 +67,7 @@ extension SessionMachine {
         escalate(because: reason.code)
         if isStable { pacing.backoff.restart() }
         pacing.backoff.outageBegan()
-        noteStay(of: connected, isStable: isStable, lostBecause: reason.code)
+        noteStay(of: connected, isStable: isStable, ending)
         endpoints.cursor = endpoint(after: connected, ending)
         let outage = Outage(since: now, endpoint: connected.attempt.endpoint, isAskedFor: isAskedFor)
         let trying = newTrying(outage: outage, because: reason, at: now)
@@ -120,26 +120,37 @@ extension SessionMachine {
         }
     }
 
-    /// Makes returns rarer to a first endpoint that accepts the session and then closes the connection.
-    private mutating func noteStay(of connected: Connected, isStable: Bool, lostBecause code: Reason.Code) {
-        guard connected.attempt.endpoint == Endpoints.first else { return }
+    /// Makes outages begin elsewhere than at an endpoint that accepts the session and then closes the connection, and
+    /// returns to such a first endpoint rarer.
+    private mutating func noteStay(of connected: Connected, isStable: Bool, _ ending: Ending) {
+        let endpoint = connected.attempt.endpoint
         if isStable {
-            endpoints.returns.reset()
-        } else if code.group == .server {
-            endpoints.returns.failed()
+            endpoints.stays.forget()
+            if endpoint == Endpoints.first { endpoints.returns.reset() }
+        } else if ending.isServersDoing {
+            if endpoint == Endpoints.first { endpoints.returns.failed() }
+            // What the server objects to may be a packet, and the search for that one goes on where it began.
+            if ending.search == .none {
+                let limit = connected.returnedFrom == nil ? ShortStays.limit : 1
+                endpoints.stays.ended(
+                    at: endpoint, limit: rivalry.mayBeSeen(after: ending.reason) ? ShortStays.limitForRival : limit)
+            }
         }
+        if ending.leavesEndpoint { endpoints.stays.avoid(endpoint) }
     }
 
     /// Returns the endpoint at which an outage begins. This is the first one, unless its server said that it cannot
-    /// serve now. If the server only has to be told something, or state agreed with it, the same endpoint is used.
+    /// serve now, or has ended one short connection too many. If the server only has to be told something, or state
+    /// agreed with it, the same endpoint is used.
     private func endpoint(after connected: Connected, _ ending: Ending) -> EndpointIndex {
-        if ending.leavesEndpoint {
-            return connected.attempt.endpoint == Endpoints.first ? endpoints.after(Endpoints.first) : Endpoints.first
-        }
-        if ending.pace == .otherWay || ending.isAtOnce { return connected.attempt.endpoint }
+        let present = connected.attempt.endpoint
         switch ending.reason.code {
-        case .credentialRenewed, .switchRoom, .inboxRoom: return connected.attempt.endpoint
-        default: return Endpoints.first
+        case .credentialRenewed, .switchRoom, .inboxRoom: return present
+        case .userReconnect, .returning: return Endpoints.first
+        case _ where ending.pace == .otherWay: return present
+        case _ where endpoints.stays.avoids(present): return connected.returnedFrom ?? endpoints.beginning(after: present)
+        case _ where ending.isAtOnce: return present
+        default: return endpoints.beginning(after: present)
         }
     }
 
@@ -149,6 +160,8 @@ extension SessionMachine {
         var trying = trying
         countOutage(&trying)
         trying.lastFailure = ending.reason
+        // It is no better there.
+        if !endpoints.stays.avoids(attempt.endpoint) { endpoints.stays.forget() }
         if case .attempting(_, _, _, let established) = trying.activity {
             let isSudden = Rivalry.isSudden(ending.reason)
             trying.followsSuddenClose = established != nil && isSudden

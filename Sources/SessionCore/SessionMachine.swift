@@ -222,6 +222,8 @@ extension SessionMachine {
         var delivery: DeliveryWatch
         /// `nil` while the first endpoint is in use.
         var returning: Returning?
+        /// The endpoint that the session left to return to this one, the first.
+        var returnedFrom: EndpointIndex?
         /// The path that the connection was made on; `nil` if the kernel had none.
         var path: Path?
         /// Set while the session is about to move to a connection on another path.

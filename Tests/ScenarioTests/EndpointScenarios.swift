@@ -140,6 +140,26 @@ struct EndpointScenarios {
         }
     }
 
+    @Test func `a first server that ends each connection it has accepted does not keep the session from the second one`()
+        async throws
+    {
+        try await Scenario.run { scenario in
+            scenario.with(.one) { broker, _ in broker.closesAfterConnack = true }
+            let a = try await scenario.host("A", endpoints: [.one, .two])
+            try await a.publish("a", "hello", qos: .atLeastOnce)
+            while try await a.status().endpoint != Scenario.ServerName.two.endpoint { await scenario.sleep(.seconds(1)) }
+            try await a.until(.connected)
+            await scenario.sleep(.seconds(3600))
+            #expect(scenario.broker(.two).published.contains { String(buffer: $0.payload) == "hello" })
+            let status = try await a.status()
+            #expect(status.outbox.queued + status.outbox.inFlight == 0)
+            #expect(status.counters.outages < 20, "returns are rare")
+            scenario.with(.one) { broker, _ in broker.closesAfterConnack = false }
+            await scenario.sleep(.seconds(1200))
+            #expect(try await a.status().endpoint == Scenario.ServerName.one.endpoint)
+        }
+    }
+
     @Test func `what a server has kept since the session left it arrives on the return`() async throws {
         try await Scenario.run { scenario in
             let a = try await scenario.host("A", "room = \"r\"", endpoints: [.one, .two]).connected()

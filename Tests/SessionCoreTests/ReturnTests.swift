@@ -101,13 +101,23 @@ import Testing
             session.knocked(.answered)
             session.succeed()
             session.end(.serverClosed)
-            while session.live?.endpoint != EndpointIndex(1) {
-                if session.live != nil { session.end(.refused) }
-                session.wake()
-            }
+            session.wake()
+            #expect(session.live?.endpoint == EndpointIndex(1), "the session goes back to where it was well")
             session.succeed()
         }
         #expect(pauses[3] > .seconds(6 * 60))
+    }
+
+    @Test func `a session that was displaced at the first endpoint after the return looks for the other device there`() {
+        var session = Self.session()
+        session.machine.rivalry.canLook = true
+        _ = Self.passToKnock(&session)
+        session.knocked(.answered)
+        session.succeed()
+        session.end(.serverClosed)
+        session.wake()
+        #expect(session.live?.endpoint == EndpointIndex(0))
+        #expect(session.live?.look == .forNewer)
     }
 
     @Test func `a stable return resets the interval`() {

@@ -64,14 +64,14 @@ extension SessionMachine {
         // A requested reconnect or change of room is an outage only if the first attempt fails.
         let isAskedFor = reason.code == .userReconnect || reason.code == .switchRoom
         if !isAskedFor { counters.outages += 1 }
-        escalate(because: reason.code)
+        escalate(because: reason.code, at: connected.attempt.endpoint)
         if isStable { pacing.backoff.restart() }
         pacing.backoff.outageBegan()
         noteStay(of: connected, isStable: isStable, ending)
         endpoints.cursor = endpoint(after: connected, ending)
         let outage = Outage(since: now, endpoint: connected.attempt.endpoint, isAskedFor: isAskedFor)
         let trying = newTrying(outage: outage, because: reason, at: now)
-        actions.append(.report(.reconnectStarted(mode)))
+        actions.append(.report(.reconnectStarted(mode(at: endpoints.next ?? endpoints.cursor))))
         if continueWithSuccessor(trying, after: connected, ending, at: now, into: &actions) { return }
         if ending.pace == .otherWay {
             attemptAgain(trying, connected.attempt, because: reason, at: now, into: &actions)
@@ -146,6 +146,7 @@ extension SessionMachine {
         let present = connected.attempt.endpoint
         switch ending.reason.code {
         case .credentialRenewed, .switchRoom, .inboxRoom: return present
+        case .userReconnect where discards.contains(present): return present
         case .userReconnect, .returning: return Endpoints.first
         case _ where ending.pace == .otherWay: return present
         case _ where endpoints.stays.avoids(present): return connected.returnedFrom ?? endpoints.beginning(after: present)
@@ -221,22 +222,24 @@ extension SessionMachine {
         state = .failed
     }
 
-    var mode: ReconnectMode { escalation == .none ? .quick : .full }
+    /// How an attempt at this endpoint reconnects.
+    func mode(at endpoint: EndpointIndex) -> ReconnectMode {
+        escalation == .none && !discards.contains(endpoint) ? .quick : .full
+    }
 
     /// - Returns: whether more has to be set up than before.
     @discardableResult
-    mutating func escalate(because code: Reason.Code) -> Bool {
-        let needed: Escalation =
-            switch code {
-            case .stateMismatch: .discard
-            case .sessionLost: .full
-            default: .none
-            }
-        // What was set up since is discarded as well, but not at once.
-        if needed == .discard, escalation == .discarded { escalation = .discard }
-        guard needed > escalation else { return false }
-        escalation = needed
-        return true
+    mutating func escalate(because code: Reason.Code, at endpoint: EndpointIndex) -> Bool {
+        switch code {
+        case .stateMismatch:
+            // What was set up since is discarded as well, but not at once.
+            return discards.insert(endpoint).inserted && escalation < .discard
+        case .sessionLost:
+            defer { escalation = max(escalation, .full) }
+            return escalation < .full
+        default:
+            return false
+        }
     }
 
     /// Waits for the next delay of the table, or for the network when no endpoint has a path.
@@ -352,8 +355,8 @@ extension SessionMachine {
         counters.attempts += 1
         let attempt = Attempt(
             generation: lastGeneration, endpoint: endpoint, number: trying.attempts,
-            discardsSession: escalation == .discard,
-            look: look, followsSuddenClose: trying.followsSuddenClose,
+            discardsSession: escalation == .discard || discards.contains(endpoint),
+            discardsOlderCopy: unusableCopies.contains(endpoint), look: look, followsSuddenClose: trying.followsSuddenClose,
             continuesKnock: endpoints.watch.hasAnswer(endpoint) || trying.returnsFrom != nil,
             rejection: trying.credential.rejection)
         endpoints.watch.waitEnded()

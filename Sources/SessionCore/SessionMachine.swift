@@ -50,6 +50,13 @@ public struct SessionMachine: Sendable {
     var demand: Demand
     var handovers: HandoverPacing
     var escalation = Escalation.none
+    /// The endpoints whose servers must discard the session that they have, since its state is unusable, or a person
+    /// asked for it. At another endpoint, the session may be well, or an older copy of it may have messages that exist
+    /// nowhere else.
+    var discards: Set<EndpointIndex> = []
+    /// The endpoints that should have discarded the session when it continued at another one. If their servers share
+    /// nothing with that one, they have an older copy, which is as unusable as it was.
+    var unusableCopies: Set<EndpointIndex> = []
     /// How many endings that must not be repeated there were since the last stable connection.
     var refusals = 0
     var lastGeneration = Generation(rawValue: 0)
@@ -187,7 +194,7 @@ extension SessionMachine {
         case none
         /// The server had lost the session.
         case full
-        /// The server must discard the session: its state is unusable, or a person asked for it.
+        /// The server that accepts it must discard the session: a person asked for it while there was no connection.
         case discard
         /// The server has discarded the session, and the new one is not set up yet.
         case discarded

@@ -167,6 +167,41 @@ import Testing
         #expect((orders.isEmpty ? session.wake() : orders) == [.open(2, at: 1, discarding: true)])
     }
 
+    @Test func `a session is discarded where its state is unusable, and nowhere else`() {
+        var session = Self.session([.wifi, .wifi])
+        session.succeed()
+        #expect(session.end(.stateMismatch) == [.open(2, at: 0, discarding: true)])
+        session.end(.refused)
+        #expect(session.status.mode == .quick)
+        #expect(session.wake() == [.open(3, at: 1)])
+        session.end(.refused)
+        #expect(session.status.mode == .full)
+        #expect(session.wake() == [.open(4, at: 0, discarding: true)])
+        session.end(.refused)
+        session.wake()
+        session.succeed()
+        #expect(session.status.resumed == true)
+        // What the first server has is an older copy now, if they do not share it.
+        session.pass(.seconds(5))
+        session.end(.heartbeatTimeout)
+        #expect(session.wake() == [.open(6, at: 0)])
+        #expect(session.live?.discardsOlderCopy == true)
+        session.succeed(resumed: false)
+        session.end(.heartbeatTimeout)
+        session.wake()
+        #expect(session.live?.discardsOlderCopy == false)
+    }
+
+    @Test(arguments: [nil, ReconnectMode.quick, .full])
+    func `only a full reconnect by hand stays at a later endpoint, whose session it discards`(mode: ReconnectMode?) {
+        var session = Self.session()
+        session.end(.unreachable)
+        session.wake()
+        session.succeed()
+        let isFull = mode == .full
+        #expect(session.reconnect(mode) == [.abandon(2), .open(3, at: isFull ? 1 : 0, discarding: isFull)])
+    }
+
     @Test func `an unreadable credential does not count as a failure of the endpoint`() {
         var session = Self.session()
         session.end(.credentialUnreadable)

@@ -66,6 +66,21 @@ import Testing
         #expect(session.status.reason.message.hasPrefix("the first endpoint answered, but could not be returned to"))
     }
 
+    @Test func `an unusable copy at the first endpoint costs the session at the second one nothing`() {
+        var session = Self.session()
+        for isKnown in [false, true] {
+            _ = Self.passToKnock(&session)
+            session.knocked(.answered)
+            #expect(session.live?.discardsOlderCopy == isKnown)
+            session.establish()
+            let generation = session.generation.rawValue
+            #expect(session.end(.stateMismatch) == [.open(generation + 1, at: 1)])
+            #expect(session.live?.discardsOlderCopy == false)
+            session.succeed()
+            #expect(session.status.endpoint == EndpointIndex(1))
+        }
+    }
+
     @Test func `a return that times out goes back to the second endpoint`() {
         var session = Self.session()
         _ = Self.passToKnock(&session)

@@ -222,7 +222,7 @@ extension SessionMachine {
                 return
             }
             let ending = trying.whileOthersAreLeft(ending, of: attempt.endpoint, among: endpoints.paths.count)
-            if goBack(trying, attempt, ending, at: now, into: &actions) { return }
+            if ending.pace != .otherWay, goBack(trying, attempt, ending, at: now, into: &actions) { return }
             if ending.reason.code.group == .auth, ending.mayHaveNewCredential, !trying.credential.hasRenewed {
                 trying.credential.hasRenewed = true
                 trying.credential.rejection = ending.reason

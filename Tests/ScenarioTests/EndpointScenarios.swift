@@ -110,6 +110,29 @@ struct EndpointScenarios {
         }
     }
 
+    @Test func `a session that returns to a balancer follows it to the server that it names`() async throws {
+        try await Scenario.run { scenario in
+            let file = """
+                [mqtt]
+                redirects = ["\(Scenario.ServerName.two.address)"]
+                """
+
+            scenario.stop(.one)
+            let a = try await scenario.host("A", file, endpoints: [.one, .two]).connected()
+            scenario.start(.one)
+            scenario.with(.one) { broker, _ in
+                broker.refusals["a"] = .useAnotherServer
+                broker.connackProperties.serverReference = Scenario.ServerName.two.address
+            }
+            #expect(try await a.until(.reconnecting).reason?.code == "returning")
+            try await a.until(.connected)
+            await scenario.sleep(.seconds(3600))
+            let status = try await a.status()
+            #expect(status.endpoint == Scenario.ServerName.two.endpoint)
+            #expect(status.counters.outages == 1, "it does not return for ever")
+        }
+    }
+
     @Test func `a redirect to a server that is not on the list fails the session`() async throws {
         try await Scenario.run { scenario in
             let a = try await scenario.host("A").connected()

@@ -352,6 +352,8 @@ extension SessionMachine {
 
     private mutating func timeReached(_ trying: Trying, at now: Instant, into actions: inout [Action]) {
         var trying = trying
+        discountSleep(from: &trying, at: now)
+        state = .trying(trying)
         if let giveUp = giveUpDeadline(of: trying), now >= giveUp {
             if case .attempting(let attempt, _, _, _) = trying.activity { actions.append(.abandon(attempt.generation)) }
             fail(because: givenUp(trying))

@@ -142,7 +142,8 @@ extension SessionMachine {
         }
 
         var activity: Activity
-        let startedAt: Instant
+        /// Later than it really was by what the host has slept since.
+        var startedAt: Instant
         /// Why the session connects, or why the connection was lost.
         let cause: Reason
         /// `nil` if the session has not been up since the last explicit connect.

@@ -68,7 +68,7 @@ extension SessionMachine {
         // A path that healed is news for this host only. A server that is back is news for all its clients, so they
         // spread out.
         let planned = before == .refused ? now.advanced(by: pacing.backoff.random(upTo: policy.spread)) : now
-        let earliest = pacing.allowed(planned)
+        let earliest = allowed(planned)
         trying.activity = .waiting(until: min(until, earliest), isHastened: isHastened && until <= earliest)
         reason = Reason(.answered)
         guard earliest <= now else {
@@ -110,7 +110,7 @@ extension SessionMachine {
     }
 
     private mutating func knockAtFirst(at now: Instant, into actions: inout [Action]) {
-        guard endpoints[Endpoints.first] != nil else {
+        guard endpoints[Endpoints.first] != nil, !endpoints.mustRest(Endpoints.first, at: now) else {
             setReturning(.waiting(until: now.advanced(by: endpoints.returns.next())))
             return
         }

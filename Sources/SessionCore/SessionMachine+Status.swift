@@ -140,8 +140,10 @@ extension SessionMachine {
 extension SessionMachine.Trying {
     /// The endpoint of the attempt under way, or else of the next one.
     func endpoint(of endpoints: Endpoints) -> EndpointIndex {
-        if case .attempting(let attempt, _, _, _) = activity { attempt.endpoint } else {
-            endpoints.next ?? endpoints.cursor
+        switch activity {
+        case .attempting(let attempt, _, _, _): attempt.endpoint
+        case .waiting(let until, _): endpoints.next(at: until) ?? endpoints.cursor
+        case .waitingForNetwork: endpoints.cursor
         }
     }
 

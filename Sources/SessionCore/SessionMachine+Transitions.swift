@@ -221,6 +221,7 @@ extension SessionMachine {
             guard case .attempting(let attempt, _, _, _) = trying.activity, attempt.generation == generation else {
                 return
             }
+            noteRest(of: attempt.endpoint, ending, at: now)
             let ending = trying.whileOthersAreLeft(ending, of: attempt.endpoint, among: endpoints.paths.count)
             if ending.pace != .otherWay, goBack(trying, attempt, ending, at: now, into: &actions) { return }
             if ending.reason.code.group == .auth, ending.mayHaveNewCredential, !trying.credential.hasRenewed {
@@ -239,6 +240,7 @@ extension SessionMachine {
                 failed(attempt, of: trying, ending, at: now)
             }
         case .connected(let connected) where connected.attempt.generation == generation:
+            noteRest(of: connected.attempt.endpoint, ending, at: now)
             if ending.reason.isTerminal, !(ending.reason.code.group == .auth && ending.mayHaveNewCredential) {
                 fail(because: ending.reason)
             } else {
@@ -250,6 +252,11 @@ extension SessionMachine {
         case .disconnected, .connected, .disconnecting, .failed:
             return
         }
+    }
+
+    /// Notes that the server asked to be left alone. This says nothing about the other endpoints.
+    private mutating func noteRest(of endpoint: EndpointIndex, _ ending: Ending, at now: Instant) {
+        if let retryAfter = ending.retryAfter { endpoints.restsUntil[endpoint] = now.advanced(by: retryAfter) }
     }
 
     private mutating func silenced(_ generation: Generation) {

@@ -10,19 +10,18 @@ extension SessionMachine {
             actions.append(.abandon(disconnecting.attempt.generation))
         }
         // A session that only rested has learned nothing new, so it still leaves alone a server that asked for that.
-        let rest = reason.code == .demand || reason.code == .wake ? pacing.notBefore : nil
+        let floor = pacing.notBefore
+        let onlyRested = reason.code == .demand || reason.code == .wake
         pacing.restart()
+        if onlyRested { pacing.notBefore = floor } else { endpoints.restsUntil = [:] }
         refusals = 0
         rivalry.startedOver()
         endpoints.startOver()
         demand.touched(at: now)
         var trying = newTrying(outage: outage, because: reason, at: now)
         trying.takesOver = !hasRested(trying)
-        if let rest, rest > now, endpoints.hasPath {
-            pacing.notBefore = rest
-            trying.activity = .waiting(until: rest, isHastened: false)
-            endpoints.watch.waitBegan(until: rest, at: now)
-            state = .trying(trying)
+        if allowed(now) > now, endpoints.hasPath {
+            wait(trying, until: allowed(now), at: now)
         } else {
             attemptNow(trying, at: now, into: &actions)
         }
@@ -71,7 +70,7 @@ extension SessionMachine {
         endpoints.cursor = endpoint(after: connected, ending)
         let outage = Outage(since: now, endpoint: connected.attempt.endpoint, isAskedFor: isAskedFor)
         let trying = newTrying(outage: outage, because: reason, at: now)
-        actions.append(.report(.reconnectStarted(mode(at: endpoints.next ?? endpoints.cursor))))
+        actions.append(.report(.reconnectStarted(mode(at: endpoints.next(at: now) ?? endpoints.cursor))))
         if continueWithSuccessor(trying, after: connected, ending, at: now, into: &actions) { return }
         if ending.pace == .otherWay {
             attemptAgain(trying, connected.attempt, because: reason, at: now, into: &actions)
@@ -247,17 +246,25 @@ extension SessionMachine {
         var trying = trying
         // Another device may have taken over from a connection that was lost, but not from an attempt that failed.
         let patience = trying.attempts == 0 ? rivalry.patience(after: ending.reason) : .zero
-        let until = pacing.next(after: ending, patience: patience, hasPath: endpoints.hasPath, at: now)
+        let next = pacing.next(after: ending, patience: patience, hasPath: endpoints.hasPath, at: now)
         guard endpoints.hasPath else {
             waitForNetwork(trying, because: ending.reason, at: now)
             return
         }
         reason = ending.reason
         trying.hasteReason = nil
+        wait(trying, until: endpoints.allowed(next), at: now)
+    }
+
+    private mutating func wait(_ trying: Trying, until: Instant, at now: Instant) {
+        var trying = trying
         trying.activity = .waiting(until: until, isHastened: false)
         endpoints.watch.waitBegan(until: until, at: now)
         state = .trying(trying)
     }
+
+    /// Returns the time, or a later one if the servers asked to be left alone for longer.
+    func allowed(_ time: Instant) -> Instant { endpoints.allowed(pacing.allowed(time)) }
 
     mutating func waitForNetwork(_ trying: Trying, because reason: Reason, at now: Instant) {
         var trying = trying
@@ -269,7 +276,7 @@ extension SessionMachine {
         var safetyAttempt = now.advanced(by: policy.safetyInterval)
         // Requests and events in the meantime do not postpone the safety attempt.
         if case .waitingForNetwork(let due) = trying.activity { safetyAttempt = min(safetyAttempt, due) }
-        trying.activity = .waitingForNetwork(safetyAttempt: pacing.allowed(max(safetyAttempt, now)))
+        trying.activity = .waitingForNetwork(safetyAttempt: allowed(max(safetyAttempt, now)))
         state = .trying(trying)
     }
 
@@ -287,6 +294,10 @@ extension SessionMachine {
         // The credential is tried again, whatever the server said about it.
         trying.credential.rejection = nil
         pacing.restart()
+        switch reason.code {
+        case .credentialRenewed, .switchRoom, .inboxRoom: break
+        default: endpoints.restsUntil = [:]
+        }
         attemptNow(trying, at: now, into: &actions)
     }
 
@@ -302,7 +313,7 @@ extension SessionMachine {
             waitForNetwork(trying, because: reason ?? self.reason, at: now)
             return
         }
-        let rest = pacing.allowed(now)
+        let rest = allowed(now)
         let allowed = max(rest, pacing.haste.next(at: now))
         if allowed > now {
             let planned: Instant
@@ -339,14 +350,21 @@ extension SessionMachine {
         attemptNow(trying, at: now, into: &actions)
     }
 
-    /// Starts an attempt at the first endpoint from the cursor on that has a path. Without any path the session waits
-    /// for the network, except for the safety attempt, which does not rely on what the kernel says.
+    /// Starts an attempt at the first endpoint from the cursor on that has a path, and whose server need not be left
+    /// alone. Without any path the session waits for the network, except for the safety attempt, which does not rely on
+    /// what the kernel says.
     mutating func attemptNow(_ trying: Trying, at now: Instant, into actions: inout [Action]) {
         var trying = trying
-        guard let endpoint = endpoints.next ?? (trying.isSafetyAttemptDue(at: now) ? endpoints.cursor : nil) else {
+        let isSafetyAttempt = !endpoints.hasPath && trying.isSafetyAttemptDue(at: now)
+        guard let endpoint = endpoints.next(at: now, needsPath: !isSafetyAttempt) else {
+            guard !endpoints.hasPath else {
+                wait(trying, until: allowed(now), at: now)
+                return
+            }
             waitForNetwork(trying, because: Reason(.noPath), at: now)
             return
         }
+        endpoints.restsUntil[endpoint] = nil
         lastGeneration.rawValue += 1
         trying.attempts += 1
         trying.credential.isAwaited = false

@@ -26,6 +26,11 @@ PROTOCOL = 1
 DEFAULT_SOCKET = "/run/holdfast/control.sock"
 # Answers may have payloads of 16 MiB, which base64 makes longer.
 _LINE_LIMIT = 32 * 1024 * 1024
+# The daemon refuses a longer line, without saying whose it was: see LIMITS in holdfast-rpc(7).
+_CALL_LIMIT = 24 * 1024 * 1024
+# A text of more characters is sent as base64, whose length does not depend on what is in it.
+_LONG_TEXT = 64 * 1024
+_ENDED = "the connection to holdfastd has ended"
 
 _log = logging.getLogger("holdfast")
 
@@ -94,7 +99,8 @@ class Client:
         """Calls a method of holdfast-rpc(7), with its parameters by name. A parameter that is `None` is omitted.
 
         Raises Error if the daemon refuses, and NotRunning if it does not answer. It is not known whether an unanswered
-        call was carried out.
+        call was carried out. A call that is too long is an Error with the code "invalid-request", and a text or number that
+        JSON does not have, such as "\\udc80" or infinity, is a ValueError; neither is sent.
         """
         return await (await self._connect()).request(method, parameters)
 
@@ -215,14 +221,12 @@ class _Connection:
         # The calls by number, each with the member of its result that names a feed, if it makes one.
         self._answers: dict[int, tuple[asyncio.Future[Any], Optional[str]]] = {}
         self._feeds: dict[str, _Feed] = {}
-        # What ends the calls when the connection ends.
-        self._failure: Exception = NotRunning("the connection to holdfastd has ended")
         self._last = 0
         self._reading = asyncio.create_task(self._read(reader))
 
     async def request(self, method: str, parameters: dict[str, Any], feed: Optional[str] = None) -> dict[str, Any]:
         if self.ended:
-            raise self._failure
+            raise NotRunning(_ENDED)
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         number = self._send(method, parameters)
         self._answers[number] = (answer, feed)
@@ -231,15 +235,20 @@ class _Connection:
             result: dict[str, Any] = await answer
             return result
         except (BrokenPipeError, ConnectionResetError) as error:
-            raise NotRunning("the connection to holdfastd has ended") from error
+            raise NotRunning(_ENDED) from error
         finally:
             self._answers.pop(number, None)
 
     def _send(self, method: str, parameters: dict[str, Any]) -> int:
         self._last += 1
         given = {name: value for name, value in parameters.items() if value is not None}
-        line = json.dumps({"jsonrpc": "2.0", "id": self._last, "method": method, "params": given})
-        self._writer.write(line.encode() + b"\n")
+        call = {"jsonrpc": "2.0", "id": self._last, "method": method, "params": given}
+        # With ensure_ascii, a letter like é would take six bytes.
+        line = json.dumps(call, ensure_ascii=False, allow_nan=False).encode()
+        if len(line) > _CALL_LIMIT:
+            raise Error(f"a call of {method} has {len(line)} bytes, but the maximum is {_CALL_LIMIT}",
+                        "invalid-request", "send a larger message in parts")
+        self._writer.write(line + b"\n")
         return self._last
 
     async def feed(self, name: str) -> AsyncIterator[dict[str, Any]]:
@@ -288,8 +297,8 @@ class _Connection:
             if data.get("code") == "shutting-down":
                 failure = NotRunning(error["message"])
             if value.get("id") is None:
-                # The daemon refuses the connection itself.
-                self._failure = failure
+                # The daemon refuses the connection, or a line of which it cannot tell which call it was.
+                self._end(failure)
                 return
         answer, member = self._answers.get(value["id"], (None, None))
         if answer is None or answer.done():
@@ -302,14 +311,14 @@ class _Connection:
             self._feeds[value["result"][member]] = _Feed()
         answer.set_result(value["result"])
 
-    def _end(self) -> None:
+    def _end(self, failure: Optional[Exception] = None) -> None:
         if self.ended:
             return
         self.ended = True
         self._writer.close()
         for answer, _ in self._answers.values():
             if not answer.done():
-                answer.set_exception(self._failure)
+                answer.set_exception(failure or NotRunning(_ENDED))
         for feed in self._feeds.values():
             feed.queue.put_nowait(None)
 
@@ -333,7 +342,9 @@ class _Feed:
 
 def _payload(payload: Union[str, bytes]) -> dict[str, str]:
     if isinstance(payload, str):
-        return {"payload": payload}
+        if len(payload) <= _LONG_TEXT:
+            return {"payload": payload}
+        payload = payload.encode()
     return {"payloadBase64": base64.b64encode(payload).decode()}
 
 

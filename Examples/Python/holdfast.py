@@ -45,7 +45,7 @@ class Error(Exception):
 
 
 class NotRunning(ConnectionError):
-    """There is no daemon at the socket, it is stopping, or it went away before it answered."""
+    """There is no daemon at the socket, it is stopping, or it went away before it answered; or the client was closed."""
 
 
 class ConsumerEnded(Error):
@@ -81,6 +81,7 @@ class Client:
         self.name = name
         self._connection: Optional[_Connection] = None
         self._connecting = asyncio.Lock()
+        self._closed = False
 
     async def __aenter__(self) -> "Client":
         await self._connect()
@@ -90,6 +91,8 @@ class Client:
         await self.close()
 
     async def close(self) -> None:
+        """Closes the connection for good: calls fail, `consume`, `subscribe` and `watch` end, and no call can follow."""
+        self._closed = True
         if self._connection is not None:
             self._connection.close()
 
@@ -124,6 +127,8 @@ class Client:
             try:
                 return await self.call("message.publish", **parameters)
             except NotRunning:
+                if self._closed:
+                    raise
                 await asyncio.sleep(1)
 
     async def consume(
@@ -134,7 +139,7 @@ class Client:
         and raises ConsumerEnded when another program takes the consumer over. What the daemon dropped because the consumer
         was full is logged as a warning of the logger "holdfast"."""
         ended = f"another program has the durable consumer {consumer} now, or it was ended"
-        while True:
+        while not self._closed:
             try:
                 connection = await self._connect()
                 answer = await connection.request(
@@ -161,11 +166,11 @@ class Client:
                     connection.leave("message.unsubscribe", {"subscription": subscription, "keep": True})
             except NotRunning:
                 pass
-            await asyncio.sleep(1)
+            await self._pause()
 
     async def subscribe(self, session: str, filter: str, *, qos: int = 1) -> AsyncIterator[Message]:
         """Messages from now on. Continues when the daemon is restarted; messages sent meanwhile are missed."""
-        while True:
+        while not self._closed:
             try:
                 connection = await self._connect()
                 answer = await connection.request(
@@ -181,11 +186,11 @@ class Client:
                     connection.leave("message.unsubscribe", {"subscription": answer["subscription"]})
             except NotRunning:
                 pass
-            await asyncio.sleep(1)
+            await self._pause()
 
     async def watch(self, session: Optional[str] = None) -> AsyncIterator[dict[str, Any]]:
         """First {"event": "snapshot", "sessions": […]}, then every event; another snapshot after each restart."""
-        while True:
+        while not self._closed:
             try:
                 connection = await self._connect()
                 answer = await connection.request("session.watch", {"session": session}, feed="watch")
@@ -197,19 +202,30 @@ class Client:
                     connection.leave("session.unwatch", {"watch": answer["watch"]})
             except NotRunning:
                 pass
-            await asyncio.sleep(1)
+            await self._pause()
 
     async def _connect(self) -> _Connection:
         async with self._connecting:
             if self._connection is None or self._connection.ended:
+                if self._closed:
+                    raise NotRunning("the client was closed")
                 try:
                     reader, writer = await asyncio.open_unix_connection(self.path, limit=_LINE_LIMIT)
                 except (FileNotFoundError, ConnectionRefusedError) as error:
                     raise NotRunning(f"holdfastd does not run: nothing listens on {self.path}") from error
-                connection = _Connection(reader, writer)
-                await connection.request("rpc.hello", {"client": self.name, "protocol": PROTOCOL})
-                self._connection = connection
+                self._connection = connection = _Connection(reader, writer)
+                try:
+                    if self._closed:
+                        connection.close()
+                    await connection.request("rpc.hello", {"client": self.name, "protocol": PROTOCOL})
+                except BaseException:
+                    connection.close()
+                    raise
             return self._connection
+
+    async def _pause(self) -> None:
+        if not self._closed:
+            await asyncio.sleep(1)
 
 
 class _Connection:

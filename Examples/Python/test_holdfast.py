@@ -7,7 +7,7 @@ import json
 import os
 import tempfile
 import unittest
-from typing import Any
+from typing import Any, AsyncIterator
 
 import holdfast
 
@@ -70,6 +70,48 @@ class ClientTests(unittest.IsolatedAsyncioTestCase):
             await call
         self.assertEqual(caught.exception.code, "parse-error")
         self.assertEqual(await peer.line(), b"")
+
+    async def test_a_connection_whose_greeting_is_not_awaited_any_more_or_refused_is_closed(self) -> None:
+        call = asyncio.create_task(self.client.call("session.list"))
+        peer = await self.peers.get()
+        await peer.line()
+        call.cancel()
+        with self.assertRaises(asyncio.CancelledError):
+            await call
+        self.assertEqual(await peer.line(), b"")
+
+        call = asyncio.create_task(self.client.call("session.list"))
+        peer = await self.peers.get()
+        hello = await peer.call()
+        peer.write(id=hello["id"], error={"code": -32051, "message": "no", "data": {"code": "version-mismatch"}})
+        with self.assertRaises(holdfast.Error):
+            await call
+        self.assertEqual(await peer.line(), b"")
+
+    async def test_a_closed_client_ends_what_it_reads_and_does_not_connect_again(self) -> None:
+        async def read(feed: AsyncIterator[object]) -> None:
+            async for _ in feed:
+                pass
+
+        client = self.client
+        tasks = [
+            asyncio.create_task(read(feed)) for feed in
+            (client.consume("a", "b", consumer="c"), client.subscribe("a", "b"), client.watch())]
+        publish = asyncio.create_task(client.publish("a", "b", "c"))
+        peer = await self.greet()
+        for number in range(4):
+            call = await peer.call()
+            if call["method"] != "message.publish":
+                peer.write(id=call["id"], result={"subscription": f"s{number}", "watch": "w", "snapshot": {}})
+        await client.close()
+        again: asyncio.Future[Any] = asyncio.create_task(self.peers.get())
+        everything: asyncio.Future[Any] = asyncio.gather(*tasks, publish, return_exceptions=True)
+        await asyncio.wait([everything, again], return_when=asyncio.FIRST_COMPLETED)
+        self.assertFalse(again.done(), "it connects again")
+        again.cancel()
+        *ends, refusal = await everything
+        self.assertEqual(ends, [None, None, None])
+        self.assertIsInstance(refusal, holdfast.NotRunning)
 
     async def test_what_the_daemon_would_refuse_without_an_id_is_not_sent(self) -> None:
         async def publish() -> dict[str, Any]:

@@ -133,6 +133,9 @@ type Subscription struct {
 	QoS *int
 	// Consumer names a durable consumer: for Consume only.
 	Consumer string
+	// Dropped, if it is set, is called between messages with how many were dropped before the next one: by Consume because the
+	// durable consumer was full, by Subscribe because handle is too slow.
+	Dropped func(count int)
 }
 
 // Event is a snapshot or an event of Watch, with its name and all its members.
@@ -282,7 +285,20 @@ func (c *Client) receive(
 		params["consumer"] = subscription.Consumer
 	}
 	return c.feed(ctx, "message.subscribe", params, func(connection *connection, line incoming) error {
+		dropped := func(count int) {
+			if count > 0 && subscription.Dropped != nil {
+				subscription.Dropped(count)
+			}
+		}
 		switch line.Method {
+		case "":
+			var answer struct {
+				Missed int `json:"missed"`
+			}
+			if err := json.Unmarshal(line.Result, &answer); err != nil {
+				return err
+			}
+			dropped(answer.Missed)
 		case "message.received":
 			message, id, err := line.message()
 			if err != nil {
@@ -296,9 +312,16 @@ func (c *Client) receive(
 		case "session.event":
 			var event struct {
 				Event string `json:"event"`
+				Count int    `json:"count"`
 			}
-			if json.Unmarshal(line.Params, &event) == nil && event.Event == "consumer-ended" {
+			if err := json.Unmarshal(line.Params, &event); err != nil {
+				return err
+			}
+			switch event.Event {
+			case "consumer-ended":
 				return ErrConsumerEnded
+			case "message-dropped":
+				dropped(event.Count)
 			}
 		}
 		return nil

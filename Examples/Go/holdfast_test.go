@@ -183,3 +183,28 @@ func TestAConsumerIsCancelledWhileTheDaemonDoesNotAnswerTheGreeting(t *testing.T
 	}
 	peer.closed()
 }
+
+func TestWhatWasDroppedIsTold(t *testing.T) {
+	daemon, client := start(t)
+	var told []string
+	ended := begin(func() error {
+		subscription := Subscription{
+			Consumer: "c", Dropped: func(count int) { told = append(told, fmt.Sprint(count, " dropped")) },
+		}
+		return client.Consume(context.Background(), subscription, func(_ context.Context, message Message) error {
+			told = append(told, message.Topic)
+			return nil
+		})
+	})
+	peer := daemon.greet()
+	peer.answer(peer.call().ID, `{"subscription":"s1","missed":7}`)
+	peer.write(`{"jsonrpc":"2.0","method":"message.received","params":{"subscription":"s1","id":1,"topic":"a","payload":"x"}}`)
+	peer.write(`{"jsonrpc":"2.0","method":"session.event","params":{"watch":"s1","event":"message-dropped","count":8}}`)
+	peer.write(`{"jsonrpc":"2.0","method":"session.event","params":{"watch":"s1","event":"consumer-ended"}}`)
+	if err := <-ended; err != ErrConsumerEnded {
+		t.Fatal(err)
+	}
+	if got := fmt.Sprint(told); got != "[7 dropped a 8 dropped]" {
+		t.Fatal("told", got)
+	}
+}

@@ -104,7 +104,7 @@ extension Session {
         var ending = ending
         if let link, link.generation == generation {
             ending = link.ending ?? ending
-            servers.redirections.ended(wasTried: link.isDialed)
+            ending.hasOtherAddress = servers.redirections.ended(wasTried: link.isDialed)
             letGo(link.connection, nil)
             letGo(link.knock, .abort)
             self.link = nil

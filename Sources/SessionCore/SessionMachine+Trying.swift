@@ -179,7 +179,11 @@ extension SessionMachine {
             endpoints.cursor = attempt.endpoint
         } else {
             trying.mismatchedAt = nil
-            if ending.reason.code != .credentialUnreadable { endpoints.cursor = endpoints.after(attempt.endpoint) }
+            if ending.hasOtherAddress {
+                endpoints.cursor = attempt.endpoint
+            } else if ending.reason.code != .credentialUnreadable {
+                endpoints.cursor = endpoints.after(attempt.endpoint)
+            }
         }
         if ending.reason.code == .refused {
             trying.refusedBy.insert(attempt.endpoint)

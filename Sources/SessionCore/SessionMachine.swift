@@ -345,6 +345,8 @@ extension SessionMachine {
         /// Whether the endpoint had redirected the attempt, and the ending is about that other server. It then says
         /// about the endpoint's own address only that it answered.
         public var isElsewhere = false
+        /// Whether the endpoint leads to another address now. The attempt after a failed one is then made there.
+        public var hasOtherAddress = false
 
         /// What the ending means for the search for the one thing that makes the server end connections.
         public var search = Search.none

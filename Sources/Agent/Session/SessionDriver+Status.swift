@@ -46,7 +46,8 @@ extension SessionDriver {
         result.rtt = liveness?.roundTrip?.seconds
         result.jitter = liveness?.jitter?.seconds
         result.lastHeard = liveness.map { max(0, $0.lastHeard.duration(to: now).seconds) }
-        result.granted = session.mqtt.grant.map { .init($0) }
+        // A server of MQTT 3.1.1 says nothing about what it allows.
+        result.granted = session.mqtt.version == .five ? session.mqtt.grant.map { .init($0) } : nil
         result.subscriptions = subscriptions
         result.outbox = .init(
             queued: counts.queued, inFlight: counts.inFlight, quarantined: counts.quarantined,

@@ -257,6 +257,40 @@ extension EndToEnd {
             }
         }
 
+        @Test func `a journal that hangs holds up neither the sessions nor a start`() async throws {
+            try await withService { container in
+                let reader = "systemd-journald.service"
+                func hang() async throws {
+                    try await container.run("systemctl", "kill", "--kill-whom=main", "--signal=STOP", reader)
+                    // Fills the queue of the journal's socket: each sender has a limit of its own, too.
+                    try await container.run(
+                        "perl", "-MSocket", "-e",
+                        """
+                        do {
+                            socket(my $s, AF_UNIX, SOCK_DGRAM, 0);
+                            connect($s, sockaddr_un("/run/systemd/journal/socket")) or die;
+                            $count = 0;
+                            $count++ while send($s, "MESSAGE=x", MSG_DONTWAIT);
+                        } while $count;
+                        """)
+                }
+                func goOn() async throws {
+                    try await container.run("systemctl", "kill", "--kill-whom=main", "--signal=CONT", reader)
+                }
+                try await hang()
+                for _ in 1...3 { try await container.run("holdfastctl", "reload") }
+                try await container.run("holdfastctl", "ping", "main", "--count", "1")
+                try await goOn()
+                try await until("the journal has all entries") { try await journal(container, .reloadDone).count == 3 }
+
+                try await hang()
+                try await container.run("systemctl", "restart", "holdfast")
+                try await container.run("holdfastctl", "wait", "main", "--timeout", "3min")
+                try await goOn()
+                try await until("the journal has its entries") { try await journal(container, .ready).count == 2 }
+            }
+        }
+
         /// The server accepts the connection and then says nothing: messages are in flight, and no acknowledgement
         /// comes.
         @Test func `stopping while messages are in flight ends in time, and the next version continues with them`()

@@ -19,11 +19,14 @@ import UnixSignals
 /// - Returns: the exit status; what went wrong has been logged.
 public func runDaemon(_ options: DaemonOptions) -> ExitStatus {
     Allocator.returnsLargeBlocks()
-    let loops = MultiThreadedEventLoopGroup(numberOfThreads: 3)
+    let loops = MultiThreadedEventLoopGroup(numberOfThreads: 4)
     let (loop, disk) = (loops.next(), loops.next())
     GlobalJobs.run(on: loops.next())
+    let log = LogWriter(on: loops.next())
+    // Most of all, why the daemon could not start.
+    defer { log.finish(within: .seconds(2), on: loop) }
     let status = loop.makePromise(of: ExitStatus.self)
-    Task { status.succeed(await run(options, on: loop, disk: disk)) }
+    Task { status.succeed(await run(options, on: loop, disk: disk, log)) }
     do {
         return try status.futureResult.wait()
     } catch {
@@ -34,12 +37,14 @@ public func runDaemon(_ options: DaemonOptions) -> ExitStatus {
 /// - Parameters:
 ///   - loop: runs everything that decides.
 ///   - disk: runs the store.
-private func run(_ options: DaemonOptions, on loop: any EventLoop, disk: any EventLoop) async -> ExitStatus {
+private func run(
+    _ options: DaemonOptions, on loop: any EventLoop, disk: any EventLoop, _ log: LogWriter
+) async -> ExitStatus {
     signal(SIGPIPE, SIG_IGN)
     // A file that may not grow (LimitFSIZE=) counts as a full disk. It must not end the process.
     signal(SIGXFSZ, SIG_IGN)
     let loaded = ConfigurationLoader.load(directory: options.configurationDirectory)
-    let logger = Logger(label: "holdfastd") { _ in JournalLogHandler() }
+    let logger = Logger(label: "holdfastd") { _ in JournalLogHandler(writer: log) }
     JournalLogHandler.setLevel(level(options, loaded))
     guard case .success(let configuration) = loaded.daemon else {
         for error in loaded.errors { logger.critical("the configuration has an error: \(error)") }

@@ -73,6 +73,24 @@ enum ServiceUnit {
             + (properties.contains("PrivateTmp=yes") ? ["/tmp", "/var/tmp"] : [])
     }
 
+    /// Whom the service runs as: `USER` or `USER:GROUP,…`, where the first group is that of the unit, or empty.
+    static var user: String {
+        let text = output("show", "--property=User,Group,SupplementaryGroups", "holdfast.service")
+        return text.flatMap(user(in:)) ?? "holdfast"
+    }
+
+    /// - Returns: `nil` if there is no such unit.
+    static func user(in text: String) -> String? {
+        var values: [Substring: Substring] = [:]
+        for line in text.split(separator: "\n") {
+            guard let equals = line.firstIndex(of: "=") else { continue }
+            values[line[..<equals]] = line[line.index(after: equals)...]
+        }
+        guard let user = values["User"], !user.isEmpty else { return nil }
+        let further = values["SupplementaryGroups"]?.split(separator: " ") ?? []
+        return "\(user):\(([values["Group"] ?? ""] + further).joined(separator: ","))"
+    }
+
     private static func output(_ words: String...) -> String? {
         guard hasSystemd, let result = ExternalProgram.output(of: ["systemctl", "--no-pager"] + words, isQuiet: true),
             result.succeeded

@@ -178,6 +178,30 @@ extension EndToEnd {
             }
         }
 
+        @Test func `a restrictive umask is no reason to refuse a file, and the unit says who must read it`()
+            async throws
+        {
+            try await withService(isStarted: false) { container in
+                try container.write("/etc/holdfast/holdfast.toml", "")
+                let begin = "holdfastctl config init second --endpoint mqtt://localhost --user u --untried"
+                let made = try await container.shell("umask 077; \(begin) 2>&1")
+                #expect(made.contains("second.toml is written"), "\(made)")
+                try await container.shell(
+                    "umask 077; EDITOR=\"sed -i s/.u./'\\\"v\\\"'/\" holdfastctl config edit second 2>&1")
+
+                let key = "endpoints = [\"mqtt://localhost:1883\"]\nuser = \"edge-42\"\npassword = \"file:/etc/key\"\n"
+                try container.write(Self.sessionFile, "\(key)insecure = true\n")
+                try await container.shell("groupadd -r keys; echo x >/etc/key; chgrp keys /etc/key; chmod 640 /etc/key")
+                let refused = try await container.finish("holdfastctl", "config", "check")
+                #expect(refused.ending == .exited(1), "\(refused)")
+                #expect(refused.errors.contains("usermod -aG keys holdfast"), "\(refused)")
+                try container.write(
+                    "/etc/systemd/system/holdfast.service.d/test.conf", "[Service]\nSupplementaryGroups=keys\n")
+                try await container.run("systemctl", "daemon-reload")
+                try await container.run("holdfastctl", "config", "check")
+            }
+        }
+
         // MARK: Ends
 
         /// Publishes numbered messages.

@@ -78,10 +78,13 @@ private func run(
 }
 
 /// Checks the configuration and prints every error on standard error.
-public func checkConfiguration(_ directory: String) -> ExitStatus {
+///
+/// - Parameter user: see ``showConfiguration(_:as:)``.
+public func checkConfiguration(_ directory: String, as user: String?) -> ExitStatus {
     let loaded = ConfigurationLoader.load(directory: directory)
     let missing = loaded.missingFolder.map { [$0] } ?? []
-    let errors = loaded.errors + missing + ConfigurationReferences.errors(in: directory).map(\.1)
+    let references = ConfigurationReferences(in: directory)
+    let errors = loaded.errors + missing + references.errors(for: becomeDaemon(user)).map(\.1)
     guard !errors.isEmpty else { return .success }
     let lines = Array("\(ConfigurationErrors(errors))\n".utf8)
     _ = lines.withUnsafeBytes { write(STDERR_FILENO, $0.baseAddress, $0.count) }
@@ -89,9 +92,11 @@ public func checkConfiguration(_ directory: String) -> ExitStatus {
 }
 
 /// Prints the effective configuration on standard output, as one line of JSON.
-public func showConfiguration(_ directory: String) -> ExitStatus {
+///
+/// - Parameter user: `USER` or `USER:GROUP,…`, as whom the daemon runs. If this process is root's, it becomes this user's.
+public func showConfiguration(_ directory: String, as user: String?) -> ExitStatus {
     let configuration = effectiveConfiguration(
-        in: directory, deviceID: DeviceID.derived()?.description ?? "")
+        in: directory, deviceID: DeviceID.derived()?.description ?? "", becomeDaemon: { becomeDaemon(user) })
     var rest = (OutgoingLine.encode(configuration) ?? [])[...]
     while !rest.isEmpty {
         let written = rest.withUnsafeBytes { write(STDOUT_FILENO, $0.baseAddress, $0.count) }
@@ -100,6 +105,11 @@ public func showConfiguration(_ directory: String) -> ExitStatus {
         rest = rest.dropFirst(written)
     }
     return configuration.errors.isEmpty ? .success : .configuration
+}
+
+private func becomeDaemon(_ user: String?) -> String? {
+    guard let user = user.flatMap(DaemonUser.init), user.become() else { return nil }
+    return user.name
 }
 
 extension RPCError {

@@ -16,18 +16,29 @@ enum ServiceUnit {
     enum Failure: Equatable {
         /// The files under /etc/holdfast have errors.
         case configuration
+        /// systemd is about to start it again.
+        case restarting
+        /// It may not be started.
+        case masked
         case other
     }
 
     /// Why the service has failed; `nil` if it has not, or if that is unknown.
     static var failure: Failure? {
-        guard let text = output("show", "--property=ActiveState,ExecMainStatus", "holdfast.service") else { return nil }
-        return failure(in: text)
+        let text = output("show", "--property=LoadState,ActiveState,SubState,ExecMainStatus", "holdfast.service")
+        return text.flatMap(failure(in:))
     }
 
     static func failure(in text: String) -> Failure? {
         let properties = text.split(separator: "\n")
-        guard properties.contains("ActiveState=failed") else { return nil }
+        if properties.contains("SubState=auto-restart") {
+            return properties.contains("ExecMainStatus=0") ? nil : .restarting
+        }
+        let hasFailed = properties.contains("ActiveState=failed")
+        if properties.contains("LoadState=masked"), hasFailed || properties.contains("ActiveState=inactive") {
+            return .masked
+        }
+        guard hasFailed else { return nil }
         // 78 is EX_CONFIG.
         return properties.contains("ExecMainStatus=78") ? .configuration : .other
     }

@@ -43,6 +43,20 @@ struct HoldfastDaemon: ParsableCommand {
     /// As whom to look at files. Only the service uses the standard directory.
     private var user: String? { `as` ?? (configDirectory == Self.standardDirectory ? "holdfast" : nil) }
 
+    static func main() {
+        do {
+            var daemon = try parseAsRoot()
+            try daemon.run()
+        } catch {
+            if exitCode(for: error) == .validationFailure {
+                turnAway(
+                    "its command line is wrong: \(message(for: error))",
+                    hint: "\"systemctl cat holdfast\" shows the unit and its drop-ins")
+            }
+            exit(withError: error)
+        }
+    }
+
     func validate() throws {
         let levels = ["trace", "debug", "info", "notice", "warning", "error", "critical"]
         if let logLevel, !levels.contains(logLevel) {

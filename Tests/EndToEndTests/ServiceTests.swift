@@ -178,6 +178,30 @@ extension EndToEnd {
             }
         }
 
+        @Test func `a daemon that cannot start tells the programs at its socket why`() async throws {
+            try await withService(isStarted: false) { container in
+                try await container.run("systemctl", "start", "holdfast.socket")
+                try await container.shell("mkdir -p -m 700 /var/lib/holdfast; touch /var/lib/holdfast/holdfast.db")
+                try await container.shell("chown holdfast: /var/lib/holdfast; chmod 600 /var/lib/holdfast/holdfast.db")
+                let status = try await container.finish("holdfastctl", "status")
+                #expect(status.ending == .exited(6), "\(status)")
+                #expect(status.errors.contains("the daemon cannot start: cannot write /var/lib/holdfast"), "\(status)")
+                try await container.run("systemctl", "stop", "holdfast.socket")
+                try await container.run("rm", "/var/lib/holdfast/holdfast.db")
+
+                // A wrong option is not tried again.
+                try container.write(
+                    "/etc/systemd/system/holdfast.service.d/test.conf",
+                    "[Service]\nExecStart=\nExecStart=/usr/sbin/holdfastd --no-such\n")
+                try await container.run("systemctl", "daemon-reload")
+                try await container.run("systemctl", "restart", "holdfast.socket")
+                let refused = try await container.finish("holdfastctl", "status")
+                #expect(refused.ending == .exited(6), "\(refused)")
+                #expect(refused.errors.contains("the daemon cannot start: its command line is wrong:"), "\(refused)")
+                try await until("it has failed") { try await service(container)["ActiveState"] == "failed" }
+            }
+        }
+
         @Test func `a restrictive umask is no reason to refuse a file, and the unit says who must read it`()
             async throws
         {

@@ -48,7 +48,10 @@ private func run(
     JournalLogHandler.setLevel(level(options, loaded))
     guard case .success(let configuration) = loaded.daemon else {
         for error in loaded.errors { logger.critical("the configuration has an error: \(error)") }
-        TurnedAway.answer(at: SocketActivation.descriptors(), .cannotStart(ConfigurationErrors(loaded.errors)))
+        turnAway(
+            ConfigurationErrors(loaded.errors).summary,
+            hint: "\"sudo holdfastctl config check\" lists all errors, and \"sudo systemctl start holdfast\" starts it "
+                + "when they are corrected")
         return .configuration
     }
     logger.notice(
@@ -70,6 +73,7 @@ private func run(
         return .success
     } catch let failure as StartFailure {
         logger.critical("\(failure.sentence)")
+        turnAway(failure.sentence, hint: "systemd starts it again and again, until that is corrected")
         return failure.status
     } catch {
         logger.error("stopped before everything was finished: \(error)")
@@ -112,13 +116,12 @@ private func becomeDaemon(_ user: String?) -> String? {
     return user.name
 }
 
-extension RPCError {
-    fileprivate static func cannotStart(_ errors: ConfigurationErrors) -> RPCError {
-        RPCError(
-            .shuttingDown, "the daemon cannot start: \(errors.summary)",
-            hint: "\"sudo holdfastctl config check\" lists all errors, and \"sudo systemctl start holdfast\" starts it "
-                + "when they are corrected")
-    }
+/// Tells the programs that wait at the sockets of systemd why the daemon cannot start. None must be served yet.
+///
+/// - Parameter why: a sentence, or a clause of one.
+public func turnAway(_ why: String, hint: String) {
+    TurnedAway.answer(
+        at: SocketActivation.descriptors(), RPCError(.shuttingDown, "the daemon cannot start: \(why)", hint: hint))
 }
 
 private struct StartFailure: Error {

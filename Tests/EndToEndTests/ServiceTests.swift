@@ -186,6 +186,7 @@ extension EndToEnd {
                 let status = try await container.finish("holdfastctl", "status")
                 #expect(status.ending == .exited(6), "\(status)")
                 #expect(status.errors.contains("the daemon cannot start: cannot write /var/lib/holdfast"), "\(status)")
+                #expect(status.errors.contains("chown -R holdfast: /var/lib/holdfast"), "\(status)")
                 try await container.run("systemctl", "stop", "holdfast.socket")
                 try await container.run("rm", "/var/lib/holdfast/holdfast.db")
 

@@ -9,6 +9,7 @@ import NetworkPath
 import ServiceLifecycle
 import SessionCore
 import Systemd
+import Transport
 import UnixSignals
 
 // How the daemon starts, runs and stops.
@@ -73,6 +74,8 @@ private func run(
         return .success
     } catch let failure as StartFailure {
         logger.critical("\(failure.sentence)")
+        // A daemon that was killed may have left it.
+        await MetricsPublisher.remove(configuration.metrics.textfile, BlockingCalls(eventLoop: loop))
         turnAway(failure.sentence, hint: "systemd starts it again and again, until that is corrected")
         return failure.status
     } catch {

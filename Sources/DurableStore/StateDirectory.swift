@@ -56,7 +56,9 @@ struct StateDirectory: ~Copyable {
         }
     }
 
-    private static func lockFile(of path: String) -> String { "\(path)/lock" }
+    static let lockName = "lock"
+
+    private static func lockFile(of path: String) -> String { "\(path)/\(lockName)" }
 
     private static func lockDirectory(_ path: String) throws(StoreError) -> Lock {
         guard let lock = try Lock(path, O_RDONLY | O_DIRECTORY) else { throw locked(path) }

@@ -85,6 +85,8 @@ extension Connection {
                 return
             }
             wire = Wire(channel: channel, handler: handler, peer: peer)
+            // TLS passes on what it was given, however much.
+            if endpoint.scheme.isWebSocket || options.proxy != nil { wire?.readLittle(true) }
             if stop == .firstHop { stopHere(peer) } else { continueDialing(peer) }
         }
     }

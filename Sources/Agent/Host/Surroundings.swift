@@ -58,7 +58,7 @@ extension SessionDriver.Surroundings {
     /// - Parameters:
     ///   - threadPool: a running pool for what keeps the processor busy.
     ///   - blocking: reads files.
-    ///   - turns: those of the sessions.
+    ///   - turns: those of everything that the sessions read.
     init(
         eventLoop: any EventLoop, threadPool: NIOThreadPool, blocking: BlockingCalls, turns: PolledTurns,
         store: DurableStore, commits: CommitQueue, network: NetworkView, logger: Logger, bootID: String,
@@ -70,7 +70,7 @@ extension SessionDriver.Surroundings {
             dial: { endpoint, options, contexts, onEvent in
                 Connection.open(
                     endpoint, options: options, eventLoop: eventLoop, threadPool: threadPool, lookups: lookups,
-                    blocking: blocking, contexts: contexts, onEvent: onEvent)
+                    blocking: blocking, turns: turns, contexts: contexts, onEvent: onEvent)
             }, turns: turns,
             credentials: HostCredentials(
                 calls: blocking, helpers: RunningHelpers(eventLoop: eventLoop, calls: blocking)),

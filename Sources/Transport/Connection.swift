@@ -54,6 +54,7 @@ public final class Connection {
     var addresses: [SocketAddress] = []
     /// Why the handshakes with addresses that were dialed before failed.
     var earlierFailures: [TransportFailure] = []
+    var lookup: NameLookups.Request?
     var race: AddressRace?
     var tls: LoadedTLS?
 
@@ -322,6 +323,7 @@ extension Connection {
         guard phase != .finished else { return }
         phase = .finished
         stopTimer()
+        if let lookup = lookup.take() { lookups.withdraw(lookup) }
         race.take()?.cancel()
         // Later, because nothing depends on the channel any more, and closing it now would delay the connection that
         // replaces it.

@@ -9,6 +9,7 @@ import NetworkPath
 import SessionCore
 import Support
 import Synchronization
+import Transport
 
 @testable import Agent
 
@@ -160,7 +161,8 @@ struct DaemonUnderTest: Sendable {
             loop.execute { registry.assumeIsolated { $0.storeReplaced(moved) } }
         }
         var surroundings = SessionDriver.Surroundings(
-            eventLoop: loop, threadPool: .singleton, blocking: daemon.blocking, store: store, commits: commits,
+            eventLoop: loop, threadPool: .singleton, blocking: daemon.blocking,
+            turns: try await PolledTurns.open(on: loop), store: store, commits: commits,
             network: daemon.network, logger: log.logger, bootID: bootID, deviceID: "device")
         surroundings.clock = clock
         surroundings.credentials = HostCredentials(

@@ -250,8 +250,14 @@ private struct DaemonStart {
         await store.whenReplaced { moved in
             loop.execute { registry.assumeIsolated { $0.storeReplaced(moved) } }
         }
+        let turns: PolledTurns
+        do {
+            turns = try await PolledTurns.open(on: loop)
+        } catch {
+            throw StartFailure(status: .osError, sentence: "the sessions cannot be started: \(Self.words(error))")
+        }
         let surroundings = SessionDriver.Surroundings(
-            eventLoop: loop, threadPool: daemon.threadPool, blocking: daemon.blocking, store: store,
+            eventLoop: loop, threadPool: daemon.threadPool, blocking: daemon.blocking, turns: turns, store: store,
             commits: commits(to: store, of: registry, on: loop), network: daemon.network, logger: logger,
             bootID: BootID.current()?.description ?? "",
             deviceID: DeviceID.ofThisHost(keptIn: options.stateDirectory)?.description ?? "")

@@ -120,8 +120,6 @@ extension Connection.Options {
             dialTimeout: session.timeouts.dial,
             tls: tls,
             proxy: session.proxy.address.map { ProxyOptions(address: $0, login: login) },
-            // A frame may hold several packets; servers do not send more than a few megabytes in one.
-            maximumFrameSize: session.mqtt.maximumPacketSize + 16 << 20,
             keepAlive: session.heartbeat.interval + session.heartbeat.timeout)
     }
 }

@@ -54,7 +54,7 @@ public struct SessionStatus: Codable, Hashable, Sendable {
     @OrNull public var jitter: Double?
     /// Seconds since the server was last heard: a whole packet, or 16 KiB of a larger one.
     @OrNull public var lastHeard: Double?
-    /// While connected: what the server has granted. Otherwise `nil`.
+    /// While connected with MQTT 5: what the server has granted. Otherwise `nil`.
     @OrNull public var granted: Granted?
     /// Every filter that a program, a durable consumer or the room wants, in order.
     public var subscriptions: [Subscription] = []

@@ -45,7 +45,10 @@ extension Session {
         // Another device of the user may be in the room. To find out first whether the server has a session would take two
         // connections, and displace that device twice.
         let takesPlace = rooms.membership != nil && !mqtt.hasSession && mqtt.configuration.version == .five
-        let discards = link.attempt.discardsSession || takesPlace
+        // Servers that share the session have no older copy: what they have is in use.
+        let hasOlderCopy = !servers.homes.isHome(link.address) && servers.homes.older(at: link.address) != nil
+        let discards =
+            link.attempt.discardsSession || takesPlace || link.attempt.discardsOlderCopy && hasOlderCopy
         let opened = MQTTClientMachine.Input.connectionOpened(
             connectCredentials, forceCleanStart: discards, expecting: servers.homes.expected(at: link.address))
         funnel.work.append(.onLink(generation, opened))
@@ -101,7 +104,7 @@ extension Session {
         var ending = ending
         if let link, link.generation == generation {
             ending = link.ending ?? ending
-            servers.redirections.ended(wasTried: link.isDialed)
+            ending.hasOtherAddress = servers.redirections.ended(wasTried: link.isDialed)
             letGo(link.connection, nil)
             letGo(link.knock, .abort)
             self.link = nil

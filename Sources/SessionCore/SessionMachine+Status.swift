@@ -35,7 +35,7 @@ extension SessionMachine {
             status.state = .failed
         case .trying(let trying):
             status.state = trying.outage == nil ? .connecting : .reconnecting
-            status.mode = trying.outage == nil ? nil : mode
+            status.mode = trying.outage == nil ? nil : mode(at: trying.endpoint(of: endpoints))
             status.attempt = trying.attempts + 1
             status.isLost = trying.outage?.isReportedLost ?? false
             switch trying.activity {
@@ -138,6 +138,15 @@ extension SessionMachine {
 }
 
 extension SessionMachine.Trying {
+    /// The endpoint of the attempt under way, or else of the next one.
+    func endpoint(of endpoints: Endpoints) -> EndpointIndex {
+        switch activity {
+        case .attempting(let attempt, _, _, _): attempt.endpoint
+        case .waiting(let until, _): endpoints.next(at: until) ?? endpoints.cursor
+        case .waitingForNetwork: endpoints.cursor
+        }
+    }
+
     var activityDeadline: Instant {
         switch activity {
         case .waitingForNetwork(let safetyAttempt): safetyAttempt

@@ -375,6 +375,28 @@ struct SessionLinkTests {
         for host in ["b", "a"] { #expect(try session.waitsForDial() == "dial \(host).example") }
     }
 
+    @Test func `a server that was sent to long ago and is gone is followed by the endpoint's own address`() throws {
+        var session = try redirected()
+        _ = session.opens()
+        _ = session.receives(.connack(Connack()))
+        for host in ["c", "a"] {
+            #expect(try session.waitsForDial(after: session.take(.closed(Reason(.reset)))) == "dial \(host).example")
+        }
+        _ = session.opens()
+        _ = session.receives(.connack(Connack()))
+        #expect(try session.waitsForDial(after: session.take(.closed(Reason(.reset)))) == "dial a.example")
+    }
+
+    @Test func `a return knocks at the endpoint itself if the server that it named is gone`() throws {
+        var session = try redirected()
+        #expect(try session.waitsForDial(after: session.take(.closed(Reason(.refused)))) == "dial b.example")
+        _ = session.opens()
+        _ = session.receives(.connack(Connack()))
+        #expect(waits(&session, for: "knock at") == "knock at a.example")
+        _ = session.take(.closed(Reason(.refused)))
+        #expect(waits(&session, for: "knock at") == "knock at c.example")
+    }
+
     @Test func `an attempt that this host gives up says nothing about the new server`() throws {
         var session = try redirected()
         #expect(session.take(.reconnect(nil)) == ["abort", "dial c.example"])

@@ -99,6 +99,36 @@ struct SessionProtocolTests {
         #expect(session.session.machine.status.resumed == false, "everything is set up again")
     }
 
+    @Test(arguments: [true, false])
+    func `an unusable copy of the session is discarded on the next return, and a session in use is not`(
+        isShared: Bool
+    ) throws {
+        var session = try SessionUnderTest().connected()
+        session.answersPings = true
+        func returns(_ session: inout SessionUnderTest) throws {
+            var texts: [String] = []
+            for _ in 0..<600 where !texts.contains("knock at a.example") { texts = session.wait(1) }
+            #expect(session.take(.reached).contains("dial a.example with the knock"))
+            _ = session.opens()
+        }
+        var dialed = try session.waitsForDial(
+            after: session.receives(.disconnect(Disconnect(reasonCode: .serverShuttingDown))))
+        #expect(dialed == "dial b.example")
+        _ = session.opens()
+        _ = session.receives(.connack(Connack(sessionPresent: isShared)))
+        try returns(&session)
+        #expect(session.lastConnect?.cleanStart == false)
+        _ = session.receives(.connack(Connack(sessionPresent: true)))
+        dialed = try session.waitsForDial(
+            after: session.receives(.disconnect(Disconnect(reasonCode: .packetIdentifierNotFound))))
+        #expect(dialed == "dial b.example")
+        _ = session.opens()
+        #expect(session.lastConnect?.cleanStart == false)
+        _ = session.receives(.connack(Connack(sessionPresent: true)))
+        try returns(&session)
+        #expect(session.lastConnect?.cleanStart == !isShared)
+    }
+
     @Test func `a publication is sent again at a server whose session may be an old one`() throws {
         var session = try SessionUnderTest().connected()
         let publication = Publication(

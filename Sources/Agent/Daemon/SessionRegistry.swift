@@ -8,6 +8,7 @@ import NetworkPath
 import Session
 import SessionCore
 import Systemd
+import Transport
 
 /// All sessions of the daemon, what happens to them, and who watches them.
 actor SessionRegistry {
@@ -178,6 +179,7 @@ actor SessionRegistry {
         }
         // The sessions have given up theirs. Checks may still run some, and they may take a moment to end.
         await surroundings?.credentials.stop()
+        surroundings?.turns.close()
         await historyQueue?.stopped(at: clock.wallClock())
     }
 

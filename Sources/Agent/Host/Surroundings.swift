@@ -22,6 +22,8 @@ extension SessionDriver {
         var commits: CommitQueue
         var paths: any PathSource
         var dial: Dial
+        /// Lets others go first when a server sends more than is handled at once.
+        var turns: PolledTurns
         var credentials: any CredentialSource
         var logger: Logger
         var bootID: String
@@ -56,9 +58,11 @@ extension SessionDriver.Surroundings {
     /// - Parameters:
     ///   - threadPool: a running pool for what keeps the processor busy.
     ///   - blocking: reads files.
+    ///   - turns: those of everything that the sessions read.
     init(
-        eventLoop: any EventLoop, threadPool: NIOThreadPool, blocking: BlockingCalls, store: DurableStore,
-        commits: CommitQueue, network: NetworkView, logger: Logger, bootID: String, deviceID: String
+        eventLoop: any EventLoop, threadPool: NIOThreadPool, blocking: BlockingCalls, turns: PolledTurns,
+        store: DurableStore, commits: CommitQueue, network: NetworkView, logger: Logger, bootID: String,
+        deviceID: String
     ) {
         let lookups = NameLookups(eventLoop: eventLoop)
         self.init(
@@ -66,8 +70,8 @@ extension SessionDriver.Surroundings {
             dial: { endpoint, options, contexts, onEvent in
                 Connection.open(
                     endpoint, options: options, eventLoop: eventLoop, threadPool: threadPool, lookups: lookups,
-                    blocking: blocking, contexts: contexts, onEvent: onEvent)
-            },
+                    blocking: blocking, turns: turns, contexts: contexts, onEvent: onEvent)
+            }, turns: turns,
             credentials: HostCredentials(
                 calls: blocking, helpers: RunningHelpers(eventLoop: eventLoop, calls: blocking)),
             logger: logger, bootID: bootID, deviceID: deviceID)

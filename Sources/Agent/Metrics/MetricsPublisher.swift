@@ -55,7 +55,7 @@ actor MetricsPublisher {
         if new.textfile != old.textfile {
             writing?.cancel()
             writing = new.textfile.isEmpty ? nil : Task { await write(to: new.textfile) }
-            await remove(old.textfile)
+            await Self.remove(old.textfile, blocking)
         }
     }
 
@@ -141,7 +141,7 @@ actor MetricsPublisher {
     }
 
     /// Removes a file that is no longer written: it would be read as if it were.
-    private func remove(_ path: String) async {
+    static func remove(_ path: String, _ blocking: BlockingCalls) async {
         guard !path.isEmpty else { return }
         _ = try? await blocking.run(path, within: .seconds(1)) { unlink(path) }.get()
     }

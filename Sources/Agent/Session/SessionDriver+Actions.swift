@@ -22,9 +22,7 @@ extension SessionDriver {
         case .read(let id, let reads):
             if reads { connections[id]?.resumeReading() } else { connections[id]?.pauseReading() }
         case .readOnLater(let generation):
-            _ = eventLoop.scheduleTask(in: Self.othersTurn) { [weak self] in
-                self?.assumeIsolated { $0.run(.readOn(generation)) }
-            }
+            surroundings.turns.wait { [weak self] in self?.assumeIsolated { $0.run(.readOn(generation)) } }
         case .measure(let generation, let id):
             measure(generation, id)
         case .lookUp(let endpoint, let watch):
@@ -116,10 +114,6 @@ extension SessionDriver {
             self?.assumeIsolated { $0.flushed(count, flush, on: id) }
         }
     }
-
-    /// How long others may go first before a session reads on. Not zero, because the loop runs everything that is due
-    /// before it polls its sockets.
-    private static let othersTurn = TimeAmount.microseconds(500)
 
     /// Gives the session the kernel's view of the connection.
     private func measure(_ generation: Generation, _ id: DialID) {

@@ -46,7 +46,8 @@ extension SessionDriver {
         result.rtt = liveness?.roundTrip?.seconds
         result.jitter = liveness?.jitter?.seconds
         result.lastHeard = liveness.map { max(0, $0.lastHeard.duration(to: now).seconds) }
-        result.granted = session.mqtt.grant.map { .init($0) }
+        // A server of MQTT 3.1.1 says nothing about what it allows.
+        result.granted = session.mqtt.version == .five ? session.mqtt.grant.map { .init($0) } : nil
         result.subscriptions = subscriptions
         result.outbox = .init(
             queued: counts.queued, inFlight: counts.inFlight, quarantined: counts.quarantined,
@@ -119,8 +120,6 @@ extension Connection.Options {
             dialTimeout: session.timeouts.dial,
             tls: tls,
             proxy: session.proxy.address.map { ProxyOptions(address: $0, login: login) },
-            // A frame may hold several packets; servers do not send more than a few megabytes in one.
-            maximumFrameSize: session.mqtt.maximumPacketSize + 16 << 20,
             keepAlive: session.heartbeat.interval + session.heartbeat.timeout)
     }
 }

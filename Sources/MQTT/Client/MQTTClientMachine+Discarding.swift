@@ -11,9 +11,9 @@ extension MQTTClientMachine {
     enum Discarding: Hashable, Sendable {
         /// It stays. Can transition to: needed.
         case none
-        /// The next connection discards it. Can transition to: done.
+        /// The next connection for which that is asked discards it. Can transition to: done.
         case needed
-        /// It is gone; the next connection begins a new one, and does not discard that one. Can transition to: none,
+        /// It is gone; the next such connection begins a new one, and does not discard that one. Can transition to: none,
         /// needed.
         case done
     }
@@ -26,7 +26,7 @@ extension MQTTClientMachine {
         if connecting.onlyDiscards {
             claim.discarding = .done
             step.emit(.discarded(isForgottenLate: claim.isForgottenLate))
-        } else if connack.sessionPresent, !connecting.claimsSession {
+        } else if connack.sessionPresent, !connecting.claimsSession, connecting.expected.older == nil {
             claim.isForgottenLate = claim.discarding == .done
             claim.discarding = .needed
             step.emit(.stateMismatch("the server has a session of this client that is not known here"))

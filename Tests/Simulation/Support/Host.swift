@@ -126,7 +126,7 @@ actor Host {
                             $0.dial(endpoint, from: name, in: life, options, onEvent: onEvent)
                         } : 0, scenario: scenario
                 ) { [weak self] in self?.here { $0.acts(in: life) } ?? false }
-            },
+            }, turns: PolledTurns(eventLoop: loop),
             credentials: ScenarioCredentials(host: self),
             logger: log, bootID: bootID, deviceID: "device-\(name.lowercased())",
             seed: { seed &+ UInt64(name.utf8.reduce(0) { $0 + Int($1) }) },

@@ -300,6 +300,6 @@ extension Simulation {
 extension SessionMachine {
     /// Whether it waits for the network, and for nothing else.
     func isWaitingForNetworkOnly(at now: Instant) -> Bool {
-        status.phase == .waitingForNetwork && pacing.allowed(now) == now
+        status.phase == .waitingForNetwork && allowed(now) == now
     }
 }

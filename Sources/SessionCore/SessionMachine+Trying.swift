@@ -333,7 +333,7 @@ extension SessionMachine {
         }
         lastGeneration.rawValue += 1
         trying.attempts += 1
-        trying.credential.isAwaited = false
+        trying.credential.wait = nil
         let look = look(for: trying)
         trying.takesOver = false
         counters.attempts += 1

@@ -35,16 +35,17 @@ extension HoldfastClient {
         var isInDoubt = false
         var delays = options.reattachDelays[...]
         while true {
-            var isSent = false
+            var sentAt: NIODeadline?
             do throws(ClientError) {
                 try await attach()
-                isSent = true
+                sentAt = .now()
                 return try await callUndecoded(
                     MessagePublishMethod.self, parameters, timeout: Self.rest(of: timeout, since: start))
             } catch {
-                if isSent, error == .connectionLost {
+                if let sentAt, error == .connectionLost {
                     isInDoubt = true
-                    lostSince = nil
+                    // A daemon that is lost again at once was not really back.
+                    if NIODeadline.now() - sentAt >= Self.patience { lostSince = nil }
                 }
                 let final = isInDoubt && !error.isAnswer ? .publishInDoubt(key: key, because: error) : error
                 guard error.isWorthRepeating else { throw final }

@@ -141,19 +141,20 @@ actor SessionRegistry {
             }
         }
         var stored = try await surroundings.store.session(name)
-        if let decided = how.decided { stored.verdict = decided }
         var changes: [SessionChange] = []
-        if how.obsolete.contains(.failure), stored.verdict?.isFailure == true {
-            stored.verdict = nil
-            changes.append(.setVerdict(nil))
-        }
+        let onDisk = stored.verdict
+        if let decided = how.decided { stored.verdict = decided }
+        if how.obsolete.contains(.failure), stored.verdict?.isFailure == true { stored.verdict = nil }
+        // The driver before may have given up the commit. It does not know the configuration that is stored with it.
+        var kept = stored.verdict
+        kept?.configuration = onDisk?.configuration
+        if kept != onDisk { changes.append(.setVerdict(stored.verdict)) }
         if how.obsolete.contains(.sessionAtServer) {
             stored.mqtt.established = false
             changes.append(.mqtt(.setEstablished(false)))
         }
-        // Ahead of everything that the driver commits.
-        if !changes.isEmpty { await surroundings.commits.commit(changes, of: name) { _ in } }
         guard !isStopping else {
+            if !changes.isEmpty { await surroundings.commits.commit(changes, of: name) { _ in } }
             parked[name]?.releasePublishers()
             return
         }
@@ -161,6 +162,8 @@ actor SessionRegistry {
         let driver = SessionDriver(
             name: name, configuration: how.configuration, stored: stored, parked: parked, surroundings: surroundings)
         entries[name] = .running(driver)
+        // Ahead of everything else that the driver commits.
+        if !changes.isEmpty { await driver.commitDecisions(changes) }
         await driver.start(stored, wasUp: how.wasUp, in: parked.history?.outage)
         // What the start brought about was before the entry below, and makes it superfluous if the state changed.
         await driver.tell()

@@ -19,14 +19,21 @@ actor SessionRegistry {
 
     /// Why a session does not run.
     enum Obstacle {
-        /// Its file has errors, and nothing else is known about it.
-        case configuration(ConfigurationErrors)
+        /// Its file has errors. `later` is kept of a session whose state could not be read before.
+        case configuration(ConfigurationErrors, later: Start? = nil)
         /// Its state could not be read. If that may pass, `later` says how to start it then.
         case store(String, later: Start?)
 
+        /// How to start it when nothing is in the way any more, if that is known.
+        var later: Start? {
+            switch self {
+            case .configuration(_, let later), .store(_, let later): later
+            }
+        }
+
         var reason: Reason {
             switch self {
-            case .configuration(let errors): Reason(.badConfiguration, errors.summary)
+            case .configuration(let errors, _): Reason(.badConfiguration, errors.summary)
             case .store(let sentence, _): Reason(.unknown, sentence)
             }
         }
@@ -249,7 +256,7 @@ actor SessionRegistry {
         switch try entry(name).entry {
         case .running(let driver):
             return driver
-        case .failed(.configuration(let errors), _, _):
+        case .failed(.configuration(let errors, _), _, _):
             throw .wrongState(
                 name, is: "failed (bad-configuration)",
                 hint: "\(errors.summary); correct it, then holdfastctl reload")
@@ -261,7 +268,7 @@ actor SessionRegistry {
     private func entry(_ text: String) throws(RPCError) -> (name: SessionName, entry: Entry) {
         guard let name = SessionName(listed: text), let entry = entries[name] else {
             if let template = SessionName(text)?.template,
-                case .failed(.configuration(let errors), _, _)? = entries[template]
+                case .failed(.configuration(let errors, _), _, _)? = entries[template]
             {
                 throw .badConfiguration(
                     "it is not known whether there is a session \"\(text)\", because its template has errors",

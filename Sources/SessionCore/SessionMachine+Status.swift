@@ -67,11 +67,17 @@ extension SessionMachine {
 
     /// Whether an attempt in the phase `resolving` still waits for its credential or the proxy's; `nil` in any other
     /// phase.
-    public var awaitsCredential: Bool? {
+    public var awaitsCredential: Bool? { resolving.map { $0.credential.wait != nil } }
+
+    /// Whether an attempt in the phase `resolving` still waits until its helper command may run; `nil` in any other
+    /// phase.
+    public var awaitsTurn: Bool? { resolving.map { $0.credential.wait == .turn } }
+
+    private var resolving: Trying? {
         guard case .trying(let trying) = state, case .attempting(_, .resolving, _, _) = trying.activity else {
             return nil
         }
-        return trying.credential.isAwaited
+        return trying
     }
 
     /// The part of the status whose change is an event. Doubt and path have events of their own.
@@ -147,10 +153,12 @@ extension SessionMachine.Trying {
         }
     }
 
-    var activityDeadline: Instant {
+    /// `nil` while the session waits for something that has a limit of its own.
+    var activityDeadline: Instant? {
         switch activity {
         case .waitingForNetwork(let safetyAttempt): safetyAttempt
         case .waiting(let until, _): until
+        case .attempting(_, .resolving, _, _) where credential.wait == .turn: nil
         case .attempting(_, _, let deadline, _): deadline
         }
     }

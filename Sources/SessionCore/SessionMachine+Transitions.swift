@@ -32,6 +32,7 @@ extension SessionMachine {
             judgeDelivery(generation, measurement, at: now, into: &actions)
             measured(generation, measurement)
         case .credentialAwaited(let generation): credentialAwaited(generation, at: now)
+        case .credentialQueued(let generation): credentialQueued(generation, at: now)
         case .credentialObtained(let generation, let expiresAt):
             credentialObtained(generation, expiresAt: expiresAt, at: now)
         case .credentialRenewed(let generation, let expiresAt):
@@ -373,7 +374,7 @@ extension SessionMachine {
             actions.append(.report(.connectionLost(outage: outage.since.duration(to: now))))
         }
         if restIfIdle(at: now, into: &actions) { return }
-        guard now >= trying.activityDeadline else {
+        guard let due = trying.activityDeadline, now >= due else {
             knockIfDue(trying, at: now, into: &actions)
             checkLifeWhileRestoring(at: now, into: &actions)
             return
@@ -387,7 +388,7 @@ extension SessionMachine {
         case .attempting(let attempt, let phase, _, _):
             actions.append(.abandon(attempt.generation))
             let reason =
-                trying.credential.isAwaited
+                trying.credential.wait != nil
                 ? trying.credential.timeout(after: timeouts.credential) : Reason(timeout(of: phase))
             var ending = Ending(reason)
             if goBack(trying, attempt, ending, at: now, into: &actions) { return }

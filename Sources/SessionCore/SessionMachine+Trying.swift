@@ -371,7 +371,7 @@ extension SessionMachine {
         endpoints.restsUntil[endpoint] = nil
         lastGeneration.rawValue += 1
         trying.attempts += 1
-        trying.credential.isAwaited = false
+        trying.credential.wait = nil
         let look = look(for: trying)
         trying.takesOver = false
         counters.attempts += 1

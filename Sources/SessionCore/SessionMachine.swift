@@ -306,6 +306,8 @@ extension SessionMachine {
         case measured(Generation, TCPMeasurement)
         /// The attempt has to fetch its credential before it does anything else.
         case credentialAwaited(Generation)
+        /// The credential's helper command cannot run yet. No limit counts until `credentialAwaited` is given again.
+        case credentialQueued(Generation)
         /// The attempt has its credential, and knows when that expires if its source says so. Given again when the end
         /// moves because the host's clock was set.
         case credentialObtained(Generation, expiresAt: Instant?)

@@ -34,6 +34,12 @@ struct SessionLinkTests {
         var session = try SessionUnderTest { $0.hasPassword = true }
         _ = session.take(.connect(Reason(.userConnect)))
         #expect(session.session.machine.awaitsCredential == true)
+        #expect(session.session.machine.awaitsTurn == false)
+        _ = session.take(.fetchQueued(try #require(session.fetched)))
+        #expect(session.session.machine.awaitsTurn == true)
+        _ = session.take(.fetchBegun(try #require(session.fetched)))
+        #expect(session.session.machine.awaitsTurn == false)
+        #expect(session.session.machine.awaitsCredential == true)
         let credential = SessionCredential(secret: Array("me".utf8))
         _ = session.take(.fetched(try #require(session.fetched), credential))
         #expect(session.session.machine.awaitsCredential == false)

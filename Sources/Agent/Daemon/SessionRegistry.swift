@@ -20,14 +20,21 @@ actor SessionRegistry {
 
     /// Why a session does not run.
     enum Obstacle {
-        /// Its file has errors, and nothing else is known about it.
-        case configuration(ConfigurationErrors)
+        /// Its file has errors. `later` is kept of a session whose state could not be read before.
+        case configuration(ConfigurationErrors, later: Start? = nil)
         /// Its state could not be read. If that may pass, `later` says how to start it then.
         case store(String, later: Start?)
 
+        /// How to start it when nothing is in the way any more, if that is known.
+        var later: Start? {
+            switch self {
+            case .configuration(_, let later), .store(_, let later): later
+            }
+        }
+
         var reason: Reason {
             switch self {
-            case .configuration(let errors): Reason(.badConfiguration, errors.summary)
+            case .configuration(let errors, _): Reason(.badConfiguration, errors.summary)
             case .store(let sentence, _): Reason(.unknown, sentence)
             }
         }
@@ -142,19 +149,20 @@ actor SessionRegistry {
             }
         }
         var stored = try await surroundings.store.session(name)
-        if let decided = how.decided { stored.verdict = decided }
         var changes: [SessionChange] = []
-        if how.obsolete.contains(.failure), stored.verdict?.isFailure == true {
-            stored.verdict = nil
-            changes.append(.setVerdict(nil))
-        }
+        let onDisk = stored.verdict
+        if let decided = how.decided { stored.verdict = decided }
+        if how.obsolete.contains(.failure), stored.verdict?.isFailure == true { stored.verdict = nil }
+        // The driver before may have given up the commit. It does not know the configuration that is stored with it.
+        var kept = stored.verdict
+        kept?.configuration = onDisk?.configuration
+        if kept != onDisk { changes.append(.setVerdict(stored.verdict)) }
         if how.obsolete.contains(.sessionAtServer) {
             stored.mqtt.established = false
             changes.append(.mqtt(.setEstablished(false)))
         }
-        // Ahead of everything that the driver commits.
-        if !changes.isEmpty { await surroundings.commits.commit(changes, of: name) { _ in } }
         guard !isStopping else {
+            if !changes.isEmpty { await surroundings.commits.commit(changes, of: name) { _ in } }
             parked[name]?.releasePublishers()
             return
         }
@@ -162,6 +170,8 @@ actor SessionRegistry {
         let driver = SessionDriver(
             name: name, configuration: how.configuration, stored: stored, parked: parked, surroundings: surroundings)
         entries[name] = .running(driver)
+        // Ahead of everything else that the driver commits.
+        if !changes.isEmpty { await driver.commitDecisions(changes) }
         await driver.start(stored, wasUp: how.wasUp, in: parked.history?.outage)
         // What the start brought about was before the entry below, and makes it superfluous if the state changed.
         await driver.tell()
@@ -248,7 +258,7 @@ actor SessionRegistry {
         switch try entry(name).entry {
         case .running(let driver):
             return driver
-        case .failed(.configuration(let errors), _, _):
+        case .failed(.configuration(let errors, _), _, _):
             throw .wrongState(
                 name, is: "failed (bad-configuration)",
                 hint: "\(errors.summary); correct it, then holdfastctl reload")
@@ -260,7 +270,7 @@ actor SessionRegistry {
     private func entry(_ text: String) throws(RPCError) -> (name: SessionName, entry: Entry) {
         guard let name = SessionName(listed: text), let entry = entries[name] else {
             if let template = SessionName(text)?.template,
-                case .failed(.configuration(let errors), _, _)? = entries[template]
+                case .failed(.configuration(let errors, _), _, _)? = entries[template]
             {
                 throw .badConfiguration(
                     "it is not known whether there is a session \"\(text)\", because its template has errors",

@@ -171,7 +171,11 @@ extension NetworkView: PathSource {}
 /// Where a driver gets its session's secrets.
 protocol CredentialSource: Sendable {
     /// Cancel the task when the secret is no longer needed.
-    func fetch(_ reference: SecretReference) async throws(Credential.Failure) -> SessionCredential
+    ///
+    /// - Parameter turn: see ``RunningHelpers/fetch(_:turn:)``.
+    func fetch(
+        _ reference: SecretReference, turn: @escaping @Sendable (RunningHelpers.Turn) -> Void
+    ) async throws(Credential.Failure) -> SessionCredential
     /// Returns when there is another version of a file: see ``Credential/change(of:after:by:timeLimit:)``.
     func change(of files: [String], after last: FileMark?) async throws(Credential.Failure)
     /// The daemon is stopping. Returns when nothing is left that fetches a secret outside this process.
@@ -183,8 +187,10 @@ struct HostCredentials: CredentialSource {
     var calls: BlockingCalls
     var helpers: RunningHelpers
 
-    func fetch(_ reference: SecretReference) async throws(Credential.Failure) -> SessionCredential {
-        if case .exec(let command) = reference { return try await helpers.fetch(command) }
+    func fetch(
+        _ reference: SecretReference, turn: @escaping @Sendable (RunningHelpers.Turn) -> Void
+    ) async throws(Credential.Failure) -> SessionCredential {
+        if case .exec(let command) = reference { return try await helpers.fetch(command, turn: turn) }
         return try await Credential.fetch(reference, by: calls)
     }
 

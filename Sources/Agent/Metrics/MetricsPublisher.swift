@@ -52,6 +52,8 @@ actor MetricsPublisher {
         let old = configuration
         configuration = new
         if new.listen != old.listen || listener == nil { await listen(new.listen) }
+        // A later configuration, or a stop, did not wait.
+        guard configuration == new else { return }
         if new.textfile != old.textfile {
             writing?.cancel()
             writing = new.textfile.isEmpty ? nil : Task { await write(to: new.textfile) }

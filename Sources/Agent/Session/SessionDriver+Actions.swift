@@ -35,7 +35,7 @@ extension SessionDriver {
         case .watchCredential:
             watchCredential()
         case .commit(let changes):
-            commit(changes.map(withDigest))
+            commitDecisions(changes)
         case .commitNumbered(let changes, let number):
             commit(changes, number)
         case .store(let changes):
@@ -121,7 +121,7 @@ extension SessionDriver {
     }
 
     /// Adds the configuration under which a verdict was reached: whether it has changed is asked at the next start.
-    private func withDigest(_ change: SessionChange) -> SessionChange {
+    func withDigest(_ change: SessionChange) -> SessionChange {
         guard case .setVerdict(var verdict?) = change else { return change }
         verdict.configuration = configuration.digest
         return .setVerdict(verdict)

@@ -25,6 +25,7 @@ extension SessionDriver {
         var result = SessionStatus(session: name.description, state: status.state, since: since, reason: reason)
         result.phase = status.phase
         result.awaitsCredential = session.machine.awaitsCredential
+        result.awaitsTurn = session.machine.awaitsTurn
         result.mode = status.mode
         result.resumed = status.resumed
         result.attempt = status.attempt

@@ -139,6 +139,11 @@ struct ReloadTests {
                 try await daemon.writeSession(autoconnect: false, user: user)
                 await #expect(throws: ControlPeer.CallFailure.self) { try await peer.call("daemon.reload") }
             }
+            // Nor is it forgotten because its file has an error for a while.
+            try await daemon.writeSession("no-such-key = 1", autoconnect: false)
+            try await peer.call("daemon.reload")
+            try await daemon.writeSession(autoconnect: false, user: "edge-45")
+            await #expect(throws: ControlPeer.CallFailure.self) { try await peer.call("daemon.reload") }
             try await daemon.store.execute("ALTER TABLE gone RENAME TO presence_topic")
             try await peer.state("connected")
         }

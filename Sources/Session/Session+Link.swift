@@ -49,9 +49,15 @@ extension Session {
         let hasOlderCopy = !servers.homes.isHome(link.address) && servers.homes.older(at: link.address) != nil
         let discards =
             link.attempt.discardsSession || takesPlace || link.attempt.discardsOlderCopy && hasOlderCopy
+        let expected = servers.homes.expected(at: link.address, continuity(of: link))
         let opened = MQTTClientMachine.Input.connectionOpened(
-            connectCredentials, forceCleanStart: discards, expecting: servers.homes.expected(at: link.address))
+            connectCredentials, forceCleanStart: discards, expecting: expected)
         funnel.work.append(.onLink(generation, opened))
+    }
+
+    private func continuity(of link: Link) -> MQTTClientMachine.Continuity {
+        if link.isHandover { return .proven }
+        return connections.serverMayHaveRestarted ? .doubtful : .likely
     }
 
     // MARK: Its end
@@ -104,6 +110,7 @@ extension Session {
         var ending = ending
         if let link, link.generation == generation {
             ending = link.ending ?? ending
+            noteEnd(ending.reason.code)
             ending.hasOtherAddress = servers.redirections.ended(wasTried: link.isDialed)
             letGo(link.connection, nil)
             letGo(link.knock, .abort)
@@ -121,12 +128,17 @@ extension Session {
         stopLooking()
         if link.hasStaleWill { handle(.disconnect(.normalDisconnection)) }
         self.link = nil
+        noteEnd(machine.reason.code)
         // What this host does, or what happens to its paths, says nothing about the server.
         servers.redirections.ended(wasTried: link.isDialed && !machine.reason.code.isOurOwn)
         letGo(link.connection, link.hasStaleWill ? .afterFlush : .abort)
         letGo(link.knock, .abort)
         connections.untoldEnd = untoldEnd(of: link)
         watchAllPaths(of: link)
+    }
+
+    private mutating func noteEnd(_ code: Reason.Code) {
+        if !code.isOfOwnPath { connections.serverMayHaveRestarted = true }
     }
 
     private func untoldEnd(of link: Link) -> MQTTClientMachine.Input {
@@ -181,6 +193,7 @@ extension Session {
         handle(.disconnect(keepsWill ? .disconnectWithWill : .normalDisconnection))
         letGo(link.connection, .afterFlush)
         self.link = nil
+        connections.successor?.isHandover = true
         handle(.connectionClosed)
     }
 

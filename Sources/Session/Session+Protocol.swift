@@ -210,7 +210,9 @@ extension Session {
 
     private mutating func established(_ connected: MQTTClientMachine.Connected) {
         clientID = connected.clientID
-        publications.connected(isKept: connected.resumed && connected.isCertain)
+        publications.connected(
+            isProbable: connected.resumed && connected.isProbable, isKept: connected.resumed && connected.isCertain)
+        connections.serverMayHaveRestarted = false
         guard let link else { return }
         if connected.isOlder { act(.tell(.olderCopy)) }
         let changes = servers.connected(

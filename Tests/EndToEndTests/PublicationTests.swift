@@ -1,4 +1,5 @@
 import ControlAPI
+import HoldfastClient
 import Support
 import Testing
 
@@ -28,7 +29,7 @@ extension EndToEnd {
             #expect(listed.ending == .exited(0))
             #expect(listed.output.contains("lamp/1  published"), "\(listed.output)")
 
-            // After a quick reconnect the server still has them, and sends nothing to anybody.
+            // After a quick reconnect the server has them once more, as it may have been restarted in an older state.
             _ = try await daemon.call(SessionReconnectMethod.self, .init(session: "main", mode: .quick))
             try await events.until(.reconnecting)
             #expect(try await events.until(.connected).resumed == true)
@@ -36,7 +37,7 @@ extension EndToEnd {
             let seen = try await before.received("what was published after the reconnect") {
                 $0.last?.payload == "here"
             }
-            #expect(seen.map(\.topic) == ["lamp/1", "lamp/2", "lamp/end"])
+            #expect(seen.map(\.topic) == ["lamp/1", "lamp/2", "lamp/1", "lamp/2", "lamp/end"])
 
             // The server loses everything. A publication that is removed meanwhile does not come back, even if the
             // daemon is killed then.
@@ -62,6 +63,34 @@ extension EndToEnd {
             try await last.until(.disconnected)
             try await stopped.received("the server has nothing") { $0.last?.payload == "" }
             #expect(try await states(daemon) == ["lamp/1 pending"])
+        }
+    }
+
+    @Test func `a server that is restarted in an older state is asked for everything again`() async throws {
+        try await withLab { lab, daemon in
+            var options = LabServer.Options()
+            options.savesSeldom = true
+            let server = try await LabServer.started(lab, options)
+            try daemon.session()
+            let events = try await daemon.startConnected()
+            try await daemon.publish("early", to: "marker", retain: true, wait: .delivered)
+            await server.save()
+            try await server.hasPersisted("marker")
+            let inbox = await Inbox(try await daemon.client.subscribe(.init(session: "main", filter: "in/#")))
+            try await server.publish("before", to: "in/1")
+            try await inbox.until("before")
+            try await put(daemon, "lamp", "on")
+            try await until("it is published") { try await states(daemon) == ["lamp published"] }
+
+            try await server.kill()
+            try await events.until(.reconnecting)
+            try await server.start()
+            #expect(try await events.until(.connected).resumed == true, "the server has the session, as it was")
+            // What is published comes after what is subscribed to.
+            let far = try await LabSubscriber(lab, filter: "lamp")
+            try await far.received("the server has it again") { $0.last?.payload == "on" }
+            try await server.publish("after", to: "in/1")
+            try await inbox.until("after")
         }
     }
 }

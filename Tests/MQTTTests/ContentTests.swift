@@ -114,10 +114,12 @@ import Testing
 
     @Test func `an unusable QoS 2 message that is sent again is reported once`() {
         var client = MQTTClientHarness().connected()
-        let bytes = ByteBuffer(bytes: Self.flawed[0].bytes(.exactlyOnce, .five))
+        var bytes = ByteBuffer(bytes: Self.flawed[0].bytes(.exactlyOnce, .five))
         #expect(Self.refusals(client.handle(.received(bytes))).count == 1)
         client.handle(.connectionClosed)
         client.connect(resumed: true)
+        // DUP 1.
+        bytes.setInteger((bytes.getInteger(at: 0) ?? UInt8(0)) | 0x08, at: 0)
         #expect(client.handle(.received(bytes)) == ["PUBREC 1"])
     }
 

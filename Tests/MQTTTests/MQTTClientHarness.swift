@@ -58,16 +58,16 @@ struct MQTTClientHarness {
 
     @discardableResult
     mutating func open(
-        force: Bool = false, expecting expected: MQTTClientMachine.ExpectedSession = .init()
+        force: Bool = false, expecting expected: MQTTClientMachine.ExpectedSession = .init(continuity: .proven)
     ) -> [String] {
         handle(.connectionOpened(MQTTCredentials(), forceCleanStart: force, expecting: expected))
     }
 
-    /// CONNECT and CONNACK.
+    /// CONNECT and CONNACK. Unless a test says something else, the server was not restarted since the last connection.
     @discardableResult
     mutating func connect(
         resumed: Bool = false, _ properties: Connack.Properties = Connack.Properties(),
-        expecting expected: MQTTClientMachine.ExpectedSession = .init()
+        expecting expected: MQTTClientMachine.ExpectedSession = .init(continuity: .proven)
     ) -> [String] {
         open(expecting: expected)
         return server(.connack(Connack(sessionPresent: resumed, properties: properties)))

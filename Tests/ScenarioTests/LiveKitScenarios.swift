@@ -90,7 +90,7 @@ struct LiveKitScenarios {
 
     @Test func `full sends messages accepted during the outage once each, in order`() async throws {
         try await Self.connected { scenario, a in
-            scenario.stop(keepingState: false)
+            scenario.stop(remembering: .nothing)
             try await a.until(.reconnecting)
             for number in 1...20 { try await a.publish("out", "\(number)", qos: .exactlyOnce) }
             await scenario.sleep(.seconds(5))

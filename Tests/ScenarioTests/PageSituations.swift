@@ -185,7 +185,7 @@ extension Situation {
     }
     static let full = Situation("the server has lost the session") { scenario, outcome in
         let a = try await up(scenario)
-        scenario.stop(keepingState: false)
+        scenario.stop(remembering: .nothing)
         try await a.until(.reconnecting)
         scenario.start()
         try await a.until(.connected)

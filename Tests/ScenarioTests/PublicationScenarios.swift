@@ -1,5 +1,6 @@
 import ControlAPI
 import MQTT
+import NIOCore
 import Session
 import SessionCore
 import Support
@@ -9,7 +10,8 @@ import Testing
 @testable import SimulationSupport
 
 /// What LiveKit documents of published tracks: a quick reconnect keeps them, a full one publishes them again, and they go
-/// when they are unpublished and when the participant leaves.
+/// when they are unpublished and when the participant leaves. A quick reconnect sends them once more, since the server may
+/// have been restarted in an older state.
 @Suite("Publications", .timeLimit(.minutes(10)))
 struct PublicationScenarios {
     /// A publishes in a room, and B receives.
@@ -27,7 +29,7 @@ struct PublicationScenarios {
         }
     }
 
-    @Test func `a quick reconnect keeps publications without publishing them again`() async throws {
+    @Test func `a quick reconnect keeps publications, and sends them once more`() async throws {
         try await Self.together { scenario, a, b in
             scenario.cut(a)
             try await a.until(.reconnecting)
@@ -35,8 +37,30 @@ struct PublicationScenarios {
             scenario.mend(a)
             #expect(try await a.until(.connected).resumed == true)
             await scenario.sleep(.seconds(60))
-            #expect(await b.received == ["camera"])
+            #expect(await b.received == ["camera", "camera"])
             #expect(try await a.publications() == ["~/track published"])
+        }
+    }
+
+    @Test(arguments: [ProtocolVersion.five, .threeOneOne])
+    func `a server that was restarted in an older state gets everything again`(version: ProtocolVersion) async throws {
+        try await Scenario.run { scenario in
+            let a = try await scenario.host("A", "[mqtt]\nversion = \"\(version)\"").connected()
+            scenario.with { broker, _ in broker.save() }
+            try await a.subscribe("in/#")
+            try await a.put("state", "on")
+            await scenario.sleep(.seconds(1))
+            scenario.stop(remembering: .saved)
+            try await a.until(.reconnecting)
+            #expect(scenario.broker().retained["state"] == nil)
+            scenario.start()
+            #expect(try await a.until(.connected).resumed == true)
+            await scenario.sleep(.seconds(1))
+            scenario.with { broker, _ in broker.publish("in/1", "after") }
+            await scenario.sleep(.seconds(1))
+            #expect(await a.received == ["after"])
+            #expect(scenario.broker().retained["state"].map { String(buffer: $0.payload) } == "on")
+            #expect(try await a.publications() == ["state published"])
         }
     }
 

@@ -133,7 +133,7 @@ struct RandomStory {
             let keeps = Bool.random(using: &random)
             trace.append("server down, keeping \(keeps)")
             if !keeps { serverForgot = true }
-            scenario.stop(keepingState: keeps)
+            scenario.stop(remembering: keeps ? .everything : .nothing)
         }
     }
 

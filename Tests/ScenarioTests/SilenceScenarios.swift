@@ -134,7 +134,7 @@ struct SilenceScenarios {
             let a = try await scenario.host("A").connected()
             for _ in 0..<3 {
                 await scenario.sleep(.seconds(6))
-                scenario.stop(keepingState: false)
+                scenario.stop(remembering: .nothing)
                 await scenario.sleep(.seconds(3))
                 scenario.start()
                 let up = scenario.now

@@ -33,8 +33,8 @@ import Testing
         return publications.answered(Announcement(topic: topic, payload: payload, qos: qos), code)
     }
 
-    mutating func connect(isKept: Bool = false) {
-        publications.connected(isKept: isKept)
+    mutating func connect(isProbable: Bool = false, isKept: Bool = false) {
+        publications.connected(isProbable: isProbable || isKept, isKept: isKept)
         publications.open()
     }
 
@@ -42,7 +42,7 @@ import Testing
         publications.put(Self.publication("a"))
         #expect(!publications.isQuiet, "the publication waits for a server")
         #expect(next() == [])
-        publications.connected(isKept: false)
+        publications.connected(isProbable: false, isKept: false)
         #expect(next() == [])
         publications.open()
         #expect(publications.next() == .init(remember: ["a"]))
@@ -76,6 +76,20 @@ import Testing
         publications.connectionClosed()
         connect(isKept: isKept)
         #expect(next() == (isKept ? [] : ["a 1"]))
+    }
+
+    @Test mutating func `a session that is resumed does not wait for what the server probably has`() {
+        publications.put(Self.publication("a"))
+        connect()
+        _ = next()
+        _ = answer("a")
+        publications.put(Self.publication("b"))
+        publications.connectionClosed()
+        connect(isProbable: true)
+        #expect(next() == ["a 1", "b 1"])
+        #expect(!publications.isSetUp, "it never had b")
+        _ = answer("b")
+        #expect(publications.isSetUp && !publications.isAnswered)
     }
 
     @Test mutating func `an unanswered publication is sent again even to a server that kept everything`() {
@@ -236,18 +250,20 @@ import Testing
         #expect(publications.twin(of: "rooms/y/a", resolved: "rooms/y/a") == "~/a")
     }
 
-    @Test mutating func `a refusal is reported once, and tried again when the server has lost everything`() {
+    @Test mutating func `a refusal is reported once, and tried again on every connection`() {
         publications.put(Self.publication("a"))
         connect()
         _ = next()
         #expect(answer("a", "1", .notAuthorized) == .refused("a", .notAuthorized, isNews: true, nothingOn: "a"))
         #expect(publications.isAnswered, "a refusal does not keep the session from connecting")
-        publications.connectionClosed()
-        connect(isKept: true)
-        #expect(next() == [])
-        publications.connectionClosed()
-        connect()
-        #expect(next() == ["a 1"])
+        for isKept in [true, false] {
+            publications.connectionClosed()
+            connect(isKept: isKept)
+            #expect(publications.isSetUp == isKept)
+            #expect(next() == ["a 1"])
+            guard isKept else { break }
+            #expect(answer("a", "1", .notAuthorized) == .refused("a", .notAuthorized, isNews: false, nothingOn: "a"))
+        }
         #expect(answer("a", "1", .notAuthorized) == .refused("a", .notAuthorized, isNews: false, nothingOn: "a"))
         publications.put(Self.publication("a", "2"))
         #expect(next() == ["a 2"])

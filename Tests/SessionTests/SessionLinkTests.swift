@@ -296,6 +296,21 @@ struct SessionLinkTests {
             ])
     }
 
+    @Test func `a server cannot have been restarted during a hand-over, so nothing is published again`() throws {
+        var session = try SessionUnderTest().connected()
+        let publication = Publication(topic: "a", payload: ByteBuffer(string: "1"), since: Timestamp(rawValue: 0))
+        _ = session.take(.stored([.putPublication(publication)], isComplete: true))
+        _ = try session.takes()
+        let old = session.dialed
+        _ = moves(&session)
+        _ = session.opens()
+        _ = session.take(.connection(old, .received(encoded(.pingresp, .pingresp))))
+        #expect(session.receives(.connack(Connack(sessionPresent: true))) == ["connected"])
+        _ = try session.waitsForDial(after: session.take(.closed(Reason(.reset))))
+        _ = session.opens()
+        #expect(session.receives(.connack(Connack(sessionPresent: true))) == ["send PUBLISH a", "connected"])
+    }
+
     // MARK: Knocks
 
     /// A session that is connected to its second endpoint, and is about to see whether the first one is back.

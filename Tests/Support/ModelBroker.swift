@@ -181,6 +181,8 @@ public struct ModelBroker: Sendable {
     private var facts: [Fact] = []
     private var held: [(id: ConnectionID, packet: Packet, fact: Fact?)] = []
     private var late: [(due: Time, id: ConnectionID, packet: Packet)] = []
+    /// What was written to the server's disk last.
+    private var saved: (sessions: [String: Session], retained: [String: Publish]) = ([:], [:])
 
     public init() {}
 
@@ -340,21 +342,50 @@ public struct ModelBroker: Sendable {
         closed(id, at: now)
     }
 
-    /// Makes the server crash; a persistent one knows its sessions and retained messages afterwards.
-    public mutating func crash(keepingState: Bool, at now: Time) {
+    /// Writes the sessions and the retained messages to the server's disk, as mosquitto does every half an hour.
+    public mutating func save() { saved = (sessions, retained) }
+
+    /// What a server knows when it starts again after a crash.
+    public enum Memory: Sendable {
+        case everything
+        /// What it had saved last.
+        case saved
+        case nothing
+    }
+
+    /// A session in an older state counts as another one: exactly once can be promised only within each of them.
+    public struct Restored: Hashable, Sendable {
+        public let client: String
+        public let epochBefore: Int
+        public let epoch: Int
+    }
+
+    /// Makes the server crash.
+    ///
+    /// - Returns: the sessions that it has in an older state.
+    public mutating func crash(remembering memory: Memory, at now: Time) -> [Restored] {
         connections = [:]
         actions = []
         held = []
-        guard keepingState else {
-            sessions = [:]
-            retained = [:]
-            return
+        var restored: [Restored] = []
+        switch memory {
+        case .everything: break
+        case .nothing: (sessions, retained) = ([:], [:])
+        case .saved:
+            (sessions, retained) = saved
+            for (client, session) in sessions.sorted(by: { $0.key < $1.key }) {
+                lastEpoch += 1
+                restored.append(Restored(client: client, epochBefore: session.epoch, epoch: lastEpoch))
+                sessions[client]?.epoch = lastEpoch
+                sessions[client]?.will = nil
+            }
         }
         for client in sessions.keys.sorted() where sessions[client]?.connection != nil {
             sessions[client]?.connection = nil
             let expiry = sessions[client]?.expiry ?? 0
             sessions[client]?.endsAt = expiry == .max ? nil : now + Time(expiry) * 1000
         }
+        return restored
     }
 
     /// Refuses every QoS 1 and 2 message with 0x97 and closes the connection, until the session ends. mosquitto 2.0

@@ -3,10 +3,10 @@ import NIOCore
 /// The packet identifiers of a session, and what the server may still hold under them.
 ///
 /// What a machine restores may be older than what the server has: the power failed, or a copy of the state directory was
-/// put back. The server may then hold messages of QoS 2 under any identifier, and would take a new message for one of
-/// them. So in a session that was restored, a message of QoS 2 gets an identifier that was *cleared*: one for which the
-/// server has answered a PUBREL since. These are used again and again, so that only as many are cleared as messages of
-/// QoS 2 are on their way at once.
+/// put back. And what the server has may be older than what is known here, after a restart. It may then hold messages of
+/// QoS 2 under any identifier, and would take a new message for one of them. So in a session that was restored or resumed,
+/// a message of QoS 2 gets an identifier that was *cleared*: one for which the server has answered a PUBREL since. These
+/// are used again and again, so that only as many are cleared as messages of QoS 2 are on their way at once.
 ///
 ///     free ──clear──▶ asked ──PUBCOMP──▶ ready ──next──▶ in flight ──free──▶ ready
 ///       ◀──connection closed──┘
@@ -162,9 +162,10 @@ struct Identifiers: Sendable {
         asked = []
     }
 
-    /// The session may be at another server. What one server has released, the other one may still hold.
+    /// The session may be at another server, or in an older state. What a server has released, it may hold then.
     mutating func doubtCleared() {
-        guard isInDoubt else { return }
+        guard unansweredConnections < Self.patience else { return }
+        isInDoubt = true
         for id in ready { allocator.free(id) }
         ready = []
         cleared = []

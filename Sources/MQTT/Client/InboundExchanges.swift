@@ -2,8 +2,8 @@
 struct InboundExchanges: Sendable {
     /// QoS 2 identifiers between PUBLISH and PUBREL. A PUBLISH with one of them is not delivered again [MQTT-4.3.3-10].
     private(set) var identifiers: Set<PacketID>
-    /// Identifiers that may belong to a session that the server has since lost. A PUBLISH with one of them and DUP 0 is
-    /// a new message: one that is sent again has DUP 1 [MQTT-3.3.1-1].
+    /// Identifiers of exchanges that the server may have lost with its session, or with a part of it. A PUBLISH with one
+    /// of them and DUP 0 is a new message: one that is sent again has DUP 1 [MQTT-3.3.1-1].
     private var doubtful: Set<PacketID> = []
     /// What the server has sent on this connection and we have not fully acknowledged.
     var outstanding: Set<PacketID> = []
@@ -26,9 +26,7 @@ struct InboundExchanges: Sendable {
         outstanding.removeAll()
     }
 
-    mutating func resumed(isCertain: Bool) {
-        if !isCertain { doubtful = identifiers }
-    }
+    mutating func resumed() { doubtful = identifiers }
 
     /// The server has an older copy of the session, with these identifiers in use.
     mutating func returned(to identifiers: Set<PacketID>) {
@@ -55,7 +53,7 @@ struct InboundExchanges: Sendable {
 
     enum Arrival {
         case new
-        /// New as well. The identifier was in use, but in a session that the server no longer has.
+        /// New as well. The identifier was in use for an exchange that the server no longer has.
         case newInDoubt
         case duplicate
     }

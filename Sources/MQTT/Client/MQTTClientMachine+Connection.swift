@@ -47,8 +47,8 @@ extension MQTTClientMachine {
     /// Which session we may claim at the server, and under which name.
     struct SessionClaim: Sendable {
         var isEstablished: Bool
-        /// Whether the server's session is certainly the one that we remember. It is uncertain after a start of the daemon,
-        /// and after a CONNECT without an answer.
+        /// Whether we know which session the server was left with. It is uncertain after a start of the daemon, and after a
+        /// CONNECT without an answer.
         var isCertain = false
         /// A CONNECT for a new session was never answered. It may still arrive after the next one was accepted, and delete
         /// what was set up since.
@@ -337,10 +337,11 @@ extension MQTTClientMachine {
         let older = connack.sessionPresent ? connecting.expected.older : nil
         let isOlder = older != nil && !connecting.expected.isPresent
         let resumed = connack.sessionPresent && !isOlder
-        let isCertain = connecting.isSessionCertain && older == nil
+        let isProbable = connecting.isSessionCertain && older == nil
+        let isCertain = isProbable && connecting.expected.continuity == .proven
         let grant = Connected(
             resumed: resumed, sessionLost: connecting.claimsSession && !connack.sessionPresent,
-            isOlder: isOlder, isCertain: isCertain, clientID: clientID, keepAlive: keepAlive,
+            isOlder: isOlder, isCertain: isCertain, isProbable: isProbable, clientID: clientID, keepAlive: keepAlive,
             sessionExpiry: connack.properties.sessionExpiryInterval ?? configuration.sessionExpiry, limits: limits)
         connection = .connected(grant)
         link.isFreshlyResumed = connack.sessionPresent
@@ -349,7 +350,7 @@ extension MQTTClientMachine {
         step.emit(.connected(grant))
         if resumed {
             if !isCertain { identifiers.doubtCleared() }
-            resume(isCertain: isCertain, &step)
+            resume(&step)
             if let older { endLeft(older, &step) }
         } else {
             claim.leftBehind = leavable
@@ -359,8 +360,9 @@ extension MQTTClientMachine {
         claim.isCertain = !claim.mayBeginAnew
         claim.mayBeginAnew = false
         // A server of MQTT 3.1.1 would send retained messages again.
-        restoreSubscriptions(
-            resumed: resumed, isCertain: version == .five ? isCertain : connecting.isSessionCertain, limits, &step)
+        let isTrusted =
+            version == .five ? isCertain : connecting.isSessionCertain && connecting.expected.continuity != .doubtful
+        restoreSubscriptions(resumed: resumed, isCertain: isTrusted, isProbable: isProbable, limits, &step)
     }
 
     /// Whether the server takes packets as large as the answers that a client has to send [MQTT-3.2.2-15]: PUBREL and
@@ -376,8 +378,8 @@ extension MQTTClientMachine {
     }
 
     /// Resumes the session (Session Present 1): both sides continue where they were (4.4).
-    private mutating func resume(isCertain: Bool, _ step: inout Step) {
-        inbox.resumed(isCertain: isCertain)
+    private mutating func resume(_ step: inout Step) {
+        inbox.resumed()
         for id in outbox.identifiersInOrder {
             guard let entry = outbox.inFlight[id] else { continue }
             if entry.isReleased {

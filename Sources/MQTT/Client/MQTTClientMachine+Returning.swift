@@ -15,6 +15,18 @@
 // one may hold is ended there as well.
 
 extension MQTTClientMachine {
+    /// Whether a server has the session as it was when the last connection ended. One that was restarted may have it in
+    /// an older state: mosquitto writes it to its disk every half an hour unless it is told otherwise.
+    public enum Continuity: Sendable {
+        /// The server was not restarted in between: the transport of this connection was there before the last one was
+        /// left.
+        case proven
+        /// The last connection ended because of this host's network, and nothing is known about the server.
+        case likely
+        /// The server may have been restarted.
+        case doubtful
+    }
+
     /// What a server may have of the session when it is connected to.
     public struct ExpectedSession: Sendable {
         /// Whether it was the last one that accepted the session. What another one resumes may be older than what is
@@ -23,10 +35,13 @@ extension MQTTClientMachine {
         /// What was left at this address; `nil` if nothing was. It may be there beside the present session, if there
         /// are several servers behind the address.
         var older: LeftSession?
+        /// Unless it is proven, everything that is wanted is asked for again, in MQTT 3.1.1 only if there is a doubt.
+        var continuity: Continuity
 
-        public init(isPresent: Bool = true, older: LeftSession? = nil) {
+        public init(isPresent: Bool = true, older: LeftSession? = nil, continuity: Continuity = .doubtful) {
             self.isPresent = isPresent
             self.older = older
+            self.continuity = continuity
         }
     }
 

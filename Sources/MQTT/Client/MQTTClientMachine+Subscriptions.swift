@@ -52,9 +52,9 @@ extension MQTTClientMachine {
     }
 
     mutating func restoreSubscriptions(
-        resumed: Bool, isCertain: Bool, _ limits: ServerLimits, _ step: inout Step
+        resumed: Bool, isCertain: Bool, isProbable: Bool, _ limits: ServerLimits, _ step: inout Step
     ) {
-        subscriptions.restore(resumed: resumed, isCertain: isCertain)
+        subscriptions.restore(resumed: resumed, isCertain: isCertain, isProbable: isProbable)
         for refusal in subscriptions.setAside { step.emit(.subscribed(refusal.filter, refusal.code)) }
         issueRequests(limits, &step)
         reportRestored(&step)

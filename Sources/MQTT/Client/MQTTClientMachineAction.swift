@@ -203,9 +203,12 @@ extension MQTTClientMachine {
         public var sessionLost: Bool
         /// Whether the server had an older copy of the session: what that has is continued, and everything else is set up again.
         public var isOlder = false
-        /// Whether a resumed session is certainly the one that we remember. It is uncertain after a start of the
-        /// daemon, and after a CONNECT without an answer, because the server may have begun a new one then.
+        /// Whether a resumed session is certainly the one that we remember, in the state that we remember. It is
+        /// uncertain after a start of the daemon, after a CONNECT without an answer, because the server may have begun a
+        /// new one then, and unless ``Continuity`` is proven.
         public var isCertain: Bool
+        /// Whether a resumed session is the one that we remember, though perhaps in an older state.
+        public var isProbable: Bool
         /// The client identifier in use, ours or the server's.
         public var clientID: String
         /// Seconds, 0 is off: the server's value, else ours.

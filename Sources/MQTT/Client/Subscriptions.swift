@@ -83,7 +83,10 @@ struct Subscriptions: Sendable {
     /// - Parameters:
     ///   - resumed: whether the session is continued; in a new one, the server sends what it retains.
     ///   - isCertain: whether what is confirmed is there.
-    mutating func restore(resumed: Bool, isCertain: Bool) {
+    ///   - isProbable: whether it is there unless the server was restarted in an older state. Then the session does not
+    ///     wait for the answers.
+    mutating func restore(resumed: Bool, isCertain: Bool, isProbable: Bool) {
+        let probable = resumed && isProbable ? confirmed : []
         if !resumed || !isCertain { confirmed.removeAll() }
         let stale = remembered.filter { wanted[$0] == nil && left[$0] == nil }
         if stale.contains(where: isSetAside) { isolate(because: .end) }
@@ -92,7 +95,7 @@ struct Subscriptions: Sendable {
         for filter in missing.sorted(by: Self.isBefore) {
             needs.append(.subscribe(filter, again: resumed && remembered.contains(filter)))
         }
-        restoring = Set(missing)
+        restoring = Set(missing).subtracting(probable)
     }
 
     /// The filters that the server was asked for and has not answered.

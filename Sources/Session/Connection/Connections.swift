@@ -11,6 +11,9 @@ package struct Connections: Sendable {
     /// The address and login of the last connection that was opened, to remove the session's presence there when it is
     /// displaced.
     package var lastOpened: (address: Endpoint, login: Login)?
+    /// Whether something other than this host's network has ended a link, or an attempt, since a server last accepted the
+    /// session. It may have been a restart of the server.
+    package var serverMayHaveRestarted = false
     /// How the dropped link ended, if the protocol machine has not been told yet.
     package var untoldEnd: MQTTClientMachine.Input?
     private var roles: [DialID: DialRole] = [:]

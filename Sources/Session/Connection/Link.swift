@@ -14,6 +14,8 @@ package struct Link: Sendable {
     /// Whether the server must be told to discard the will when the link is dropped, because the session has left the
     /// room that it is for.
     package var hasStaleWill = false
+    /// Whether its transport was there before the session left the link before it.
+    package var isHandover = false
     /// How the protocol ended the link. The transport's own end is a consequence, and says less.
     package var ending: SessionMachine.Ending?
 

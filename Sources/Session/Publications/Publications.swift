@@ -220,18 +220,24 @@ package struct Publications: Sendable {
 
     /// The server accepted the connection.
     ///
-    /// - Parameter isKept: whether the server is known to still have what it had.
-    package mutating func connected(isKept: Bool) {
+    /// - Parameters:
+    ///   - isProbable: whether the server still has what it had, unless it was restarted in an older state. Then it is
+    ///     sent that again, and the session does not wait for the answers.
+    ///   - isKept: whether the server is known to still have what it had.
+    package mutating func connected(isProbable: Bool, isKept: Bool) {
         link = .connected
         mayHaveStale = true
+        awaited = []
         for index in entries.indices {
+            let before = entries[index].state
             // There is no way to tell whether the server received one of QoS 0.
-            let isPublished = entries[index].state == .published
-            if isKept, !isPublished || entries[index].publication.qos != .atMostOnce { continue }
-            if isPublished {
+            if isKept, before == .published, entries[index].publication.qos != .atMostOnce { continue }
+            if before == .published {
                 changes.append(Change(topic: entries[index].publication.topic, state: .pending))
             }
             entries[index].mustBeSent()
+            guard entries[index].state == .pending, !isProbable || before == .pending else { continue }
+            if let topic = entries[index].topic { awaited.insert(topic) }
         }
     }
 
@@ -239,7 +245,6 @@ package struct Publications: Sendable {
     package mutating func open() {
         guard link == .connected else { return }
         link = .open
-        awaited = Set(entries.filter { $0.state == .pending }.compactMap(\.topic))
     }
 
     /// The session leaves the server: everything is cleared there, and published again after the next connect.

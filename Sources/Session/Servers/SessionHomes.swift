@@ -51,8 +51,10 @@ package struct SessionHomes: Hashable, Sendable {
     package func isHome(_ address: Endpoint) -> Bool { address.description == home }
 
     /// Returns what a server at this address may have.
-    package func expected(at address: Endpoint) -> MQTTClientMachine.ExpectedSession {
-        .init(isPresent: isHome(address), older: older(at: address))
+    package func expected(
+        at address: Endpoint, _ continuity: MQTTClientMachine.Continuity
+    ) -> MQTTClientMachine.ExpectedSession {
+        .init(isPresent: isHome(address), older: older(at: address), continuity: continuity)
     }
 
     /// Returns what a server at this address may have of an older copy.

@@ -81,6 +81,9 @@ struct Ledger {
         var key: String?
         /// It was published before its host lost its power, and what became of it may be lost.
         var isForgiven = false
+        /// It may have been in flight when its server came back in an older state, with an identifier that meant another
+        /// message then.
+        var mayBeMistaken = false
     }
 
     /// A message that a server had for a host: one of the copies, where filters overlap.
@@ -290,7 +293,7 @@ struct Ledger {
         for (number, message) in outgoing.sorted(by: { $0.key < $1.key })
         where message.answer == .accepted && message.qos != .atMostOnce && !message.isForgiven {
             if message.hasArrived || message.isRejected || message.isDropped { continue }
-            if isMisled, message.isAnswered, message.qos == .exactlyOnce { continue }
+            if isMisled || message.mayBeMistaken, message.isAnswered, message.qos == .exactlyOnce { continue }
             let stored = inStore[message.host] ?? left(message.host)
             inStore[message.host] = stored
             if !stored.contains(number) { note(.nothingLost, "\(number) (\(message.qos)) was accepted and is lost") }
@@ -387,6 +390,22 @@ struct Ledger {
         let isNew = begun.insert(session).inserted
         let hasAnother = noticed.contains { $0.host == host && !$0.name.hasPrefix("\(server) ") }
         if resumed, isNew || hasAnother && !noticed.contains(session) { claimed.insert(session) }
+    }
+
+    /// A server has crashed, and will have a host's session in an older state. What it had done since is lost with it.
+    mutating func wentBack(_ host: String, at server: String, from before: Int, to epoch: Int) {
+        for (number, message) in outgoing where message.host == host && !message.hasArrived {
+            outgoing[number]?.mayBeMistaken = true
+        }
+        incoming = incoming.filter { $0.key.host != host || $0.value.server != server }
+        copies = copies.filter { $0.key.host != host || $0.value.server != server }
+        let session = Place(host: host, name: "\(server) \(epoch)")
+        begun.insert(session)
+        if noticed.contains(Place(host: host, name: "\(server) \(before)")) {
+            noticed.insert(session)
+        } else {
+            claimed.insert(session)
+        }
     }
 
     mutating func subscribed(_ host: String, _ filter: TopicFilter, life: Int) {

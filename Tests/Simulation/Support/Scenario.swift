@@ -330,16 +330,22 @@ actor Scenario {
     func broker(_ server: ServerName = .one) -> ModelBroker { servers[server]?.broker ?? ModelBroker() }
 
     /// Kills a server: its connections break, and nothing listens.
-    func stop(_ server: ServerName = .one, keepingState: Bool = true) {
+    ///
+    /// - Returns: the sessions that it will have in an older state.
+    @discardableResult
+    func stop(
+        _ server: ServerName = .one, remembering memory: ModelBroker.Memory = .everything
+    ) -> [ModelBroker.Restored] {
         servers[server]?.isUp = false
         servers[server]?.isHung = false
         servers[server]?.unread = []
-        servers[server]?.broker.crash(keepingState: keepingState, at: milliseconds)
+        let restored = servers[server]?.broker.crash(remembering: memory, at: milliseconds)
         brokerTimers.removeValue(forKey: server)?.cancel()
         for id in wires.keys.sorted() where wires[id]?.server == server {
             wires[id]?.broker = nil
             put(.close, on: id, toServer: false)
         }
+        return restored ?? []
     }
 
     func start(_ server: ServerName = .one) {

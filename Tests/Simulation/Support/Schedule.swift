@@ -63,6 +63,7 @@ public struct Step: Hashable, Sendable {
 
         // Servers.
         case crash
+        case serverImage = "server-image"
         case restart = "restart-server"
         case hang
         case resume = "go-on"
@@ -137,7 +138,8 @@ public struct Step: Hashable, Sendable {
         (.resetAfter, 14, [0...1, 0...1, 1...90]), (.dialFault, 10, [0...1, 0...12]), (.abortLoses, 3, [0...1, 0...1]),
         (.reorder, 3, [0...1, 0...1]), (.shift, 5, [0...1, 0...1, 0...4]), (.dropAddress, 5, [0...1, 0...2]),
 
-        (.crash, 8, [0...1, 0...2]), (.restart, 16, [0...1]), (.hang, 5, [0...1]), (.resume, 9, [0...1]),
+        (.crash, 10, [0...1, 0...3]), (.serverImage, 5, [0...1]),
+        (.restart, 16, [0...1]), (.hang, 5, [0...1]), (.resume, 9, [0...1]),
         (.forget, 5, [0...1, 0...1]), (.end, 14, [0...1, 0...1, 0...44]), (.refuse, 8, [0...1, 0...1, 0...44]),
         (.welcome, 14, [0...1]), (.refuseTopic, 3, [0...1, 0...44]), (.refuseFilter, 2, [0...1, 0...44]),
         (.redirect, 5, [0...1, 0...1, 0...2]), (.intrude, 4, [0...1, 0...1]), (.limits, 7, [0...1, 0...13]),

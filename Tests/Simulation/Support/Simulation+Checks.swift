@@ -305,8 +305,8 @@ extension Step {
         switch what {
         case .settle, .turn, .next, .pass, .publish, .send, .acknowledge, .attach, .detach, .foreign, .subscribe,
             .unsubscribe, .putPublication, .removePublication, .diskDelay, .diskFault, .diskMended, .releaseAnswers,
-            .holdAnswers, .latency, .slowUplink, .piece, .reorder, .publishLarge, .takeImage, .publishWithKey, .hog,
-            .flawed, .flood, .dropInFlight:
+            .holdAnswers, .latency, .slowUplink, .piece, .reorder, .publishLarge, .takeImage, .serverImage,
+            .publishWithKey, .hog, .flawed, .flood, .dropInFlight:
             false
         default: true
         }

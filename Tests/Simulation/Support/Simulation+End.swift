@@ -131,7 +131,7 @@ extension Simulation {
         scenario.here { scenario in
             for server in Scenario.ServerName.allCases {
                 if liars.contains(server) {
-                    scenario.stop(server, keepingState: false)
+                    scenario.stop(server, remembering: .nothing)
                     scenario.start(server)
                 } else if limiters.contains(server) {
                     for client in clients {
@@ -305,7 +305,8 @@ extension Simulation {
             note(.heals, "\(name) is not subscribed to \(filter), and believes it is")
         }
         // What was subscribed to in moments that were lost stays there until the session ends.
-        let hasForgotten = rolledBack.contains(resident.clientID)
+        // The same holds for what a server has again that it had lost.
+        let hasForgotten = rolledBack.contains(resident.clientID) || wentBack.contains(server)
         for filter in there.subtracting(setup.wanted).sorted() where !ledger.isMisled && !hasForgotten {
             note(.heals, "\(name) is subscribed to \(filter), which nobody wants")
         }

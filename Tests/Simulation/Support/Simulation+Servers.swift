@@ -34,10 +34,10 @@ extension Simulation {
         // Where the kernel cannot be asked, a mute server cannot be told from a dead network.
         let isDislike = what == .dislike || what == .dislikeFilter
         if isDislike, Self.dislike(first) == .mutes, world[.measured] == 0 { return }
+        if what == .crash { return crash(server, first) }
         let usual = world.serverLimits
         scenario.here { scenario in
             switch what {
-            case .crash: if scenario.isUp(server) { scenario.stop(server, keepingState: first < 2) }
             case .restart: if !scenario.isUp(server) { scenario.start(server) }
             case .hang: scenario.hang(server)
             case .resume: scenario.resume(server)
@@ -47,6 +47,23 @@ extension Simulation {
                 }
             default: if scenario.isUp(server) { Self.change(scenario, what, client, first, second, server) }
             }
+        }
+    }
+
+    private func crash(_ server: Scenario.ServerName, _ number: Int) {
+        // A device that shares its identity may take what the other one left in an older state for that one's presence.
+        let memory: ModelBroker.Memory =
+            switch number {
+            case 2: .nothing
+            case 3 where !world.sharesIdentity: .saved
+            default: .everything
+            }
+        let restored = scenario.here { $0.isUp(server) ? $0.stop(server, remembering: memory) : [] }
+        for session in restored {
+            guard let resident = residents.first(where: { $0.clientID == session.client }) else { continue }
+            wentBack.insert(server)
+            ledger.wentBack(
+                resident.host.name, at: server.rawValue, from: session.epochBefore, to: session.epoch)
         }
     }
 
@@ -72,6 +89,7 @@ extension Simulation {
         case .refuse:
             broker.refusals[client] = Self.code(second).flatMap { $0.isError ? $0 : nil } ?? .serverUnavailable
         case .welcome: broker.refusals = [:]
+        case .serverImage: broker.save()
         case .refuseTopic: broker.refusedTopics["out/2"] = Self.code(first).flatMap { $0.isError ? $0 : nil }
         case .refuseFilter: broker.refusedFilters["in/1"] = Self.code(first).flatMap { $0.isError ? $0 : nil }
         case .redirect where second == 2:

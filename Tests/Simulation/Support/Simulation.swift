@@ -69,6 +69,8 @@ actor Simulation {
     var liars: Set<Scenario.ServerName> = []
     /// Whether such a server was believed, by a client that has another server as well.
     var wasLiedTo = false
+    /// Servers that came back in an older state.
+    var wentBack: Set<Scenario.ServerName> = []
     /// Servers that have announced limits to a client.
     var limiters: Set<Scenario.ServerName> = []
     /// Clients that have lost the latest of what they knew about the server's session.
@@ -453,7 +455,8 @@ actor Simulation {
                 if ledger.isMisled, sentence.contains("used again") { continue }
                 // Only messages of QoS 2 wait for identifiers that are certainly free. A server does not take a message
                 // of QoS 1 for one of them.
-                if wasPutBack || ledger.hasReturned, sentence.contains("used again by QoS 1") { continue }
+                let mayBeOlder = wasPutBack || wentBack.contains(server) || ledger.hasReturned
+                if mayBeOlder, sentence.contains("used again by QoS 1") { continue }
                 ledger.note(.standard, "server \(server.rawValue): \(sentence)")
             }
             checkedViolations[server] = found.count

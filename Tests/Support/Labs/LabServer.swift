@@ -20,6 +20,8 @@ public actor LabServer: LabBroker {
         public var inFlight: Int?
         /// Whether every change is written to disk at once.
         public var isPersistent = true
+        /// Whether it writes to disk only when it is told to, and every half an hour, as it does by default.
+        public var savesSeldom = false
         /// The port for MQTT over WebSocket, in addition to `port`.
         public var webSocketPort: Int?
         /// The same port with TLS; `port` is then without TLS.
@@ -59,10 +61,8 @@ public actor LabServer: LabBroker {
         ]
         if let inFlight = options.inFlight { lines.append("max_inflight_messages \(inFlight)") }
         if options.isPersistent {
-            lines += [
-                "persistence true", "persistence_location \(folder)/", "autosave_on_changes true",
-                "autosave_interval 1",
-            ]
+            lines += ["persistence true", "persistence_location \(folder)/"]
+            if !options.savesSeldom { lines += ["autosave_on_changes true", "autosave_interval 1"] }
         }
         let tls = options.certificate.flatMap { certificate in
             options.key.map { ["certfile \(certificate)", "keyfile \($0)"] }
@@ -129,6 +129,11 @@ public actor LabServer: LabBroker {
         try await until("\(text) is in mosquitto.db") {
             FileManager.default.contents(atPath: file)?.range(of: Data(text.utf8)) != nil
         }
+    }
+
+    /// Makes it write its state to disk now.
+    public func save() async {
+        await process?.signal(SIGUSR1)
     }
 
     /// Deletes its database.

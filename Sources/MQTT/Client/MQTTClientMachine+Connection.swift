@@ -122,7 +122,8 @@ extension MQTTClientMachine {
             Connecting(
                 credentials: credentials,
                 cleanStart: discards || version == .threeOneOne && clientID.isEmpty,
-                claimsSession: claim.isEstablished && !forceCleanStart, onlyDiscards: onlyDiscards, wasSessionCertain: claim.isCertain,
+                claimsSession: claim.isEstablished && !forceCleanStart, onlyDiscards: onlyDiscards,
+                wasSessionCertain: claim.isCertain,
                 expected: expected))
         enqueue(.connect, step)
     }

@@ -51,7 +51,9 @@ struct Endpoints: Sendable {
         return candidates.map { max(time, restsUntil[$0] ?? time) }.min() ?? time
     }
 
-    func mustRest(_ endpoint: EndpointIndex, at time: Instant) -> Bool { restsUntil[endpoint].map { time < $0 } ?? false }
+    func mustRest(_ endpoint: EndpointIndex, at time: Instant) -> Bool {
+        restsUntil[endpoint].map { time < $0 } ?? false
+    }
 
     func after(_ endpoint: EndpointIndex) -> EndpointIndex { EndpointIndex((endpoint.rawValue + 1) % paths.count) }
 

@@ -87,8 +87,10 @@ extension SessionMachine {
     /// an attempt. A deadline that has passed shows it, even if the sleep itself is reported only later.
     func discountSleep(from trying: inout Trying, at now: Instant) {
         guard let giveUp = giveUpDeadline(of: trying) else { return }
-        let missed = min(trying.activityDeadline ?? giveUp, giveUp).duration(to: now)
+        let due = min(trying.activityDeadline ?? giveUp, giveUp)
+        let missed = max(due, trying.discountedAt ?? due).duration(to: now)
         guard missed > Self.lateness else { return }
+        trying.discountedAt = now
         let granted = max(giveUp.advanced(by: missed), now.advanced(by: timeouts.dial))
         trying.startedAt = trying.startedAt.advanced(by: giveUp.duration(to: granted))
     }

@@ -148,7 +148,8 @@ extension SessionMachine {
         case .userReconnect where discards.contains(present): return present
         case .userReconnect, .returning: return Endpoints.first
         case _ where ending.pace == .otherWay: return present
-        case _ where endpoints.stays.avoids(present): return connected.returnedFrom ?? endpoints.beginning(after: present)
+        case _ where endpoints.stays.avoids(present):
+            return connected.returnedFrom ?? endpoints.beginning(after: present)
         case _ where ending.isAtOnce: return present
         default: return endpoints.beginning(after: present)
         }
@@ -378,7 +379,8 @@ extension SessionMachine {
         let attempt = Attempt(
             generation: lastGeneration, endpoint: endpoint, number: trying.attempts,
             discardsSession: escalation == .discard || discards.contains(endpoint),
-            discardsOlderCopy: unusableCopies.contains(endpoint), look: look, followsSuddenClose: trying.followsSuddenClose,
+            discardsOlderCopy: unusableCopies.contains(endpoint), look: look,
+            followsSuddenClose: trying.followsSuddenClose,
             continuesKnock: endpoints.watch.hasAnswer(endpoint) || trying.returnsFrom != nil,
             rejection: trying.credential.rejection)
         endpoints.watch.waitEnded()

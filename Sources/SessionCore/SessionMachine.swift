@@ -144,6 +144,8 @@ extension SessionMachine {
         var activity: Activity
         /// Later than it really was by what the host has slept since.
         var startedAt: Instant
+        /// When a sleep was last discounted.
+        var discountedAt: Instant?
         /// Why the session connects, or why the connection was lost.
         let cause: Reason
         /// `nil` if the session has not been up since the last explicit connect.

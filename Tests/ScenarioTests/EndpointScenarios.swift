@@ -163,14 +163,17 @@ struct EndpointScenarios {
         }
     }
 
-    @Test func `a first server that ends each connection it has accepted does not keep the session from the second one`()
+    @Test
+    func `a first server that ends each connection it has accepted does not keep the session from the second one`()
         async throws
     {
         try await Scenario.run { scenario in
             scenario.with(.one) { broker, _ in broker.closesAfterConnack = true }
             let a = try await scenario.host("A", endpoints: [.one, .two])
             try await a.publish("a", "hello", qos: .atLeastOnce)
-            while try await a.status().endpoint != Scenario.ServerName.two.endpoint { await scenario.sleep(.seconds(1)) }
+            while try await a.status().endpoint != Scenario.ServerName.two.endpoint {
+                await scenario.sleep(.seconds(1))
+            }
             try await a.until(.connected)
             await scenario.sleep(.seconds(3600))
             #expect(scenario.broker(.two).published.contains { String(buffer: $0.payload) == "hello" })

@@ -123,7 +123,8 @@ import Testing
         #expect(pauses[3] > .seconds(6 * 60))
     }
 
-    @Test func `a session that was displaced at the first endpoint after the return looks for the other device there`() {
+    @Test func `a session that was displaced at the first endpoint after the return looks for the other device there`()
+    {
         var session = Self.session()
         session.machine.rivalry.canLook = true
         _ = Self.passToKnock(&session)

@@ -154,7 +154,9 @@ import Testing
         session.progress(to: .dialing)
         session.pass(.seconds(5))
         #expect(session.state == .connecting)
-        while session.state == .connecting { if session.live != nil { session.end(.unreachable) } else { session.wake() } }
+        while session.state == .connecting {
+            if session.live != nil { session.end(.unreachable) } else { session.wake() }
+        }
         #expect(session.reason == .retryTimeout)
         #expect(session.elapsed >= .seconds(1800 + 800), "the sleep does not count")
         #expect(session.elapsed <= .seconds(1800 + 1200))

@@ -410,6 +410,7 @@ struct SessionLinkTests {
 
     @Test func `a return knocks at the endpoint itself if the server that it named is gone`() throws {
         var session = try redirected()
+        session.answersPings = true
         #expect(try session.waitsForDial(after: session.take(.closed(Reason(.refused)))) == "dial b.example")
         _ = session.opens()
         _ = session.receives(.connack(Connack()))

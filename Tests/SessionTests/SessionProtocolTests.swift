@@ -152,6 +152,7 @@ struct SessionProtocolTests {
     @Test func `after a loss a publication is sent again each time, as another server may have the address`() throws {
         let a = SessionHome("mqtts://a.example:8883")
         var session = try SessionUnderTest().connected()
+        _ = session.take(SessionMachine.Input.pathChanged(EndpointIndex(1), to: nil, .lost))
         let publication = Publication(
             topic: "a", payload: ByteBuffer(string: "1"), since: Timestamp(rawValue: 0))
         _ = session.take(.stored([.putPublication(publication)], isComplete: true))

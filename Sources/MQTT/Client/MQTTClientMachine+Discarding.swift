@@ -11,9 +11,10 @@ extension MQTTClientMachine {
     enum Discarding: Hashable, Sendable {
         /// It stays. Can transition to: needed.
         case none
-        /// The next connection for which that is asked discards it. Can transition to: done.
+        /// The next connection discards it, if it is to the same server or one with an unknown session. Can transition
+        /// to: done.
         case needed
-        /// It is gone; the next such connection begins a new one, and does not discard that one. Can transition to: none,
+        /// It is gone; the next connection begins a new one, and does not discard that one. Can transition to: none,
         /// needed.
         case done
     }

@@ -227,7 +227,7 @@ install: ## install the release under DESTDIR; configuration that is there stays
 	    $(RELEASE)/holdfastctl completion $$shell > $(DESTDIR)$(datadir)/completion.$$shell || exit 1; \
 	done
 	cd $(DESTDIR)$(datadir) && mv completion.bash $(word 1,$(COMPLETIONS)) && mv completion.zsh $(word 2,$(COMPLETIONS)) && \
-	    mv completion.fish $(word 3,$(COMPLETIONS))
+	    mv completion.fish $(word 3,$(COMPLETIONS)) && chmod 644 $(COMPLETIONS)
 	install -D -m 644 -t $(DESTDIR)$(mandir)/man1 $(MAN1)
 	install -D -m 644 -t $(DESTDIR)$(mandir)/man5 $(MAN5)
 	install -D -m 644 -t $(DESTDIR)$(mandir)/man7 $(MAN7)

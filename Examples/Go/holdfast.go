@@ -15,6 +15,7 @@ package holdfast
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/base64"
@@ -34,6 +35,12 @@ import (
 const DefaultSocket = "/run/holdfast/control.sock"
 
 const protocolVersion = 1
+
+// The daemon refuses a longer line, without saying whose it was: see LIMITS in holdfast-rpc(7).
+const maximumLine = 24 << 20
+
+// A text of more bytes is sent as base64, whose length does not depend on what is in it.
+const longText = 64 << 10
 
 // ErrNotRunning says that there is no daemon at the socket, that it is stopping, or that it went away before it answered.
 // It is not known whether an unanswered call was carried out.
@@ -126,6 +133,9 @@ type Subscription struct {
 	QoS *int
 	// Consumer names a durable consumer: for Consume only.
 	Consumer string
+	// Dropped, if it is set, is called between messages with how many were dropped before the next one: by Consume because the
+	// durable consumer was full, by Subscribe because handle is too slow.
+	Dropped func(count int)
 }
 
 // Event is a snapshot or an event of Watch, with its name and all its members.
@@ -171,7 +181,7 @@ func (c *Client) Close() {
 
 // Call calls a method of holdfast-rpc(7). Params is any value that becomes a JSON object; result is a pointer to the value
 // that the answer is decoded into, or nil. The error is an *Error if the daemon refuses, and ErrNotRunning if it does not
-// answer.
+// answer. A call of more than 24 MiB is an *Error with the code "invalid-request", and is not sent.
 func (c *Client) Call(ctx context.Context, method string, params any, result any) error {
 	connection, err := c.connection(ctx)
 	if err != nil {
@@ -186,7 +196,7 @@ func (c *Client) Publish(ctx context.Context, publication Publication) (Publishe
 		"session": publication.Session, "topic": publication.Topic, "retain": publication.Retain,
 		"key": publication.Key,
 	}
-	if utf8.Valid(publication.Payload) {
+	if len(publication.Payload) <= longText && utf8.Valid(publication.Payload) {
 		params["payload"] = string(publication.Payload)
 	} else {
 		params["payloadBase64"] = base64.StdEncoding.EncodeToString(publication.Payload)
@@ -275,7 +285,20 @@ func (c *Client) receive(
 		params["consumer"] = subscription.Consumer
 	}
 	return c.feed(ctx, "message.subscribe", params, func(connection *connection, line incoming) error {
+		dropped := func(count int) {
+			if count > 0 && subscription.Dropped != nil {
+				subscription.Dropped(count)
+			}
+		}
 		switch line.Method {
+		case "":
+			var answer struct {
+				Missed int `json:"missed"`
+			}
+			if err := json.Unmarshal(line.Result, &answer); err != nil {
+				return err
+			}
+			dropped(answer.Missed)
 		case "message.received":
 			message, id, err := line.message()
 			if err != nil {
@@ -289,9 +312,16 @@ func (c *Client) receive(
 		case "session.event":
 			var event struct {
 				Event string `json:"event"`
+				Count int    `json:"count"`
 			}
-			if json.Unmarshal(line.Params, &event) == nil && event.Event == "consumer-ended" {
+			if err := json.Unmarshal(line.Params, &event); err != nil {
+				return err
+			}
+			switch event.Event {
+			case "consumer-ended":
 				return ErrConsumerEnded
+			case "message-dropped":
+				dropped(event.Count)
 			}
 		}
 		return nil
@@ -319,16 +349,16 @@ func (c *Client) feed(
 			case <-over:
 			}
 		}()
+		if _, err := connection.accepted(); err != nil {
+			return err
+		}
 		const number = 2
 		if err := connection.send(method, params, number); err != nil {
 			return err
 		}
 		for {
-			line, err := connection.read()
+			line, err := connection.accepted()
 			if err != nil {
-				return err
-			}
-			if err := line.refusal(); err != nil {
 				return err
 			}
 			if line.Method != "" || line.ID == number {
@@ -370,8 +400,24 @@ func min(a, b time.Duration) time.Duration {
 	return b
 }
 
-// connection returns the connection for calls, and opens it if there is none.
+// connection returns the connection for calls, and opens it if there is none. The daemon's greeting is awaited without the
+// lock, so that every call can be cancelled, and Close does not wait.
 func (c *Client) connection(ctx context.Context) (*connection, error) {
+	connection, err := c.opened(ctx)
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case <-connection.greeted:
+		return connection, nil
+	case <-connection.over:
+		return nil, connection.failure
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func (c *Client) opened(ctx context.Context) (*connection, error) {
 	c.lock.Lock()
 	defer c.lock.Unlock()
 	if c.current != nil && !c.current.hasEnded() {
@@ -386,6 +432,7 @@ func (c *Client) connection(ctx context.Context) (*connection, error) {
 	return connection, nil
 }
 
+// dial opens a connection, on which the first line is the answer to the greeting. It does not wait for the daemon.
 func (c *Client) dial(ctx context.Context) (*connection, error) {
 	var dialer net.Dialer
 	socket, err := dialer.DialContext(ctx, "unix", c.socket)
@@ -397,20 +444,9 @@ func (c *Client) dial(ctx context.Context) (*connection, error) {
 	}
 	connection := &connection{
 		socket: socket, reader: bufio.NewReaderSize(socket, 64<<10), last: 2, waiting: map[int64]chan incoming{},
-		over: make(chan struct{}),
-	}
-	if deadline, ok := ctx.Deadline(); ok {
-		socket.SetReadDeadline(deadline)
-		defer socket.SetReadDeadline(time.Time{})
+		greeted: make(chan struct{}), over: make(chan struct{}),
 	}
 	if err := connection.send("rpc.hello", map[string]any{"client": c.Name, "protocol": protocolVersion}, 1); err != nil {
-		return nil, err
-	}
-	line, err := connection.read()
-	if err == nil {
-		err = line.refusal()
-	}
-	if err != nil {
 		connection.close()
 		return nil, err
 	}
@@ -427,8 +463,11 @@ type connection struct {
 	lock    sync.Mutex
 	last    int64
 	waiting map[int64]chan incoming
+	// greeted is closed when the daemon has answered the greeting, and over when the connection has ended with failure.
+	greeted chan struct{}
 	once    sync.Once
 	over    chan struct{}
+	failure error
 }
 
 // incoming is a line from the daemon: an answer, or a notification.
@@ -483,8 +522,12 @@ func (l incoming) message() (Message, string, error) {
 	}, received.Subscription, nil
 }
 
-func (c *connection) close() {
+func (c *connection) close() { c.end(errEnded) }
+
+// end closes the connection. The calls that wait for their answers end with failure.
+func (c *connection) end(failure error) {
 	c.once.Do(func() {
+		c.failure = failure
 		close(c.over)
 		c.socket.Close()
 	})
@@ -512,13 +555,23 @@ func (c *connection) send(method string, params any, number int64) error {
 		number = c.last
 		c.lock.Unlock()
 	}
-	line, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": number, "method": method, "params": params})
+	var line bytes.Buffer
+	encoder := json.NewEncoder(&line)
+	// Otherwise each of <, > and & would take six bytes.
+	encoder.SetEscapeHTML(false)
+	err := encoder.Encode(map[string]any{"jsonrpc": "2.0", "id": number, "method": method, "params": params})
 	if err != nil {
 		return err
 	}
+	if line.Len() > maximumLine {
+		return &Error{
+			Message: fmt.Sprintf("a call of %s has %d bytes, but the maximum is %d", method, line.Len(), maximumLine),
+			Code:    "invalid-request", Hint: "send a larger message in parts",
+		}
+	}
 	c.writing.Lock()
 	defer c.writing.Unlock()
-	if _, err := c.socket.Write(append(line, '\n')); err != nil {
+	if _, err := c.socket.Write(line.Bytes()); err != nil {
 		c.close()
 		return errEnded
 	}
@@ -534,11 +587,30 @@ func (c *connection) read() (incoming, error) {
 	return line, json.Unmarshal(text, &line)
 }
 
+// accepted reads a line. The error is what the line refuses, or that it cannot be read.
+func (c *connection) accepted() (incoming, error) {
+	line, err := c.read()
+	if err == nil {
+		err = line.refusal()
+	}
+	return line, err
+}
+
 func (c *connection) readAnswers() {
 	defer c.close()
+	if _, err := c.accepted(); err != nil {
+		c.end(err)
+		return
+	}
+	close(c.greeted)
 	for {
 		line, err := c.read()
 		if err != nil {
+			return
+		}
+		if line.ID == 0 && line.Failed != nil {
+			// The daemon could not tell which call it was, so it is unknown who is waiting for the answer.
+			c.end(line.refusal())
 			return
 		}
 		c.lock.Lock()
@@ -576,7 +648,7 @@ func (c *connection) call(ctx context.Context, method string, params any, result
 		select {
 		case line = <-answer:
 		default:
-			return errEnded
+			return c.failure
 		}
 	}
 	if err := line.refusal(); err != nil || result == nil {

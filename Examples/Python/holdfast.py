@@ -26,6 +26,11 @@ PROTOCOL = 1
 DEFAULT_SOCKET = "/run/holdfast/control.sock"
 # Answers may have payloads of 16 MiB, which base64 makes longer.
 _LINE_LIMIT = 32 * 1024 * 1024
+# The daemon refuses a longer line, without saying whose it was: see LIMITS in holdfast-rpc(7).
+_CALL_LIMIT = 24 * 1024 * 1024
+# A text of more characters is sent as base64, whose length does not depend on what is in it.
+_LONG_TEXT = 64 * 1024
+_ENDED = "the connection to holdfastd has ended"
 
 _log = logging.getLogger("holdfast")
 
@@ -40,7 +45,7 @@ class Error(Exception):
 
 
 class NotRunning(ConnectionError):
-    """There is no daemon at the socket, it is stopping, or it went away before it answered."""
+    """There is no daemon at the socket, it is stopping, or it went away before it answered; or the client was closed."""
 
 
 class ConsumerEnded(Error):
@@ -76,6 +81,7 @@ class Client:
         self.name = name
         self._connection: Optional[_Connection] = None
         self._connecting = asyncio.Lock()
+        self._closed = False
 
     async def __aenter__(self) -> "Client":
         await self._connect()
@@ -85,6 +91,8 @@ class Client:
         await self.close()
 
     async def close(self) -> None:
+        """Closes the connection for good: calls fail, `consume`, `subscribe` and `watch` end, and no call can follow."""
+        self._closed = True
         if self._connection is not None:
             self._connection.close()
 
@@ -94,7 +102,8 @@ class Client:
         """Calls a method of holdfast-rpc(7), with its parameters by name. A parameter that is `None` is omitted.
 
         Raises Error if the daemon refuses, and NotRunning if it does not answer. It is not known whether an unanswered
-        call was carried out.
+        call was carried out. A call that is too long is an Error with the code "invalid-request", and a text or number that
+        JSON does not have, such as "\\udc80" or infinity, is a ValueError; neither is sent.
         """
         return await (await self._connect()).request(method, parameters)
 
@@ -118,6 +127,8 @@ class Client:
             try:
                 return await self.call("message.publish", **parameters)
             except NotRunning:
+                if self._closed:
+                    raise
                 await asyncio.sleep(1)
 
     async def consume(
@@ -128,7 +139,7 @@ class Client:
         and raises ConsumerEnded when another program takes the consumer over. What the daemon dropped because the consumer
         was full is logged as a warning of the logger "holdfast"."""
         ended = f"another program has the durable consumer {consumer} now, or it was ended"
-        while True:
+        while not self._closed:
             try:
                 connection = await self._connect()
                 answer = await connection.request(
@@ -155,11 +166,11 @@ class Client:
                     connection.leave("message.unsubscribe", {"subscription": subscription, "keep": True})
             except NotRunning:
                 pass
-            await asyncio.sleep(1)
+            await self._pause()
 
     async def subscribe(self, session: str, filter: str, *, qos: int = 1) -> AsyncIterator[Message]:
         """Messages from now on. Continues when the daemon is restarted; messages sent meanwhile are missed."""
-        while True:
+        while not self._closed:
             try:
                 connection = await self._connect()
                 answer = await connection.request(
@@ -175,11 +186,11 @@ class Client:
                     connection.leave("message.unsubscribe", {"subscription": answer["subscription"]})
             except NotRunning:
                 pass
-            await asyncio.sleep(1)
+            await self._pause()
 
     async def watch(self, session: Optional[str] = None) -> AsyncIterator[dict[str, Any]]:
         """First {"event": "snapshot", "sessions": […]}, then every event; another snapshot after each restart."""
-        while True:
+        while not self._closed:
             try:
                 connection = await self._connect()
                 answer = await connection.request("session.watch", {"session": session}, feed="watch")
@@ -191,19 +202,30 @@ class Client:
                     connection.leave("session.unwatch", {"watch": answer["watch"]})
             except NotRunning:
                 pass
-            await asyncio.sleep(1)
+            await self._pause()
 
     async def _connect(self) -> _Connection:
         async with self._connecting:
             if self._connection is None or self._connection.ended:
+                if self._closed:
+                    raise NotRunning("the client was closed")
                 try:
                     reader, writer = await asyncio.open_unix_connection(self.path, limit=_LINE_LIMIT)
                 except (FileNotFoundError, ConnectionRefusedError) as error:
                     raise NotRunning(f"holdfastd does not run: nothing listens on {self.path}") from error
-                connection = _Connection(reader, writer)
-                await connection.request("rpc.hello", {"client": self.name, "protocol": PROTOCOL})
-                self._connection = connection
+                self._connection = connection = _Connection(reader, writer)
+                try:
+                    if self._closed:
+                        connection.close()
+                    await connection.request("rpc.hello", {"client": self.name, "protocol": PROTOCOL})
+                except BaseException:
+                    connection.close()
+                    raise
             return self._connection
+
+    async def _pause(self) -> None:
+        if not self._closed:
+            await asyncio.sleep(1)
 
 
 class _Connection:
@@ -215,14 +237,12 @@ class _Connection:
         # The calls by number, each with the member of its result that names a feed, if it makes one.
         self._answers: dict[int, tuple[asyncio.Future[Any], Optional[str]]] = {}
         self._feeds: dict[str, _Feed] = {}
-        # What ends the calls when the connection ends.
-        self._failure: Exception = NotRunning("the connection to holdfastd has ended")
         self._last = 0
         self._reading = asyncio.create_task(self._read(reader))
 
     async def request(self, method: str, parameters: dict[str, Any], feed: Optional[str] = None) -> dict[str, Any]:
         if self.ended:
-            raise self._failure
+            raise NotRunning(_ENDED)
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         number = self._send(method, parameters)
         self._answers[number] = (answer, feed)
@@ -231,15 +251,20 @@ class _Connection:
             result: dict[str, Any] = await answer
             return result
         except (BrokenPipeError, ConnectionResetError) as error:
-            raise NotRunning("the connection to holdfastd has ended") from error
+            raise NotRunning(_ENDED) from error
         finally:
             self._answers.pop(number, None)
 
     def _send(self, method: str, parameters: dict[str, Any]) -> int:
         self._last += 1
         given = {name: value for name, value in parameters.items() if value is not None}
-        line = json.dumps({"jsonrpc": "2.0", "id": self._last, "method": method, "params": given})
-        self._writer.write(line.encode() + b"\n")
+        call = {"jsonrpc": "2.0", "id": self._last, "method": method, "params": given}
+        # With ensure_ascii, a letter like é would take six bytes.
+        line = json.dumps(call, ensure_ascii=False, allow_nan=False).encode()
+        if len(line) > _CALL_LIMIT:
+            raise Error(f"a call of {method} has {len(line)} bytes, but the maximum is {_CALL_LIMIT}",
+                        "invalid-request", "send a larger message in parts")
+        self._writer.write(line + b"\n")
         return self._last
 
     async def feed(self, name: str) -> AsyncIterator[dict[str, Any]]:
@@ -288,8 +313,8 @@ class _Connection:
             if data.get("code") == "shutting-down":
                 failure = NotRunning(error["message"])
             if value.get("id") is None:
-                # The daemon refuses the connection itself.
-                self._failure = failure
+                # The daemon refuses the connection, or a line of which it cannot tell which call it was.
+                self._end(failure)
                 return
         answer, member = self._answers.get(value["id"], (None, None))
         if answer is None or answer.done():
@@ -302,14 +327,14 @@ class _Connection:
             self._feeds[value["result"][member]] = _Feed()
         answer.set_result(value["result"])
 
-    def _end(self) -> None:
+    def _end(self, failure: Optional[Exception] = None) -> None:
         if self.ended:
             return
         self.ended = True
         self._writer.close()
         for answer, _ in self._answers.values():
             if not answer.done():
-                answer.set_exception(self._failure)
+                answer.set_exception(failure or NotRunning(_ENDED))
         for feed in self._feeds.values():
             feed.queue.put_nowait(None)
 
@@ -333,7 +358,9 @@ class _Feed:
 
 def _payload(payload: Union[str, bytes]) -> dict[str, str]:
     if isinstance(payload, str):
-        return {"payload": payload}
+        if len(payload) <= _LONG_TEXT:
+            return {"payload": payload}
+        payload = payload.encode()
     return {"payloadBase64": base64.b64encode(payload).decode()}
 
 

@@ -1,48 +1,65 @@
 import Glibc
 package import Vocabulary
 
-/// Checks what a file only refers to: other files, commands, credentials, users and groups. The daemon looks at these
-/// when it needs them, since they may be created later; `config check` looks at once.
-package enum ConfigurationReferences {
-    /// - Parameter directory: the directory of the configuration. Files that are wrong in other ways are checked, too.
-    package static func errors(in directory: String) -> [(SessionName?, ConfigurationError)] {
-        var errors: [(SessionName?, ConfigurationError)] = []
+/// Checks what files only refer to: other files, commands, credentials, users and groups. The daemon looks at these when
+/// it needs them, since they may be created later; `config check` looks at once.
+package struct ConfigurationReferences {
+    private let directory: String
+    /// That of `holdfast.toml`.
+    private let daemon: ConfigurationValue?
+    private let sessions: [(source: SessionSource, content: ConfigurationValue?)]
+
+    private var file: String { "\(directory)/holdfast.toml" }
+    private var folder: String { "\(directory)/sessions.d" }
+
+    /// Reads the files, also those that are wrong in other ways.
+    ///
+    /// - Parameter directory: the directory of the configuration.
+    package init(in directory: String) {
+        self.directory = directory
         let path = "\(directory)/holdfast.toml"
-        errors += unreadable([directory, path, "\(directory)/sessions.d"]).map { (nil, $0) }
-        if let file = try? ConfigurationFile(path: path) {
-            let content = ConfigurationParser.parse(file.text, file: path)
-            errors += accounts(["observe", "message", "control"], of: "access", content).map { (nil, $0) }
-            errors += textfile(content).map { (nil, $0) }
-        }
+        daemon = (try? ConfigurationFile(path: path)).map { ConfigurationParser.parse($0.text, file: path) }
         let listing = SessionSource.list(
             "\(directory)/sessions.d", ConfigurationLoader.sessionFiles(in: directory).names ?? [])
-        for source in listing.sources.sorted(by: { $0.name < $1.name }) {
-            errors += unreadable([source.path]).map { (source.name, $0) }
-            guard let content = try? source.content() else { continue }
-            errors += files(content).map { (source.name, $0) }
-            errors += accounts(["publish", "subscribe"], of: "topics", content).map { (source.name, $0) }
+        sessions = listing.sources.sorted { $0.name < $1.name }.map { ($0, try? $0.content()) }
+    }
+
+    /// - Parameter user: the user whom the daemon runs as, if this process runs as the same one; `nil`: it is not known
+    ///   what the daemon may read.
+    package func errors(for user: String?) -> [(SessionName?, ConfigurationError)] {
+        var errors = user.map(unreadable) ?? []
+        if let daemon {
+            errors += Self.accounts(["observe", "message", "control"], of: "access", daemon).map { (nil, $0) }
+            errors += Self.textfile(daemon).map { (nil, $0) }
+        }
+        for (source, content) in sessions {
+            guard let content else { continue }
+            errors += Self.files(content, for: user).map { (source.name, $0) }
+            errors += Self.accounts(["publish", "subscribe"], of: "topics", content).map { (source.name, $0) }
         }
         return errors
     }
 
-    /// Returns an error for each file or directory of the configuration that the daemon's user may not read.
-    private static func unreadable(_ paths: [String]) -> [ConfigurationError] {
-        paths.compactMap { path in
-            var status = stat()
-            guard stat(path, &status) == 0 else { return nil }
-            let isDirectory = status.st_mode & S_IFMT == S_IFDIR
-            let bits: [mode_t] =
-                isDirectory
-                ? [S_IRUSR | S_IXUSR, S_IRGRP | S_IXGRP, S_IROTH | S_IXOTH]
-                : [S_IRUSR, S_IRGRP, S_IROTH]
-            guard let bit = permission(status, user: bits[0], group: bits[1], others: bits[2]),
-                status.st_mode & bit != bit
-            else { return nil }
-            return ConfigurationError(
-                file: path,
-                message: "cannot be read by the user holdfast, which the daemon runs as: "
-                    + "chmod \(isDirectory ? "a+rx" : "a+r") \(path)")
-        }
+    /// Returns an error for each file and directory of the configuration that cannot be read, but none for what is in
+    /// such a directory.
+    private func unreadable(for user: String) -> [(SessionName?, ConfigurationError)] {
+        if let error = unreadable(directory, for: user) { return [(nil, error)] }
+        let errors = [file, folder].compactMap { unreadable($0, for: user) }.map { (SessionName?.none, $0) }
+        guard !errors.contains(where: { $1.file == folder }) else { return errors }
+        return errors
+            + sessions.compactMap { session in
+                unreadable(session.source.path, for: user).map { (session.source.name, $0) }
+            }
+    }
+
+    /// Returns an error if a file or directory of the configuration cannot be read.
+    private func unreadable(_ path: String, for user: String) -> ConfigurationError? {
+        var status = stat()
+        let isDirectory = stat(path, &status) == 0 && status.st_mode & S_IFMT == S_IFDIR
+        guard let closed = ClosedPath(path, to: isDirectory ? R_OK | X_OK : R_OK) else { return nil }
+        let advice = closed.path == path ? "chmod \(isDirectory ? "a+rx" : "a+r") \(path)" : closed.advice(user)
+        return ConfigurationError(
+            file: path, message: "cannot be read by the user \(user), which the daemon runs as: \(advice)")
     }
 
     /// - Parameter keys: lists whose elements begin with a principal.
@@ -89,7 +106,7 @@ package enum ConfigurationReferences {
         case key(String)
     }
 
-    private static func files(_ content: ConfigurationValue) -> [ConfigurationError] {
+    private static func files(_ content: ConfigurationValue, for user: String?) -> [ConfigurationError] {
         let secret = { (text: String) in SecretReference(text).map(Reference.secret) }
         let certificates = { (path: String) in path.hasPrefix("/") ? Reference.certificates(path) : nil }
         let references: [(key: String, read: (String) -> Reference?)] = [
@@ -98,18 +115,19 @@ package enum ConfigurationReferences {
         ]
         return references.compactMap { key, read in
             guard let value = content.value(named: key), case .text(let text) = value.content else { return nil }
-            return read(text).flatMap(problem).map(value.problem)
+            return read(text).flatMap { problem($0, for: user) }.map(value.problem)
         }
     }
 
-    private static func problem(_ reference: Reference) -> String? {
+    private static func problem(_ reference: Reference, for user: String?) -> String? {
         switch reference {
-        case .secret(.file(let path)): problem(path, isSecret: true).map { "\(path) \($0)" }
-        case .secret(.exec(let words)): words.first.flatMap { path in program(path).map { "\(path) \($0)" } }
+        case .secret(.file(let path)): problem(path, isSecret: true, for: user).map { "\(path) \($0)" }
+        case .secret(.exec(let words)): words.first.flatMap { path in program(path, for: user).map { "\(path) \($0)" } }
         case .secret(.credential(let name)): credential(name)
         case .certificates(let path):
-            (problem(path, isSecret: false) ?? PEMFile.problem(path, .certificates)).map { "\(path) \($0)" }
-        case .key(let path): (problem(path, isSecret: true) ?? PEMFile.problem(path, .key)).map { "\(path) \($0)" }
+            (problem(path, isSecret: false, for: user) ?? PEMFile.problem(path, .certificates)).map { "\(path) \($0)" }
+        case .key(let path):
+            (problem(path, isSecret: true, for: user) ?? PEMFile.problem(path, .key)).map { "\(path) \($0)" }
         }
     }
 
@@ -122,44 +140,67 @@ package enum ConfigurationReferences {
     }
 
     /// Returns what is wrong with a file, as the end of a sentence; `nil` also if this user may not look.
-    private static func problem(_ path: String, isSecret: Bool) -> String? {
-        problem(path) { status in
+    private static func problem(_ path: String, isSecret: Bool, for user: String?) -> String? {
+        problem(path, "read", R_OK, for: user) { status in
             if status.st_mode & S_IFMT != S_IFREG { return "is not a regular file" }
-            if isSecret, status.st_mode & S_IROTH != 0 {
-                return "can be read by every user of the host: chmod o-r \(path)"
-            }
-            let bit = permission(status, user: S_IRUSR, group: S_IRGRP, others: S_IROTH)
-            guard let bit, status.st_mode & bit == 0 else { return nil }
-            return "cannot be read by the user holdfast, which the daemon runs as: chgrp holdfast \(path); "
-                + "chmod g+r \(path)"
+            guard isSecret, status.st_mode & S_IROTH != 0 else { return nil }
+            return "can be read by every user of the host: chmod o-r \(path)"
         }
     }
 
     /// Returns what is wrong with a program, as the end of a sentence; `nil` also if this user may not look.
-    private static func program(_ path: String) -> String? {
-        problem(path) { status in
+    private static func program(_ path: String, for user: String?) -> String? {
+        problem(path, "run", X_OK, for: user) { status in
             if status.st_mode & S_IFMT != S_IFREG { return "is not a program" }
-            if status.st_mode & (S_IXUSR | S_IXGRP | S_IXOTH) == 0 { return "is not executable: chmod +x \(path)" }
-            let bit = permission(status, user: S_IXUSR, group: S_IXGRP, others: S_IXOTH)
-            guard let bit, status.st_mode & bit == 0 else { return nil }
-            return "cannot be run by the user holdfast, which the daemon runs as: chmod +x \(path)"
+            guard status.st_mode & (S_IXUSR | S_IXGRP | S_IXOTH) == 0 else { return nil }
+            return "is not executable: chmod +x \(path)"
         }
     }
 
-    private static func problem(_ path: String, _ look: (stat) -> String?) -> String? {
+    private static func problem(
+        _ path: String, _ verb: String, _ access: CInt, for user: String?, _ look: (stat) -> String?
+    ) -> String? {
         var status = stat()
-        guard stat(path, &status) == 0 else {
-            return errno == EACCES && geteuid() != 0 ? nil : "cannot be read: \(String(cString: strerror(errno)))"
+        if stat(path, &status) == 0 {
+            if let problem = look(status) { return problem }
+        } else if errno != EACCES {
+            return "cannot be read: \(String(cString: strerror(errno)))"
         }
-        return look(status)
+        guard let user, let closed = ClosedPath(path, to: access) else { return nil }
+        return "cannot be \(verb) by the user \(user), which the daemon runs as: \(closed.advice(user))"
+    }
+}
+
+/// What keeps this process from a file: the file itself, or a directory on the way to it.
+private struct ClosedPath {
+    let path: String
+    private let isDirectory: Bool
+    private let access: CInt
+
+    /// - Returns: `nil` if access is allowed, or fails for another reason.
+    init?(_ path: String, to access: CInt) {
+        guard Glibc.access(path, access) != 0, errno == EACCES else { return nil }
+        let directory = path.indices.dropFirst().lazy.filter { path[$0] == "/" }.map { String(path[..<$0]) }.first {
+            Glibc.access($0, X_OK) != 0 && errno == EACCES
+        }
+        (self.path, self.access) = (directory ?? path, directory == nil ? access : X_OK)
+        isDirectory = directory != nil
     }
 
-    /// Returns the permission bit that applies to the daemon's user; `nil` if there is no user holdfast, or if this
-    /// process does not run as root, because the daemon may then run as another user.
-    private static func permission(_ status: stat, user: mode_t, group: mode_t, others: mode_t) -> mode_t? {
-        guard geteuid() == 0, let daemon = HostAccounts.uid(ofUser: "holdfast") else { return nil }
-        if daemon == status.st_uid { return user }
-        return HostAccounts.gid(ofGroup: "holdfast") == status.st_gid ? group : others
+    /// Returns what to do about it, without taking the file from others.
+    func advice(_ user: String) -> String {
+        var status = stat()
+        guard stat(path, &status) == 0 else { return "see namei -l \(path)" }
+        let isForGroup = status.st_mode & (access == X_OK ? S_IXGRP : S_IRGRP) != 0
+        if isForGroup, status.st_gid != 0, let group = HostAccounts.name(ofGroup: status.st_gid) {
+            return "add it to the group of \(path): usermod -aG \(group) \(user); systemctl restart holdfast"
+        }
+        if isDirectory { return "it may not enter \(path)" }
+        if access == X_OK { return "chmod +x \(path)" }
+        guard status.st_gid == 0 || status.st_gid == getgid(), let group = HostAccounts.name(ofGroup: getgid()) else {
+            return "setfacl -m u:\(user):r \(path)"
+        }
+        return "chgrp \(group) \(path); chmod g+r \(path)"
     }
 }
 

@@ -78,8 +78,13 @@ extension ConfigurationProblem {
 
 /// Returns the effective values of the files in a directory, without a daemon.
 ///
-/// - Parameter deviceID: the id of this host.
-package func effectiveConfiguration(in directory: String, deviceID: String) -> EffectiveConfiguration {
+/// - Parameters:
+///   - deviceID: the id of this host.
+///   - becomeDaemon: called when everything is read, and before the files are looked at that the configuration refers to;
+///     returns the name of the user, if this process runs as the daemon's from then on.
+package func effectiveConfiguration(
+    in directory: String, deviceID: String, becomeDaemon: () -> String? = { nil }
+) -> EffectiveConfiguration {
     let loaded = ConfigurationLoader.load(directory: directory)
     var files: [EffectiveConfiguration.File] = []
     let path = "\(directory)/holdfast.toml"
@@ -103,9 +108,10 @@ package func effectiveConfiguration(in directory: String, deviceID: String) -> E
     }
     let missing = loaded.missingFolder.map { [$0] } ?? []
     let errors = (loaded.errors + missing).map { (loaded.session(of: $0), $0) }
+    let references = ConfigurationReferences(in: directory)
     return EffectiveConfiguration(
         files: files,
-        errors: (errors + ConfigurationReferences.errors(in: directory)).sorted { $0.1 < $1.1 }.map {
+        errors: (errors + references.errors(for: becomeDaemon())).sorted { $0.1 < $1.1 }.map {
             ConfigurationProblem($1, of: $0)
         })
 }

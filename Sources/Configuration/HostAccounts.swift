@@ -2,11 +2,23 @@ import Glibc
 
 /// The users and groups of this host, by name.
 package enum HostAccounts {
-    package static func uid(ofUser name: String) -> UInt32? {
+    package static func uid(ofUser name: String) -> UInt32? { user(named: name)?.uid }
+
+    /// Returns the numbers of a user and of the user's primary group.
+    static func user(named name: String) -> (uid: UInt32, gid: UInt32)? {
         var entry = passwd()
         var found: UnsafeMutablePointer<passwd>?
         guard withBuffer({ getpwnam_r(name, &entry, $0, $1, &found) }), found != nil else { return nil }
-        return entry.pw_uid
+        return (entry.pw_uid, entry.pw_gid)
+    }
+
+    /// Returns the group `primary` and all groups that a user is listed in.
+    static func groups(ofUser name: String, _ primary: UInt32) -> [UInt32] {
+        // The kernel's limit for a process.
+        var groups = [UInt32](repeating: 0, count: 65536)
+        var count = Int32(groups.count)
+        guard getgrouplist(name, primary, &groups, &count) >= 0 else { return [primary] }
+        return Array(groups.prefix(Int(count)))
     }
 
     package static func gid(ofGroup name: String) -> UInt32? {
@@ -14,6 +26,19 @@ package enum HostAccounts {
         var found: UnsafeMutablePointer<group>?
         guard withBuffer({ getgrnam_r(name, &entry, $0, $1, &found) }), found != nil else { return nil }
         return entry.gr_gid
+    }
+
+    static func name(ofGroup gid: UInt32) -> String? {
+        var entry = group()
+        var found: UnsafeMutablePointer<group>?
+        var name: String?
+        let isRead = withBuffer { buffer, size in
+            let result = getgrgid_r(gid, &entry, buffer, size, &found)
+            // The name is in the buffer.
+            if result == 0, found != nil { name = entry.gr_name.map { String(cString: $0) } }
+            return result
+        }
+        return isRead ? name : nil
     }
 
     /// Calls `read` with a buffer for an entry, and with larger ones for as long as it answers ERANGE: a group with

@@ -8,10 +8,12 @@ import SessionCore
 struct SessionSource {
     let name: SessionName
     let path: String
+    /// The parsed file of a template, which all of its instances share.
+    var template: ConfigurationValue?
 
     /// Returns the parsed file, with the name of the instance filled in.
     func content() throws(ConfigurationErrors) -> ConfigurationValue {
-        let content = try Self.parse(path)
+        let content = if let template { template } else { try Self.parse(path) }
         guard let instance = name.instance else { return content }
         return content.without("instances").replacing("%i", with: instance)
     }
@@ -66,7 +68,7 @@ struct SessionSource {
             if case .list(let elements) = value.content {
                 for case .text(let instance) in elements.map(\.content) {
                     guard let name = SessionName("\(template)\(instance)") else { continue }
-                    sources.append(SessionSource(name: name, path: path))
+                    sources.append(SessionSource(name: name, path: path, template: content))
                 }
             }
             _ = try ConfigurationForm.list(.instance, of: "instances").read(value)

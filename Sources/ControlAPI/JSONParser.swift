@@ -28,6 +28,8 @@ extension JSONValue {
         self = try parser.document()
     }
 
+    static func isSpace(_ byte: UInt8) -> Bool { byte == 0x20 || byte == 0x0A || byte == 0x0D || byte == 0x09 }
+
     /// Checks without a copy, because the text may be megabytes long.
     private static func isUTF8(_ bytes: ArraySlice<UInt8>) -> Bool {
         (try? UTF8Span(validating: bytes.span)) != nil
@@ -72,7 +74,7 @@ private struct JSONParser {
     }
 
     private mutating func skipSpace() {
-        while let byte = current, byte == 0x20 || byte == 0x0A || byte == 0x0D || byte == 0x09 { position += 1 }
+        while let byte = current, JSONValue.isSpace(byte) { position += 1 }
     }
 
     private mutating func take(_ byte: UInt8) -> Bool {

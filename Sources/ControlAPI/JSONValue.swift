@@ -36,6 +36,15 @@ extension JSONValue {
     /// The member of that name; `nil` if this is not an object or has no such member.
     public subscript(name: String) -> JSONValue? { members?[name] }
 
+    /// How many values it consists of, itself included.
+    public var valueCount: Int {
+        switch self {
+        case .null, .bool, .integer, .number, .string: 1
+        case .array(let elements): elements.reduce(1) { $0 + $1.valueCount }
+        case .object(let members): members.values.reduce(1) { $0 + $1.valueCount }
+        }
+    }
+
     /// The kind of value, in the words of error messages.
     var kind: String {
         switch self {

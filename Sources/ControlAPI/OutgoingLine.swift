@@ -96,7 +96,7 @@ public enum OutgoingLine {
         (0x20..<0x80).contains(byte) && byte != UInt8(ascii: "\"") && byte != UInt8(ascii: "\\")
     }
 
-    private static func append(_ text: String, to line: inout [UInt8]) {
+    fileprivate static func append(_ text: String, to line: inout [UInt8]) {
         guard isPlain(text.utf8) else {
             // Without the newline. Any text can be written as JSON.
             line += (encode(text) ?? []).dropLast()
@@ -221,5 +221,30 @@ public enum OutgoingLine {
         var id: RequestID?
         var method: String
         var params: Value
+    }
+}
+
+/// The notification of one event to several watches. It is encoded once: the lines differ only in their last member.
+public struct SharedEventLine: Sendable {
+    /// The line up to the name of the watch.
+    private let beginning: [UInt8]
+    private static let end = "}}\n"
+
+    /// - Parameter event: whatever its watch is. The result is `nil` if it cannot be written as JSON.
+    public init?(_ event: SessionEvent) {
+        var event = event
+        event.watch = WatchID(rawValue: "")
+        guard let line = OutgoingLine.notification(event) else { return nil }
+        let end = #""watch":""\#(Self.end)"#.utf8
+        precondition(line.suffix(end.count).elementsEqual(end), "the watch is the last member of an event")
+        beginning = line.dropLast(Self.end.utf8.count + 2)
+    }
+
+    /// Returns the same line as ``OutgoingLine/notification(_:)`` for the event of this watch.
+    public func text(for watch: WatchID) -> [UInt8] {
+        var line = beginning
+        OutgoingLine.append(watch.rawValue, to: &line)
+        line += Self.end.utf8
+        return line
     }
 }

@@ -25,8 +25,10 @@ public enum RequestLine: Hashable, Sendable {
     public static let maximumPayloadLineLength = 24 << 20
     /// The methods whose lines may be as long as ``maximumPayloadLineLength``, outside of batches.
     public static let payloadMethods: Set<String> = [MessagePublishMethod.name, PublicationPutMethod.name]
-    /// The maximum number of JSON values in a line. Memory use depends on their number, not on the length of the line.
+    /// The maximum number of JSON values in a batch. Memory use depends on their number, not on the length of the line.
     static let maximumValues = 100_000
+    /// The maximum number of JSON values in one call: enough for a message with as many user properties as it may have.
+    static let maximumValuesOfCall = 16_384
     /// The maximum number of calls in a batch.
     public static let maximumBatchCount = 1000
 
@@ -41,9 +43,11 @@ public enum RequestLine: Hashable, Sendable {
             self = .single(.invalid(.null, .lineTooLong))
             return
         }
+        let isBatch = line.first { !JSONValue.isSpace($0) } == UInt8(ascii: "[")
         let value: JSONValue
         do {
-            value = try JSONValue(parsing: line, maximumValues: Self.maximumValues)
+            value = try JSONValue(
+                parsing: line, maximumValues: isBatch ? Self.maximumValues : Self.maximumValuesOfCall)
         } catch {
             self = .single(.invalid(.null, .parseError(error.description)))
             return
@@ -84,6 +88,15 @@ extension RequestID {
 
 extension ClientCall {
     private static let members = ["jsonrpc", "id", "method", "params"]
+
+    /// Reads one call, without anything around it. Any error in it gives ``invalid(_:_:)``.
+    public init(parsing text: [UInt8]) {
+        do {
+            self.init(try JSONValue(parsing: text[...], maximumValues: RequestLine.maximumValuesOfCall))
+        } catch {
+            self = .invalid(.null, .parseError(error.description))
+        }
+    }
 
     init(_ value: JSONValue) {
         let id = value["id"].flatMap(RequestID.init)

@@ -15,6 +15,9 @@ public struct SessionStatus: Codable, Hashable, Sendable {
     /// While the phase is `resolving`: whether the attempt waits for its password, or the proxy's, from a program or
     /// file. Otherwise `nil`.
     @OrNull public var awaitsCredential: Bool?
+    /// While the phase is `resolving`: whether the helper command that has the password waits until it may run, because
+    /// enough others do. Otherwise `nil`.
+    @OrNull public var awaitsTurn: Bool?
     /// How it reconnects while reconnecting; otherwise `nil`.
     @OrNull public var mode: Mode?
     /// While connected: whether the server still had the session. Otherwise `nil`.
@@ -54,7 +57,7 @@ public struct SessionStatus: Codable, Hashable, Sendable {
     @OrNull public var jitter: Double?
     /// Seconds since the server was last heard: a whole packet, or 16 KiB of a larger one.
     @OrNull public var lastHeard: Double?
-    /// While connected: what the server has granted. Otherwise `nil`.
+    /// While connected with MQTT 5: what the server has granted. Otherwise `nil`.
     @OrNull public var granted: Granted?
     /// Every filter that a program, a durable consumer or the room wants, in order.
     public var subscriptions: [Subscription] = []

@@ -127,6 +127,8 @@ final class Database {
         statements = [:]
         constants = [:]
         sqlite3_close_v2(handle)
+        // Unless it could not.
+        logMark?.setAgain()
     }
 
     /// Whether a transaction is open.

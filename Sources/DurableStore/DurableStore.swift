@@ -27,12 +27,8 @@ public actor DurableStore {
     private var isClosed = false
     /// The files that the database was opened with, to notice when they are removed, replaced or cut short.
     private var files: DatabaseFiles
-    /// Set while a new database could not be made yet in place of one that is damaged or gone.
-    private var unfinished: Unfinished?
-    private struct Unfinished {
-        /// The present name of the old one, if there was one.
-        let aside: String?
-    }
+    /// The new database that is complete, while it could not be put into use yet.
+    private var renewal: Renewal?
     /// Called when a new database was made while the daemon runs.
     private var replaced: (@Sendable (OpenReport.MovedAside) -> Void)?
     private let migrations: [String]
@@ -67,20 +63,25 @@ public actor DurableStore {
         // The last write of the daemon before this one; commits go to the log.
         let lastAlive = ["", "-wal"].compactMap { directory.modified(Self.fileName + $0) }.max()
             .flatMap { written in directory.lastTouched.map { max(written, $0) } }
-        var report = OpenReport(isNew: !directory.contains(Self.fileName), lastAlive: lastAlive)
+        var renewal = try Renewal.resume(in: directory)
+        var report = OpenReport(
+            isNew: renewal != nil || !directory.contains(Self.fileName), lastAlive: lastAlive)
         let database: Database
         var lost = 0
         do {
             try Self.checkFiles(in: directory, &lost)
             database = try Self.open(in: directory, durability, migrations, &report)
         } catch .corrupt(_, let cause) {
-            let (new, moved) = try Self.renewDamaged(
+            let new = try Self.renewDamaged(
                 nil, lost: lost, in: &directory, because: cause, sessions: [:], durability, migrations)
-            database = new
-            report = OpenReport(isNew: true, movedAside: moved, lastAlive: lastAlive)
+            try new.rename(in: directory)
+            report = OpenReport(isNew: true, lastAlive: lastAlive)
+            database = try Self.open(in: directory, durability, migrations, &report)
+            renewal = new
         } catch .full where directory.releaseSpare() {
             database = try Self.open(in: directory, durability, migrations, &report)
         }
+        report.movedAside = try renewal?.end(in: directory)
         contents = try Contents(database)
         directory.makeSpare()
         files = DatabaseFiles(in: directory, logLimit: Self.logLimit(of: directory))
@@ -94,20 +95,9 @@ public actor DurableStore {
     }
 
     /// What the names of the files of a database end with.
-    static let fileSuffixes = ["", "-wal", "-shm", LogMark.suffix]
+    static let fileSuffixes = ["", "-wal", "-shm", LogMark.suffix, Renewal.damagedLogSuffix]
 
-    /// Gives a damaged database another name.
-    ///
-    /// - Returns: that name; `nil` if neither the database nor its log is there any more.
-    private static func moveAside(in directory: borrowing StateDirectory) throws(StoreError) -> String? {
-        let aside = "\(fileName).corrupt-\(Timestamp.now.rawValue)"
-        for suffix in fileSuffixes { try directory.rename(fileName + suffix, to: aside + suffix) }
-        return ["", "-wal"].contains { directory.contains(aside + $0) } ? aside : nil
-    }
-
-    /// Makes a new database in place of a damaged one, which is moved aside.
-    ///
-    /// If that fails, the damaged one gets its name back: no row may be lost because there is no room for it now.
+    /// Makes a new database with what can be read of a damaged one.
     ///
     /// - Parameters:
     ///   - old: the damaged one, if it is open. It still has pages in memory, and knows which of the others are in a part
@@ -116,30 +106,26 @@ public actor DurableStore {
     private static func renewDamaged(
         _ old: Database?, lost: Int = 0, in directory: inout StateDirectory, because cause: String,
         sessions: [SessionName: Int64], _ durability: Durability, _ migrations: [String]
-    ) throws(StoreError) -> (Database, OpenReport.MovedAside) {
+    ) throws(StoreError) -> Renewal {
         while true {
-            let aside = try moveAside(in: directory)
             do throws(StoreError) {
-                var report = OpenReport(isNew: true)
-                let database = try open(in: directory, durability, migrations, &report)
-                var moved = OpenReport.MovedAside(path: aside.map { "\(directory.path)/\($0)" }, cause: cause)
+                try Renewal.discard(in: directory)
+                let new = try openNew(in: directory, durability, migrations)
+                var moved = OpenReport.MovedAside(cause: cause)
                 var unreadable = lost
                 var damaged = old
-                if damaged == nil, let aside { damaged = try openDamaged(aside, in: directory, &unreadable) }
+                if damaged == nil { damaged = try openDamaged(in: directory, &unreadable) }
                 if let damaged {
-                    let salvage = try Salvage(damaged, into: database, sessions: sessions, unreadable: unreadable)
+                    let salvage = try Salvage(damaged, into: new, sessions: sessions, unreadable: unreadable)
                     (moved.messages, moved.isComplete) = (salvage.messages, salvage.isComplete)
-                    try takeUp(database)
                 }
-                return (database, moved)
+                try Renewal.complete(new)
+                let renewal = Renewal(moved)
+                try renewal.note(in: directory)
+                return renewal
             } catch {
-                if let aside {
-                    directory.remove(fileName)
-                    for suffix in fileSuffixes {
-                        try directory.rename(aside + suffix, to: fileName + suffix)
-                    }
-                    try directory.rename(aside + damagedLogSuffix, to: fileName + "-wal")
-                }
+                // No row may be lost because there is no room for it now.
+                try Renewal.discard(in: directory)
                 guard case .full(let path, let lack) = error else { throw error }
                 if directory.releaseSpare() { continue }
                 throw .full(
@@ -149,61 +135,48 @@ public actor DurableStore {
         }
     }
 
-    /// What the name of a damaged log ends with, after one was made of it that SQLite can read.
-    private static let damagedLogSuffix = "-damaged-wal"
-
-    /// Opens a database that was moved aside, with as much of its log as can be read.
+    /// Opens the damaged database, with as much of its log as can be read.
     ///
-    /// - Parameter unreadable: set to the size of the log if a part of it is damaged.
+    /// - Parameter unreadable: raised to the size of the log if a part of it is damaged.
     /// - Returns: `nil` if nothing of it can be read.
     private static func openDamaged(
-        _ aside: String, in directory: borrowing StateDirectory, _ unreadable: inout Int
+        in directory: borrowing StateDirectory, _ unreadable: inout Int
     ) throws(StoreError) -> Database? {
         // Without a schema nothing can be read, and SQLite would remove the log.
-        guard directory.size(of: aside) > 0 else { return nil }
-        let path = "\(directory.path)/\(aside)"
+        guard directory.size(of: fileName) > 0 else { return nil }
+        let path = "\(directory.path)/\(fileName)"
         if let log = try WriteAheadLog(path: path + "-wal"), log.damage != nil {
-            unreadable = log.size
-            try directory.rename(aside + "-wal", to: aside + damagedLogSuffix)
+            unreadable = max(unreadable, log.size)
+            try directory.rename(fileName + "-wal", to: fileName + Renewal.damagedLogSuffix)
             try log.mend(
-                from: path + damagedLogSuffix, to: path + "-wal",
+                from: path + Renewal.damagedLogSuffix, to: path + "-wal",
                 keeping: (try? Salvage.pagesWithSessions(of: path)) ?? [])
         }
         guard let database = try? Database(path: path) else { return nil }
         try database.excludeOthers()
         database.keepLog()
+        if (try? Renewal.isPart(database)) == true { unreadable = max(unreadable, 1) }
         return database
     }
 
-    /// Makes a new database with everything from the old one.
-    ///
-    /// - Parameters:
-    ///   - old: the old one, which is intact and still open. It is kept until everything is in the new one.
-    ///   - aside: the name that was given to the file, if there was one.
-    private static func renew(
-        _ old: Database, epoch: String, keptAs aside: String?, in directory: borrowing StateDirectory,
-        sessions: [SessionName: Int64], _ durability: Durability, _ migrations: [String]
-    ) throws(StoreError) -> (Database, OpenReport.MovedAside) {
+    private static func openNew(
+        in directory: borrowing StateDirectory, _ durability: Durability, _ migrations: [String]
+    ) throws(StoreError) -> Database {
         var report = OpenReport(isNew: true)
-        let database = try open(in: directory, durability, migrations, &report)
-        let salvage = try Salvage(old, into: database, sessions: sessions)
-        guard salvage.isComplete else {
-            throw .full(path: database.path, cause: "what is still open cannot be copied into a new database")
-        }
-        try database.run("UPDATE store SET epoch = ?", .text(epoch))
-        let moved = OpenReport.MovedAside(
-            path: aside.map { "\(directory.path)/\($0)" },
-            cause: "its files were removed or replaced while the daemon ran", messages: salvage.messages,
-            isComplete: true, isSeamless: true)
-        return (database, moved)
+        let database = try open(Renewal.newName, in: directory, durability, migrations, &report, isMarked: false)
+        try Renewal.begin(database)
+        return database
     }
 
+    /// - Parameters:
+    ///   - isMarked: whether the file has a ``LogMark``.
+    ///   - isTakenUp: see ``takeUp(_:)``.
     private static func open(
-        in directory: borrowing StateDirectory, _ durability: Durability, _ migrations: [String],
-        _ report: inout OpenReport
+        _ name: String = fileName, in directory: borrowing StateDirectory, _ durability: Durability,
+        _ migrations: [String], _ report: inout OpenReport, isMarked: Bool = true, isTakenUp: Bool = true
     ) throws(StoreError) -> Database {
-        try directory.makePrivateFile(fileName)
-        let database = try Database(path: "\(directory.path)/\(fileName)")
+        try directory.makePrivateFile(name)
+        let database = try Database(path: "\(directory.path)/\(name)")
         try database.excludeOthers()
         // First, because nothing may be written into a file of a later version.
         let known = Schema.version(after: migrations)
@@ -220,6 +193,9 @@ public actor DurableStore {
         try database.execute("PRAGMA cell_size_check = ON; PRAGMA trusted_schema = OFF")
         let check = try database.text("PRAGMA quick_check(1)") ?? "ok"
         guard check == "ok" else { throw .corrupt(path: database.path, cause: check) }
+        guard try !Renewal.isPart(database) else {
+            throw .corrupt(path: database.path, cause: "a daemon was ended while it recovered it")
+        }
         report.backup = try Schema.migrate(
             database, to: migrations,
             backupName: { version in "\(fileName).version-\(version)-\(Timestamp.now.rawValue)" },
@@ -231,8 +207,8 @@ public actor DurableStore {
         try database.execute("PRAGMA secure_delete = FAST")
         let limit = logLimit(of: directory)
         try database.execute("PRAGMA journal_size_limit = \(limit)")
-        database.limitLog(to: limit / 4096, markedBy: LogMark(ofDatabase: database.path))
-        try takeUp(database)
+        database.limitLog(to: limit / 4096, markedBy: isMarked ? LogMark(ofDatabase: database.path) : nil)
+        if isTakenUp { try takeUp(database) }
         return database
     }
 
@@ -302,36 +278,55 @@ public actor DurableStore {
     private func replace() throws(StoreError) -> Database {
         try directory.makeAgain()
         let old = database
-        // A file that was removed is still open here, and intact.
-        let (new, moved) = if let old, !old.isCorrupt { try renewRemoved(old) } else { try renewDamaged() }
+        let renewal: Renewal
+        if let begun = self.renewal, directory.contains(Renewal.noteName) {
+            renewal = begun
+        } else if let old, !old.isCorrupt {
+            renewal = try renewRemoved(old)
+        } else {
+            renewal = try Self.renewDamaged(
+                old, in: &directory, because: "it was found while the daemon ran", sessions: contents.sessionIDs,
+                durability, migrations)
+        }
+        self.renewal = renewal
+        try renewal.rename(in: directory)
+        var report = OpenReport(isNew: true)
+        let new = try Self.open(
+            in: directory, durability, migrations, &report, isTakenUp: !renewal.isSeamless)
         let present = contents.present
         contents = try Contents(new)
         contents.present = present
+        let moved = try renewal.end(in: directory)
+        self.renewal = nil
         // SQLite does not touch the new files, which now have the old one's names.
         old?.close()
-        unfinished = nil
         files = DatabaseFiles(in: directory, logLimit: Self.logLimit(of: directory))
         database = new
         replaced?(moved)
         return new
     }
 
-    private func renewDamaged() throws(StoreError) -> (Database, OpenReport.MovedAside) {
-        try Self.renewDamaged(
-            database, in: &directory, because: "it was found while the daemon ran", sessions: contents.sessionIDs,
-            durability, migrations)
-    }
-
-    /// Copies a database whose files are no longer in the directory, and which is still open.
-    private func renewRemoved(_ old: Database) throws(StoreError) -> (Database, OpenReport.MovedAside) {
-        if unfinished != nil {
-            directory.remove(Self.fileName)
-        } else {
-            unfinished = Unfinished(aside: try Self.moveAside(in: directory))
+    /// Copies a database whose files are no longer in the directory, and which is still open and intact.
+    private func renewRemoved(_ old: Database) throws(StoreError) -> Renewal {
+        do throws(StoreError) {
+            try Renewal.discard(in: directory)
+            let new = try Self.openNew(in: directory, durability, migrations)
+            let salvage = try Salvage(old, into: new, sessions: contents.sessionIDs)
+            guard salvage.isComplete else {
+                throw .full(path: new.path, cause: "what is still open cannot be copied into a new database")
+            }
+            try new.run("UPDATE store SET epoch = ?", .text(epoch))
+            try Renewal.complete(new)
+            let renewal = Renewal(
+                OpenReport.MovedAside(
+                    cause: "its files were removed or replaced while the daemon ran", messages: salvage.messages,
+                    isComplete: true, isSeamless: true))
+            try renewal.note(in: directory)
+            return renewal
+        } catch {
+            try Renewal.discard(in: directory)
+            throw error
         }
-        return try Self.renew(
-            old, epoch: epoch, keptAs: unfinished?.aside, in: directory, sessions: contents.sessionIDs, durability,
-            migrations)
     }
 
     /// Makes all the changes of all the sessions durable in one transaction, or none of them.
@@ -469,7 +464,7 @@ public actor DurableStore {
 
     func opened() throws(StoreError) -> Database {
         guard !isClosed else { throw .closed }
-        guard let database, !database.isCorrupt else { return try replace() }
+        guard let database, !database.isCorrupt, renewal == nil else { return try replace() }
         // A size that cannot be read counts as cut short.
         switch files.look(in: directory, contents: { (try? database.contentBytes()) ?? .max }) {
         case .asTheyWere: break
@@ -478,7 +473,6 @@ public actor DurableStore {
             return try replace()
         case .removed: return try replace()
         }
-        unfinished = nil
         return database
     }
 

@@ -48,6 +48,12 @@ final class LogMark {
         write(Content.nothing)
     }
 
+    /// Notes how far the log goes that SQLite was to remove, if it is still there.
+    func setAgain() {
+        guard let log = (try? WriteAheadLog(path: database + "-wal")) ?? nil, log.readable > 0 else { return }
+        set(frames: log.readable)
+    }
+
     /// A mark that lags behind the log is true; one that could not be cleared is emptied.
     private func write(_ text: String) {
         var text = text

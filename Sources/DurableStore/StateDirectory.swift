@@ -56,7 +56,9 @@ struct StateDirectory: ~Copyable {
         }
     }
 
-    private static func lockFile(of path: String) -> String { "\(path)/lock" }
+    static let lockName = "lock"
+
+    private static func lockFile(of path: String) -> String { "\(path)/\(lockName)" }
 
     private static func lockDirectory(_ path: String) throws(StoreError) -> Lock {
         guard let lock = try Lock(path, O_RDONLY | O_DIRECTORY) else { throw locked(path) }
@@ -182,6 +184,36 @@ struct StateDirectory: ~Copyable {
     /// Gives a file of the directory another name there; does nothing if it does not exist.
     func rename(_ name: String, to newName: String) throws(StoreError) {
         guard Glibc.rename("\(path)/\(name)", "\(path)/\(newName)") != 0, errno != ENOENT else { return }
+        throw .unwritable(path: "\(path)/\(name)", cause: systemText(errno))
+    }
+
+    /// Makes what was renamed, created or removed so far outlive a loss of power.
+    func sync() throws(StoreError) {
+        // Some file systems cannot, and say so.
+        guard fsync(directory.descriptor) != 0, errno != EINVAL else { return }
+        throw .failed(path: path, cause: systemText(errno))
+    }
+
+    /// Writes a file, which then has all of the text, or does not exist.
+    func write(_ text: String, to name: String) throws(StoreError) {
+        let part = "\(path)/\(name).part"
+        let descriptor = open(part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0o600)
+        guard descriptor >= 0 else { throw .unusable(part, errno) }
+        defer { close(descriptor) }
+        let bytes = Array(text.utf8)
+        errno = ENOSPC
+        guard Glibc.write(descriptor, bytes, bytes.count) == bytes.count, fsync(descriptor) == 0 else {
+            let cause = systemText(errno)
+            unlink(part)
+            throw .full(path: part, cause: cause)
+        }
+        try rename("\(name).part", to: name)
+        try sync()
+    }
+
+    /// Removes a file, if it exists.
+    func removeFile(_ name: String) throws(StoreError) {
+        guard unlink("\(path)/\(name)") != 0, errno != ENOENT else { return }
         throw .unwritable(path: "\(path)/\(name)", cause: systemText(errno))
     }
 

@@ -53,8 +53,7 @@ extension StoreError: CustomStringConvertible {
                 + (holder.map { " (process \($0))" } ?? "")
                 + ": stop that one first, or give this one a directory of its own"
         case .unwritable(let path, let cause):
-            "cannot write \(path): \(cause); it must be in a directory that belongs to the user of the daemon, on a file "
-                + "system that can be written"
+            "cannot write \(path): \(cause); \(Self.remedy(path, cause))"
         case .newerSchema(let path, let found, let known):
             "\(path) has schema version \(found), and this holdfastd knows none after \(known): install the newer "
                 + "version again, or move the file away and lose what is in it"
@@ -82,6 +81,21 @@ extension StoreError: CustomStringConvertible {
 }
 
 extension StoreError {
+    private static func remedy(_ path: String, _ cause: String) -> String {
+        if cause.contains(systemText(EROFS)) {
+            return
+                "its file system is read-only, at least for the service: ReadWritePaths= names what else it may write to"
+        }
+        let parts = path.split(separator: "/", omittingEmptySubsequences: false)
+        let directory = parts.dropLast().joined(separator: "/")
+        let file = parts.last ?? ""
+        if cause.contains(systemText(EACCES)), file == StateDirectory.lockName || file.hasPrefix(DurableStore.fileName)
+        {
+            return "everything in the directory must belong to the user of the daemon: chown -R holdfast: \(directory)"
+        }
+        return "it must be in a directory that belongs to the user of the daemon, on a file system that can be written"
+    }
+
     /// A file or directory cannot be made, opened or locked.
     static func unusable(_ path: String, _ code: Int32) -> StoreError {
         switch code {

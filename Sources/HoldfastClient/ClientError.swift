@@ -17,9 +17,9 @@ public enum ClientError: Error, Hashable, Sendable {
     case refused(RPCError)
     /// The connection ended before the answer arrived. It is not known whether the request was carried out.
     case connectionLost
-    /// A message was sent, and the connection ended before the answer arrived; then publishing it again with the same key
-    /// failed as well. It is not known whether the message was accepted. It can be published again with this key, which
-    /// does nothing if it was.
+    /// A message was sent, and the connection, the timeout or the caller's task ended before the answer arrived; where the
+    /// message was sent again with the same key, that failed as well. It is not known whether the message was accepted. It
+    /// can be published again with this key, which does nothing if it was.
     indirect case publishInDoubt(key: String, because: ClientError)
     /// No answer arrived within the caller's timeout. It is not known whether the request was carried out.
     case timeout

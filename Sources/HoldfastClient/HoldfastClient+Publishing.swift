@@ -8,10 +8,10 @@ extension HoldfastClient {
     /// - Parameters:
     ///   - parameters: the message; if it has no key, it is given a random one.
     ///   - timeout: how long to wait for the answer altogether; `nil`: as long as the daemon is there, and until 30
-    ///     seconds after it was lost.
-    /// - Throws: when the daemon cannot be reached and never was, does not come back, or refuses;
-    ///   ``ClientError/publishInDoubt(key:because:)`` when the daemon does not come back and may have accepted the
-    ///   message.
+    ///     seconds after it was lost. It counts as there again when a connection lasts longer than that.
+    /// - Throws: when the daemon cannot be reached and never was, does not come back, or refuses, or the task is
+    ///   cancelled; ``ClientError/publishInDoubt(key:because:)`` instead of the other errors when the message was sent and
+    ///   the daemon may have accepted it.
     public func publish(
         _ parameters: MessagePublishMethod.Parameters, timeout: Duration? = nil
     ) async throws(ClientError) -> MessagePublishMethod.Result {
@@ -35,31 +35,36 @@ extension HoldfastClient {
         var isInDoubt = false
         var delays = options.reattachDelays[...]
         while true {
-            var isSent = false
+            var sent: NIODeadline?
             do throws(ClientError) {
+                if Task.isCancelled { throw .cancelled }
                 try await attach()
-                isSent = true
+                if Task.isCancelled { throw .cancelled }
+                sent = .now()
                 return try await callUndecoded(
                     MessagePublishMethod.self, parameters, timeout: Self.rest(of: timeout, since: start))
             } catch {
-                if isSent, error == .connectionLost {
-                    isInDoubt = true
-                    lostSince = nil
+                if let sent {
+                    isInDoubt = isInDoubt || error.isDoubtful
+                    if .now() - sent > TimeAmount(options.patience) { lostSince = nil }
                 }
                 let final = isInDoubt && !error.isAnswer ? .publishInDoubt(key: key, because: error) : error
                 guard error.isWorthRepeating else { throw final }
                 let now = NIODeadline.now()
                 lostSince = lostSince ?? now
-                let patience = timeout.map { TimeAmount($0) } ?? Self.patience
+                let patience = TimeAmount(timeout ?? options.patience)
                 let begin = timeout == nil ? lostSince ?? now : start
                 guard now - begin < patience else { throw final }
             }
             let delay = delays.count > 1 ? delays.removeFirst() : delays.first ?? .seconds(1)
-            try? await eventLoop.scheduleTask(in: TimeAmount(delay)) {}.futureResult.get()
+            let pause = eventLoop.scheduleTask(in: TimeAmount(delay)) {}
+            await withTaskCancellationHandler {
+                try? await pause.futureResult.get()
+            } onCancel: {
+                pause.cancel()
+            }
         }
     }
-
-    private static let patience = TimeAmount.seconds(30)
 
     private static func rest(of timeout: Duration?, since start: NIODeadline) -> Duration? {
         guard let timeout else { return nil }
@@ -79,6 +84,14 @@ extension ClientError {
         switch self {
         case .connectionLost, .notRunning, .unreachable, .unresponsive: true
         case .refused(let error): error.known == .shuttingDown
+        default: false
+        }
+    }
+
+    /// Whether the daemon may have carried out a call that was sent.
+    fileprivate var isDoubtful: Bool {
+        switch self {
+        case .connectionLost, .timeout, .cancelled, .invalidAnswer, .closed: true
         default: false
         }
     }

@@ -29,6 +29,8 @@ public actor HoldfastClient {
         /// How many bytes a line from the daemon may have; a longer one ends the connection. The longest regular line
         /// carries a payload of 16 MiB in base64.
         public var maximumAnswerLength = 32 << 20
+        /// How long publishing without a timeout waits for a daemon that was lost.
+        package var patience: Duration = .seconds(30)
 
         public init() {}
     }

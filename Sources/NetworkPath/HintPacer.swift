@@ -12,7 +12,7 @@ import SessionCore
 /// quiet there is no deadline at all.
 ///
 /// Reading the tables is the expensive part, so readings are at least a second apart; one that fails is repeated a
-/// second later.
+/// second later, and so is a look that fails.
 struct HintPacer: Hashable {
     enum Action: Hashable {
         /// Look up the path of every target.
@@ -38,13 +38,15 @@ struct HintPacer: Hashable {
     private var dumpDue: Instant?
     private var lastDump: Instant?
 
+    /// When to look again, because a look failed.
+    private var lookDue: Instant?
+    static let lookAgainInterval: Duration = .seconds(1)
+
     /// When to call ``deadlineReached(at:)``; `nil` in a quiet network.
     var nextDeadline: Instant? {
-        switch (state, dumpDue) {
-        case (.quiet, let due): due
-        case (.burst(let until, _, _), let due?): min(until, due)
-        case (.burst(let until, _, _), nil): until
-        }
+        var burstEnd: Instant?
+        if case .burst(let until, _, _) = state { burstEnd = until }
+        return [burstEnd, dumpDue, lookDue].compactMap(\.self).min()
     }
 
     /// Takes a hint: the kernel reported that something changed.
@@ -80,12 +82,21 @@ struct HintPacer: Hashable {
                 dumpDue = min(dumpDue ?? soonest, soonest)
             }
         }
+        if let due = lookDue, due <= now {
+            lookDue = nil
+            if actions.isEmpty { actions.append(.look) }
+        }
         if let due = dumpDue, due <= now {
             dumpDue = nil
             lastDump = now
             actions.append(.dump)
         }
         return actions
+    }
+
+    /// Schedules a look ``lookAgainInterval`` from now: the kernel did not answer the last one.
+    mutating func lookFailed(at now: Instant) {
+        lookDue = now.advanced(by: Self.lookAgainInterval)
     }
 
     /// Schedules a reading ``dumpInterval`` from now: the last one failed, or another was due while it ran.

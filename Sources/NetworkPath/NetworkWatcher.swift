@@ -153,6 +153,7 @@ public actor NetworkWatcher {
         }
         let classifier = PathClassifier(
             observe(addresses, origin, for: target.session), isUnresolved: addresses.isEmpty)
+        if lookup?.takeFailure() == true { lookLater() }
         let watch = Watched(addresses: addresses, origin: origin, classifier: classifier)
         if watched.updateValue(watch, forKey: target) == nil { targets[target.session, default: []].append(target) }
         return classifier.current.path
@@ -218,6 +219,9 @@ public actor NetworkWatcher {
         return snapshot
     }
 
+    /// How many interfaces and paths ``snapshot()`` has.
+    public var listed: (interfaces: Int, paths: Int) { (view.interfaces.count, watched.count) }
+
     // MARK: - Hints and deadlines
 
     private func hinted(_ batch: HintBatch) {
@@ -271,6 +275,8 @@ public actor NetworkWatcher {
     private func look(at target: Target, receivedAt: Instant) {
         guard let before = watched[target], lookup != nil else { return }
         let observation = observe(before.addresses, before.origin, for: target.session)
+        // Without an answer nothing is known: what was seen last still counts.
+        guard lookup?.takeFailure() == false else { return lookLater() }
         let pathClass = watched[target]?.classifier.handle(
             observation, oldSourceRemains: { lookup?.hasSource(of: $0) ?? false }, at: now())
         guard let pathClass else { return }
@@ -285,6 +291,12 @@ public actor NetworkWatcher {
                     excluded: observation.excluded, receivedAt: receivedAt))
         }
         reportDepartures(from: target, receivedAt: receivedAt)
+        if lookup?.takeFailure() == true { lookLater() }
+    }
+
+    private func lookLater() {
+        pacer.lookFailed(at: now())
+        arm()
     }
 
     /// Reports the paths that were left behind and whose source address has left the host.

@@ -9,6 +9,8 @@ struct RouteLookup: ~Copyable {
     private var types: [Int32: (name: String, type: NetworkType)] = [:]
     /// The lookups made so far.
     private(set) var count: UInt64 = 0
+    /// Whether a lookup has had no answer since ``takeFailure()``: it says nothing about the paths.
+    private var hasFailed = false
 
     init() throws(NetlinkError) {
         requests = try RequestSocket()
@@ -51,18 +53,39 @@ struct RouteLookup: ~Copyable {
     /// its interface was not set down. (The kernel keeps the address of an interface that is down, but that interface's
     /// network does not know another way to it.)
     mutating func hasSource(of path: Path) -> Bool {
-        guard let source = IPAddress(path.source), route(to: source)?.kind == UInt8(RTN_LOCAL) else { return false }
+        guard let source = IPAddress(path.source) else { return false }
+        // An address of an interface that belongs to a VRF is local only there.
+        guard isLocal(source) || isLocal(source, by: path.interfaceIndex) else {
+            // Without an answer, a path is not given up: it is asked again.
+            return hasFailed
+        }
         // If the interface is gone and its address is still local, another interface has taken the address over.
         guard let interface = requests.interface(index: path.interfaceIndex) else { return true }
         return interface.flags & LinkFlag.up != 0
     }
 
+    private mutating func isLocal(_ address: IPAddress, by interface: Int32? = nil) -> Bool {
+        route(to: address, by: interface)?.kind == UInt8(RTN_LOCAL)
+    }
+
+    /// Returns whether a lookup had no answer since the last call.
+    mutating func takeFailure() -> Bool {
+        defer { hasFailed = false }
+        return hasFailed
+    }
+
     private mutating func route(to address: IPAddress, by interface: Int32? = nil) -> RouteMessage? {
         count += 1
-        // Whatever the kernel's reason for refusing (unreachable, prohibited, no such family), the address cannot be
-        // reached.
-        guard case .route(let route)? = try? requests.first(.route(to: address, by: interface)) else { return nil }
-        return route
+        do throws(NetlinkError) {
+            guard case .route(let route) = try requests.first(.route(to: address, by: interface)) else { return nil }
+            return route
+        } catch .refused {
+            // Whatever the kernel's reason (unreachable, prohibited, no such family), the address cannot be reached.
+            return nil
+        } catch {
+            hasFailed = true
+            return nil
+        }
     }
 
     private mutating func type(of index: Int32, name: String) -> NetworkType {

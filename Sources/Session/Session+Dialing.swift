@@ -56,6 +56,7 @@ extension Session {
         case (.closed(let reason, _), .knock(let endpoint)):
             letGo(id, nil)
             guard knocks.closed(endpoint, on: id) else { return }
+            if state == .connected { servers.redirections.notAnswered(endpoint) }
             tellMachine(.knocked(endpoint, reason.code == .refused ? .refused : .silent))
 
         case (.resolved, _), (.reached, _), (.opened, .knock), (.received, .knock):

@@ -144,6 +144,10 @@ extension Session {
             guard link?.generation == generation else { return }
             link?.flow.readsOn = false
             handle(.readOn)
+        case .fetchQueued(let use):
+            if let generation = use.generation { handle(.credentialQueued(generation)) }
+        case .fetchBegun(let use):
+            if let generation = use.generation { handle(.credentialAwaited(generation)) }
         case .fetched(let use, let credential):
             fetched(credential, for: use)
         case .notFetched(let use, let sentence):

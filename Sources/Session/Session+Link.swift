@@ -46,7 +46,10 @@ extension Session {
         // Another device of the user may be in the room. To find out first whether the server has a session would take two
         // connections, and displace that device twice.
         let takesPlace = rooms.membership != nil && !mqtt.hasSession && mqtt.configuration.version == .five
-        let discards = link.attempt.discardsSession || takesPlace
+        // Servers that share the session have no older copy: what they have is in use.
+        let hasOlderCopy = !servers.homes.isHome(link.address) && servers.homes.older(at: link.address) != nil
+        let discards =
+            link.attempt.discardsSession || takesPlace || link.attempt.discardsOlderCopy && hasOlderCopy
         let expected = servers.homes.expected(at: link.address, continuity(of: link))
         let opened = MQTTClientMachine.Input.connectionOpened(
             connectCredentials, forceCleanStart: discards, expecting: expected)
@@ -109,7 +112,7 @@ extension Session {
         if let link, link.generation == generation {
             ending = link.ending ?? ending
             noteEnd(ending.reason.code)
-            servers.redirections.ended(wasTried: link.isDialed)
+            ending.hasOtherAddress = servers.redirections.ended(wasTried: link.isDialed)
             letGo(link.connection, nil)
             letGo(link.knock, .abort)
             self.link = nil

@@ -76,7 +76,7 @@ extension Session {
         } catch {
             throw RPCError(error, session: settings.name, topic: topic)
         }
-        if let resolved { try checkTopic(topic, resolved) }
+        try checkTopic(topic, resolved)
         guard publications.hasRoom(for: publication) else {
             throw RPCError(
                 .publicationsFull,
@@ -87,17 +87,19 @@ extension Session {
         return publication
     }
 
-    private func checkTopic(_ topic: String, _ resolved: String) throws(RPCError) {
+    /// - Parameter resolved: `nil` while the topic is relative to a room, and the session is in none.
+    private func checkTopic(_ topic: String, _ resolved: String?) throws(RPCError) {
         // Two strings are equal if they look the same, but topics are compared as bytes (4.7.3).
-        if let same = publications[topic]?.publication.topic, !same.utf8.elementsEqual(topic.utf8) {
+        if publications.hasLookalike(of: topic, resolved: resolved) {
             throw .invalidTopic(
                 topic, "it looks like a topic that the session already publishes, but its bytes differ")
         }
+        guard let resolved else { return }
         if room?.participant(ofPresence: resolved) != nil {
             throw .invalidTopic(topic, "presence topics belong to the sessions in the room")
         }
         if let twin = publications.twin(of: topic, resolved: resolved) {
-            throw .invalidTopic(topic, "it is the same as \(twin.topic), which the session already publishes")
+            throw .invalidTopic(topic, "it is the same as \(twin), which the session already publishes")
         }
     }
 

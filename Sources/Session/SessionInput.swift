@@ -16,6 +16,10 @@ extension Session {
         case pathFound(EndpointIndex, Path?, excluded: Path?)
         /// The answer to `readOnLater`.
         case readOn(Generation)
+        /// The secret is fetched later, because as many helper commands run as may.
+        case fetchQueued(SecretUse)
+        /// A secret that was queued is being fetched.
+        case fetchBegun(SecretUse)
         case fetched(SecretUse, SessionCredential)
         /// The sentence says why.
         case notFetched(SecretUse, String)
@@ -101,4 +105,12 @@ package enum SecretUse: Hashable, Sendable {
     case renewal(Generation)
     /// The proxy's password, for a knock at the server behind it.
     case knock(EndpointIndex, Knocks.Number)
+
+    /// The attempt that waits for it; `nil` if none does.
+    var generation: Generation? {
+        switch self {
+        case .proxy(let role), .login(let role): role.attempt?.generation
+        case .renewal, .knock: nil
+        }
+    }
 }

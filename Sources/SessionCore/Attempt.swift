@@ -32,6 +32,8 @@ public struct Attempt: Hashable, Sendable {
     public var number: Int
     /// Whether the server must discard any session it has.
     public var discardsSession: Bool
+    /// Whether it must discard an older copy of the session, from before the session continued elsewhere.
+    public var discardsOlderCopy = false
     /// What to find out before CONNECT.
     public var look: Look?
     /// Whether what ended last was a connection that the server had accepted, and then closed without giving a reason:

@@ -11,6 +11,9 @@ struct Endpoints: Sendable {
     var cursor = Self.first
     var watch: EndpointWatch
     var returns: ReturnPacing
+    var stays = ShortStays()
+    /// Until when the server of an endpoint asked to be left alone; no network event overrides it.
+    var restsUntil: [EndpointIndex: Instant] = [:]
 
     static let first = EndpointIndex(0)
 
@@ -33,18 +36,36 @@ struct Endpoints: Sendable {
 
     var hasPath: Bool { paths.contains { $0 != nil } }
 
-    /// The first endpoint from the cursor on that has a path.
-    var next: EndpointIndex? {
+    /// Returns the first endpoint from the cursor on that has a path, and whose server need not be left alone then.
+    ///
+    /// - Parameter needsPath: whether to rely on what the kernel says.
+    func next(at time: Instant, needsPath: Bool = true) -> EndpointIndex? {
         (0..<paths.count).lazy
             .map { EndpointIndex((cursor.rawValue + $0) % paths.count) }
-            .first { self[$0] != nil }
+            .first { (self[$0] != nil || !needsPath) && !mustRest($0, at: time) }
+    }
+
+    /// Returns the time, or a later one if the server of each endpoint that has a path asked to be left alone for longer.
+    func allowed(_ time: Instant) -> Instant {
+        let candidates = paths.indices.lazy.map(EndpointIndex.init).filter { self[$0] != nil || !hasPath }
+        return candidates.map { max(time, restsUntil[$0] ?? time) }.min() ?? time
+    }
+
+    func mustRest(_ endpoint: EndpointIndex, at time: Instant) -> Bool {
+        restsUntil[endpoint].map { time < $0 } ?? false
     }
 
     func after(_ endpoint: EndpointIndex) -> EndpointIndex { EndpointIndex((endpoint.rawValue + 1) % paths.count) }
 
+    /// Returns the endpoint at which an outage begins: the first one that is not avoided, or the next one if all are.
+    func beginning(after present: EndpointIndex) -> EndpointIndex {
+        paths.indices.lazy.map(EndpointIndex.init).first { !stays.avoids($0) } ?? after(present)
+    }
+
     /// Begins again at the first endpoint, and forgets how they answered.
     mutating func startOver() {
         cursor = Self.first
+        stays.forget()
         watch.reset()
         returns.reset()
     }

@@ -43,6 +43,15 @@ struct NextAttempt: Hashable, Sendable {
 extension SessionMachine.Ending {
     var isAtOnce: Bool { pace == .atOnce || NextAttempt(after: reason.code).isAtOnce }
 
+    /// Whether the server ended the connection, and not the network, or this host.
+    var isServersDoing: Bool {
+        switch reason.code {
+        case .reset: true
+        case .serverKeepAliveTimeout, .serverMoved: false
+        case let code: [.server, .session, .auth].contains(code.group)
+        }
+    }
+
     var cause: Backoff.Cause {
         switch pace {
         case .byReason, .atOnce, .otherWay, .soon: NextAttempt(after: reason.code).cause

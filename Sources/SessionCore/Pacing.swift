@@ -1,10 +1,10 @@
-/// When the next attempt may be made: by the table of delays, as the server asked, and as often as network events may
-/// bring one forward.
+/// When the next attempt may be made: by the table of delays, and as often as network events may bring one forward. What
+/// a server asks for is kept with its endpoint.
 struct Pacing: Sendable {
     private let policy: ReconnectPolicy
     var backoff: Backoff
     var haste = HasteLimiter()
-    /// The time until which the server asked to be left alone; no network event overrides it.
+    /// The end of the floor that a busy server raised; no network event overrides it.
     var notBefore: Instant?
 
     /// The longest wait after an ending with the pace `soon`. A rival in a room that keeps losing its connection stays
@@ -16,10 +16,10 @@ struct Pacing: Sendable {
         backoff = Backoff(seed: seed)
     }
 
-    /// Returns the time, or a later one if the server asked to be left alone for longer.
+    /// Returns the time, or a later one if the floor lasts longer.
     func allowed(_ time: Instant) -> Instant { max(time, notBefore ?? time) }
 
-    /// Restarts the table, whatever the server asked for: a person asked, or the server must be told something.
+    /// Restarts the table, without a floor: a person asked, or the server must be told something.
     mutating func restart() {
         notBefore = nil
         backoff.restart()
@@ -29,13 +29,13 @@ struct Pacing: Sendable {
     ///
     /// - Parameters:
     ///   - patience: the shortest wait.
-    ///   - hasPath: without a path, the delay table does not apply; a wait that the server asked for does.
+    ///   - hasPath: without a path, the delay table does not apply; a floor does.
     mutating func next(
         after ending: SessionMachine.Ending, patience: Duration, hasPath: Bool, at now: Instant
     ) -> Instant {
         let cause = ending.cause
-        notBefore = ending.retryAfter.map { now.advanced(by: $0) }
-        var next = max(notBefore ?? now, now.advanced(by: patience))
+        notBefore = nil
+        var next = now.advanced(by: patience)
         if hasPath || cause.hasFloor {
             let delay = delay(after: cause)
             next = max(next, now.advanced(by: ending.pace == .soon ? min(delay, Self.soon) : delay))

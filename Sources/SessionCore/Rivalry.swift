@@ -102,15 +102,18 @@ public struct Rivalry: Hashable, Sendable {
         guard canLook else { return nil }
         switch strategy {
         case .yield: return .forAny
-        case .takeOver: return Self.isSudden(cause) || Self.isSudden(last) ? .forNewer : nil
+        case .takeOver: return mayBeSeen(after: cause) || mayBeSeen(after: last) ? .forNewer : nil
         }
     }
 
     /// The same for the attempt after a first connect that took over when the server accepted it, but was closed before
     /// the session was up.
     func lookAfterAcceptance(last: Reason) -> Look? {
-        canLook && Self.isSudden(last) ? .forNewer : nil
+        mayBeSeen(after: last) ? .forNewer : nil
     }
+
+    /// Whether a look may show that this ending was another device's doing.
+    func mayBeSeen(after reason: Reason) -> Bool { canLook && Self.isSudden(reason) }
 
     /// Whether this is how a server that gives no reason ends the older of two connections.
     public static func isSudden(_ reason: Reason) -> Bool {

@@ -61,8 +61,15 @@ extension SessionMachine {
         var hasRenewed = false
         /// What the server said about the last credential, until the next attempt has another one.
         var rejection: Reason?
-        /// Whether the attempt under way still waits for its credential, which it needs before anything else.
-        var isAwaited = false
+        /// What the attempt under way waits for before anything else; `nil` when it has its credential, or needs none.
+        var wait: Wait?
+
+        enum Wait: Hashable, Sendable {
+            /// The program or file that has the credential.
+            case source
+            /// Its turn to run the program.
+            case turn
+        }
 
         func timeout(after limit: Duration) -> Reason {
             let sentence = "the credential was not there after \(limit)"
@@ -73,18 +80,22 @@ extension SessionMachine {
     }
 
     mutating func credentialAwaited(_ generation: Generation, at now: Instant) {
-        restartPhase(of: generation, deadline: now.advanced(by: timeouts.credential), isAwaited: true)
+        restartPhase(of: generation, deadline: now.advanced(by: timeouts.credential), .source)
+    }
+
+    mutating func credentialQueued(_ generation: Generation, at now: Instant) {
+        restartPhase(of: generation, deadline: now, .turn)
     }
 
     /// Restarts the limit of the resolving phase, which has two parts with a limit each: credential and name.
-    private mutating func restartPhase(of generation: Generation, deadline: Instant, isAwaited: Bool) {
+    private mutating func restartPhase(of generation: Generation, deadline: Instant, _ wait: CredentialTrial.Wait?) {
         guard case .trying(var trying) = state,
             case .attempting(let attempt, .resolving, _, let established) = trying.activity,
             attempt.generation == generation
         else { return }
         trying.activity = .attempting(attempt, phase: .resolving, deadline: deadline, established: established)
-        trying.credential.isAwaited = isAwaited
-        if !isAwaited { trying.credential.rejection = nil }
+        trying.credential.wait = wait
+        if wait == nil { trying.credential.rejection = nil }
         state = .trying(trying)
     }
 
@@ -92,7 +103,7 @@ extension SessionMachine {
     /// after the host's clock was set.
     mutating func credentialObtained(_ generation: Generation, expiresAt: Instant?, at now: Instant) {
         guard liveGeneration == generation else { return }
-        restartPhase(of: generation, deadline: now.advanced(by: limit(of: .resolving)), isAwaited: false)
+        restartPhase(of: generation, deadline: now.advanced(by: limit(of: .resolving)), nil)
         guard let expiresAt else {
             credential = nil
             return

@@ -68,7 +68,7 @@ extension SessionMachine {
         // A path that healed is news for this host only. A server that is back is news for all its clients, so they
         // spread out.
         let planned = before == .refused ? now.advanced(by: pacing.backoff.random(upTo: policy.spread)) : now
-        let earliest = pacing.allowed(planned)
+        let earliest = allowed(planned)
         trying.activity = .waiting(until: min(until, earliest), isHastened: isHastened && until <= earliest)
         reason = Reason(.answered)
         guard earliest <= now else {
@@ -110,7 +110,7 @@ extension SessionMachine {
     }
 
     private mutating func knockAtFirst(at now: Instant, into actions: inout [Action]) {
-        guard endpoints[Endpoints.first] != nil else {
+        guard endpoints[Endpoints.first] != nil, !endpoints.mustRest(Endpoints.first, at: now) else {
             setReturning(.waiting(until: now.advanced(by: endpoints.returns.next())))
             return
         }
@@ -127,9 +127,10 @@ extension SessionMachine {
     /// Goes straight back to the endpoint that served before, because the return failed.
     ///
     /// - Returns: `false` if the attempt was not a return, or if its end concerns the session at every endpoint.
-    mutating func goBack(_ trying: Trying, because reason: Reason, at now: Instant, into actions: inout [Action])
-        -> Bool
-    {
+    mutating func goBack(
+        _ trying: Trying, _ attempt: Attempt, _ ending: Ending, at now: Instant, into actions: inout [Action]
+    ) -> Bool {
+        let reason = ending.reason
         guard let later = trying.returnsFrom, ![.displaced, .removed].contains(reason.code.group) else { return false }
         var trying = trying
         trying.returnsFrom = nil
@@ -137,7 +138,8 @@ extension SessionMachine {
             .returning, "the first endpoint answered, but could not be returned to: \(reason.message)",
             serverCode: reason.serverCode)
         endpoints.returns.failed()
-        escalate(because: reason.code)
+        // The session is well where it goes back to.
+        if reason.code == .stateMismatch { unusableCopies.insert(attempt.endpoint) }
         self.reason = reason
         endpoints.cursor = later
         attemptNow(trying, at: now, into: &actions)

@@ -74,12 +74,29 @@ extension SessionMachine {
             guard slept > Self.shortSleep(connected.heartbeat.interval), connected.heldUntil == nil else { return }
             if connected.heartbeat.probe(at: now) { actions.append(.sendHeartbeat(connected.attempt.generation)) }
             state = .connected(connected)
-        case .trying(let trying):
+        case .trying(var trying):
+            discountSleep(from: &trying, at: now)
+            state = .trying(trying)
             guard slept > Self.shortSleep(heartbeatPolicy.interval), endpoints.hasPath else { return }
             // An attempt that began before the sleep is as old as the sleep was long.
             hasten(trying, because: Reason(.wake), at: now, into: &actions)
         }
     }
+
+    /// Does not count against `giveUpAfter` the time in which the host, or the daemon, did not run, and leaves time for
+    /// an attempt. A deadline that has passed shows it, even if the sleep itself is reported only later.
+    func discountSleep(from trying: inout Trying, at now: Instant) {
+        guard let giveUp = giveUpDeadline(of: trying) else { return }
+        let due = min(trying.activityDeadline ?? giveUp, giveUp)
+        let missed = max(due, trying.discountedAt ?? due).duration(to: now)
+        guard missed > Self.lateness else { return }
+        trying.discountedAt = now
+        let granted = max(giveUp.advanced(by: missed), now.advanced(by: timeouts.dial))
+        trying.startedAt = trying.startedAt.advanced(by: giveUp.duration(to: granted))
+    }
+
+    /// A host that is only busy serves a deadline sooner than that.
+    private static let lateness: Duration = .seconds(1)
 
     /// The longest sleep that a connection survives without a probe. Some hypervisors stop the clock for a moment every
     /// half minute.

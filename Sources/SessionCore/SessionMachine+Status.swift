@@ -35,7 +35,7 @@ extension SessionMachine {
             status.state = .failed
         case .trying(let trying):
             status.state = trying.outage == nil ? .connecting : .reconnecting
-            status.mode = trying.outage == nil ? nil : mode
+            status.mode = trying.outage == nil ? nil : mode(at: trying.endpoint(of: endpoints))
             status.attempt = trying.attempts + 1
             status.isLost = trying.outage?.isReportedLost ?? false
             switch trying.activity {
@@ -67,11 +67,17 @@ extension SessionMachine {
 
     /// Whether an attempt in the phase `resolving` still waits for its credential or the proxy's; `nil` in any other
     /// phase.
-    public var awaitsCredential: Bool? {
+    public var awaitsCredential: Bool? { resolving.map { $0.credential.wait != nil } }
+
+    /// Whether an attempt in the phase `resolving` still waits until its helper command may run; `nil` in any other
+    /// phase.
+    public var awaitsTurn: Bool? { resolving.map { $0.credential.wait == .turn } }
+
+    private var resolving: Trying? {
         guard case .trying(let trying) = state, case .attempting(_, .resolving, _, _) = trying.activity else {
             return nil
         }
-        return trying.credential.isAwaited
+        return trying
     }
 
     /// The part of the status whose change is an event. Doubt and path have events of their own.
@@ -138,10 +144,21 @@ extension SessionMachine {
 }
 
 extension SessionMachine.Trying {
-    var activityDeadline: Instant {
+    /// The endpoint of the attempt under way, or else of the next one.
+    func endpoint(of endpoints: Endpoints) -> EndpointIndex {
+        switch activity {
+        case .attempting(let attempt, _, _, _): attempt.endpoint
+        case .waiting(let until, _): endpoints.next(at: until) ?? endpoints.cursor
+        case .waitingForNetwork: endpoints.cursor
+        }
+    }
+
+    /// `nil` while the session waits for something that has a limit of its own.
+    var activityDeadline: Instant? {
         switch activity {
         case .waitingForNetwork(let safetyAttempt): safetyAttempt
         case .waiting(let until, _): until
+        case .attempting(_, .resolving, _, _) where credential.wait == .turn: nil
         case .attempting(_, _, let deadline, _): deadline
         }
     }

@@ -32,6 +32,7 @@ extension SessionMachine {
             judgeDelivery(generation, measurement, at: now, into: &actions)
             measured(generation, measurement)
         case .credentialAwaited(let generation): credentialAwaited(generation, at: now)
+        case .credentialQueued(let generation): credentialQueued(generation, at: now)
         case .credentialObtained(let generation, let expiresAt):
             credentialObtained(generation, expiresAt: expiresAt, at: now)
         case .credentialRenewed(let generation, let expiresAt):
@@ -111,13 +112,15 @@ extension SessionMachine {
     private mutating func reconnect(_ mode: ReconnectMode?, at now: Instant, into actions: inout [Action]) {
         let reason = Reason(.userReconnect)
         demand.touched(at: now)
-        if mode == .full { escalation = .discard }
         switch state {
         case .connected(let connected):
+            if mode == .full { discards.insert(connected.attempt.endpoint) }
             abandon(connected, because: reason, at: now, into: &actions)
         case .trying(let trying):
+            if mode == .full { escalation = .discard }
             tryNow(trying, because: reason, at: now, into: &actions)
         case .disconnecting, .disconnected, .failed:
+            if mode == .full { escalation = .discard }
             startTrying(because: reason, at: now, into: &actions)
         }
     }
@@ -156,7 +159,9 @@ extension SessionMachine {
         guard case .trying(var trying) = state, case .attempting(let attempt, _, _, _) = trying.activity,
             attempt.generation == generation
         else { return }
+        unusableCopies.remove(attempt.endpoint)
         if attempt.discardsSession {
+            discards.remove(attempt.endpoint)
             escalation = .discarded
         } else if !resumed {
             escalation = max(escalation, .full)
@@ -183,10 +188,12 @@ extension SessionMachine {
         guard case .trying(let trying) = state,
             case .attempting(let attempt, _, _, let established?) = trying.activity, attempt.generation == generation
         else { return }
-        let mode = mode
+        let mode = mode(at: attempt.endpoint)
         counters.connects += 1
         if mode == .quick { counters.resumes += 1 }
         escalation = .none
+        unusableCopies.formUnion(discards)
+        discards = []
         state = .connected(
             Connected(
                 attempt: attempt, resumed: mode == .quick, since: now,
@@ -195,6 +202,7 @@ extension SessionMachine {
                 boundTo: endpoints.binding(of: attempt.endpoint), delivery: established.delivery,
                 returning: attempt.endpoint == Endpoints.first
                     ? nil : .waiting(until: now.advanced(by: endpoints.returns.next())),
+                returnedFrom: attempt.endpoint == Endpoints.first ? trying.returnsFrom : nil,
                 path: endpoints[attempt.endpoint]))
         endpoints.watch.reset()
         reason = trying.hasteReason ?? trying.cause
@@ -214,8 +222,9 @@ extension SessionMachine {
             guard case .attempting(let attempt, _, _, _) = trying.activity, attempt.generation == generation else {
                 return
             }
+            noteRest(of: attempt.endpoint, ending, at: now)
             let ending = trying.whileOthersAreLeft(ending, of: attempt.endpoint, among: endpoints.paths.count)
-            if goBack(trying, because: ending.reason, at: now, into: &actions) { return }
+            if ending.pace != .otherWay, goBack(trying, attempt, ending, at: now, into: &actions) { return }
             if ending.reason.code.group == .auth, ending.mayHaveNewCredential, !trying.credential.hasRenewed {
                 trying.credential.hasRenewed = true
                 trying.credential.rejection = ending.reason
@@ -226,12 +235,13 @@ extension SessionMachine {
                 fail(because: .incompatible(ending.reason))
             } else if ending.pace == .otherWay {
                 attemptAgain(trying, attempt, because: ending.reason, at: now, into: &actions)
-            } else if escalate(because: ending.reason.code), ending.retryAfter == nil {
+            } else if escalate(because: ending.reason.code, at: attempt.endpoint), ending.retryAfter == nil {
                 attemptAgain(trying, attempt, because: ending.reason, at: now, into: &actions)
             } else {
                 failed(attempt, of: trying, ending, at: now)
             }
         case .connected(let connected) where connected.attempt.generation == generation:
+            noteRest(of: connected.attempt.endpoint, ending, at: now)
             if ending.reason.isTerminal, !(ending.reason.code.group == .auth && ending.mayHaveNewCredential) {
                 fail(because: ending.reason)
             } else {
@@ -243,6 +253,11 @@ extension SessionMachine {
         case .disconnected, .connected, .disconnecting, .failed:
             return
         }
+    }
+
+    /// Notes that the server asked to be left alone. This says nothing about the other endpoints.
+    private mutating func noteRest(of endpoint: EndpointIndex, _ ending: Ending, at now: Instant) {
+        if let retryAfter = ending.retryAfter { endpoints.restsUntil[endpoint] = now.advanced(by: retryAfter) }
     }
 
     private mutating func silenced(_ generation: Generation) {
@@ -345,6 +360,8 @@ extension SessionMachine {
 
     private mutating func timeReached(_ trying: Trying, at now: Instant, into actions: inout [Action]) {
         var trying = trying
+        discountSleep(from: &trying, at: now)
+        state = .trying(trying)
         if let giveUp = giveUpDeadline(of: trying), now >= giveUp {
             if case .attempting(let attempt, _, _, _) = trying.activity { actions.append(.abandon(attempt.generation)) }
             fail(because: givenUp(trying))
@@ -357,7 +374,7 @@ extension SessionMachine {
             actions.append(.report(.connectionLost(outage: outage.since.duration(to: now))))
         }
         if restIfIdle(at: now, into: &actions) { return }
-        guard now >= trying.activityDeadline else {
+        guard let due = trying.activityDeadline, now >= due else {
             knockIfDue(trying, at: now, into: &actions)
             checkLifeWhileRestoring(at: now, into: &actions)
             return
@@ -371,10 +388,10 @@ extension SessionMachine {
         case .attempting(let attempt, let phase, _, _):
             actions.append(.abandon(attempt.generation))
             let reason =
-                trying.credential.isAwaited
+                trying.credential.wait != nil
                 ? trying.credential.timeout(after: timeouts.credential) : Reason(timeout(of: phase))
-            if goBack(trying, because: reason, at: now, into: &actions) { return }
             var ending = Ending(reason)
+            if goBack(trying, attempt, ending, at: now, into: &actions) { return }
             // The server is alive, but has left something unanswered.
             if reason.code == .restoreTimeout { ending.search = .suspected }
             failed(attempt, of: trying, ending, at: now)
@@ -400,8 +417,8 @@ extension SessionMachine {
     mutating func abandonRestoring(because reason: Reason, at now: Instant, into actions: inout [Action]) {
         guard case .trying(let trying) = state, case .attempting(let attempt, _, _, _) = trying.activity else { return }
         actions.append(.abandon(attempt.generation))
-        if goBack(trying, because: reason, at: now, into: &actions) { return }
         var ending = Ending(reason)
+        if goBack(trying, attempt, ending, at: now, into: &actions) { return }
         // Something that was sent may have made the server silent.
         if reason.code == .heartbeatTimeout { ending.search = .suspected }
         failed(attempt, of: trying, ending, at: now)

@@ -10,19 +10,18 @@ extension SessionMachine {
             actions.append(.abandon(disconnecting.attempt.generation))
         }
         // A session that only rested has learned nothing new, so it still leaves alone a server that asked for that.
-        let rest = reason.code == .demand || reason.code == .wake ? pacing.notBefore : nil
+        let floor = pacing.notBefore
+        let onlyRested = reason.code == .demand || reason.code == .wake
         pacing.restart()
+        if onlyRested { pacing.notBefore = floor } else { endpoints.restsUntil = [:] }
         refusals = 0
         rivalry.startedOver()
         endpoints.startOver()
         demand.touched(at: now)
         var trying = newTrying(outage: outage, because: reason, at: now)
         trying.takesOver = !hasRested(trying)
-        if let rest, rest > now, endpoints.hasPath {
-            pacing.notBefore = rest
-            trying.activity = .waiting(until: rest, isHastened: false)
-            endpoints.watch.waitBegan(until: rest, at: now)
-            state = .trying(trying)
+        if allowed(now) > now, endpoints.hasPath {
+            wait(trying, until: allowed(now), at: now)
         } else {
             attemptNow(trying, at: now, into: &actions)
         }
@@ -64,14 +63,14 @@ extension SessionMachine {
         // A requested reconnect or change of room is an outage only if the first attempt fails.
         let isAskedFor = reason.code == .userReconnect || reason.code == .switchRoom
         if !isAskedFor { counters.outages += 1 }
-        escalate(because: reason.code)
+        escalate(because: reason.code, at: connected.attempt.endpoint)
         if isStable { pacing.backoff.restart() }
         pacing.backoff.outageBegan()
-        noteStay(of: connected, isStable: isStable, lostBecause: reason.code)
+        noteStay(of: connected, isStable: isStable, ending)
         endpoints.cursor = endpoint(after: connected, ending)
         let outage = Outage(since: now, endpoint: connected.attempt.endpoint, isAskedFor: isAskedFor)
         let trying = newTrying(outage: outage, because: reason, at: now)
-        actions.append(.report(.reconnectStarted(mode)))
+        actions.append(.report(.reconnectStarted(mode(at: endpoints.next(at: now) ?? endpoints.cursor))))
         if continueWithSuccessor(trying, after: connected, ending, at: now, into: &actions) { return }
         if ending.pace == .otherWay {
             attemptAgain(trying, connected.attempt, because: reason, at: now, into: &actions)
@@ -120,26 +119,39 @@ extension SessionMachine {
         }
     }
 
-    /// Makes returns rarer to a first endpoint that accepts the session and then closes the connection.
-    private mutating func noteStay(of connected: Connected, isStable: Bool, lostBecause code: Reason.Code) {
-        guard connected.attempt.endpoint == Endpoints.first else { return }
+    /// Makes outages begin elsewhere than at an endpoint that accepts the session and then closes the connection, and
+    /// returns to such a first endpoint rarer.
+    private mutating func noteStay(of connected: Connected, isStable: Bool, _ ending: Ending) {
+        let endpoint = connected.attempt.endpoint
         if isStable {
-            endpoints.returns.reset()
-        } else if code.group == .server {
-            endpoints.returns.failed()
+            endpoints.stays.forget()
+            if endpoint == Endpoints.first { endpoints.returns.reset() }
+        } else if ending.isServersDoing {
+            if endpoint == Endpoints.first { endpoints.returns.failed() }
+            // What the server objects to may be a packet, and the search for that one goes on where it began.
+            if ending.search == .none {
+                let limit = connected.returnedFrom == nil ? ShortStays.limit : 1
+                endpoints.stays.ended(
+                    at: endpoint, limit: rivalry.mayBeSeen(after: ending.reason) ? ShortStays.limitForRival : limit)
+            }
         }
+        if ending.leavesEndpoint { endpoints.stays.avoid(endpoint) }
     }
 
     /// Returns the endpoint at which an outage begins. This is the first one, unless its server said that it cannot
-    /// serve now. If the server only has to be told something, or state agreed with it, the same endpoint is used.
+    /// serve now, or has ended one short connection too many. If the server only has to be told something, or state
+    /// agreed with it, the same endpoint is used.
     private func endpoint(after connected: Connected, _ ending: Ending) -> EndpointIndex {
-        if ending.leavesEndpoint {
-            return connected.attempt.endpoint == Endpoints.first ? endpoints.after(Endpoints.first) : Endpoints.first
-        }
-        if ending.pace == .otherWay || ending.isAtOnce { return connected.attempt.endpoint }
+        let present = connected.attempt.endpoint
         switch ending.reason.code {
-        case .credentialRenewed, .switchRoom, .inboxRoom: return connected.attempt.endpoint
-        default: return Endpoints.first
+        case .credentialRenewed, .switchRoom, .inboxRoom: return present
+        case .userReconnect where discards.contains(present): return present
+        case .userReconnect, .returning: return Endpoints.first
+        case _ where ending.pace == .otherWay: return present
+        case _ where endpoints.stays.avoids(present):
+            return connected.returnedFrom ?? endpoints.beginning(after: present)
+        case _ where ending.isAtOnce: return present
+        default: return endpoints.beginning(after: present)
         }
     }
 
@@ -149,6 +161,8 @@ extension SessionMachine {
         var trying = trying
         countOutage(&trying)
         trying.lastFailure = ending.reason
+        // It is no better there.
+        if !endpoints.stays.avoids(attempt.endpoint) { endpoints.stays.forget() }
         if case .attempting(_, _, _, let established) = trying.activity {
             let isSudden = Rivalry.isSudden(ending.reason)
             trying.followsSuddenClose = established != nil && isSudden
@@ -166,7 +180,11 @@ extension SessionMachine {
             endpoints.cursor = attempt.endpoint
         } else {
             trying.mismatchedAt = nil
-            if ending.reason.code != .credentialUnreadable { endpoints.cursor = endpoints.after(attempt.endpoint) }
+            if ending.hasOtherAddress {
+                endpoints.cursor = attempt.endpoint
+            } else if ending.reason.code != .credentialUnreadable {
+                endpoints.cursor = endpoints.after(attempt.endpoint)
+            }
         }
         if ending.reason.code == .refused {
             trying.refusedBy.insert(attempt.endpoint)
@@ -208,22 +226,24 @@ extension SessionMachine {
         state = .failed
     }
 
-    var mode: ReconnectMode { escalation == .none ? .quick : .full }
+    /// How an attempt at this endpoint reconnects.
+    func mode(at endpoint: EndpointIndex) -> ReconnectMode {
+        escalation == .none && !discards.contains(endpoint) ? .quick : .full
+    }
 
     /// - Returns: whether more has to be set up than before.
     @discardableResult
-    mutating func escalate(because code: Reason.Code) -> Bool {
-        let needed: Escalation =
-            switch code {
-            case .stateMismatch: .discard
-            case .sessionLost: .full
-            default: .none
-            }
-        // What was set up since is discarded as well, but not at once.
-        if needed == .discard, escalation == .discarded { escalation = .discard }
-        guard needed > escalation else { return false }
-        escalation = needed
-        return true
+    mutating func escalate(because code: Reason.Code, at endpoint: EndpointIndex) -> Bool {
+        switch code {
+        case .stateMismatch:
+            // What was set up since is discarded as well, but not at once.
+            return discards.insert(endpoint).inserted && escalation < .discard
+        case .sessionLost:
+            defer { escalation = max(escalation, .full) }
+            return escalation < .full
+        default:
+            return false
+        }
     }
 
     /// Waits for the next delay of the table, or for the network when no endpoint has a path.
@@ -231,17 +251,25 @@ extension SessionMachine {
         var trying = trying
         // Another device may have taken over from a connection that was lost, but not from an attempt that failed.
         let patience = trying.attempts == 0 ? rivalry.patience(after: ending.reason) : .zero
-        let until = pacing.next(after: ending, patience: patience, hasPath: endpoints.hasPath, at: now)
+        let next = pacing.next(after: ending, patience: patience, hasPath: endpoints.hasPath, at: now)
         guard endpoints.hasPath else {
             waitForNetwork(trying, because: ending.reason, at: now)
             return
         }
         reason = ending.reason
         trying.hasteReason = nil
+        wait(trying, until: endpoints.allowed(next), at: now)
+    }
+
+    private mutating func wait(_ trying: Trying, until: Instant, at now: Instant) {
+        var trying = trying
         trying.activity = .waiting(until: until, isHastened: false)
         endpoints.watch.waitBegan(until: until, at: now)
         state = .trying(trying)
     }
+
+    /// Returns the time, or a later one if the servers asked to be left alone for longer.
+    func allowed(_ time: Instant) -> Instant { endpoints.allowed(pacing.allowed(time)) }
 
     mutating func waitForNetwork(_ trying: Trying, because reason: Reason, at now: Instant) {
         var trying = trying
@@ -253,7 +281,7 @@ extension SessionMachine {
         var safetyAttempt = now.advanced(by: policy.safetyInterval)
         // Requests and events in the meantime do not postpone the safety attempt.
         if case .waitingForNetwork(let due) = trying.activity { safetyAttempt = min(safetyAttempt, due) }
-        trying.activity = .waitingForNetwork(safetyAttempt: pacing.allowed(max(safetyAttempt, now)))
+        trying.activity = .waitingForNetwork(safetyAttempt: allowed(max(safetyAttempt, now)))
         state = .trying(trying)
     }
 
@@ -271,6 +299,10 @@ extension SessionMachine {
         // The credential is tried again, whatever the server said about it.
         trying.credential.rejection = nil
         pacing.restart()
+        switch reason.code {
+        case .credentialRenewed, .switchRoom, .inboxRoom: break
+        default: endpoints.restsUntil = [:]
+        }
         attemptNow(trying, at: now, into: &actions)
     }
 
@@ -286,7 +318,7 @@ extension SessionMachine {
             waitForNetwork(trying, because: reason ?? self.reason, at: now)
             return
         }
-        let rest = pacing.allowed(now)
+        let rest = allowed(now)
         let allowed = max(rest, pacing.haste.next(at: now))
         if allowed > now {
             let planned: Instant
@@ -323,24 +355,32 @@ extension SessionMachine {
         attemptNow(trying, at: now, into: &actions)
     }
 
-    /// Starts an attempt at the first endpoint from the cursor on that has a path. Without any path the session waits
-    /// for the network, except for the safety attempt, which does not rely on what the kernel says.
+    /// Starts an attempt at the first endpoint from the cursor on that has a path, and whose server need not be left
+    /// alone. Without any path the session waits for the network, except for the safety attempt, which does not rely on
+    /// what the kernel says.
     mutating func attemptNow(_ trying: Trying, at now: Instant, into actions: inout [Action]) {
         var trying = trying
-        guard let endpoint = endpoints.next ?? (trying.isSafetyAttemptDue(at: now) ? endpoints.cursor : nil) else {
+        let isSafetyAttempt = !endpoints.hasPath && trying.isSafetyAttemptDue(at: now)
+        guard let endpoint = endpoints.next(at: now, needsPath: !isSafetyAttempt) else {
+            guard !endpoints.hasPath else {
+                wait(trying, until: allowed(now), at: now)
+                return
+            }
             waitForNetwork(trying, because: Reason(.noPath), at: now)
             return
         }
+        endpoints.restsUntil[endpoint] = nil
         lastGeneration.rawValue += 1
         trying.attempts += 1
-        trying.credential.isAwaited = false
+        trying.credential.wait = nil
         let look = look(for: trying)
         trying.takesOver = false
         counters.attempts += 1
         let attempt = Attempt(
             generation: lastGeneration, endpoint: endpoint, number: trying.attempts,
-            discardsSession: escalation == .discard,
-            look: look, followsSuddenClose: trying.followsSuddenClose,
+            discardsSession: escalation == .discard || discards.contains(endpoint),
+            discardsOlderCopy: unusableCopies.contains(endpoint), look: look,
+            followsSuddenClose: trying.followsSuddenClose,
             continuesKnock: endpoints.watch.hasAnswer(endpoint) || trying.returnsFrom != nil,
             rejection: trying.credential.rejection)
         endpoints.watch.waitEnded()

@@ -50,6 +50,13 @@ public struct SessionMachine: Sendable {
     var demand: Demand
     var handovers: HandoverPacing
     var escalation = Escalation.none
+    /// The endpoints whose servers must discard the session that they have, since its state is unusable, or a person
+    /// asked for it. At another endpoint, the session may be well, or an older copy of it may have messages that exist
+    /// nowhere else.
+    var discards: Set<EndpointIndex> = []
+    /// The endpoints that should have discarded the session when it continued at another one. If their servers share
+    /// nothing with that one, they have an older copy, which is as unusable as it was.
+    var unusableCopies: Set<EndpointIndex> = []
     /// How many endings that must not be repeated there were since the last stable connection.
     var refusals = 0
     var lastGeneration = Generation(rawValue: 0)
@@ -135,7 +142,10 @@ extension SessionMachine {
         }
 
         var activity: Activity
-        let startedAt: Instant
+        /// Later than it really was by what the host has slept since.
+        var startedAt: Instant
+        /// When a sleep was last discounted.
+        var discountedAt: Instant?
         /// Why the session connects, or why the connection was lost.
         let cause: Reason
         /// `nil` if the session has not been up since the last explicit connect.
@@ -187,7 +197,7 @@ extension SessionMachine {
         case none
         /// The server had lost the session.
         case full
-        /// The server must discard the session: its state is unusable, or a person asked for it.
+        /// The server that accepts it must discard the session: a person asked for it while there was no connection.
         case discard
         /// The server has discarded the session, and the new one is not set up yet.
         case discarded
@@ -222,6 +232,8 @@ extension SessionMachine {
         var delivery: DeliveryWatch
         /// `nil` while the first endpoint is in use.
         var returning: Returning?
+        /// The endpoint that the session left to return to this one, the first.
+        var returnedFrom: EndpointIndex?
         /// The path that the connection was made on; `nil` if the kernel had none.
         var path: Path?
         /// Set while the session is about to move to a connection on another path.
@@ -296,6 +308,8 @@ extension SessionMachine {
         case measured(Generation, TCPMeasurement)
         /// The attempt has to fetch its credential before it does anything else.
         case credentialAwaited(Generation)
+        /// The credential's helper command cannot run yet. No limit counts until `credentialAwaited` is given again.
+        case credentialQueued(Generation)
         /// The attempt has its credential, and knows when that expires if its source says so. Given again when the end
         /// moves because the host's clock was set.
         case credentialObtained(Generation, expiresAt: Instant?)
@@ -335,6 +349,8 @@ extension SessionMachine {
         /// Whether the endpoint had redirected the attempt, and the ending is about that other server. It then says
         /// about the endpoint's own address only that it answered.
         public var isElsewhere = false
+        /// Whether the endpoint leads to another address now. The attempt after a failed one is then made there.
+        public var hasOtherAddress = false
 
         /// What the ending means for the search for the one thing that makes the server end connections.
         public var search = Search.none

@@ -36,10 +36,17 @@ public final class BlockingCalls: Sendable {
         var waiting = CircularBuffer<Call>()
     }
 
+    /// The calls whose keys begin with the same folders, which may be on one file system.
+    private struct Group {
+        var threads = 0
+        var givenUp = 0
+    }
+
     private struct State {
         var threads = 0
         /// Those of the threads for which no caller waits any more.
         var givenUp = 0
+        var groups: [Substring: Group] = [:]
         var lanes: [String: Lane] = [:]
         /// The keys of the lanes whose next call waits for a thread.
         var ready = CircularBuffer<String>()
@@ -48,6 +55,8 @@ public final class BlockingCalls: Sendable {
     private let eventLoop: any EventLoop
     private let state: NIOLoopBoundBox<State>
     private let maximumThreads: Int
+    /// What leaves threads for other groups.
+    private var maximumOfGroup: Int { max(1, maximumThreads / 4) }
 
     public convenience init(eventLoop: any EventLoop) {
         self.init(eventLoop: eventLoop, maximumThreads: Self.maximumThreads)
@@ -64,7 +73,8 @@ public final class BlockingCalls: Sendable {
     /// - Parameters:
     ///   - key: what may not answer: the path of a file, for example.
     ///   - limit: how long the caller waits; `nil`: as long as it takes. While a thread is blocked for longer, further
-    ///     calls with the same key fail at once.
+    ///     calls with the same key fail at once. While enough threads are blocked for paths in the same two upper
+    ///     folders, so do calls for all others there.
     /// - Returns: the result, or a ``Failure``.
     public func run<Value: Sendable>(
         _ key: String, within limit: Duration?, _ body: @escaping @Sendable () -> Value
@@ -85,6 +95,8 @@ public final class BlockingCalls: Sendable {
         if state.value.lanes[key]?.running?.isGivenUp == true {
             return promise.fail(Failure(description: "an earlier call has not been answered yet"))
         }
+        let group = Self.group(of: key)
+        if isHung(group) { return promise.fail(Self.hung(group)) }
         let call = Call(
             {
                 let value = body()
@@ -98,12 +110,41 @@ public final class BlockingCalls: Sendable {
         startNext()
     }
 
+    /// Returns the two upper folders of a path; anything else is a group of its own.
+    private static func group(of key: String) -> Substring {
+        guard key.first == "/" else { return key[...] }
+        let parts = key.split(separator: "/", maxSplits: 2)
+        return parts.count > 2 ? key[..<parts[1].endIndex] : key[...]
+    }
+
+    private func isHung(_ group: Substring) -> Bool {
+        state.value.groups[group].map { $0.givenUp >= maximumOfGroup } ?? false
+    }
+
+    private static func hung(_ group: Substring) -> Failure {
+        Failure(description: "earlier calls for other files in \(group) have not been answered yet")
+    }
+
     private func giveUp(_ call: Call, _ key: String, after limit: Duration) {
         call.isGivenUp = true
-        if state.value.lanes[key]?.running === call { state.value.givenUp += 1 }
+        let group = Self.group(of: key)
+        if state.value.lanes[key]?.running === call {
+            state.value.givenUp += 1
+            state.value.groups[group]?.givenUp += 1
+        }
         state.value.lanes[key]?.waiting.removeAll { $0 === call }
         call.fail(Failure(description: "there was no answer within \(limit)"))
+        if isHung(group) { failAll(of: group) }
         startNext()
+    }
+
+    private func failAll(of group: Substring) {
+        for key in state.value.lanes.keys where Self.group(of: key) == group {
+            while let call = state.value.lanes[key]?.waiting.popFirst() {
+                call.timer?.cancel()
+                call.fail(Self.hung(group))
+            }
+        }
     }
 
     private var hasFreeThread: Bool {
@@ -111,13 +152,20 @@ public final class BlockingCalls: Sendable {
         return all - givenUp < maximumThreads && all < 2 * maximumThreads
     }
 
+    private func mayStart(_ key: String) -> Bool {
+        (state.value.groups[Self.group(of: key)]?.threads ?? 0) < maximumOfGroup
+            || state.value.lanes[key]?.waiting.isEmpty != false
+    }
+
     private func startNext() {
-        while hasFreeThread, let key = state.value.ready.popFirst() {
+        while hasFreeThread, let index = state.value.ready.firstIndex(where: mayStart) {
+            let key = state.value.ready.remove(at: index)
             guard let call = state.value.lanes[key]?.waiting.popFirst() else {
                 state.value.lanes[key] = nil
                 continue
             }
             state.value.threads += 1
+            state.value.groups[Self.group(of: key), default: Group()].threads += 1
             state.value.lanes[key]?.running = call
             let body = call.body
             let code = startThread {
@@ -131,10 +179,16 @@ public final class BlockingCalls: Sendable {
     }
 
     private func finished(_ key: String, _ deliver: () -> Void) {
+        let group = Self.group(of: key)
         state.value.threads -= 1
+        state.value.groups[group]?.threads -= 1
         let call = state.value.lanes[key]?.running.take()
         call?.timer?.cancel()
-        if call?.isGivenUp == true { state.value.givenUp -= 1 }
+        if call?.isGivenUp == true {
+            state.value.givenUp -= 1
+            state.value.groups[group]?.givenUp -= 1
+        }
+        if state.value.groups[group]?.threads == 0 { state.value.groups[group] = nil }
         if state.value.lanes[key]?.waiting.isEmpty == true {
             state.value.lanes[key] = nil
         } else {

@@ -30,7 +30,7 @@ extension Connection {
                 TransportFailure(
                     .dnsFailed, "cannot resolve \(host): no answer within \(connection.options.dialTimeout)"))
         }
-        lookups.resolve(host, port) { self.resolved($0) }
+        lookup = lookups.resolve(host, port) { self.resolved($0) }
     }
 
     /// The host and port to resolve and dial: those of the proxy, or of the endpoint if there is no proxy.
@@ -39,6 +39,7 @@ extension Connection {
     }
 
     private func resolved(_ outcome: Result<[SocketAddress], TransportFailure>) {
+        lookup = nil
         guard phase == .resolving else { return }
         stopTimer()
         switch outcome {
@@ -85,6 +86,8 @@ extension Connection {
                 return
             }
             wire = Wire(channel: channel, handler: handler, peer: peer)
+            // TLS passes on what it was given, however much.
+            if endpoint.scheme.isWebSocket || options.proxy != nil { wire?.readLittle(true) }
             if stop == .firstHop { stopHere(peer) } else { continueDialing(peer) }
         }
     }

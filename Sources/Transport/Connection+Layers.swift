@@ -16,6 +16,7 @@ extension Connection {
             switch result {
             case .success(let early):
                 self.wire?.early = early
+                if !endpoint.scheme.isWebSocket { self.wire?.readLittle(false) }
                 connected(peer)
             case .failure(let failure): fail(failure)
             }
@@ -53,8 +54,7 @@ extension Connection {
         startTimer(timeout) { connection in
             connection.webSocketFailed("did not answer the request for a WebSocket within \(timeout)")
         }
-        let upgrade = WebSocketUpgrade(endpoint, maximumFrameSize: options.maximumFrameSize, before: wire.handler) {
-            [weak self] result in
+        let upgrade = WebSocketUpgrade(endpoint, turns: turns, before: wire.handler) { [weak self] result in
             guard let self, phase == .upgrading else { return }
             switch result {
             case .success(let webSocket):

@@ -10,7 +10,7 @@ public import Vocabulary
 ///
 /// It does not interpret the bytes. It belongs to the event loop that it was opened on: every method must be called
 /// there, and every event is delivered there. Events that occur during
-/// ``open(_:options:eventLoop:threadPool:lookups:blocking:contexts:onEvent:)`` are delivered after it has returned, all others
+/// ``open(_:options:eventLoop:threadPool:lookups:blocking:turns:contexts:onEvent:)`` are delivered after it has returned, all others
 /// synchronously. An event may be answered with ``send(_:flushed:)`` or ``close(_:)`` right away. The connection keeps
 /// itself alive until `closed` was delivered or it was aborted.
 ///
@@ -42,6 +42,7 @@ public final class Connection {
     let contexts: TLSContextCache
     let lookups: NameLookups
     let blocking: BlockingCalls
+    let turns: PolledTurns
     private var onEvent: ((ConnectionEvent) -> Void)?
     /// Events that occurred before `open` returned, to be delivered afterwards; `nil` once they have been.
     private var heldBack: [ConnectionEvent]? = []
@@ -53,6 +54,7 @@ public final class Connection {
     var addresses: [SocketAddress] = []
     /// Why the handshakes with addresses that were dialed before failed.
     var earlierFailures: [TransportFailure] = []
+    var lookup: NameLookups.Request?
     var race: AddressRace?
     var tls: LoadedTLS?
 
@@ -61,7 +63,8 @@ public final class Connection {
 
     private init(
         endpoint: Endpoint, options: Options, eventLoop: any EventLoop, contexts: TLSContextCache,
-        lookups: NameLookups, blocking: BlockingCalls, onEvent: @escaping (ConnectionEvent) -> Void
+        lookups: NameLookups, blocking: BlockingCalls, turns: PolledTurns,
+        onEvent: @escaping (ConnectionEvent) -> Void
     ) {
         self.endpoint = endpoint
         self.options = options
@@ -70,6 +73,7 @@ public final class Connection {
         self.contexts = contexts
         self.lookups = lookups
         self.blocking = blocking
+        self.turns = turns
         self.onEvent = onEvent
     }
 
@@ -81,16 +85,18 @@ public final class Connection {
     ///   - threadPool: a running pool for parsing the TLS files.
     ///   - lookups: resolves the endpoint's name; one per process.
     ///   - blocking: reads the TLS files; one per process.
+    ///   - turns: those of the frames of WebSockets; one per process.
     ///   - contexts: keeps the TLS files between attempts; one per session.
     public static func open(
         _ endpoint: Endpoint, options: Options, eventLoop: any EventLoop, threadPool: NIOThreadPool,
-        lookups: NameLookups, blocking: BlockingCalls, contexts: TLSContextCache = TLSContextCache(),
+        lookups: NameLookups, blocking: BlockingCalls, turns: PolledTurns,
+        contexts: TLSContextCache = TLSContextCache(),
         onEvent: @escaping (ConnectionEvent) -> Void
     ) -> Connection {
         eventLoop.preconditionInEventLoop()
         let connection = Connection(
             endpoint: endpoint, options: options, eventLoop: eventLoop, contexts: contexts,
-            lookups: lookups, blocking: blocking, onEvent: onEvent)
+            lookups: lookups, blocking: blocking, turns: turns, onEvent: onEvent)
         eventLoop.assumeIsolated().execute { connection.tellHeldBack() }
         connection.start(threadPool)
         return connection
@@ -164,7 +170,7 @@ public final class Connection {
         case (.open, .afterFlush):
             phase = .closing
             startTimer(options.closeTimeout) { $0.finish(.closedLocally) }
-            try? wire?.channel.syncOptions?.setOption(.autoRead, value: true)
+            wire?.read(true)
             wire?.sayGoodbyeWhenFlushed()
         case (_, .abort), (.resolving, _), (.dialing, _), (.reached, _), (.tunneling, _), (.securing, _),
             (.upgrading, _):
@@ -197,9 +203,7 @@ extension Connection {
     private func read(_ isReading: Bool) {
         eventLoop.preconditionInEventLoop()
         self.isReading = isReading
-        guard phase == .open else { return }
-        // Fails only on a closed channel, whose end is reported separately.
-        try? wire?.channel.syncOptions?.setOption(.autoRead, value: isReading)
+        if phase == .open { wire?.read(isReading) }
     }
 
     private func written(_ result: Result<Void, any Error>, _ flushed: (() -> Void)?) {
@@ -319,6 +323,7 @@ extension Connection {
         guard phase != .finished else { return }
         phase = .finished
         stopTimer()
+        if let lookup = lookup.take() { lookups.withdraw(lookup) }
         race.take()?.cancel()
         // Later, because nothing depends on the channel any more, and closing it now would delay the connection that
         // replaces it.

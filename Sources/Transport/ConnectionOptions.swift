@@ -13,9 +13,6 @@ extension Connection {
         public var tls: TLSOptions
         /// The proxy that is dialed instead of the server, and asked to connect to it.
         public var proxy: ProxyOptions?
-        /// The largest WebSocket frame that is accepted from the server, in bytes, at most 2^32 - 1. A frame is kept in
-        /// memory until it is complete.
-        public var maximumFrameSize: Int
         /// SO_KEEPALIVE: how long nothing may arrive before the kernel sends keep-alive probes; it sends four, a
         /// quarter of that time apart, in whole seconds. They cover what the heartbeat does not see: a connection that
         /// is not read, or not in use yet.
@@ -31,14 +28,13 @@ extension Connection {
 
         public init(
             dialTimeout: Duration = .seconds(10), handshakeTimeout: Duration? = nil, tls: TLSOptions = TLSOptions(),
-            proxy: ProxyOptions? = nil, maximumFrameSize: Int = 16 << 20, keepAlive: Duration = .seconds(20),
-            closeTimeout: Duration = .seconds(2), stop: Stop? = nil
+            proxy: ProxyOptions? = nil, keepAlive: Duration = .seconds(20), closeTimeout: Duration = .seconds(2),
+            stop: Stop? = nil
         ) {
             self.dialTimeout = dialTimeout
             self.handshakeTimeout = handshakeTimeout
             self.tls = tls
             self.proxy = proxy
-            self.maximumFrameSize = maximumFrameSize
             self.keepAlive = keepAlive
             self.closeTimeout = closeTimeout
             self.stop = stop

@@ -7,20 +7,20 @@ import Vocabulary
 /// the channel's pipeline.
 final class WebSocketUpgrade {
     private let endpoint: Endpoint
-    private let maximumFrameSize: Int
+    private let turns: PolledTurns
     private let last: any ChannelHandler
     private var completion: ((Result<WebSocketHandler, TransportFailure>) -> Void)?
     private let webSocket = NIOWebSocketClientUpgrader { channel, _ in channel.eventLoop.makeSucceededVoidFuture() }
 
     /// - Parameters:
-    ///   - maximumFrameSize: in bytes; a larger frame from the server ends the connection.
+    ///   - turns: those of the WebSocket's frames.
     ///   - last: the handler that receives the bytes; it stays the last one.
     init(
-        _ endpoint: Endpoint, maximumFrameSize: Int, before last: any ChannelHandler,
+        _ endpoint: Endpoint, turns: PolledTurns, before last: any ChannelHandler,
         completion: @escaping (Result<WebSocketHandler, TransportFailure>) -> Void
     ) {
         self.endpoint = endpoint
-        self.maximumFrameSize = maximumFrameSize
+        self.turns = turns
         self.last = last
         self.completion = completion
     }
@@ -77,13 +77,11 @@ extension WebSocketUpgrade: NIOHTTPClientProtocolUpgrader {
     }
 
     func upgrade(context: ChannelHandlerContext, upgradeResponse: HTTPResponseHead) -> EventLoopFuture<Void> {
-        let handler = WebSocketHandler()
+        let handler = WebSocketHandler(turns)
         do {
+            // Not NIO's decoder: it passes on whole frames only, and all those of a read at once.
             try context.pipeline.syncOperations.addHandlers(
-                [
-                    WebSocketFrameEncoder(),
-                    ByteToMessageHandler(WebSocketFrameDecoder(maxFrameSize: maximumFrameSize)), handler,
-                ], position: .before(last))
+                [WebSocketFrameEncoder(), handler], position: .before(last))
         } catch {
             return context.eventLoop.makeFailedFuture(error)
         }

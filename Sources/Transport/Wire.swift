@@ -19,6 +19,26 @@ struct Wire {
     /// The first failed write. The channel's end follows and reports it.
     var writeFailure: TransportFailure?
 
+    /// Reads, or stops reading until the next call.
+    func read(_ isReading: Bool) {
+        if let webSocket { return webSocket.read(isReading) }
+        // Fails only on a closed channel, whose end is reported separately.
+        try? channel.syncOptions?.setOption(.autoRead, value: isReading)
+    }
+
+    /// Makes each read a small one, after which other connections get their turn, or as large as is usual. An answer of
+    /// HTTP or a frame of a WebSocket costs as much as hundreds of bytes, and the peer may send nothing but short ones.
+    func readLittle(_ isLittle: Bool) {
+        let size: any RecvByteBufferAllocator =
+            isLittle
+            ? FixedSizeRecvByteBufferAllocator(capacity: Self.littleSize) : AdaptiveRecvByteBufferAllocator()
+        let reads: UInt = isLittle ? 1 : 4
+        try? channel.syncOptions?.setOption(.maxMessagesPerRead, value: reads)
+        try? channel.syncOptions?.setOption(.recvAllocator, value: size)
+    }
+
+    static let littleSize = 4096
+
     func sayGoodbyeWhenFlushed() {
         guard unflushed == 0 else { return }
         // TLS sends its close_notify and waits for the peer's; plain TCP sends FIN and keeps reading until the peer's.

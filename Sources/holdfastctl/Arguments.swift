@@ -49,6 +49,10 @@ struct CommonOptions: ParsableArguments {
     /// How long the daemon may take to answer a call that does not itself wait for something.
     static let answerTimeout: Duration = .seconds(30)
 
+    /// How long a reload may take: the daemon waits a minute for the file system of the configuration, and the service
+    /// manager 90 seconds for the reload.
+    static let reloadTimeout: Duration = .seconds(75)
+
     /// How long a live view waits for the daemon: it must not show what was, as if it were so now.
     static let viewTimeout: Duration = .seconds(3)
 

@@ -45,9 +45,7 @@ struct DraftConfiguration {
 
     /// Returns the errors of all files.
     func allErrors() throws(CommandFailure) -> [ConfigurationProblem] {
-        var here = place
-        here.configDirectory = folder
-        let configuration = try ConfigCommand.effective(here)
+        let configuration = try ConfigCommand.effective(place, draft: folder)
         let isService = place.configDirectory == ConfigCommand.Place.standard
         let hidden = isService ? ConfigCommand.hidden(ServiceUnit.hiddenFolders, in: configuration.files) : []
         return (configuration.errors + hidden).map { problem in

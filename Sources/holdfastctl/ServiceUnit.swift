@@ -16,18 +16,29 @@ enum ServiceUnit {
     enum Failure: Equatable {
         /// The files under /etc/holdfast have errors.
         case configuration
+        /// systemd is about to start it again.
+        case restarting
+        /// It may not be started.
+        case masked
         case other
     }
 
     /// Why the service has failed; `nil` if it has not, or if that is unknown.
     static var failure: Failure? {
-        guard let text = output("show", "--property=ActiveState,ExecMainStatus", "holdfast.service") else { return nil }
-        return failure(in: text)
+        let text = output("show", "--property=LoadState,ActiveState,SubState,ExecMainStatus", "holdfast.service")
+        return text.flatMap(failure(in:))
     }
 
     static func failure(in text: String) -> Failure? {
         let properties = text.split(separator: "\n")
-        guard properties.contains("ActiveState=failed") else { return nil }
+        if properties.contains("SubState=auto-restart") {
+            return properties.contains("ExecMainStatus=0") ? nil : .restarting
+        }
+        let hasFailed = properties.contains("ActiveState=failed")
+        if properties.contains("LoadState=masked"), hasFailed || properties.contains("ActiveState=inactive") {
+            return .masked
+        }
+        guard hasFailed else { return nil }
         // 78 is EX_CONFIG.
         return properties.contains("ExecMainStatus=78") ? .configuration : .other
     }
@@ -71,6 +82,24 @@ enum ServiceUnit {
         let isHome = properties.contains { ["ProtectHome=yes", "ProtectHome=tmpfs"].contains($0) }
         return (isHome ? ["/home", "/root", "/run/user"] : [])
             + (properties.contains("PrivateTmp=yes") ? ["/tmp", "/var/tmp"] : [])
+    }
+
+    /// Whom the service runs as: `USER` or `USER:GROUP,…`, where the first group is that of the unit, or empty.
+    static var user: String {
+        let text = output("show", "--property=User,Group,SupplementaryGroups", "holdfast.service")
+        return text.flatMap(user(in:)) ?? "holdfast"
+    }
+
+    /// - Returns: `nil` if there is no such unit.
+    static func user(in text: String) -> String? {
+        var values: [Substring: Substring] = [:]
+        for line in text.split(separator: "\n") {
+            guard let equals = line.firstIndex(of: "=") else { continue }
+            values[line[..<equals]] = line[line.index(after: equals)...]
+        }
+        guard let user = values["User"], !user.isEmpty else { return nil }
+        let further = values["SupplementaryGroups"]?.split(separator: " ") ?? []
+        return "\(user):\(([values["Group"] ?? ""] + further).joined(separator: ","))"
     }
 
     private static func output(_ words: String...) -> String? {

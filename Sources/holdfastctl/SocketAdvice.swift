@@ -47,6 +47,10 @@ struct SocketAdvice: Equatable {
         case .configuration:
             "it failed to start, because the configuration has errors; \"sudo holdfastctl config check\" lists them, and "
                 + "\"sudo systemctl start holdfast\" starts it when they are corrected"
+        case .restarting:
+            "it ended with an error, and systemd starts it again after a moment; \"sudo holdfastctl log -x\" says why"
+        case .masked:
+            "it is masked; \"sudo systemctl unmask holdfast\" and \"sudo systemctl start holdfast\" start it"
         case .other:
             "it has failed; \"sudo holdfastctl log -x\" says why, and \"sudo systemctl start holdfast\" starts it "
                 + "again"

@@ -13,8 +13,10 @@ struct HoldfastDaemon: ParsableCommand {
             """,
         version: holdfastVersion)
 
+    private static let standardDirectory = "/etc/holdfast"
+
     @Option(help: ArgumentHelp("Where holdfast.toml and sessions.d are.", valueName: "dir"))
-    var configDirectory = "/etc/holdfast"
+    var configDirectory = Self.standardDirectory
 
     @Option(
         help: ArgumentHelp(
@@ -35,6 +37,26 @@ struct HoldfastDaemon: ParsableCommand {
     @Flag(help: "Print every key with its value and where it comes from, as one JSON object, and exit.")
     var show = false
 
+    /// For `holdfastctl`, which knows the unit: the user whom the daemon runs as, or `USER:GROUP,…`.
+    @Option(help: .hidden) var `as`: String?
+
+    /// As whom to look at files. Only the service uses the standard directory.
+    private var user: String? { `as` ?? (configDirectory == Self.standardDirectory ? "holdfast" : nil) }
+
+    static func main() {
+        do {
+            var daemon = try parseAsRoot()
+            try daemon.run()
+        } catch {
+            if exitCode(for: error) == .validationFailure {
+                turnAway(
+                    "its command line is wrong: \(message(for: error))",
+                    hint: "\"systemctl cat holdfast\" shows the unit and its drop-ins")
+            }
+            exit(withError: error)
+        }
+    }
+
     func validate() throws {
         let levels = ["trace", "debug", "info", "notice", "warning", "error", "critical"]
         if let logLevel, !levels.contains(logLevel) {
@@ -48,8 +70,8 @@ struct HoldfastDaemon: ParsableCommand {
         for number: Int32 in 0...2 where fcntl(number, F_GETFD) < 0 { _ = open("/dev/null", O_RDWR) }
         // libdispatch tries to raise the priority of its threads, and would log a line for each because it may not.
         setenv("LIBDISPATCH_LOG", "NO", 1)
-        if check { throw ExitCode(checkConfiguration(configDirectory).rawValue) }
-        if show { throw ExitCode(showConfiguration(configDirectory).rawValue) }
+        if check { throw ExitCode(checkConfiguration(configDirectory, as: user).rawValue) }
+        if show { throw ExitCode(showConfiguration(configDirectory, as: user).rawValue) }
         // systemd passes a list; its first entry is the unit's state directory.
         let fromSystemd = getenv("STATE_DIRECTORY").map { String(cString: $0).prefix { $0 != ":" } }
         let options = DaemonOptions(

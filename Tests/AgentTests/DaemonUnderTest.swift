@@ -9,6 +9,7 @@ import NetworkPath
 import SessionCore
 import Support
 import Synchronization
+import Transport
 
 @testable import Agent
 
@@ -80,7 +81,8 @@ struct DaemonUnderTest: Sendable {
     /// Runs a daemon with the session `main` and the other files in `files` for the duration of `body`.
     static func run(
         _ extra: String = "", autoconnect: Bool = true, files: [String: String] = [:],
-        diskPatience: TimeAmount = .hours(1), limits: ControlScheduler.Limits = .init(),
+        diskPatience: TimeAmount = .hours(1), configurationPatience: Duration = .seconds(3600),
+        limits: ControlScheduler.Limits = .init(),
         prepare: (LoopbackServer) async throws -> Void = { _ in },
         _ body: (DaemonUnderTest) async throws -> Void
     ) async throws {
@@ -88,7 +90,9 @@ struct DaemonUnderTest: Sendable {
             try await prepare(server)
             try directory.write("sessions.d/main.toml", await session(server, extra, autoconnect: autoconnect))
             for (name, text) in files { try directory.write(name, text) }
-            try await run(in: directory, server, on: group, diskPatience: diskPatience, limits: limits, body)
+            try await run(
+                in: directory, server, on: group, diskPatience: diskPatience,
+                configurationPatience: configurationPatience, limits: limits, body)
         }
     }
 
@@ -104,14 +108,15 @@ struct DaemonUnderTest: Sendable {
     /// Runs one life of the daemon.
     static func run(
         in directory: TemporaryDirectory, _ server: LoopbackServer, on group: MultiThreadedEventLoopGroup,
-        bootID: String = "boot", diskPatience: TimeAmount = .hours(1), limits: ControlScheduler.Limits = .init(),
+        bootID: String = "boot", diskPatience: TimeAmount = .hours(1),
+        configurationPatience: Duration = .seconds(3600), limits: ControlScheduler.Limits = .init(),
         clock: HostClock = .system,
         configure: (inout SessionConfiguration) -> Void = { _ in },
         _ body: (DaemonUnderTest) async throws -> Void
     ) async throws {
         let daemon = try await start(
-            in: directory, server, on: group, bootID: bootID, diskPatience: diskPatience, limits: limits, clock,
-            configure)
+            in: directory, server, on: group, bootID: bootID, diskPatience: diskPatience,
+            configurationPatience: configurationPatience, limits: limits, clock, configure)
         let result: Result<Void, any Error>
         do {
             try await body(daemon)
@@ -125,8 +130,8 @@ struct DaemonUnderTest: Sendable {
 
     private static func start(
         in directory: TemporaryDirectory, _ server: LoopbackServer, on group: MultiThreadedEventLoopGroup,
-        bootID: String, diskPatience: TimeAmount, limits: ControlScheduler.Limits, _ clock: HostClock,
-        _ configure: (inout SessionConfiguration) -> Void
+        bootID: String, diskPatience: TimeAmount, configurationPatience: Duration, limits: ControlScheduler.Limits,
+        _ clock: HostClock, _ configure: (inout SessionConfiguration) -> Void
     ) async throws -> DaemonUnderTest {
         let (loop, disk, log) = (server.eventLoop, group.next(), RecordingLog())
         let store = try DurableStore(
@@ -146,7 +151,8 @@ struct DaemonUnderTest: Sendable {
             options: options, configuration: DaemonConfiguration(),
             versions: ConfigurationLoader.versions(in: directory.path), store: store, registry: registry,
             network: NetworkView(watcher: watcher), threadPool: .singleton,
-            notifications: notifications, logger: log.logger, eventLoop: loop, accountPatience: .seconds(3600))
+            notifications: notifications, logger: log.logger, eventLoop: loop, accountPatience: .seconds(3600),
+            configurationPatience: configurationPatience)
         let control = ControlServer(daemon: daemon, limits: limits)
         try await control.listen(path: options.socketPath)
         try await control.prepare()
@@ -155,7 +161,8 @@ struct DaemonUnderTest: Sendable {
             loop.execute { registry.assumeIsolated { $0.storeReplaced(moved) } }
         }
         var surroundings = SessionDriver.Surroundings(
-            eventLoop: loop, threadPool: .singleton, blocking: daemon.blocking, store: store, commits: commits,
+            eventLoop: loop, threadPool: .singleton, blocking: daemon.blocking,
+            turns: try await PolledTurns.open(on: loop), store: store, commits: commits,
             network: daemon.network, logger: log.logger, bootID: bootID, deviceID: "device")
         surroundings.clock = clock
         surroundings.credentials = HostCredentials(

@@ -37,6 +37,14 @@ import Vocabulary
         #expect(session.instances == [])
     }
 
+    @Test func `a template is read once for all of its instances`() throws {
+        let scratch = try Self.scratch(Self.template + "\ninstances = [\"edge-1\", \"edge-2\"]")
+        let listing = SessionSource.list("\(scratch.path)/sessions.d", ["gw@.toml"])
+        try scratch.write("sessions.d/gw@.toml", "")
+        let users = try listing.sources.map { try SessionConfiguration($0.content()).user }
+        #expect(users == ["gateway-edge-1", "gateway-edge-2"])
+    }
+
     @Test func `a link to the template is an instance`() throws {
         let scratch = try Self.scratch()
         // The end of the test removes the files written, so the link is written first.

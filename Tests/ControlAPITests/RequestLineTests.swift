@@ -44,6 +44,44 @@ struct RequestLineTests {
     }
 
     @Test(arguments: [
+        #"[{"jsonrpc":"2.0","id":1,"method":"a"},5,{"jsonrpc":"2.0","method":"b"}]"#,
+        #" [ [1,[2]] , "],{\"" , {"jsonrpc":"2.0","id":"\\","method":"a","params":{"x":["]",{}]}},null ] "#,
+        "[1]", "[[]]",
+        #"[""# + String(repeating: "x", count: 1000) + #"",""# + String(repeating: ",", count: 10) + #"",7]"#,
+    ])
+    func `the calls of a batch are read one by one`(_ text: String) throws {
+        let line = parse(text)
+        guard case .batch(let calls) = line else {
+            Issue.record("not a batch: \(line)")
+            return
+        }
+        var batch = BatchedCalls(of: Array(text.utf8), count: calls.count)
+        var read: [ClientCall] = []
+        while let call = batch.next() { read.append(ClientCall(parsing: call)) }
+        #expect(read == calls)
+        #expect(batch.byteCount == 0)
+    }
+
+    @Test func `a call has as many values as a message with user properties can have, and no more`() throws {
+        func call(_ properties: Int) -> String {
+            let user = Array(repeating: #"{"name":"a","value":"b"}"#, count: properties).joined(separator: ",")
+            return #"{"jsonrpc":"2.0","id":1,"method":"message.publish","params":{"session":"main","topic":"t","#
+                + #""payload":"x","properties":{"user":[\#(user)]}}}"#
+        }
+        guard case .single(.request(_, _, let parameters?)) = parse(call(4096)) else {
+            Issue.record("4096 properties are refused")
+            return
+        }
+        #expect(parameters.valueCount > 3 * 4096)
+        #expect(code(parse(call(6000))) == .parseError)
+        guard case .invalid(.null, let error) = ClientCall(parsing: Array(call(6000).utf8)) else {
+            Issue.record("6000 properties are accepted")
+            return
+        }
+        #expect(error.known == .parseError)
+    }
+
+    @Test(arguments: [
         "", "{", "}", "[", "nul", "nulll", "tru", "{\"a\":1,}", "[1,]", "[1 2]", "{\"a\" 1}", "{a:1}", "01", "-", "1.",
         "1e", "1e999", ".5", "+1", "\"a", "\"\\x\"", "\"\\u12\"", "\"\\ud800\"", "\"\\ud800\\u0041\"", "\"\u{1}\"",
         "{} {}", "{\"a\":1,\"a\":2}", "\u{FEFF}{}",
@@ -164,6 +202,18 @@ struct OutgoingLineTests {
     @Test func `a number that JSON cannot express is an internal error`() {
         let line = text(OutgoingLine.answer(.number(1), result: ["rtt": Double.nan]))
         #expect(line.contains("-32603"))
+    }
+
+    @Test func `an event that is encoded once gives each watch its own line`() throws {
+        var event = SessionEvent(
+            sequence: 7, time: Timestamp(rawValue: 0), session: "main", event: .publicationChanged)
+        event.user = "\u{202E}\"watch\":\"\"}}"
+        event.topic = "t/1"
+        let shared = try #require(SharedEventLine(event))
+        for watch in [WatchID(rawValue: "w1"), WatchID(rawValue: "w234"), WatchID(rawValue: "\"")] {
+            event.watch = watch
+            #expect(text(shared.text(for: watch)) == text(OutgoingLine.notification(event)))
+        }
     }
 
     @Test func `a batch of answers is one line`() {

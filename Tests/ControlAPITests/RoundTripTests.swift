@@ -6,7 +6,7 @@ import Testing
 struct RoundTripTests {
     private static let status = """
         { "session": "main", "state": "connected", "since": "2026-11-20T09:12:44.120Z",
-          "phase": null, "awaitsCredential": null, "mode": null, "resumed": true, "attempt": 0, "retryIn": null, "lost": false, "doubt": null,
+          "phase": null, "awaitsCredential": null, "awaitsTurn": null, "mode": null, "resumed": true, "attempt": 0, "retryIn": null, "lost": false, "doubt": null,
           "reason": { "code": "path-gained", "group": "network", "terminal": false,
                       "serverCode": null, "message": "…", "hint": "…" },
           "endpoint": "mqtts://broker.example:8883", "proxy": "http://proxy.example:3128",
@@ -89,7 +89,7 @@ struct RoundTripTests {
         let status = SessionStatus(session: "a", state: .disconnected, since: Timestamp(rawValue: 0))
         let line = try #require(OutgoingLine.encode(status))
         let members = try #require(try JSONValue(parsing: line[...]).members)
-        #expect(members.count == 34)
+        #expect(members.count == 35)
         #expect(members["reason"] == .null)
         #expect(members["rtt"] == .null)
     }

@@ -83,6 +83,25 @@ import Testing
         #expect(try openStore(try copy.copyAsItIs(keepsTimes: true)).openReport.movedAside == nil)
     }
 
+    /// The larger of the two losses counts for the numbers that are not used again.
+    @Test func `are told together with damage in what is left`() async throws {
+        let directory = try TemporaryDirectory()
+        let store = try openStore(directory.path)
+        for number: Int64 in 1...2 { try await store.commit(main, .insert(message(number, bytes: 300))) }
+        let size = try readFile("\(directory.path)/\(Self.log)").count
+        try await store.commit([(main, (3...60_000).map { .insert(message($0, bytes: 1)) })])
+        let copy = try directory.copyAsItIs(keepsTimes: true)
+        try await store.close()
+        try #require(size < 50_000)
+        truncate("\(copy.path)/\(Self.log)", off_t(size))
+        var bytes = try readFile("\(copy.path)/\(Self.log)")
+        bytes[32 + 24 + 2000] ^= 4
+        try writeFile("\(copy.path)/\(Self.log)", bytes)
+        let next = try openStore(copy)
+        #expect(next.openReport.movedAside?.cause.contains("of the write-ahead log is wrong") == true)
+        #expect(try await next.mqtt(main).nextSequence.rawValue > 60_000)
+    }
+
     @Test func `are a first start when all of them are removed`() async throws {
         let copy = try await left()
         for name in copy.names { unlink("\(copy.path)/\(name)") }

@@ -120,6 +120,21 @@ import Testing
         #expect(StoreError.unusable("/d", EACCES).code == "store-unwritable")
     }
 
+    @Test(
+        arguments: [
+            ("/srv/hf/lock", "Read-only file system", "ReadWritePaths="),
+            ("/srv/hf/holdfast.db", "unable to open database file (Permission denied)", "chown -R holdfast: /srv/hf"),
+            ("/srv/hf/lock", "Permission denied", "chown -R holdfast: /srv/hf"),
+            ("/srv/hf", "Permission denied", "in a directory that belongs to the user of the daemon"),
+            ("/srv/hf/lock", "Is a directory", "in a directory that belongs to the user of the daemon"),
+        ])
+    func `what to do about a file that cannot be written depends on why`(
+        _ path: String, _ cause: String, _ remedy: String
+    ) {
+        let sentence = StoreError.unwritable(path: path, cause: cause).description
+        #expect(sentence.hasPrefix("cannot write \(path): \(cause); ") && sentence.contains(remedy), "\(sentence)")
+    }
+
     static let damages: [Damage] = [
         .init("a wrong header") { bytes in bytes.replaceSubrange(0..<16, with: Array("not a database!!".utf8)) },
         .init("no header at all") { bytes in bytes.replaceSubrange(0..<100, with: repeatElement(0xA5, count: 100)) },

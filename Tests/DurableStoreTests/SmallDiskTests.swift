@@ -123,6 +123,18 @@ struct `A disk` {
         #expect(try await reopened.queue(main).map(\.sequence.rawValue) == Array(1...31))
     }
 
+    @Test func `that has no room to write the log back leaves the mark of the log`() async throws {
+        do {
+            let store = try open(reserve: 0)
+            for number: Int64 in 1...30 { try await store.commit(main, .insert(message(number, bytes: 9000))) }
+            try disk.fill()
+            await #expect(throws: StoreError.self) { try await store.close() }
+        }
+        disk.free()
+        truncate("\(disk.path)/holdfast.db-wal", 0)
+        #expect(try open(reserve: 0).openReport.movedAside?.isComplete == false)
+    }
+
     /// Without a reserve SQLite itself runs out of disk, at every step of a transaction in turn.
     @Test(arguments: [500, 3000, 10_000, 60_000])
     func `that fills up within a transaction loses nothing and applies nothing in part`(bytes: Int) async throws {

@@ -116,6 +116,14 @@ extension EndToEnd {
         }
     }
 
+    @Test func `the client for Python passes its tests`() async throws {
+        try await Lab.run { lab in
+            let folder = repositoryRoot.appending(path: "Examples/Python").path
+            let result = try await lab.finish(["env", "--chdir=\(folder)", "python3", "-B", "-m", "unittest"], in: nil)
+            #expect(result.ending == .exited(0), "\(result.errors)")
+        }
+    }
+
     @Test func `the client for Python has the types that it declares, and a wheel that can be installed`() async throws
     {
         try await withLab { lab, daemon in
@@ -125,7 +133,7 @@ extension EndToEnd {
                 return result.output
             }
             let folder = repositoryRoot.appending(path: "Examples/Python").path
-            let files = ["\(folder)/holdfast.py", "\(folder)/echo.py"]
+            let files = ["holdfast", "echo", "test_holdfast"].map { "\(folder)/\($0).py" }
             _ = try await run(["/usr/bin/mypy", "--strict", "--cache-dir", "\(lab.directory)/types"] + files)
             let (wheel, venv) = ("\(lab.directory)/wheel", "\(lab.directory)/venv")
             _ = try await run(["make", "-C", repositoryRoot.path, "WHEEL=\(wheel)", "wheel"])
@@ -157,8 +165,9 @@ extension EndToEnd {
         }
     }
 
-    @Test func `the client for Go passes its tools, and has no dependencies`() async throws {
+    @Test func `the client for Go passes its tests and tools, and has no dependencies`() async throws {
         try await Lab.run { lab in
+            _ = try await ClientLanguage.go("test", "./...", in: lab)
             #expect(try await ClientLanguage.go("vet", "./...", in: lab).isEmpty)
             #expect(try await ClientLanguage.go("list", "-m", "all", in: lab) == "holdfast\n")
             let folder = repositoryRoot.appending(path: "Examples/Go").path

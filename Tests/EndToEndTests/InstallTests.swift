@@ -4,15 +4,21 @@ import Testing
 
 /// `make install`, whose files the Debian package also has.
 extension EndToEnd {
-    @Test func `the installed pages link only to what is installed`() async throws {
+    @Test func `the installed files can be read, whatever the umask, and the pages link only to what is installed`()
+        async throws
+    {
         let directory = try TemporaryDirectory()
         defer { directory.remove() }
         let repository = repositoryRoot.path
         try await LabProcess.run(
             [
-                "make", "-C", repository, "install", "RELEASE=\(DaemonProcess.programs)", "STRIP=", "PREFIX=/usr",
+                "sh", "-c", "umask 077; exec make \"$@\"", "make", "-C", repository, "install",
+                "RELEASE=\(DaemonProcess.programs)", "STRIP=", "PREFIX=/usr",
                 "DESTDIR=\(directory.path)/root",
             ], files: "\(directory.path)/make")
+        let closed = try await LabProcess.run(
+            ["find", "\(directory.path)/root", "-not", "-perm", "-004"], files: "\(directory.path)/closed")
+        #expect(closed == "")
         let folder = URL(filePath: "\(directory.path)/root/usr/share/doc/holdfast")
         let pages = FileManager.default.enumerator(at: folder, includingPropertiesForKeys: nil)?.allObjects
             .compactMap { $0 as? URL }.filter { $0.pathExtension == "md" }

@@ -52,6 +52,19 @@ extension EndToEnd {
         }
     }
 
+    @Test func `a daemon that cannot start leaves no metrics of an earlier one`() async throws {
+        try await withLab { lab, daemon in
+            let file = try lab.write("holdfast.prom", "holdfast_build_info 1\n")
+            try lab.write("\(daemon.configuration)/holdfast.toml", "[metrics]\ntextfile = \"\(file)\"\n")
+            try lab.write(
+                "\(daemon.configuration)/sessions.d/main.toml", "endpoints = [\"mqtt://a.example\"]\nuser = \"u\"\n")
+            try lab.write("\(daemon.state)/lock/file", "")
+            let process = try await daemon.launch()
+            #expect(try await process.ended(within: .seconds(180)) == .exited(73), "\(process.errors)")
+            #expect(!FileManager.default.fileExists(atPath: file))
+        }
+    }
+
     @Test func `the alert rules pass their tests`() async throws {
         try await withLab { lab, _ in
             for words in [["check", "rules", "alerts.yml"], ["test", "rules", "alerts.test.yml"]] {

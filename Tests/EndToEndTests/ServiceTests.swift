@@ -178,6 +178,55 @@ extension EndToEnd {
             }
         }
 
+        @Test func `a daemon that cannot start tells the programs at its socket why`() async throws {
+            try await withService(isStarted: false) { container in
+                try await container.run("systemctl", "start", "holdfast.socket")
+                try await container.shell("mkdir -p -m 700 /var/lib/holdfast; touch /var/lib/holdfast/holdfast.db")
+                try await container.shell("chown holdfast: /var/lib/holdfast; chmod 600 /var/lib/holdfast/holdfast.db")
+                let status = try await container.finish("holdfastctl", "status")
+                #expect(status.ending == .exited(6), "\(status)")
+                #expect(status.errors.contains("the daemon cannot start: cannot write /var/lib/holdfast"), "\(status)")
+                #expect(status.errors.contains("chown -R holdfast: /var/lib/holdfast"), "\(status)")
+                try await container.run("systemctl", "stop", "holdfast.socket")
+                try await container.run("rm", "/var/lib/holdfast/holdfast.db")
+
+                // A wrong option is not tried again.
+                try container.write(
+                    "/etc/systemd/system/holdfast.service.d/test.conf",
+                    "[Service]\nExecStart=\nExecStart=/usr/sbin/holdfastd --no-such\n")
+                try await container.run("systemctl", "daemon-reload")
+                try await container.run("systemctl", "restart", "holdfast.socket")
+                let refused = try await container.finish("holdfastctl", "status")
+                #expect(refused.ending == .exited(6), "\(refused)")
+                #expect(refused.errors.contains("the daemon cannot start: its command line is wrong:"), "\(refused)")
+                try await until("it has failed") { try await service(container)["ActiveState"] == "failed" }
+            }
+        }
+
+        @Test func `a restrictive umask is no reason to refuse a file, and the unit says who must read it`()
+            async throws
+        {
+            try await withService(isStarted: false) { container in
+                try container.write("/etc/holdfast/holdfast.toml", "")
+                let begin = "holdfastctl config init second --endpoint mqtt://localhost --user u --untried"
+                let made = try await container.shell("umask 077; \(begin) 2>&1")
+                #expect(made.contains("second.toml is written"), "\(made)")
+                try await container.shell(
+                    "umask 077; EDITOR=\"sed -i s/.u./'\\\"v\\\"'/\" holdfastctl config edit second 2>&1")
+
+                let key = "endpoints = [\"mqtt://localhost:1883\"]\nuser = \"edge-42\"\npassword = \"file:/etc/key\"\n"
+                try container.write(Self.sessionFile, "\(key)insecure = true\n")
+                try await container.shell("groupadd -r keys; echo x >/etc/key; chgrp keys /etc/key; chmod 640 /etc/key")
+                let refused = try await container.finish("holdfastctl", "config", "check")
+                #expect(refused.ending == .exited(1), "\(refused)")
+                #expect(refused.errors.contains("usermod -aG keys holdfast"), "\(refused)")
+                try container.write(
+                    "/etc/systemd/system/holdfast.service.d/test.conf", "[Service]\nSupplementaryGroups=keys\n")
+                try await container.run("systemctl", "daemon-reload")
+                try await container.run("holdfastctl", "config", "check")
+            }
+        }
+
         // MARK: Ends
 
         /// Publishes numbered messages.
@@ -254,6 +303,40 @@ extension EndToEnd {
                 try await container.run("systemctl", "start", "mosquitto")
                 try await container.run("holdfastctl", "wait", "main", "--timeout", "3min")
                 for qos in 1...2 { try await expect(1...100, qos: qos, at: subscriber) }
+            }
+        }
+
+        @Test func `a journal that hangs holds up neither the sessions nor a start`() async throws {
+            try await withService { container in
+                let reader = "systemd-journald.service"
+                func hang() async throws {
+                    try await container.run("systemctl", "kill", "--kill-whom=main", "--signal=STOP", reader)
+                    // Fills the queue of the journal's socket: each sender has a limit of its own, too.
+                    try await container.run(
+                        "perl", "-MSocket", "-e",
+                        """
+                        do {
+                            socket(my $s, AF_UNIX, SOCK_DGRAM, 0);
+                            connect($s, sockaddr_un("/run/systemd/journal/socket")) or die;
+                            $count = 0;
+                            $count++ while send($s, "MESSAGE=x", MSG_DONTWAIT);
+                        } while $count;
+                        """)
+                }
+                func goOn() async throws {
+                    try await container.run("systemctl", "kill", "--kill-whom=main", "--signal=CONT", reader)
+                }
+                try await hang()
+                for _ in 1...3 { try await container.run("holdfastctl", "reload") }
+                try await container.run("holdfastctl", "ping", "main", "--count", "1")
+                try await goOn()
+                try await until("the journal has all entries") { try await journal(container, .reloadDone).count == 3 }
+
+                try await hang()
+                try await container.run("systemctl", "restart", "holdfast")
+                try await container.run("holdfastctl", "wait", "main", "--timeout", "3min")
+                try await goOn()
+                try await until("the journal has its entries") { try await journal(container, .ready).count == 2 }
             }
         }
 

@@ -4,6 +4,7 @@ import HoldfastClient
 import NIOCore
 import NIOPosix
 import Support
+import Synchronization
 import Testing
 
 @Suite(.timeLimit(.minutes(10)))
@@ -159,13 +160,77 @@ struct HoldfastClientTests {
                     try await peer.end()
                 }
             }
-            let message = MessagePublishMethod.Parameters(
-                session: "a", topic: "t", payload: .init(text: "x"), key: "k")
             let mismatch = ClientError.versionMismatch(daemon: "2 (version 9.9)")
             await #expect(throws: ClientError.publishInDoubt(key: "k", because: mismatch)) {
-                try await client.publish(message)
+                try await client.publish(Self.message)
             }
             try await served
+        }
+    }
+
+    private static let message = MessagePublishMethod.Parameters(
+        session: "a", topic: "t", payload: .init(text: "x"), key: "k")
+
+    @Test func `a daemon that ends every connection without an answer is not tried forever`() async throws {
+        try await withSocket { socket in
+            var options = HoldfastClient.Options()
+            options.reattachDelays = [.milliseconds(1)]
+            options.patience = .milliseconds(500)
+            let client = HoldfastClient(socket: socket, options: options)
+            let server = try await LineServer.start(socket)
+            let isOver = Mutex(false)
+            async let served: Void = server.run { accepting in
+                while !isOver.withLock({ $0 }) {
+                    try await accepting.greet { if !isOver.withLock({ $0 }) { _ = try await $0.request() } }
+                }
+            }
+            let error = await #expect(throws: ClientError.self) { try await client.publish(Self.message) }
+            guard case .publishInDoubt(key: "k", because: _)? = error else {
+                Issue.record("not in doubt: \(String(describing: error))")
+                return
+            }
+            isOver.withLock { $0 = true }
+            // For the server, if it waits for another connection.
+            _ = try? await client.attach()
+            try await served
+            await client.close()
+        }
+    }
+
+    @Test(arguments: [false, true])
+    func `a publish that is cancelled while the daemon is away ends, and is in doubt if it was sent`(
+        isSent: Bool
+    ) async throws {
+        try await withSocket { socket in
+            let client = impatientClient(socket)
+            let server = try await LineServer.start(socket)
+            async let served: Void = server.run { accepting in
+                try await accepting.greet { if isSent { _ = try await $0.request() } }
+            }
+            try await client.attach()
+            if !isSent { try await served }
+            let publish = Task { () -> ClientError? in
+                do throws(ClientError) {
+                    _ = try await client.publish(Self.message)
+                    return nil
+                } catch { return error }
+            }
+            try await served
+            publish.cancel()
+            #expect(await publish.value == (isSent ? .publishInDoubt(key: "k", because: .cancelled) : .cancelled))
+        }
+    }
+
+    @Test func `a message that is not answered in time may have been accepted`() async throws {
+        try await serve { accepting in
+            try await accepting.greet { peer in
+                _ = try await peer.request()
+                try await peer.end()
+            }
+        } _: { client in
+            await #expect(throws: ClientError.publishInDoubt(key: "k", because: .timeout)) {
+                try await client.publish(Self.message, timeout: .milliseconds(1))
+            }
         }
     }
 

@@ -44,6 +44,8 @@ struct EndingTests {
             (.notRunning(socket: "/s"), SocketAdvice(hasSystemd: false), "mount the directory of the host's socket"),
             (.notRunning(socket: "/s"), SocketAdvice(failure: .configuration), "sudo holdfastctl config check"),
             (.notRunning(socket: "/s"), SocketAdvice(failure: .other), "sudo holdfastctl log -x"),
+            (.connectionLost, SocketAdvice(failure: .restarting), "systemd starts it again"),
+            (.notRunning(socket: "/s"), SocketAdvice(failure: .masked), "sudo systemctl unmask holdfast"),
             (.connectionLost, SocketAdvice(failure: .configuration), "sudo holdfastctl config check"),
             (.notPermitted(socket: "/s"), SocketAdvice(owner: .group("ops")), "sudo usermod -aG ops $USER"),
             (
@@ -92,6 +94,10 @@ struct EndingTests {
             ("ActiveState=failed\nExecMainStatus=78\n", .configuration),
             ("ExecMainStatus=1\nActiveState=failed", .other),
             ("ActiveState=activating\nExecMainStatus=78", nil), ("ActiveState=inactive\nExecMainStatus=0", nil),
+            ("LoadState=loaded\nActiveState=activating\nSubState=auto-restart\nExecMainStatus=73", .restarting),
+            ("ActiveState=activating\nSubState=auto-restart\nExecMainStatus=0", nil),
+            ("LoadState=masked\nActiveState=failed\nExecMainStatus=73", .masked),
+            ("LoadState=masked\nActiveState=inactive", .masked), ("LoadState=masked\nActiveState=active", nil),
             ("", nil),
         ] as [(String, ServiceUnit.Failure?)])
     func `a service that has failed is told from one that was not started`(

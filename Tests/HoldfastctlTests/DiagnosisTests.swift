@@ -218,6 +218,16 @@ struct CredentialTests {
 struct HiddenFileTests {
     @Test(
         arguments: [
+            ("User=holdfast\nGroup=holdfast\nSupplementaryGroups=\n", "holdfast:holdfast"),
+            ("SupplementaryGroups=ssl-cert dialout\nGroup=\nUser=mqtt", "mqtt:,ssl-cert,dialout"),
+            ("User=\nGroup=\nSupplementaryGroups=\n", nil),
+        ] as [(String, String?)])
+    func `the unit says who must be able to read the files`(_ properties: String, _ user: String?) {
+        #expect(ServiceUnit.user(in: properties) == user)
+    }
+
+    @Test(
+        arguments: [
             ("ProtectHome=yes\nPrivateTmp=yes\n", ["/home", "/root", "/run/user", "/tmp", "/var/tmp"]),
             ("ProtectHome=tmpfs\nPrivateTmp=no\n", ["/home", "/root", "/run/user"]),
             ("ProtectHome=read-only\nPrivateTmp=no\n", []),

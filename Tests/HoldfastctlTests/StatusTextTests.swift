@@ -46,6 +46,11 @@ struct StatusTextTests {
             StatusText.sentence(for: status, now: Self.now)
                 == "main has been connecting for 12 s; it is waiting for the program or file that has its password (attempt 1)."
         )
+        status.awaitsTurn = true
+        #expect(
+            StatusText.sentence(for: status, now: Self.now)
+                == "main has been connecting for 12 s; it is waiting for its turn to run the program that has its password (attempt 1)."
+        )
     }
 
     @Test(arguments: [

@@ -116,6 +116,41 @@ import Testing
         #expect(try client.publish("x", qos: .exactlyOnce) == ["accepted 1", "PUBLISH x id 1"])
     }
 
+    @Test(arguments: [ProtocolVersion.five, .threeOneOne])
+    func `a copy that is discarded there leaves the session at the last server as it is`(version: ProtocolVersion) {
+        var client = MQTTClientHarness { $0.version = version }.connected()
+        client.handle(.connectionClosed)
+        client.changes = []
+        let left = MQTTClientMachine.ExpectedSession(isPresent: false, older: LeftSession())
+        #expect(client.open(force: true, expecting: left) == ["CONNECT clean"])
+        client.handle(.connectionClosed)
+        #expect(client.changes == [])
+        #expect(client.open() == ["CONNECT"])
+        #expect(client.server(.connack(Connack(sessionPresent: true))) == ["connected resumed", "restored"])
+    }
+
+    @Test(arguments: [ProtocolVersion.five, .threeOneOne])
+    func `a session that a server did not discard in time costs nothing elsewhere`(version: ProtocolVersion) {
+        var client = MQTTClientHarness { $0.version = version }.connected()
+        client.handle(.connectionClosed)
+        #expect(client.open(force: true) == ["CONNECT clean"])
+        client.handle(.connectionClosed)
+        let left = MQTTClientMachine.ExpectedSession(isPresent: false, older: LeftSession())
+        #expect(client.open(expecting: left) == ["CONNECT"])
+        #expect(client.server(.connack(Connack(sessionPresent: true))) == ["connected", "restored"])
+    }
+
+    @Test func `in MQTT 3.1.1 a copy that is there again after it was discarded is not resumed`() {
+        var client = MQTTClientHarness { $0.version = .threeOneOne }.connected()
+        client.handle(.connectionClosed)
+        let left = MQTTClientMachine.ExpectedSession(isPresent: false, older: LeftSession())
+        client.open(force: true, expecting: left)
+        #expect(client.server(.connack(Connack())).first == "discarded")
+        client.handle(.connectionClosed)
+        #expect(client.open(force: true, expecting: left) == ["CONNECT"])
+        #expect(client.server(.connack(Connack(sessionPresent: true))).first == "state mismatch")
+    }
+
     // MARK: Behind one address
 
     @Test func `a session that may be the older one behind the same address is continued, and set up again`() throws {

@@ -27,6 +27,21 @@ import Testing
         #expect(pacer.nextDeadline == at(27))
     }
 
+    @Test func `a look that the kernel does not answer is repeated a second later`() {
+        var pacer = HintPacer()
+        pacer.lookFailed(at: at(0))
+        #expect(pacer.nextDeadline == at(1000))
+        #expect(pacer.deadlineReached(at: at(999)) == [])
+        #expect(pacer.deadlineReached(at: at(1000)) == [.look])
+        #expect(pacer.nextDeadline == nil)
+        // It is also repeated after a burst.
+        #expect(pacer.hinted(at: at(2000)) == [.look])
+        pacer.lookFailed(at: at(2000))
+        #expect(pacer.deadlineReached(at: at(2020)) == [.look, .dump])
+        #expect(pacer.deadlineReached(at: at(3000)) == [.look])
+        #expect(pacer.nextDeadline == nil)
+    }
+
     @Test func `hints that keep coming are checked every 20 ms`() {
         var pacer = HintPacer()
         var looks: [Int64] = []

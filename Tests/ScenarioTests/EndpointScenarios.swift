@@ -110,6 +110,29 @@ struct EndpointScenarios {
         }
     }
 
+    @Test func `a session that returns to a balancer follows it to the server that it names`() async throws {
+        try await Scenario.run { scenario in
+            let file = """
+                [mqtt]
+                redirects = ["\(Scenario.ServerName.two.address)"]
+                """
+
+            scenario.stop(.one)
+            let a = try await scenario.host("A", file, endpoints: [.one, .two]).connected()
+            scenario.start(.one)
+            scenario.with(.one) { broker, _ in
+                broker.refusals["a"] = .useAnotherServer
+                broker.connackProperties.serverReference = Scenario.ServerName.two.address
+            }
+            #expect(try await a.until(.reconnecting).reason?.code == "returning")
+            try await a.until(.connected)
+            await scenario.sleep(.seconds(3600))
+            let status = try await a.status()
+            #expect(status.endpoint == Scenario.ServerName.two.endpoint)
+            #expect(status.counters.outages == 1, "it does not return for ever")
+        }
+    }
+
     @Test func `a redirect to a server that is not on the list fails the session`() async throws {
         try await Scenario.run { scenario in
             let a = try await scenario.host("A").connected()
@@ -137,6 +160,29 @@ struct EndpointScenarios {
                 String(buffer: $0.payload)
             }
             #expect(arrived == (1...20).map(String.init))
+        }
+    }
+
+    @Test
+    func `a first server that ends each connection it has accepted does not keep the session from the second one`()
+        async throws
+    {
+        try await Scenario.run { scenario in
+            scenario.with(.one) { broker, _ in broker.closesAfterConnack = true }
+            let a = try await scenario.host("A", endpoints: [.one, .two])
+            try await a.publish("a", "hello", qos: .atLeastOnce)
+            while try await a.status().endpoint != Scenario.ServerName.two.endpoint {
+                await scenario.sleep(.seconds(1))
+            }
+            try await a.until(.connected)
+            await scenario.sleep(.seconds(3600))
+            #expect(scenario.broker(.two).published.contains { String(buffer: $0.payload) == "hello" })
+            let status = try await a.status()
+            #expect(status.outbox.queued + status.outbox.inFlight == 0)
+            #expect(status.counters.outages < 20, "returns are rare")
+            scenario.with(.one) { broker, _ in broker.closesAfterConnack = false }
+            await scenario.sleep(.seconds(1200))
+            #expect(try await a.status().endpoint == Scenario.ServerName.one.endpoint)
         }
     }
 

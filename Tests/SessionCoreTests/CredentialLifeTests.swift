@@ -241,6 +241,22 @@ import Testing
         #expect(session.due == .seconds(10))
     }
 
+    @Test func `no time counts until the helper command may run`() {
+        var session = SessionUnderTest(.resolving)
+        session.take(.credentialAwaited(Generation(rawValue: 1)))
+        session.take(.credentialQueued(Generation(rawValue: 1)))
+        #expect(session.due == nil)
+        #expect(session.machine.awaitsTurn == true)
+        session.skip(.seconds(500))
+        session.take(.timeReached)
+        #expect(session.status.phase == .resolving)
+        session.take(.credentialAwaited(Generation(rawValue: 1)))
+        #expect(session.machine.awaitsTurn == false)
+        #expect(session.due == .seconds(15))
+        session.wake()
+        #expect(session.status.reason.code == .credentialUnreadable)
+    }
+
     @Test func `a credential that never arrives is reported as the reason, not the name that was never resolved`() {
         var session = SessionUnderTest(.resolving)
         session.take(.credentialAwaited(Generation(rawValue: 1)))

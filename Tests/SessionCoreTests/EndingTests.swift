@@ -85,6 +85,24 @@ import Testing
         #expect(session.events == [.reconnectStarted(.quick)])
     }
 
+    @Test func `a return that is redirected follows, and goes back if nothing comes of it`() {
+        var session = SessionUnderTest(policy: .exact, paths: [.wifi, .wifi])
+        session.connect()
+        session.end(.unreachable)
+        session.wake()
+        session.succeed()
+        for isBack in [true, false] {
+            while session.wake() != [.knock(0)] { session.answerHeartbeat() }
+            session.knocked(.answered)
+            let generation = session.generation.rawValue
+            #expect(Self.end(&session, .serverMoved) { $0.pace = .otherWay } == [.open(generation + 1, at: 0)])
+            if isBack { #expect(session.end(.refused) == [.open(generation + 2, at: 1)]) }
+            session.succeed()
+            #expect(session.status.endpoint == EndpointIndex(isBack ? 1 : 0))
+            #expect(session.reason == .returning)
+        }
+    }
+
     @Test(arguments: [true, false])
     func `an ending allowed once fails the session the second time`(isConnected: Bool) {
         var session = SessionUnderTest(isConnected ? .connected : .authenticating)

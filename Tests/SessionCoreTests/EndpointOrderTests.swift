@@ -64,6 +64,91 @@ import Testing
         #expect(session.wake() == [.open(4, at: 1)])
     }
 
+    /// The endpoints at which the next outages begin, if a connection comes about at each of them and soon ends.
+    private static func beginnings(
+        _ session: inout SessionUnderTest, _ codes: [Reason.Code], search: SessionMachine.Ending.Search = .none
+    ) -> [Int?] {
+        codes.map { code in
+            session.succeed()
+            session.pass(.seconds(5))
+            session.end(code, search: search)
+            while session.live == nil { session.wake() }
+            return session.live?.endpoint.rawValue
+        }
+    }
+
+    @Test(arguments: [
+        Reason.Code.serverClosed, .reset, .serverError, .protocolError, .stateMismatch, .sessionLost, .notAuthorized,
+    ])
+    func `a server that accepts and soon ends two connections does not keep the session from the next one`(
+        code: Reason.Code
+    ) {
+        var session = Self.session()
+        func ending() -> SessionMachine.Ending { .init(Reason(code), mayHaveNewCredential: true) }
+        session.succeed()
+        session.take(.ended(session.generation, ending()))
+        while session.live == nil { session.wake() }
+        #expect(session.live?.endpoint == EndpointIndex(0), "once is an accident")
+        session.succeed()
+        session.take(.ended(session.generation, ending()))
+        while session.live == nil { session.wake() }
+        #expect(session.live?.endpoint == EndpointIndex(1))
+        session.succeed()
+        session.skip(.seconds(31))
+        session.end(.reset)
+        #expect(session.wake() == [.open(4, at: 0)], "the next outage begins with the first endpoint again")
+    }
+
+    @Test func `servers that all end connections soon are tried in turns`() {
+        var session = Self.session()
+        let codes = [Reason.Code](repeating: .serverError, count: 8)
+        #expect(Self.beginnings(&session, codes) == [0, 1, 1, 2, 2, 0, 1, 2])
+    }
+
+    @Test func `servers that are all busy once they have accepted are tried in turns`() {
+        var session = Self.session()
+        let codes = [Reason.Code](repeating: .serverBusy, count: 4)
+        #expect(Self.beginnings(&session, codes) == [1, 2, 0, 1])
+    }
+
+    @Test func `a server that ends connections soon is used again if no other one accepts the session`() {
+        var session = Self.session([.wifi, .wifi])
+        #expect(Self.beginnings(&session, [.serverError, .serverError]) == [0, 1])
+        session.end(.unreachable)
+        session.wake()
+        #expect(Self.beginnings(&session, [.serverError, .serverError]) == [0, 1])
+    }
+
+    @Test(arguments: [Reason.Code.heartbeatTimeout, .probeTimeout, .pathMoved, .pathLost, .serverKeepAliveTimeout])
+    func `what the network does to short connections is not the first server's fault`(code: Reason.Code) {
+        var session = Self.session()
+        let codes = [Reason.Code](repeating: code, count: 6)
+        #expect(Self.beginnings(&session, codes) == [0, 0, 0, 0, 0, 0])
+    }
+
+    @Test func `a search for the message that a server objects to goes on at that server`() {
+        var session = Self.session()
+        let codes = [Reason.Code](repeating: .serverClosed, count: 6)
+        #expect(Self.beginnings(&session, codes, search: .continued) == [0, 0, 0, 0, 0, 0])
+    }
+
+    @Test func `another device is looked for at the server that closed the connection, and then elsewhere`() {
+        var session = SessionUnderTest(paths: [.wifi, .wifi])
+        session.machine.rivalry.canLook = true
+        session.connect()
+        let codes = [Reason.Code](repeating: .serverClosed, count: 4)
+        #expect(Self.beginnings(&session, codes) == [0, 0, 0, 1])
+        #expect(session.live?.look == .forNewer)
+    }
+
+    @Test func `connect by hand forgets which servers ended connections soon`() {
+        var session = Self.session()
+        #expect(Self.beginnings(&session, [.serverError, .serverError]) == [0, 1])
+        session.disconnect()
+        session.connect()
+        #expect(Self.beginnings(&session, [.serverError]) == [0])
+    }
+
     @Test func `a reconnect for the server's sake goes to the endpoint in use`() {
         var session = Self.session()
         session.end(.unreachable)
@@ -80,6 +165,41 @@ import Testing
         #expect(session.path(.gained, at: 0).isEmpty)
         let orders = session.end(.stateMismatch)
         #expect((orders.isEmpty ? session.wake() : orders) == [.open(2, at: 1, discarding: true)])
+    }
+
+    @Test func `a session is discarded where its state is unusable, and nowhere else`() {
+        var session = Self.session([.wifi, .wifi])
+        session.succeed()
+        #expect(session.end(.stateMismatch) == [.open(2, at: 0, discarding: true)])
+        session.end(.refused)
+        #expect(session.status.mode == .quick)
+        #expect(session.wake() == [.open(3, at: 1)])
+        session.end(.refused)
+        #expect(session.status.mode == .full)
+        #expect(session.wake() == [.open(4, at: 0, discarding: true)])
+        session.end(.refused)
+        session.wake()
+        session.succeed()
+        #expect(session.status.resumed == true)
+        // What the first server has is an older copy now, if they do not share it.
+        session.pass(.seconds(5))
+        session.end(.heartbeatTimeout)
+        #expect(session.wake() == [.open(6, at: 0)])
+        #expect(session.live?.discardsOlderCopy == true)
+        session.succeed(resumed: false)
+        session.end(.heartbeatTimeout)
+        session.wake()
+        #expect(session.live?.discardsOlderCopy == false)
+    }
+
+    @Test(arguments: [nil, ReconnectMode.quick, .full])
+    func `only a full reconnect by hand stays at a later endpoint, whose session it discards`(mode: ReconnectMode?) {
+        var session = Self.session()
+        session.end(.unreachable)
+        session.wake()
+        session.succeed()
+        let isFull = mode == .full
+        #expect(session.reconnect(mode) == [.abandon(2), .open(3, at: isFull ? 1 : 0, discarding: isFull)])
     }
 
     @Test func `an unreadable credential does not count as a failure of the endpoint`() {

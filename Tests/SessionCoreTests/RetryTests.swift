@@ -200,6 +200,47 @@ import Testing
         #expect(session.path(.movedSourceKept) == [.abandon(2), .open(3)])
     }
 
+    @Test func `one endpoint's hint does not hold up the others`() {
+        var session = SessionUnderTest(policy: .exact, paths: [.wifi, .wifi])
+        session.connect()
+        session.end(.serverError, retryAfter: .seconds(3600))
+        #expect(session.retryIn == .milliseconds(50))
+        #expect(session.wake() == [.open(2, at: 1)])
+        session.end(.refused)
+        #expect(session.wake() == [.open(3, at: 1)], "the first endpoint is still left alone")
+        session.end(.serverError, retryAfter: .seconds(30))
+        #expect(session.retryIn == .seconds(30))
+        #expect(session.path(.movedSourceKept).isEmpty)
+        #expect(session.path(.movedSourceKept, at: 1).isEmpty)
+        session.path(.lost, at: 1)
+        #expect(session.wake() == [], "the endpoint whose time has come has no path")
+        #expect(session.retryIn ?? .zero > .seconds(3500))
+        #expect(session.path(.gained, at: 1) == [.open(4, at: 1)])
+        session.succeed()
+        session.end(.reset)
+        #expect(session.wake() == [.open(5, at: 1)])
+        session.end(.refused)
+        #expect(session.reconnect() == [.open(6, at: 0)], "a person asked")
+    }
+
+    @Test func `the hint of a first endpoint holds for returns`() {
+        var session = SessionUnderTest(policy: .exact, paths: [.wifi, .wifi])
+        func passToKnock() -> Duration {
+            let start = session.now
+            while session.wake() != [.knock(0)] { session.answerHeartbeat() }
+            return start.duration(to: session.now)
+        }
+        session.connect()
+        session.end(.serverError, retryAfter: .seconds(1800))
+        session.wake()
+        session.succeed()
+        #expect(passToKnock() >= .seconds(1790))
+        session.knocked(.answered)
+        #expect(session.end(.serverError, retryAfter: .seconds(2400)) == [.open(4, at: 1)])
+        session.succeed()
+        #expect(passToKnock() >= .seconds(2400))
+    }
+
     @Test func `a success ends the hint`() {
         var session = SessionUnderTest(.authenticating)
         session.end(.serverBusy, retryAfter: .seconds(30))

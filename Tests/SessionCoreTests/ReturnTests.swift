@@ -66,6 +66,21 @@ import Testing
         #expect(session.status.reason.message.hasPrefix("the first endpoint answered, but could not be returned to"))
     }
 
+    @Test func `an unusable copy at the first endpoint costs the session at the second one nothing`() {
+        var session = Self.session()
+        for isKnown in [false, true] {
+            _ = Self.passToKnock(&session)
+            session.knocked(.answered)
+            #expect(session.live?.discardsOlderCopy == isKnown)
+            session.establish()
+            let generation = session.generation.rawValue
+            #expect(session.end(.stateMismatch) == [.open(generation + 1, at: 1)])
+            #expect(session.live?.discardsOlderCopy == false)
+            session.succeed()
+            #expect(session.status.endpoint == EndpointIndex(1))
+        }
+    }
+
     @Test func `a return that times out goes back to the second endpoint`() {
         var session = Self.session()
         _ = Self.passToKnock(&session)
@@ -101,13 +116,24 @@ import Testing
             session.knocked(.answered)
             session.succeed()
             session.end(.serverClosed)
-            while session.live?.endpoint != EndpointIndex(1) {
-                if session.live != nil { session.end(.refused) }
-                session.wake()
-            }
+            session.wake()
+            #expect(session.live?.endpoint == EndpointIndex(1), "the session goes back to where it was well")
             session.succeed()
         }
         #expect(pauses[3] > .seconds(6 * 60))
+    }
+
+    @Test func `a session that was displaced at the first endpoint after the return looks for the other device there`()
+    {
+        var session = Self.session()
+        session.machine.rivalry.canLook = true
+        _ = Self.passToKnock(&session)
+        session.knocked(.answered)
+        session.succeed()
+        session.end(.serverClosed)
+        session.wake()
+        #expect(session.live?.endpoint == EndpointIndex(0))
+        #expect(session.live?.look == .forNewer)
     }
 
     @Test func `a stable return resets the interval`() {

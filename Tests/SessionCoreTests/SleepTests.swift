@@ -137,6 +137,41 @@ import Testing
         #expect(session.status == before)
     }
 
+    /// The host sleeps for longer than the session tries, at different moments, and the sleep is reported at once, or
+    /// after the deadlines that passed in it.
+    @Test(arguments: [.waiting, .waitingForNetwork, .dialing] as [SessionUnderTest.Situation], [true, false])
+    func `a session does not give up because the host slept`(
+        situation: SessionUnderTest.Situation, isReportedFirst: Bool
+    ) {
+        var policy = ReconnectPolicy.exact
+        policy.giveUpAfter = .seconds(1200)
+        var session = SessionUnderTest(situation, policy: policy, rest: Self.rest(.keep))
+        session.skip(.seconds(1800))
+        let inputs: [SessionMachine.Input] = [.hostWoke(slept: .seconds(1800)), .timeReached]
+        for input in isReportedFirst ? inputs : inputs.reversed() { session.take(input) }
+        #expect(session.state == .connecting)
+        if session.live == nil { session.path(.gained) }
+        session.progress(to: .dialing)
+        session.pass(.seconds(5))
+        #expect(session.state == .connecting)
+        while session.state == .connecting {
+            if session.live != nil { session.end(.unreachable) } else { session.wake() }
+        }
+        #expect(session.reason == .retryTimeout)
+        #expect(session.elapsed >= .seconds(1800 + 800), "the sleep does not count")
+        #expect(session.elapsed <= .seconds(1800 + 1200))
+    }
+
+    @Test func `a session that was about to give up makes an attempt on waking`() {
+        var policy = ReconnectPolicy.exact
+        policy.giveUpAfter = .milliseconds(40)
+        var session = SessionUnderTest(.waiting, policy: policy, rest: Self.rest(.keep))
+        #expect(session.retryIn == .milliseconds(50))
+        session.skip(.seconds(1800))
+        #expect(session.take(.timeReached) == [.open(2)])
+        session.succeed()
+    }
+
     @Test func `waking does not override a server's request to wait`() {
         var session = SessionUnderTest(.resolving, rest: Self.rest(.keep))
         session.end(.serverBusy, retryAfter: .seconds(100))

@@ -163,8 +163,12 @@ import Testing
         session.pass(.seconds(1))
         session.end(.serverBusy, retryAfter: .seconds(300))
         #expect(session.pass(.seconds(2)).contains(.knock(0)))
-        #expect(session.knocked(.answered).isEmpty)
-        #expect((session.retryIn ?? .zero) > .seconds(290))
+        #expect(session.knocked(.answered).isEmpty, "the floor of a busy server holds everywhere")
+        for _ in 0..<3 {
+            while session.live == nil { session.wake() }
+            #expect(session.live?.endpoint == EndpointIndex(0), "the other one is left alone for five minutes")
+            session.end(.unreachable)
+        }
     }
 
     @Test(arguments: [Duration?.none, .seconds(30)])

@@ -53,6 +53,24 @@ import Testing
         #expect(participants.received(Self.message(Self.bob), of: Self.bob, isRetained: false) == .joined(Self.bob))
     }
 
+    @Test func `names that look the same are different participants`() {
+        let composed = Participant.Identity(user: String(repeating: "\u{E9}", count: 1000), device: "d")
+        let decomposed = Participant.Identity(user: String(repeating: "e\u{301}", count: 1000), device: "d")
+        var participants = Self.filled
+        for _ in 1...2 * Participants.maximumBytes / 1000 {
+            _ = participants.received(Self.message(decomposed), of: decomposed, isRetained: false)
+            #expect(participants.received(nil, of: composed, isRetained: false) == nil)
+            #expect(participants.received(nil, of: decomposed, isRetained: false) == .left(decomposed, .left))
+        }
+        for identity in [composed, decomposed] {
+            #expect(
+                participants.received(Self.message(identity), of: identity, isRetained: false) == .joined(identity))
+        }
+        #expect(participants.received(nil, of: decomposed, isRetained: false) == .left(decomposed, .left))
+        #expect(participants.list.contains { $0.identity == composed })
+        #expect(participants.isComplete)
+    }
+
     @Test func `participants of the first snapshot are listed without being reported`() {
         var participants = Participants(own: Self.me)
         #expect(!participants.isKnown)
@@ -142,6 +160,21 @@ import Testing
     ])
     func `other text is not a presence message`(text: String) {
         #expect(PresenceMessage(Array(text.utf8), of: ParticipantsTests.ann) == nil)
+    }
+
+    @Test(arguments: [
+        #"{"state":"online","x":["# + Array(repeating: "0", count: 100).joined(separator: ",") + "]}",
+        #"{"state":"online","x":""# + String(repeating: "x", count: 64 << 10) + #""}"#,
+    ])
+    func `a message that only takes time to read is not a presence message`(text: String) {
+        #expect(PresenceMessage(Array(text.utf8), of: ParticipantsTests.ann) == nil)
+    }
+
+    @Test func `a presence message of the longest names is read`() {
+        let name = String(repeating: "\u{85}", count: Room.maximumLength / 2)
+        let identity = Participant.Identity(user: name, device: name)
+        let message = ParticipantsTests.message(identity)
+        #expect(PresenceMessage(message.bytes, of: identity) == message)
     }
 
     @Test func `a presence message takes the identity from the topic and ignores other members`() {

@@ -248,7 +248,7 @@ import Testing
         #expect(next().sorted() == ["rooms/x/a -", "rooms/y/a 1"])
         #expect(answer("rooms/x/a", "-") == .cleared("rooms/x/a"))
         #expect(publications["~/a"]?.topic == "rooms/y/a")
-        #expect(publications.twin(of: "rooms/y/a", resolved: "rooms/y/a")?.topic == "~/a")
+        #expect(publications.twin(of: "rooms/y/a", resolved: "rooms/y/a") == "~/a")
     }
 
     @Test mutating func `a refusal is reported once, and tried again on every connection`() {
@@ -328,6 +328,45 @@ import Testing
         #expect(publications.isAnswered)
         publications.remove("rooms/x/a")
         #expect(next() == ["rooms/x/a relative"])
+    }
+
+    @Test mutating func `publications and those on their way to the disk share the room`() {
+        let long = String(repeating: "x", count: Publications.maximumBytes / 4)
+        let large = ["a", "b", "c"].map { Self.publication($0, long) }
+        publications.put(large[0])
+        for publication in large[1...] { publications.arrive(publication) }
+        #expect(!publications.hasRoom(for: Self.publication("d", long)))
+        #expect(publications.hasRoom(for: Self.publication("d")))
+        #expect(publications.hasRoom(for: large[2]), "it replaces the one that is on its way")
+        // Of several with one topic, the last one counts.
+        publications.arrive(Self.publication("c"))
+        #expect(publications.hasRoom(for: Self.publication("d", long)))
+        publications.arrived(large[2])
+        publications.put(large[2])
+        publications.arrived(Self.publication("c"))
+        #expect(!publications.hasRoom(for: Self.publication("d", long)), "the last one was refused")
+        publications.arrived(large[1])
+        #expect(publications.hasRoom(for: Self.publication("d", long)))
+        publications.remove("a")
+        publications.remove("c")
+        for number in 1...Publications.maximumCount { publications.put(Self.publication("t/\(number)")) }
+        #expect(!publications.hasRoom(for: Self.publication("d")))
+        #expect(publications.hasRoom(for: Self.publication("t/1", "2")))
+        publications.remove("t/2")
+        #expect(publications.hasRoom(for: Self.publication("d")))
+        #expect(publications["t/2"] == nil && publications["t/1"] != nil)
+    }
+
+    @Test mutating func `a publication that is put again keeps its topic from its twin`() {
+        publications.put(Self.publication("rooms/x/a", "absolute"))
+        publications.put(Self.publication("~/a", "relative"))
+        publications.enter(Room(prefix: "rooms", name: "x"))
+        publications.put(Self.publication("rooms/x/a", "again"))
+        connect()
+        #expect(next() == ["rooms/x/a again"])
+        #expect(publications.twin(of: "~/a", resolved: "rooms/x/a") == "rooms/x/a")
+        publications.remove("rooms/x/a")
+        #expect(publications.twin(of: "rooms/x/a", resolved: "rooms/x/a") == "~/a")
     }
 
     @Test mutating func `a thousand publications are all answered`() {

@@ -139,6 +139,41 @@ struct RedirectionsTests {
         #expect(redirections.begin(EndpointIndex(0)) == (isRemembered ? other : own))
     }
 
+    @Test func `0x9D is forgotten when the endpoint itself accepts the session again`() throws {
+        var redirections = try Self.redirections(["mqtts://a.example", "mqtts://z.example"])
+        _ = Self.follow(&redirections, "b.example", remember: true)
+        #expect(Self.hosts(&redirections, 1) == ["b.example"])
+        _ = redirections.begin(EndpointIndex(1))
+        redirections.connected()
+        redirections.ended()
+        #expect(redirections.begin(EndpointIndex(0)).host == "a.example")
+        redirections.connected()
+        redirections.ended()
+        #expect(Self.hosts(&redirections, 2) == ["a.example", "a.example"])
+    }
+
+    @Test func `a server that is gone leaves other addresses to try, unless the redirect to it is new`() throws {
+        var redirections = try Self.redirections()
+        _ = Self.follow(&redirections, "b.example c.example", remember: true)
+        var areLeft: [Bool] = []
+        for _ in 0..<6 {
+            _ = redirections.begin(EndpointIndex(0))
+            areLeft.append(redirections.ended())
+        }
+        #expect(areLeft == [false, false, false, true, true, false])
+    }
+
+    @Test func `a knock that is not answered makes way for the next address`() throws {
+        var redirections = try Self.redirections()
+        _ = Self.follow(&redirections, "b.example c.example", remember: true)
+        var hosts: [String] = []
+        for _ in 0..<4 {
+            hosts.append(redirections.next(EndpointIndex(0)).host)
+            redirections.notAnswered(EndpointIndex(0))
+        }
+        #expect(hosts == ["b.example", "c.example", "a.example", "b.example"])
+    }
+
     @Test func `an unreachable new server alternates with the endpoint itself`() throws {
         var redirections = try Self.redirections()
         _ = Self.follow(&redirections, "b.example", remember: true)

@@ -190,6 +190,17 @@ import Testing
         #expect(!rooms.received(presence(of: "here", retain: true)).contains(own), "it is announced again")
     }
 
+    @Test mutating func `what a displaced device has left in the room that is being joined is cleared as well`() {
+        enter()
+        _ = rooms.join(Self.hall, for: Self.call, at: Self.time(9))
+        let topic = Self.hall.presenceTopic(of: .init(user: "me", device: "there"))
+        var message = presence(of: "there", retain: true)
+        message.topic = topic
+        #expect(rooms.received(message) == [.announce(Announcement(topic: topic))])
+        message.topic = Self.hall.presenceTopic(of: .init(user: "you", device: "there"))
+        #expect(rooms.received(message) == [])
+    }
+
     @Test mutating func `the presences that a session clears on a connection are few`() {
         enter()
         let cleared = (1...20).filter { number in

@@ -34,6 +34,12 @@ struct SessionLinkTests {
         var session = try SessionUnderTest { $0.hasPassword = true }
         _ = session.take(.connect(Reason(.userConnect)))
         #expect(session.session.machine.awaitsCredential == true)
+        #expect(session.session.machine.awaitsTurn == false)
+        _ = session.take(.fetchQueued(try #require(session.fetched)))
+        #expect(session.session.machine.awaitsTurn == true)
+        _ = session.take(.fetchBegun(try #require(session.fetched)))
+        #expect(session.session.machine.awaitsTurn == false)
+        #expect(session.session.machine.awaitsCredential == true)
         let credential = SessionCredential(secret: Array("me".utf8))
         _ = session.take(.fetched(try #require(session.fetched), credential))
         #expect(session.session.machine.awaitsCredential == false)
@@ -388,6 +394,29 @@ struct SessionLinkTests {
     @Test func `a new server that does not answer in time is passed over once for the endpoint's own address`() throws {
         var session = try redirected()
         for host in ["b", "a"] { #expect(try session.waitsForDial() == "dial \(host).example") }
+    }
+
+    @Test func `a server that was sent to long ago and is gone is followed by the endpoint's own address`() throws {
+        var session = try redirected()
+        _ = session.opens()
+        _ = session.receives(.connack(Connack()))
+        for host in ["c", "a"] {
+            #expect(try session.waitsForDial(after: session.take(.closed(Reason(.reset)))) == "dial \(host).example")
+        }
+        _ = session.opens()
+        _ = session.receives(.connack(Connack()))
+        #expect(try session.waitsForDial(after: session.take(.closed(Reason(.reset)))) == "dial a.example")
+    }
+
+    @Test func `a return knocks at the endpoint itself if the server that it named is gone`() throws {
+        var session = try redirected()
+        session.answersPings = true
+        #expect(try session.waitsForDial(after: session.take(.closed(Reason(.refused)))) == "dial b.example")
+        _ = session.opens()
+        _ = session.receives(.connack(Connack()))
+        #expect(waits(&session, for: "knock at") == "knock at a.example")
+        _ = session.take(.closed(Reason(.refused)))
+        #expect(waits(&session, for: "knock at") == "knock at c.example")
     }
 
     @Test func `an attempt that this host gives up says nothing about the new server`() throws {

@@ -129,6 +129,36 @@ struct SessionProtocolTests {
         #expect(left == nil)
     }
 
+    @Test(arguments: [true, false])
+    func `an unusable copy of the session is discarded on the next return, and a session in use is not`(
+        isShared: Bool
+    ) throws {
+        var session = try SessionUnderTest().connected()
+        session.answersPings = true
+        func returns(_ session: inout SessionUnderTest) throws {
+            var texts: [String] = []
+            for _ in 0..<600 where !texts.contains("knock at a.example") { texts = session.wait(1) }
+            #expect(session.take(.reached).contains("dial a.example with the knock"))
+            _ = session.opens()
+        }
+        var dialed = try session.waitsForDial(
+            after: session.receives(.disconnect(Disconnect(reasonCode: .serverShuttingDown))))
+        #expect(dialed == "dial b.example")
+        _ = session.opens()
+        _ = session.receives(.connack(Connack(sessionPresent: isShared)))
+        try returns(&session)
+        #expect(session.lastConnect?.cleanStart == false)
+        _ = session.receives(.connack(Connack(sessionPresent: true)))
+        dialed = try session.waitsForDial(
+            after: session.receives(.disconnect(Disconnect(reasonCode: .packetIdentifierNotFound))))
+        #expect(dialed == "dial b.example")
+        _ = session.opens()
+        #expect(session.lastConnect?.cleanStart == false)
+        _ = session.receives(.connack(Connack(sessionPresent: true)))
+        try returns(&session)
+        #expect(session.lastConnect?.cleanStart == !isShared)
+    }
+
     @Test func `a publication is sent again after each end, and waited for where the session may be another one`()
         throws
     {
@@ -152,6 +182,7 @@ struct SessionProtocolTests {
     @Test func `after a loss a publication is sent again each time, as another server may have the address`() throws {
         let a = SessionHome("mqtts://a.example:8883")
         var session = try SessionUnderTest().connected()
+        _ = session.take(SessionMachine.Input.pathChanged(EndpointIndex(1), to: nil, .lost))
         let publication = Publication(
             topic: "a", payload: ByteBuffer(string: "1"), since: Timestamp(rawValue: 0))
         _ = session.take(.stored([.putPublication(publication)], isComplete: true))

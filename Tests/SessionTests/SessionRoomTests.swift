@@ -242,8 +242,14 @@ struct SessionRoomTests {
                 .init(session: "main", topic: topic, payload: MessagePayload(bytes: [1])))
         }
         let publication = try put("caf\u{E9}")
+        session.session.arrive(publication)
+        #expect(throws: RPCError.self, "it is on its way to the disk") { try put("cafe\u{301}") }
         _ = session.take(.stored([.putPublication(publication)], isComplete: true))
         #expect(throws: Never.self) { try put("caf\u{E9}") }
+        #expect(throws: RPCError.self) { try put("cafe\u{301}") }
+        // The server may still have it.
+        _ = session.take(.stored([.rememberRetained("caf\u{E9}")], isComplete: true))
+        _ = session.take(.stored([.removePublication("caf\u{E9}")], isComplete: true))
         #expect(throws: RPCError.self) { try put("cafe\u{301}") }
     }
 

@@ -55,6 +55,7 @@ struct SessionStepsTests {
 
     @Test func `a server's request to wait half a minute is honoured`() throws {
         var session = try SessionUnderTest()
+        _ = session.take(SessionMachine.Input.pathChanged(EndpointIndex(1), to: nil, .lost))
         _ = session.take(.connect(Reason(.userConnect)))
         var texts = session.take(.closed(Reason(.serverBusy), retryAfter: .seconds(30)))
         var waited = 0

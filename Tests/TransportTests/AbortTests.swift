@@ -14,7 +14,8 @@ import Vocabulary
             let endpoint = try Endpoint("mqtt://127.0.0.1")
             let connection = Connection.open(
                 endpoint, options: Connection.Options(), eventLoop: loop, threadPool: .singleton,
-                lookups: NameLookups(eventLoop: loop), blocking: BlockingCalls(eventLoop: loop)
+                lookups: NameLookups(eventLoop: loop), blocking: BlockingCalls(eventLoop: loop),
+                turns: PolledTurns(eventLoop: loop)
             ) { _ in count.value += 1 }
             connection.close(.abort)
         }.get()

@@ -77,6 +77,25 @@ import Vocabulary
         try await calls.run("c", within: nil) {}.get()
     }
 
+    @Test func `a file system that does not answer leaves threads for others, however many files it has`()
+        async throws
+    {
+        let calls = BlockingCalls(eventLoop: loop, maximumThreads: 8)
+        let hung = (1...9).map { blocked(calls, "/mnt/nfs/\($0)/password", within: .milliseconds(1)) }
+        for call in hung { await #expect(throws: BlockingCalls.Failure.self) { try await call.get() } }
+        await #expect {
+            try await calls.run("/mnt/nfs/10", within: nil) {}.get()
+        } throws: { error in
+            (error as? BlockingCalls.Failure)?.description
+                == "earlier calls for other files in /mnt/nfs have not been answered yet"
+        }
+        for key in ["/mnt/other/password", "/etc/holdfast/password", "accounts"] {
+            try await calls.run(key, within: nil) {}.get()
+        }
+        gate.open()
+        while (try? await calls.run("/mnt/nfs/10", within: nil) {}.get()) == nil {}
+    }
+
     @Test func `TLS files that are not answered for are named, and other connections are made`() async throws {
         let certificates = try TestCertificates.shared.get()
         let server = try await TestServer(.echo, tls: try certificates.server("localhost"))

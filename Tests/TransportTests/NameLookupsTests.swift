@@ -98,4 +98,50 @@ private final class Counter: Sendable {
         }
         #expect(hosts == ["a.example", "b.example", "good.example", "c.example"])
     }
+
+    // MARK: Lookups that are no longer wanted
+
+    @Test func `a lookup that is withdrawn before it has a thread does not get one`() async throws {
+        let (loop, gate) = (loop, gate)
+        let hosts = Mutex<[String]>([])
+        let lookups = try await loop.submit {
+            NameLookups(eventLoop: loop, maximumThreads: 1) { host, port in
+                hosts.withLock { $0.append(host) }
+                gate.wait()
+                return addresses(["127.0.0.1"])(host, port)
+            }
+        }.get()
+        let (answers, answered) = AsyncStream.makeStream(of: String.self)
+        try await ask(lookups, ["a.example"], answered)
+        let client = try await TestClient("mqtt://b.example", lookups: lookups, loop: loop) { event, connection in
+            if case .resolving = event { connection.close(.abort) }
+        }
+        #expect(try await client.next().name == "resolving")
+        try await ask(lookups, ["c.example"], answered)
+        gate.open()
+        var iterator = answers.makeAsyncIterator()
+        #expect(await iterator.next() == "a.example")
+        #expect(await iterator.next() == "c.example")
+        #expect(hosts.withLock { $0 } == ["a.example", "c.example"])
+    }
+
+    @Test func `names whose lookups were given up leave half of the threads to others`() async throws {
+        let lookups = try await lookups(threads: 4)
+        let (answers, answered) = AsyncStream.makeStream(of: String.self)
+        let dead = ["dead-1.example", "dead-2.example"]
+        try await loop.submit {
+            for request in dead.map({ lookups.resolve($0, 1883) { _ in answered.yield("nothing") } }) {
+                lookups.withdraw(request)
+            }
+        }.get()
+        try await ask(lookups, dead, answered)
+        try await ask(lookups, ["good.example"], answered)
+        var iterator = answers.makeAsyncIterator()
+        #expect(await iterator.next() == "good.example")
+        gate.open()
+        #expect(Set([await iterator.next(), await iterator.next()]) == Set(dead))
+        // They were answered, and may use all threads again.
+        try await ask(lookups, dead, answered)
+        #expect(Set([await iterator.next(), await iterator.next()]) == Set(dead))
+    }
 }

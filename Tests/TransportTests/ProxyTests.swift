@@ -95,6 +95,21 @@ import Vocabulary
         #expect(failure.message.contains("does not connect to broker.invalid:1883"), "\(failure.message)")
     }
 
+    @Test func `a proxy is read in small pieces, and the server behind it in larger ones`() async throws {
+        let silent = try await TestServer(.silent)
+        let waiting = try await TestClient(
+            "mqtt://broker.invalid", options: options("http://127.0.0.1:\(silent.port)"))
+        for await event in silent.events { if case .received = event { break } }
+        #expect(try await waiting.on { $0.readsLittle } == true)
+        try await waiting.close(.abort)
+        let proxy = try await ScriptServer(text: agreement)
+        let client = try await TestClient(
+            "mqtt://broker.invalid", options: options("http://127.0.0.1:\(proxy.port)"))
+        _ = try await client.opened()
+        #expect(try await client.on { $0.readsLittle } == false)
+        try await client.close(.abort)
+    }
+
     @Test func `a login that an HTTP proxy does not accept is named as the cause`() async throws {
         let proxy = try await ScriptServer(text: "HTTP/1.1 407 Proxy Authentication Required\r\n\r\n")
         let login = ProxyOptions.Login(username: "joe", password: [1])

@@ -31,6 +31,7 @@ final class TestClient: Sendable {
         _ endpoint: String, options: Connection.Options = Connection.Options(),
         lookups: NameLookups? = nil,
         blocking: BlockingCalls? = nil,
+        turns: PolledTurns? = nil,
         contexts: NIOLoopBoundBox<TLSContextCache>? = nil,
         loop: any EventLoop = MultiThreadedEventLoopGroup.singleton.next(),
         lookUp: @escaping LookUp,
@@ -48,7 +49,8 @@ final class TestClient: Sendable {
             box.value = Connection.open(
                 endpoint, options: options, eventLoop: loop, threadPool: .singleton,
                 lookups: lookups ?? NameLookups(eventLoop: loop, lookUp: lookUp),
-                blocking: blocking ?? BlockingCalls(eventLoop: loop), contexts: contexts?.value ?? TLSContextCache()
+                blocking: blocking ?? BlockingCalls(eventLoop: loop), turns: turns ?? PolledTurns(eventLoop: loop),
+                contexts: contexts?.value ?? TLSContextCache()
             ) { event in
                 Self.take(event, of: box.value, reaction, continuation)
             }
@@ -133,6 +135,16 @@ final class TestClient: Sendable {
 
     /// Everything that the loop has to do by now is done.
     func settle() async throws { for _ in 0..<3 { try await loop.submit {}.get() } }
+}
+
+extension Connection {
+    /// Whether each read is a small one; `nil` before there is a channel.
+    var readsLittle: Bool? {
+        guard let options = wire?.channel.syncOptions, let reads = try? options.getOption(.maxMessagesPerRead),
+            let allocator = try? options.getOption(.recvAllocator)
+        else { return nil }
+        return reads == 1 && (allocator as? FixedSizeRecvByteBufferAllocator)?.capacity == Wire.littleSize
+    }
 }
 
 struct Unexpected: Error { let event: String }

@@ -1,6 +1,7 @@
 import NIOCore
 import NIOEmbedded
 import NIOHTTP1
+import NIOPosix
 import NIOWebSocket
 import Synchronization
 import Testing
@@ -15,51 +16,242 @@ import Vocabulary
         WebSocketFrame(fin: fin, opcode: opcode, data: ByteBuffer(string: text))
     }
 
+    /// The frames as a server of NIO sends them.
+    private func bytes(_ frames: [WebSocketFrame]) throws -> ByteBuffer {
+        let channel = EmbeddedChannel(handler: WebSocketFrameEncoder())
+        var bytes = ByteBuffer()
+        for frame in frames {
+            try channel.writeOutbound(frame)
+            while var part = try channel.readOutbound(as: ByteBuffer.self) { bytes.writeBuffer(&part) }
+        }
+        _ = try channel.finish()
+        return bytes
+    }
+
+    private func steps(_ stream: inout WebSocketStream, _ bytes: inout ByteBuffer) -> [WebSocketStream.Step] {
+        var steps: [WebSocketStream.Step] = []
+        while true {
+            let step = stream.next(in: &bytes)
+            if step == .wait { return steps }
+            steps.append(step)
+            switch step {
+            case .close, .violation: return steps
+            case .wait, .nothing, .deliver, .answer: break
+            }
+        }
+    }
+
+    private func steps(_ bytes: ByteBuffer) -> [WebSocketStream.Step] {
+        var (stream, bytes) = (WebSocketStream(), bytes)
+        return steps(&stream, &bytes)
+    }
+
     /// [MQTT-6.0.0-2]
-    @Test func `a packet may span frames, and a ping may come between them`() {
-        var stream = WebSocketStream()
-        let steps = [
+    @Test func `a packet may span frames, and a ping may come between them`() throws {
+        let bytes = try bytes([
             frame(.binary, "a", fin: false), frame(.ping, "p"), frame(.continuation, "b", fin: false),
             frame(.continuation, "", fin: true), frame(.pong), frame(.binary, "c"),
-        ].map { stream.received($0) }
+        ])
         #expect(
-            steps == [
+            steps(bytes) == [
                 .deliver(ByteBuffer(string: "a")), .answer(ByteBuffer(string: "p")), .deliver(ByteBuffer(string: "b")),
                 .nothing, .nothing, .deliver(ByteBuffer(string: "c")),
             ])
     }
 
-    @Test func `ten thousand small frames of one read are one piece, and only the last of their pings is answered`()
-        throws
-    {
-        let channel = EmbeddedChannel(handler: WebSocketHandler())
-        let pipeline = channel.pipeline.syncOperations
-        for number in 0..<10_000 {
-            pipeline.fireChannelRead(NIOAny(frame(.ping, "\(number)")))
-            pipeline.fireChannelRead(NIOAny(frame(.binary, "x")))
-        }
-        pipeline.fireChannelReadComplete()
-        #expect(try channel.readInbound(as: ByteBuffer.self)?.readableBytes == 10_000)
-        #expect(try channel.readInbound(as: ByteBuffer.self) == nil)
-        #expect(try channel.readOutbound(as: WebSocketFrame.self)?.data == ByteBuffer(string: "9999"))
-        #expect(try channel.readOutbound(as: WebSocketFrame.self) == nil)
+    @Test(arguments: [0, 1, 125, 126, 127, 65_535, 65_536, 100_000])
+    func `a frame of any length is delivered`(length: Int) throws {
+        let content = ByteBuffer(repeating: 7, count: length)
+        let frames = try bytes([WebSocketFrame(fin: true, opcode: .binary, data: content), frame(.ping, "p")])
+        #expect(
+            steps(frames) == [length == 0 ? .nothing : .deliver(content), .answer(ByteBuffer(string: "p"))])
+    }
+
+    /// On a slow link, it is a sign of life. And none is kept until it is complete, however long it is.
+    @Test(arguments: [1 << 20, .max] as [UInt64])
+    func `the beginning of a frame is delivered before its end has arrived`(length: UInt64) throws {
+        let channel = EmbeddedChannel()
+        try channel.pipeline.syncOperations.addHandler(handler(channel))
+        var bytes = ByteBuffer(bytes: [0x82, 127])
+        bytes.writeInteger(length & UInt64(Int.max))
+        bytes.writeString("one")
+        try channel.writeInbound(bytes)
+        #expect(try channel.readInbound(as: ByteBuffer.self) == ByteBuffer(string: "one"))
+        try channel.writeInbound(ByteBuffer(string: "two"))
+        #expect(try channel.readInbound(as: ByteBuffer.self) == ByteBuffer(string: "two"))
         _ = try channel.finish()
     }
 
-    @Test func `frames without an end of the read are still delivered`() throws {
-        let channel = EmbeddedChannel(handler: WebSocketHandler())
-        channel.pipeline.syncOperations.fireChannelRead(NIOAny(frame(.binary, "a")))
-        channel.embeddedEventLoop.run()
-        #expect(try channel.readInbound(as: ByteBuffer.self) == ByteBuffer(string: "a"))
+    @Test func `a frame that breaks the rules is a violation`() {
+        let begun: [UInt8] = [0x02, 1, 0x61]
+        let cases: [([UInt8], WebSocketErrorCode)] = [
+            ([0x81, 1], .unacceptableData), (begun + [0x81, 1], .unacceptableData), ([0x80, 1], .protocolError),
+            (begun + [0x82, 1], .protocolError), ([0x82, 0x81], .protocolError), ([0xC2, 1], .protocolError),
+            ([0xA2, 1], .protocolError), ([0x92, 1], .protocolError), ([0x83, 1], .protocolError),
+            ([0x8B, 1], .protocolError), ([0x09, 0], .protocolError), ([0x89, 126], .protocolError),
+            ([0x88, 127], .protocolError), ([0x82, 127, 0x80, 0, 0, 0, 0, 0, 0, 0], .protocolError),
+        ]
+        for (bytes, code) in cases {
+            guard case .violation(code, _)? = steps(ByteBuffer(bytes: bytes)).last else {
+                Issue.record("\(bytes) is no violation")
+                continue
+            }
+        }
+    }
+
+    /// What comes of the bytes does not depend on how many arrive at once.
+    @Test(arguments: 1...200 as ClosedRange<UInt64>)
+    func `frames may be split anywhere`(seed: UInt64) {
+        var random = SplitMix64(seed: seed)
+        let bytes = randomBytes(&random)
+        var (stream, rest, arrived, all) = (WebSocketStream(), bytes, ByteBuffer(), [WebSocketStream.Step]())
+        while rest.readableBytes > 0 {
+            let most = Bool.random(using: &random) ? 3 : 300
+            let count = Int.random(in: 1...most, using: &random)
+            if var part = rest.readSlice(length: min(count, rest.readableBytes)) { arrived.writeBuffer(&part) }
+            all += steps(&stream, &arrived)
+            #expect(arrived.readableBytes < 127 || all.last.map(isEnd) == true)
+            if all.last.map(isEnd) == true { break }
+        }
+        #expect(joined(all) == joined(steps(bytes)))
+    }
+
+    /// Frames, most of them valid. Lengths that would fit into fewer bytes are among these.
+    private func randomBytes(_ random: inout SplitMix64) -> ByteBuffer {
+        func isChosen(oneIn count: Int) -> Bool { Int.random(in: 0..<count, using: &random) == 0 }
+        var (bytes, isInMessage) = (ByteBuffer(), false)
+        for _ in 0..<Int.random(in: 1...40, using: &random) {
+            let isControl = isChosen(oneIn: 4)
+            let isLast = isControl || isChosen(oneIn: 2)
+            var first: UInt8 = isControl ? (isChosen(oneIn: 2) ? 9 : 10) : isInMessage ? 0 : 2
+            if isLast { first |= 0x80 }
+            if !isControl { isInMessage = !isLast }
+            bytes.writeInteger(isChosen(oneIn: 60) ? UInt8.random(in: 0...255, using: &random) : first)
+            let length = Int.random(in: 0...(isControl || isChosen(oneIn: 2) ? 125 : 1000), using: &random)
+            let mask: UInt8 = isChosen(oneIn: 100) ? 0x80 : 0
+            if length > 125 ? isChosen(oneIn: 2) : !isControl && isChosen(oneIn: 3) {
+                bytes.writeMultipleIntegers(127 | mask, UInt64(length))
+            } else if length > 125 || (!isControl && isChosen(oneIn: 2)) {
+                bytes.writeMultipleIntegers(126 | mask, UInt16(length))
+            } else {
+                bytes.writeInteger(UInt8(length) | mask)
+            }
+            bytes.writeBytes((0..<length).map { _ in UInt8.random(in: 0...255, using: &random) })
+        }
+        return bytes
+    }
+
+    private func isEnd(_ step: WebSocketStream.Step) -> Bool {
+        switch step {
+        case .close, .violation: true
+        case .wait, .nothing, .deliver, .answer: false
+        }
+    }
+
+    /// Joins neighbouring pieces of content.
+    private func joined(_ steps: [WebSocketStream.Step]) -> [WebSocketStream.Step] {
+        var joined: [WebSocketStream.Step] = []
+        for step in steps where step != .nothing {
+            if case .deliver(let next) = step, case .deliver(var piece)? = joined.last {
+                piece.writeImmutableBuffer(next)
+                joined[joined.count - 1] = .deliver(piece)
+            } else {
+                joined.append(step)
+            }
+        }
+        return joined
+    }
+
+    // MARK: Turns
+
+    /// A handler whose turns come with the time of the channel's loop.
+    private func handler(_ channel: EmbeddedChannel) -> WebSocketHandler {
+        WebSocketHandler(PolledTurns(eventLoop: channel.embeddedEventLoop))
+    }
+
+    /// A channel whose reads are counted, with a handler in its pipeline.
+    private func channel() throws -> (EmbeddedChannel, WebSocketHandler, Reads) {
+        let (channel, reads) = (EmbeddedChannel(), Reads())
+        let handler = handler(channel)
+        try channel.pipeline.syncOperations.addHandlers([reads, handler])
+        return (channel, handler, reads)
+    }
+
+    private final class Reads: ChannelOutboundHandler {
+        typealias OutboundIn = Never
+        private(set) var count = 0
+
+        func read(context: ChannelHandlerContext) {
+            count += 1
+            context.read()
+        }
+    }
+
+    @Test func `many small frames are taken in turns, and nothing more is read until the last of them`() throws {
+        let (channel, _, reads) = try channel()
+        let count = 10_000
+        try channel.writeInbound(
+            bytes((0..<count).flatMap { [frame(.ping, "\($0)"), frame(.binary, "x")] }))
+        channel.read()
+        var (received, turns) = (0, 0)
+        while received < count {
+            while let piece = try channel.readInbound(as: ByteBuffer.self) {
+                turns += 1
+                received += piece.readableBytes
+                #expect(piece.readableBytes <= WebSocketHandler.framesPerTurn / 2)
+            }
+            if received < count { #expect(reads.count == 0) }
+            channel.embeddedEventLoop.advanceTime(by: .microseconds(500))
+        }
+        #expect(received == count)
+        #expect(reads.count == 1)
+        var pongs: [String] = []
+        while let frame = try channel.readOutbound(as: WebSocketFrame.self) { pongs.append(String(buffer: frame.data)) }
+        #expect(pongs.last == "9999")
+        #expect(pongs.count <= turns, "only the last ping of a turn is answered")
         _ = try channel.finish()
+    }
+
+    @Test func `a session that wants nothing is given nothing, and nothing more is read`() throws {
+        let (channel, handler, reads) = try channel()
+        handler.read(false)
+        try channel.writeInbound(bytes([frame(.binary, "a")]))
+        channel.read()
+        channel.embeddedEventLoop.advanceTime(by: .seconds(1))
+        #expect(try channel.readInbound(as: ByteBuffer.self) == nil)
+        #expect(reads.count == 0)
+        handler.read(true)
+        channel.embeddedEventLoop.advanceTime(by: .seconds(1))
+        #expect(try channel.readInbound(as: ByteBuffer.self) == ByteBuffer(string: "a"))
+        #expect(reads.count == 1)
+        channel.read()
+        #expect(reads.count == 2)
+        _ = try channel.finish()
+    }
+
+    private enum End: CaseIterable { case close, error }
+
+    /// TLS reports an error when it ends without its goodbye.
+    @Test(arguments: End.allCases)
+    private func `frames that wait for their turn are delivered before the end is reported`(end: End) throws {
+        let (channel, _, _) = try channel()
+        let log = Telling()
+        try channel.pipeline.syncOperations.addHandler(log)
+        try channel.writeInbound(bytes((0..<1000).map { _ in frame(.binary, "x") } + [frame(.binary, "last words")]))
+        switch end {
+        case .close: channel.pipeline.fireChannelInactive()
+        case .error: channel.pipeline.fireErrorCaught(ChannelError.ioOnClosedChannel)
+        }
+        #expect(log.told.joined() == String(repeating: "x", count: 1000) + "last words" + "\(end)")
+        #expect(log.told.last == "\(end)")
     }
 
     @Test func `frames before a Close are delivered before it is reported`() throws {
-        let (log, channel) = (Telling(), EmbeddedChannel(handler: WebSocketHandler()))
+        let (channel, _, _) = try channel()
+        let log = Telling()
         try channel.pipeline.syncOperations.addHandler(log)
-        let pipeline = channel.pipeline.syncOperations
-        pipeline.fireChannelRead(NIOAny(frame(.binary, "last words")))
-        pipeline.fireChannelRead(NIOAny(TestFrame(opcode: .connectionClose, code: .goingAway).frame))
+        let close = TestFrame(opcode: .connectionClose, code: .goingAway).frame
+        try channel.writeInbound(bytes([frame(.binary, "last words"), close, frame(.binary, "more")]))
         #expect(log.told == ["last words", "ended"])
         _ = try channel.finish()
     }
@@ -68,8 +260,8 @@ import Vocabulary
     @Test func `one pong is under way at a time, and the next one answers the last ping`() throws {
         let (kept, channel) = (Keeping(), EmbeddedChannel())
         try channel.pipeline.syncOperations.addHandler(kept)
-        try channel.pipeline.syncOperations.addHandler(WebSocketHandler())
-        for number in 0..<100 { try channel.writeInbound(frame(.ping, "\(number)")) }
+        try channel.pipeline.syncOperations.addHandler(handler(channel))
+        for number in 0..<100 { try channel.writeInbound(bytes([frame(.ping, "\(number)")])) }
         #expect(kept.written == ["0"])
         kept.flushed()
         channel.embeddedEventLoop.run()
@@ -91,6 +283,8 @@ import Vocabulary
         func userInboundEventTriggered(context: ChannelHandlerContext, event: Any) {
             if event is WebSocketEnded { told.append("ended") }
         }
+        func channelInactive(context: ChannelHandlerContext) { told.append("\(End.close)") }
+        func errorCaught(context: ChannelHandlerContext, error: any Error) { told.append("\(End.error)") }
     }
 
     /// Keeps what is written, until it is said to be flushed.
@@ -112,40 +306,15 @@ import Vocabulary
         }
     }
 
-    @Test func `a frame that breaks the rules is a violation`() {
-        var inMessage = WebSocketStream()
-        _ = inMessage.received(frame(.binary, "a", fin: false))
-        var masked = frame(.binary, "a")
-        masked.maskKey = .random()
-        var extended = frame(.binary, "a")
-        extended.rsv1 = true
-        let cases: [(WebSocketStream, WebSocketFrame, WebSocketErrorCode)] = [
-            (WebSocketStream(), frame(.text, "a"), .unacceptableData),
-            (inMessage, frame(.text, "a"), .unacceptableData),
-            (WebSocketStream(), frame(.continuation, "a"), .protocolError),
-            (inMessage, frame(.binary, "a"), .protocolError), (WebSocketStream(), masked, .protocolError),
-            (WebSocketStream(), extended, .protocolError),
-            (WebSocketStream(), frame(.init(encodedWebSocketOpcode: 3) ?? .text), .protocolError),
-        ]
-        for (stream, frame, code) in cases {
-            var stream = stream
-            guard case .violation(code, _) = stream.received(frame) else {
-                Issue.record("\(frame) is no violation")
-                continue
-            }
-        }
-    }
-
     @Test(
         arguments: [
             (nil, "", nil), (.normalClosure, "", nil), (.normalClosure, "bye", "1000 (bye)"),
             (.goingAway, "", "1001"), (.policyViolation, "", "1008"),
             (.unexpectedServerError, "disk\nfull", "1011 (diskfull)"), (.unknown(4001), "x", "4001 (x)"),
         ] as [(WebSocketErrorCode?, String, String?)])
-    func `a Close gives its reason in one line`(code: WebSocketErrorCode?, text: String, words: String?) {
-        var stream = WebSocketStream()
+    func `a Close gives its reason in one line`(code: WebSocketErrorCode?, text: String, words: String?) throws {
         let frame = TestFrame(opcode: .connectionClose, text: text, code: code).frame
-        guard case .close(code, let failure) = stream.received(frame) else {
+        guard case .close(code, let failure)? = steps(try bytes([frame])).last else {
             Issue.record("no close")
             return
         }
@@ -220,27 +389,32 @@ import Vocabulary
         #expect(try await server.next() == "close 1003")
     }
 
-    /// Each read may hold nothing but empty frames.
-    @Test func `a read of a WebSocket is small`() async throws {
-        let server = try await WebSocketServer()
-        let client = try await TestClient("ws://127.0.0.1:\(server.port)")
+    @Test func `ten thousand small frames arrive, and a message after them`() async throws {
+        let loop = MultiThreadedEventLoopGroup.singleton.next()
+        let small = (0..<10_000).flatMap { [TestFrame(opcode: .binary, text: "\($0 % 10)"), TestFrame(opcode: .ping)] }
+        let server = try await WebSocketServer(frames: small + [TestFrame(opcode: .binary, text: "last")])
+        let turns = try await PolledTurns.open(on: loop)
+        let client = try await TestClient(
+            "ws://127.0.0.1:\(server.port)", turns: turns, loop: loop, lookUp: systemLookUp)
         _ = try await client.opened()
-        let capacity = try await client.on { connection in
-            let allocator = try? connection.wire?.channel.syncOptions?.getOption(.recvAllocator)
-            return (allocator as? FixedSizeRecvByteBufferAllocator)?.capacity
-        }
-        #expect(capacity == WebSocketHandler.readSize)
+        #expect(try await client.received(10_004).hasSuffix("789last"))
         try await client.close(.abort)
+        try await loop.submit { turns.close() }.get()
     }
 
-    @Test func `a frame beyond the limit ends the connection`() async throws {
-        let server = try await WebSocketServer(frames: [
-            TestFrame(opcode: .binary, text: String(repeating: "x", count: 2000))
-        ])
-        let client = try await TestClient(
-            "ws://127.0.0.1:\(server.port)", options: Connection.Options(maximumFrameSize: 1000))
-        #expect(try await client.failure().message.contains("too large a frame"))
-        #expect(try await server.next() == "close 1009")
+    /// Each read may hold nothing but answers of a few bytes, or empty frames.
+    @Test(arguments: ["ws", "wss"])
+    func `reads are small from the first byte on`(scheme: String) async throws {
+        let certificates = try TestCertificates.shared.get()
+        let server = try await WebSocketServer(tls: scheme == "wss" ? certificates.server("localhost") : nil)
+        let small = Mutex<[String]>([])
+        let client = try await TestClient("\(scheme)://localhost:\(server.port)", options: options(certificates)) {
+            event, connection in
+            if connection.readsLittle == true { small.withLock { $0.append(event.name) } }
+        }
+        _ = try await client.opened()
+        #expect(small.withLock { $0 } == (scheme == "ws" ? [] : ["securing"]) + ["upgrading", "opened"])
+        try await client.close(.abort)
     }
 
     struct Close: Sendable {

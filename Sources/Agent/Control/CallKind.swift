@@ -6,7 +6,7 @@ enum CallKind: Int, CaseIterable, Sendable {
     case delivery
     /// Answered at once from what is in memory.
     case query
-    /// Answered with data read from the disk; the answer may be long.
+    /// Answered with data read from the disk, or with a long list.
     case read
     /// All other calls. They may take long.
     case command

@@ -7,10 +7,13 @@ import SessionCore
 
 // MARK: Watches
 extension ControlConnection {
-    func watch(_ id: RequestID, _ parameters: SessionWatchMethod.Parameters) async throws(RPCError) -> CallReply {
+    func watch(
+        _ id: RequestID, _ parameters: SessionWatchMethod.Parameters, _ isLong: Bool
+    ) async throws(RPCError) -> CallReply {
         let (result, missed) = try beginWatch(parameters)
         return CallReply(
-            line: OutgoingLine.answer(id, result: result), feed: .watch(result.watch),
+            line: isLong ? await Self.longAnswer(id, result) : OutgoingLine.answer(id, result: result),
+            feed: .watch(result.watch),
             missed: missed.isEmpty ? [] : await Self.lines(missed))
     }
 
@@ -20,8 +23,8 @@ extension ControlConnection {
     ) throws(RPCError) -> (SessionWatchMethod.Result, missed: [SessionEvent]) {
         try reserveFeed(.watch)
         let watched = registry.assumeIsolated {
-            $0.watch(parameters.session, since: parameters.since, epoch: parameters.epoch) { [weak self] event in
-                self?.assumeIsolated { $0.deliver(event) }
+            $0.watch(parameters.session, since: parameters.since, epoch: parameters.epoch) { [weak self] event, line in
+                self?.assumeIsolated { $0.deliver(event, line) }
             }
         }
         do throws(RPCError) {
@@ -42,7 +45,7 @@ extension ControlConnection {
     func unwatch(_ id: WatchID) throws(RPCError) {
         guard let bytes = feeds.remove(id) else { throw .unknownWatch(id) }
         freeFeed(.watch)
-        unaccount(bytes)
+        release(bytes)
         registry.assumeIsolated { $0.removeWatch(id) }
     }
 }
@@ -69,7 +72,7 @@ extension ControlConnection {
             return CallReply(line: OutgoingLine.answer(request, result: result), feed: .subscription(id))
         } catch {
             endSubscription(id)
-            unaccount(feeds.answered(.subscription(id)).bytes)
+            release(feeds.answered(.subscription(id)).bytes)
             throw error
         }
     }
@@ -177,7 +180,7 @@ extension ControlConnection {
                 write(line)
             } else {
                 feeds.hold(line, for: .subscription(id))
-                account(line.count)
+                holdBack(line.count)
             }
         }
         closeWhenDone()
@@ -187,7 +190,7 @@ extension ControlConnection {
     private func endSubscription(_ id: SubscriptionID) -> ControlFeeds.Subscription? {
         guard let (subscription, held) = feeds.remove(id) else { return nil }
         freeFeed(.subscription)
-        unaccount(held)
+        release(held)
         return subscription
     }
 }
@@ -216,13 +219,13 @@ extension ControlConnection {
     /// Writes what was held back for a watch or subscription, now that the answer that begins it is written.
     func release(_ feed: ControlFeedID) {
         let (lines, bytes) = feeds.answered(feed)
-        unaccount(bytes)
+        release(bytes)
         for line in lines { write(line, isNotification: true) }
     }
 
-    private func deliver(_ event: SessionEvent) {
+    private func deliver(_ event: SessionEvent, _ line: EventLine) {
         guard feeds.watches.contains(event.watch) else { return }
-        notify(.watch(event.watch), sequence: event.sequence, atLeast: 200) { OutgoingLine.notification(event) }
+        notify(.watch(event.watch), sequence: event.sequence, atLeast: 200) { line.text(for: event.watch) }
     }
 
     private func deliver(_ message: ReceivedMessage) {
@@ -239,7 +242,7 @@ extension ControlConnection {
             return
         }
         switch feeds.offer(line, to: .subscription(message.subscription), keeping: .max) {
-        case .kept: account(line.count)
+        case .kept: holdBack(line.count)
         case .write, .full: write(line, isNotification: true)
         }
     }
@@ -254,7 +257,7 @@ extension ControlConnection {
             if mayNotify(line.count) {
                 switch feeds.offer(line, to: feed) {
                 case .write: return write(line, isNotification: true)
-                case .kept: return account(line.count)
+                case .kept: return holdBack(line.count)
                 case .full: break
                 }
             }
@@ -280,7 +283,10 @@ extension ControlConnection {
     /// Whether messages of a durable consumer may be read from the store for this peer. If not, ``resumeConsumers()``
     /// continues later.
     private func hasRoomForConsumers() -> Bool {
-        let hasRoom = schedule { [id] scheduler, _ in scheduler.mayGive(DurableConsumers.portionBytes, to: id) }
+        // More is given once the answers that the first messages wait for are written.
+        let hasRoom =
+            feeds.heldBytes <= DurableConsumers.portionBytes
+            && schedule { [id] scheduler, _ in scheduler.mayGive(DurableConsumers.portionBytes, to: id) }
         if !hasRoom { feeds.areConsumersPaused = true }
         return hasRoom
     }

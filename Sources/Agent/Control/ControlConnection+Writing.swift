@@ -11,6 +11,15 @@ extension ControlConnection {
         schedule { [id] in $0.read(bytes, by: id, at: $1) }
     }
 
+    func holdBack(_ bytes: Int) {
+        schedule { [id] in $0.heldBack(bytes, of: id, at: $1) }
+    }
+
+    func release(_ bytes: Int) {
+        guard bytes > 0 else { return }
+        schedule { [id] in $0.released(bytes, of: id, at: $1) }
+    }
+
     func write(_ line: [UInt8], isNotification: Bool = false) {
         guard channel.isActive, !line.isEmpty else { return }
         account(line.count, isNotification: isNotification)

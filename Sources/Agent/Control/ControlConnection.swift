@@ -110,9 +110,11 @@ actor ControlConnection {
             case .call(let call)?:
                 guard begin(call) else { break taking }
                 incoming.began()
+            case .batched(let text, let batch)?:
+                parse(text, in: batch)
             case .line(.tooLong)?:
                 tookLine = true
-                incoming.wait(for: WaitingCall(request: .invalid(.null, .lineTooLong), bytes: 0))
+                incoming.wait(for: WaitingCall(.invalid(.null, .lineTooLong), text: []))
             case .line(.line(let bytes))?:
                 tookLine = true
                 parse(bytes)
@@ -125,60 +127,45 @@ actor ControlConnection {
         closeWhenDone()
     }
 
-    private func parse(_ bytes: [UInt8]) {
-        guard bytes.count > Self.longParse else {
-            let (line, message) = Self.scanned(bytes) ?? (RequestLine(parsing: bytes), nil)
-            return take(line, message, bytes: bytes.count)
+    /// What a line, or an element of a batch, is.
+    private enum Parsed {
+        case call(WaitingCall)
+        case batch(BatchedCalls)
+
+        /// - Parameter batch: the batch that the text is an element of; `nil` for a line.
+        init(_ text: [UInt8], in batch: Int?) {
+            // Nearly all lines are publishes.
+            if let publish = PublishLine(scanning: text) {
+                self = .call(WaitingCall(publish, bytes: text.count, batch: batch))
+                return
+            }
+            switch batch == nil ? RequestLine(parsing: text) : .single(ClientCall(parsing: text)) {
+            case .single(let call): self = .call(WaitingCall(call, text: text, batch: batch))
+            case .batch(let calls): self = .batch(BatchedCalls(of: text, count: calls.count))
+            }
         }
-        incoming.beginParsing(bytes.count)
+    }
+
+    private func parse(_ text: [UInt8], in batch: Int? = nil) {
+        guard text.count > Self.longParse else { return take(Parsed(text, in: batch)) }
+        incoming.beginParsing(text.count)
         Task {
-            let (line, message) = await Self.parsed(bytes)
+            let parsed = await Self.parsed(text, in: batch)
             incoming.endParsing()
             guard !isClosed else { return }
-            take(line, message, bytes: bytes.count)
+            take(parsed)
             adjustReading()
         }
     }
 
-    /// Scans the kind of line that nearly all lines are: a publish.
-    private static func scanned(_ bytes: [UInt8]) -> (RequestLine, WaitingCall.DecodedPublish?)? {
-        PublishLine(scanning: bytes).map { line in
-            let request = ClientCall.request(line.id, method: MessagePublishMethod.name, parameters: nil)
-            return (.single(request), .success(line.parameters))
-        }
-    }
+    /// Parses a long text off the event loop, because megabytes take a while.
+    @concurrent private static func parsed(_ text: [UInt8], in batch: Int?) async -> Parsed { Parsed(text, in: batch) }
 
-    /// Parses a long line off the event loop, because megabytes take a while.
-    @concurrent private static func parsed(_ bytes: [UInt8]) async -> (RequestLine, WaitingCall.DecodedPublish?) {
-        if let scanned = scanned(bytes) { return scanned }
-        let line = RequestLine(parsing: bytes)
-        switch line {
-        case .single(.request(let id, MessagePublishMethod.name, let parameters)):
-            // Without the parameters, which would be kept twice.
-            return (.single(.request(id, method: MessagePublishMethod.name, parameters: nil)), message(parameters))
-        case .single(.notification(MessagePublishMethod.name, let parameters)):
-            return (.single(.notification(method: MessagePublishMethod.name, parameters: nil)), message(parameters))
-        default:
-            return (line, nil)
-        }
-    }
-
-    private static func message(_ parameters: JSONValue?) -> WaitingCall.DecodedPublish {
-        Result { () throws(RPCError) in
-            try ParameterDecoder.decode(MessagePublishMethod.Parameters.self, from: parameters)
-        }
-    }
-
-    /// Takes a line. A batch runs like the same number of single lines; only its answers are combined.
-    private func take(_ line: RequestLine, _ message: WaitingCall.DecodedPublish?, bytes: Int) {
-        switch line {
-        case .single(let request):
-            incoming.wait(for: WaitingCall(request: request, message: message, bytes: bytes))
-        case .batch(let requests):
-            let batch = calls.batches.begin(requests.count)
-            for request in requests {
-                incoming.wait(for: WaitingCall(request: request, bytes: bytes / requests.count, batch: batch))
-            }
+    /// Takes what was parsed. A batch runs like the same number of single lines; only its answers are combined.
+    private func take(_ parsed: Parsed) {
+        switch parsed {
+        case .call(let call): incoming.wait(for: call)
+        case .batch(let calls): incoming.wait(for: calls, of: self.calls.batches.begin(calls.count))
         }
     }
 
@@ -188,7 +175,7 @@ actor ControlConnection {
     private func begin(_ waiting: WaitingCall) -> Bool {
         let isTooLong = waiting.batch.map(calls.batches.isTooLong) ?? false
         // What is refused at once is not read, whatever it asks for.
-        let (kind, answer) = isTooLong ? (.query, 0) : waiting.request.needs
+        let (kind, answer) = isTooLong ? (.query, 0) : waiting.needs.resolved(length(of:))
         let (id, bytes) = (id, waiting.bytes)
         guard schedule({ scheduler, _ in scheduler.begin(kind, bytes: bytes, answer: answer, of: id) }) else {
             return false
@@ -207,12 +194,20 @@ actor ControlConnection {
             if calls.tasksAhead > 0 { runInTask(call, waiting) } else { publish(call, waiting) }
         case .request, .notification:
             if kind == .read {
-                calls.wait(call, waiting.request)
+                calls.wait(call, waiting)
             } else {
                 runInTask(call, waiting)
             }
         }
         return true
+    }
+
+    private func length(of list: CallNeeds.List) -> Int {
+        switch list {
+        case .sessions: registry.assumeIsolated { $0.listLength }
+        case .participants(let session): registry.assumeIsolated { $0.participantsLength(session) }
+        case .paths: network.statusLength
+        }
     }
 
     private func runInTask(_ call: RunningCall, _ waiting: WaitingCall) {
@@ -223,7 +218,7 @@ actor ControlConnection {
                 publish(call, waiting)
                 route = nil
             } else {
-                ended(call, await answer(waiting.request))
+                ended(call, await answer(waiting.complete))
             }
             calls.taskEnded(call)
         }
@@ -232,9 +227,9 @@ actor ControlConnection {
 
     /// Starts the read that waits first: there is room for its answer.
     func startRead() {
-        guard let (call, request) = calls.nextRead() else { preconditionFailure("no read waits") }
+        guard let (call, waiting) = calls.nextRead() else { preconditionFailure("no read waits") }
         let task = Task {
-            let reply = await answer(request)
+            let reply = await answer(waiting.complete, isLong: true)
             calls.taskEnded(call)
             schedule { [id] scheduler, _ in scheduler.readEnded(answer: call.answer, of: id) }
             ended(call, reply)
@@ -253,9 +248,9 @@ actor ControlConnection {
         guard !isClosed else { return }
         let line = call.id == nil ? nil : reply.line
         if let batch = call.batch {
-            if let line { schedule { scheduler, _ in scheduler.collected(line.count, of: id) } }
+            if let line { holdBack(line.count) }
             if let answered = calls.batches.add(reply, line, of: call, to: batch) {
-                schedule { scheduler, _ in scheduler.released(answered.bytes, of: id) }
+                release(answered.bytes)
                 finish(answered.feeds, answered.line)
             }
         } else {

@@ -28,7 +28,7 @@ enum ControlFeedID: Hashable {
 struct ControlFeeds {
     /// How many watches and subscriptions a peer may have on one connection.
     static let maximum = 1024
-    /// How many bytes are held back for a watch or subscription before its answer is written.
+    /// How many bytes are held back for all watches and subscriptions whose answers are not written yet.
     static let maximumHeld = 1 << 20
 
     struct Subscription {
@@ -53,6 +53,8 @@ struct ControlFeeds {
     /// What is held back for those whose answer is not written yet: the peer must know about them before their
     /// notifications.
     private var held: [ControlFeedID: Held] = [:]
+    /// How many bytes are held back.
+    private(set) var heldBytes = 0
     /// What was dropped since the peer was last told.
     private var dropped: [ControlFeedID: Dropped] = [:]
     /// How much was dropped of all watches and subscriptions, of those that have ended too.
@@ -94,7 +96,9 @@ struct ControlFeeds {
 
     /// - Returns: the lines that were held back, and their length.
     mutating func answered(_ feed: ControlFeedID) -> (lines: [[UInt8]], bytes: Int) {
-        held.removeValue(forKey: feed).map { ($0.lines, $0.bytes) } ?? ([], 0)
+        guard let held = held.removeValue(forKey: feed) else { return ([], 0) }
+        heldBytes -= held.bytes
+        return (held.lines, held.bytes)
     }
 
     /// - Returns: the length of what was held back; `nil` if there is no such watch.
@@ -111,7 +115,7 @@ struct ControlFeeds {
 
     private mutating func discard(_ feed: ControlFeedID) -> Int {
         dropped[feed] = nil
-        return held.removeValue(forKey: feed)?.bytes ?? 0
+        return answered(feed).bytes
     }
 
     // MARK: Notifications
@@ -128,10 +132,12 @@ struct ControlFeeds {
 
     /// Holds back a line if the answer of its watch or subscription is not written yet.
     mutating func offer(_ line: [UInt8], to feed: ControlFeedID, keeping limit: Int = maximumHeld) -> Outcome {
-        guard let bytes = held[feed]?.bytes else { return .write }
-        guard bytes + line.count <= limit else { return .full }
+        guard held[feed] != nil else { return .write }
+        // One line is held back whatever its length, as one is written.
+        guard heldBytes == 0 || line.count <= limit - heldBytes else { return .full }
         held[feed]?.lines.append(line)
         held[feed]?.bytes += line.count
+        heldBytes += line.count
         return .kept
     }
 
@@ -139,7 +145,10 @@ struct ControlFeeds {
     func isHeld(_ feed: ControlFeedID) -> Bool { held[feed] != nil }
 
     /// Holds back the last line for a subscription that ended before its answer was written.
-    mutating func hold(_ line: [UInt8], for feed: ControlFeedID) { held[feed] = Held(lines: [line], bytes: line.count) }
+    mutating func hold(_ line: [UInt8], for feed: ControlFeedID) {
+        held[feed] = Held(lines: [line], bytes: line.count)
+        heldBytes += line.count
+    }
 
     func isDropping(_ feed: ControlFeedID) -> Bool { dropped[feed] != nil }
 

@@ -6,28 +6,34 @@ import SessionCore
 // What each method does: check the role, decode the parameters, ask the session, answer.
 
 extension ControlConnection {
+    typealias AnyResult = any Encodable & Sendable
+
     /// Runs one call. The answer to a notification is not written.
-    func answer(_ call: ClientCall) async -> CallReply {
+    ///
+    /// - Parameter isLong: whether the answer may be long, so that it is encoded off the event loop.
+    func answer(_ call: ClientCall, isLong: Bool = false) async -> CallReply {
         switch call {
         case .invalid(let id, let error):
             return CallReply(line: OutgoingLine.failure(id, error))
         case .notification(let method, let parameters):
-            return await answer(.null, method, parameters)
+            return await answer(.null, method, parameters, isLong)
         case .request(let id, let method, let parameters):
-            return await answer(id, method, parameters)
+            return await answer(id, method, parameters, isLong)
         }
     }
 
-    private func answer(_ id: RequestID, _ method: String, _ parameters: JSONValue?) async -> CallReply {
+    private func answer(
+        _ id: RequestID, _ method: String, _ parameters: JSONValue?, _ isLong: Bool
+    ) async -> CallReply {
         while true {
             do throws(RPCError) {
                 switch method {
                 case SessionWatchMethod.name:
-                    return try await watch(id, take(SessionWatchMethod.self, parameters))
+                    return try await watch(id, take(SessionWatchMethod.self, parameters), isLong)
                 case MessageSubscribeMethod.name:
                     return try await subscribe(id, take(MessageSubscribeMethod.self, parameters))
                 default:
-                    return CallReply(line: try await run(id, method, parameters))
+                    return CallReply(line: try await run(id, method, parameters, isLong))
                 }
             } catch .sessionIsRestarting {
                 // Looking the session up waits for its next driver, and fails when the daemon is stopping.
@@ -39,7 +45,9 @@ extension ControlConnection {
     }
 
     /// - Returns: the line of the answer.
-    private func run(_ id: RequestID, _ method: String, _ parameters: JSONValue?) async throws(RPCError) -> [UInt8] {
+    private func run(
+        _ id: RequestID, _ method: String, _ parameters: JSONValue?, _ isLong: Bool
+    ) async throws(RPCError) -> [UInt8] {
         switch method {
         case RPCDiscoverMethod.name:
             _ = try take(RPCDiscoverMethod.self, parameters)
@@ -47,11 +55,17 @@ extension ControlConnection {
         case SessionHistoryMethod.name:
             return try await registry.history(take(SessionHistoryMethod.self, parameters), for: id)
         default:
-            return OutgoingLine.answer(id, result: try await result(of: method, parameters))
+            let result = try await result(of: method, parameters)
+            return isLong ? await Self.longAnswer(id, result) : OutgoingLine.answer(id, result: result)
         }
     }
 
-    private func result(of method: String, _ parameters: JSONValue?) async throws(RPCError) -> any Encodable {
+    /// Encodes an answer off the event loop, because a megabyte takes a while.
+    @concurrent static func longAnswer(_ id: RequestID, _ result: AnyResult) async -> [UInt8] {
+        OutgoingLine.answer(id, result: result)
+    }
+
+    private func result(of method: String, _ parameters: JSONValue?) async throws(RPCError) -> AnyResult {
         switch method.prefix(while: { $0 != "." }) {
         case "session", "room", "check": try await sessionResult(of: method, parameters)
         case "message", "publication": try await messageResult(of: method, parameters)
@@ -113,7 +127,7 @@ extension ControlConnection {
 
 // MARK: rpc, daemon, network
 extension ControlConnection {
-    private func daemonResult(of method: String, _ parameters: JSONValue?) async throws(RPCError) -> any Encodable {
+    private func daemonResult(of method: String, _ parameters: JSONValue?) async throws(RPCError) -> AnyResult {
         switch method {
         case RPCHelloMethod.name:
             return try hello(take(RPCHelloMethod.self, parameters))
@@ -155,7 +169,7 @@ extension ControlConnection {
 
 // MARK: session, room, check
 extension ControlConnection {
-    private func sessionResult(of method: String, _ parameters: JSONValue?) async throws(RPCError) -> any Encodable {
+    private func sessionResult(of method: String, _ parameters: JSONValue?) async throws(RPCError) -> AnyResult {
         switch method {
         case SessionListMethod.name:
             _ = try take(SessionListMethod.self, parameters)
@@ -230,7 +244,7 @@ extension ControlConnection {
 
 // MARK: message, publication
 extension ControlConnection {
-    private func messageResult(of method: String, _ parameters: JSONValue?) async throws(RPCError) -> any Encodable {
+    private func messageResult(of method: String, _ parameters: JSONValue?) async throws(RPCError) -> AnyResult {
         switch method {
         case MessageUnsubscribeMethod.name:
             try await unsubscribe(take(MessageUnsubscribeMethod.self, parameters))

@@ -71,6 +71,8 @@ struct ControlScheduler {
         /// Bytes counted for what the peer has sent and no call has taken.
         var input = 0
         var output = 0
+        /// Bytes that the peer cannot read yet, because they follow an answer that is not complete.
+        var heldBack = 0
         var notifications = UnreadNotifications()
         var running = [Int](repeating: 0, count: CallKind.allCases.count)
         /// Bytes of messages that are not committed yet.
@@ -341,16 +343,22 @@ struct ControlScheduler {
         noteMovement(of: id, by: 0, at: now)
     }
 
-    /// Counts an answer of a batch that waits for the others. The peer cannot read it yet, so more calls may begin.
-    mutating func collected(_ bytes: Int, of id: ConnectionID) {
+    /// Counts what waits for an answer that is not complete: the other answers of its batch, and the notifications of a
+    /// watch or subscription that begins with it. The peer cannot read it yet, so more calls may begin; the rest of the
+    /// batch must.
+    mutating func heldBack(_ bytes: Int, of id: ConnectionID, at now: Instant) {
         guard connections[id] != nil else { return }
         memory.takeAnyway(bytes, for: id)
+        connections[id]?.heldBack += bytes
+        noteMovement(of: id, by: 0, at: now)
     }
 
-    /// The answers of a batch are complete and about to be written.
-    mutating func released(_ bytes: Int, of id: ConnectionID) {
-        guard connections[id] != nil else { return }
+    /// What was held back is about to be written, or is dropped.
+    mutating func released(_ bytes: Int, of id: ConnectionID, at now: Instant) {
+        guard connections[id] != nil, bytes > 0 else { return }
+        connections[id]?.heldBack -= bytes
         give(bytes, by: id)
+        noteMovement(of: id, by: bytes, at: now)
     }
 
     /// The peer has read, as far as the kernel knows.
@@ -417,7 +425,7 @@ struct ControlScheduler {
         let isUnfinished =
             connections.values[place].input > limits.readAhead && connections.values[place].wait != .memory
         connections.values[place].readSince += bytes
-        if !isUnfinished, connections.values[place].output <= limits.unread {
+        if !isUnfinished, connections.values[place].output + connections.values[place].heldBack <= limits.unread {
             connections.values[place].stalledSince = nil
         } else if connections.values[place].readSince >= limits.progress
             || connections.values[place].stalledSince == nil

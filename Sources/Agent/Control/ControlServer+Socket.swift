@@ -69,8 +69,9 @@ extension ControlServer {
         guard let path = file?.path else { return }
         file?.watch = SocketWatch(path, for: expectation) { [weak self] in
             guard let self else { return }
-            // The second kind of report can be frequent: it is about a whole directory.
-            let delay: TimeAmount = expectation == .removal ? .zero : .seconds(1)
+            // The first kind may come from a stop of both units: the daemon is told to stop after its socket is removed. The
+            // second kind can be frequent: it is about a whole directory.
+            let delay: TimeAmount = expectation == .removal ? .milliseconds(500) : .seconds(1)
             eventLoop.scheduleTask(in: delay) { self.assumeIsolated { $0.keepSocket() } }
         }
     }

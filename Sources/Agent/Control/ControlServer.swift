@@ -5,6 +5,7 @@ import NIOPosix
 import NetworkPath
 import SessionCore
 import Systemd
+import Transport
 
 /// Accepts connections on the control socket, and gives them their turns.
 actor ControlServer {

@@ -61,6 +61,12 @@ struct NetworkView: Sendable {
 
     var counters: [String: Int64] { watcher.assumeIsolated { Self.counters($0.snapshot()) } }
 
+    /// The length of ``status(endpoints:)`` as JSON, about.
+    var statusLength: Int {
+        let (interfaces, paths) = watcher.assumeIsolated { $0.listed }
+        return 4096 + interfaces * 300 + paths * 400
+    }
+
     /// - Parameter endpoints: the endpoints of each session, which name the paths.
     func status(endpoints: [String: [Endpoint]]) -> NetworkStatus {
         let snapshot = watcher.assumeIsolated { $0.snapshot() }

@@ -11,7 +11,7 @@ struct RunningCalls {
     /// The number of tasks of calls that have not started running. Calls that begin later must not overtake them.
     var tasksAhead = 0
     var batches = CallBatches()
-    private var waitingReads = CircularBuffer<(call: RunningCall, request: ClientCall)>()
+    private var waitingReads = CircularBuffer<(call: RunningCall, waiting: WaitingCall)>()
     /// The calls that run in a task of their own: all except publishes.
     private var tasks: [Int: Task<Void, Never>] = [:]
 
@@ -26,9 +26,9 @@ struct RunningCalls {
     mutating func answered() { unanswered -= 1 }
 
     /// Keeps a read until it is its turn.
-    mutating func wait(_ call: RunningCall, _ request: ClientCall) { waitingReads.append((call, request)) }
+    mutating func wait(_ call: RunningCall, _ waiting: WaitingCall) { waitingReads.append((call, waiting)) }
 
-    mutating func nextRead() -> (call: RunningCall, request: ClientCall)? { waitingReads.popFirst() }
+    mutating func nextRead() -> (call: RunningCall, waiting: WaitingCall)? { waitingReads.popFirst() }
 
     mutating func taskBegan(_ call: RunningCall, _ task: Task<Void, Never>) { tasks[call.number] = task }
 

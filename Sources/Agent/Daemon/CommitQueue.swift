@@ -71,8 +71,8 @@ actor CommitQueue {
     /// The messages of the last entry that was refused, and how many entries have been.
     private var refused = (bytes: UInt64(0), count: UInt64(0))
     private var isProbing = false
-    /// Whether the failure was reported. Recovery is reported only after a transaction with messages, because a full
-    /// disk still takes everything else.
+    /// Whether the failure was reported. If messages were refused, recovery is reported only when there is room for them,
+    /// because a full disk still takes everything else.
     private var isFailureTold = false
     private let failureChanged: @Sendable (StoreError?) -> Void
     private let leftOut: @Sendable (SessionName, StoreError) -> Void
@@ -236,8 +236,10 @@ actor CommitQueue {
     private func succeeded(_ batch: [Entry]) {
         let hasMessages = batch.contains { $0.hasInserts && !$0.isRefused }
         if failure?.isLasting == true || hasMessages { refusal = nil }
+        // What was refused is tried by itself, and ends a failure of messages only.
+        let isOver = hasMessages || failure != nil && refusal == nil
         failure = nil
-        if isFailureTold, hasMessages { tell(nil) }
+        if isFailureTold, isOver { tell(nil) }
         let coveredByLater = Self.coveredByLater(batch)
         for (entry, isCovered) in zip(batch, coveredByLater) where !isCovered {
             switch entry.waiter {

@@ -40,6 +40,9 @@ actor Daemon {
     private var versions: [String: FileVersion]
     /// How long a program that connects waits for the name service.
     private let accountPatience: Duration
+    /// How long a reload waits for the file system of the configuration: less than `holdfastctl reload` and the service
+    /// manager wait for the reload.
+    private let configurationPatience: Duration
     /// What the names in `[access]` and `[topics]` stand for, and whether the name service did not answer the last time.
     private var accounts = (known: Accounts(), isFailureTold: false)
     private let accountLookups: SharedRuns
@@ -51,7 +54,8 @@ actor Daemon {
     init(
         options: DaemonOptions, configuration: DaemonConfiguration, versions: [String: FileVersion],
         store: DurableStore, registry: SessionRegistry, network: NetworkView, threadPool: NIOThreadPool,
-        notifications: Notifications, logger: Logger, eventLoop: any EventLoop, accountPatience: Duration = .seconds(5)
+        notifications: Notifications, logger: Logger, eventLoop: any EventLoop,
+        accountPatience: Duration = .seconds(5), configurationPatience: Duration = .seconds(60)
     ) {
         self.versions = versions
         self.options = options
@@ -64,6 +68,7 @@ actor Daemon {
         self.logger = logger
         self.eventLoop = eventLoop
         self.accountPatience = accountPatience
+        self.configurationPatience = configurationPatience
         blocking = BlockingCalls(eventLoop: eventLoop)
         denials = DenialLog(logger: logger, eventLoop: eventLoop)
         accountLookups = SharedRuns(eventLoop: eventLoop)
@@ -112,7 +117,8 @@ actor Daemon {
     /// system does not answer.
     func changedFiles() async -> [String] {
         let directory = options.configurationDirectory
-        let present = try? await blocking.run(directory, within: .seconds(1)) {
+        // Not with the key of a reload: that may take long, and would be refused while this is unanswered.
+        let present = try? await blocking.run("versions in \(directory)", within: .seconds(1)) {
             ConfigurationLoader.versions(in: directory)
         }.get()
         guard let present else { return [] }
@@ -193,11 +199,13 @@ actor Daemon {
         let directory = options.configurationDirectory
         var loaded: LoadedConfiguration
         do {
-            loaded = try await blocking.run(directory, within: nil) {
+            loaded = try await blocking.run(directory, within: configurationPatience) {
                 ConfigurationLoader.load(directory: directory)
             }.get()
         } catch {
-            throw .internalError("the configuration in \(directory) cannot be read: \(error)")
+            throw .badConfiguration(
+                "the configuration in \(directory) cannot be read, and the old one stays: \(error)",
+                hint: "reload again when its file system answers, which \"ls -l \(directory)\" shows")
         }
         if let missing = loaded.missingFolder, case .success = loaded.daemon, await !registry.entries.isEmpty {
             loaded.daemon = .failure(ConfigurationErrors([missing]))
@@ -211,7 +219,14 @@ actor Daemon {
     func reload() async throws(RPCError) -> DaemonReloadMethod.Result {
         await withCheckedContinuation { if reloads.begin($0) { $0.resume() } }
         defer { reloads.end()?.resume() }
-        let loaded = try await load()
+        let loaded: LoadedConfiguration
+        do throws(RPCError) {
+            loaded = try await load()
+        } catch {
+            logger.error(
+                "reload refused: \(error.message)", metadata: ["MESSAGE_ID": "\(MessageID.reloadRefused)"])
+            throw error
+        }
         if case .success(let new) = loaded.daemon { await lookUpAccounts(for: (new, loaded)) }
         // A reload that is refused must not be announced: the service manager would mistake its end for the end of
         // stopping.

@@ -9,6 +9,7 @@ import NetworkPath
 import ServiceLifecycle
 import SessionCore
 import Systemd
+import Transport
 import UnixSignals
 
 // How the daemon starts, runs and stops.
@@ -19,11 +20,14 @@ import UnixSignals
 /// - Returns: the exit status; what went wrong has been logged.
 public func runDaemon(_ options: DaemonOptions) -> ExitStatus {
     Allocator.returnsLargeBlocks()
-    let loops = MultiThreadedEventLoopGroup(numberOfThreads: 3)
+    let loops = MultiThreadedEventLoopGroup(numberOfThreads: 4)
     let (loop, disk) = (loops.next(), loops.next())
     GlobalJobs.run(on: loops.next())
+    let log = LogWriter(on: loops.next())
+    // Most of all, why the daemon could not start.
+    defer { log.finish(within: .seconds(2), on: loop) }
     let status = loop.makePromise(of: ExitStatus.self)
-    Task { status.succeed(await run(options, on: loop, disk: disk)) }
+    Task { status.succeed(await run(options, on: loop, disk: disk, log)) }
     do {
         return try status.futureResult.wait()
     } catch {
@@ -34,16 +38,21 @@ public func runDaemon(_ options: DaemonOptions) -> ExitStatus {
 /// - Parameters:
 ///   - loop: runs everything that decides.
 ///   - disk: runs the store.
-private func run(_ options: DaemonOptions, on loop: any EventLoop, disk: any EventLoop) async -> ExitStatus {
+private func run(
+    _ options: DaemonOptions, on loop: any EventLoop, disk: any EventLoop, _ log: LogWriter
+) async -> ExitStatus {
     signal(SIGPIPE, SIG_IGN)
     // A file that may not grow (LimitFSIZE=) counts as a full disk. It must not end the process.
     signal(SIGXFSZ, SIG_IGN)
     let loaded = ConfigurationLoader.load(directory: options.configurationDirectory)
-    let logger = Logger(label: "holdfastd") { _ in JournalLogHandler() }
+    let logger = Logger(label: "holdfastd") { _ in JournalLogHandler(writer: log) }
     JournalLogHandler.setLevel(level(options, loaded))
     guard case .success(let configuration) = loaded.daemon else {
         for error in loaded.errors { logger.critical("the configuration has an error: \(error)") }
-        TurnedAway.answer(at: SocketActivation.descriptors(), .cannotStart(ConfigurationErrors(loaded.errors)))
+        turnAway(
+            ConfigurationErrors(loaded.errors).summary,
+            hint: "\"sudo holdfastctl config check\" lists all errors, and \"sudo systemctl start holdfast\" starts it "
+                + "when they are corrected")
         return .configuration
     }
     logger.notice(
@@ -65,6 +74,9 @@ private func run(_ options: DaemonOptions, on loop: any EventLoop, disk: any Eve
         return .success
     } catch let failure as StartFailure {
         logger.critical("\(failure.sentence)")
+        // A daemon that was killed may have left it.
+        await MetricsPublisher.remove(configuration.metrics.textfile, BlockingCalls(eventLoop: loop))
+        turnAway(failure.sentence, hint: "systemd starts it again and again, until that is corrected")
         return failure.status
     } catch {
         logger.error("stopped before everything was finished: \(error)")
@@ -73,10 +85,13 @@ private func run(_ options: DaemonOptions, on loop: any EventLoop, disk: any Eve
 }
 
 /// Checks the configuration and prints every error on standard error.
-public func checkConfiguration(_ directory: String) -> ExitStatus {
+///
+/// - Parameter user: see ``showConfiguration(_:as:)``.
+public func checkConfiguration(_ directory: String, as user: String?) -> ExitStatus {
     let loaded = ConfigurationLoader.load(directory: directory)
     let missing = loaded.missingFolder.map { [$0] } ?? []
-    let errors = loaded.errors + missing + ConfigurationReferences.errors(in: directory).map(\.1)
+    let references = ConfigurationReferences(in: directory)
+    let errors = loaded.errors + missing + references.errors(for: becomeDaemon(user)).map(\.1)
     guard !errors.isEmpty else { return .success }
     let lines = Array("\(ConfigurationErrors(errors))\n".utf8)
     _ = lines.withUnsafeBytes { write(STDERR_FILENO, $0.baseAddress, $0.count) }
@@ -84,9 +99,11 @@ public func checkConfiguration(_ directory: String) -> ExitStatus {
 }
 
 /// Prints the effective configuration on standard output, as one line of JSON.
-public func showConfiguration(_ directory: String) -> ExitStatus {
+///
+/// - Parameter user: `USER` or `USER:GROUP,…`, as whom the daemon runs. If this process is root's, it becomes this user's.
+public func showConfiguration(_ directory: String, as user: String?) -> ExitStatus {
     let configuration = effectiveConfiguration(
-        in: directory, deviceID: DeviceID.derived()?.description ?? "")
+        in: directory, deviceID: DeviceID.derived()?.description ?? "", becomeDaemon: { becomeDaemon(user) })
     var rest = (OutgoingLine.encode(configuration) ?? [])[...]
     while !rest.isEmpty {
         let written = rest.withUnsafeBytes { write(STDOUT_FILENO, $0.baseAddress, $0.count) }
@@ -97,13 +114,17 @@ public func showConfiguration(_ directory: String) -> ExitStatus {
     return configuration.errors.isEmpty ? .success : .configuration
 }
 
-extension RPCError {
-    fileprivate static func cannotStart(_ errors: ConfigurationErrors) -> RPCError {
-        RPCError(
-            .shuttingDown, "the daemon cannot start: \(errors.summary)",
-            hint: "\"sudo holdfastctl config check\" lists all errors, and \"sudo systemctl start holdfast\" starts it "
-                + "when they are corrected")
-    }
+private func becomeDaemon(_ user: String?) -> String? {
+    guard let user = user.flatMap(DaemonUser.init), user.become() else { return nil }
+    return user.name
+}
+
+/// Tells the programs that wait at the sockets of systemd why the daemon cannot start. None must be served yet.
+///
+/// - Parameter why: a sentence, or a clause of one.
+public func turnAway(_ why: String, hint: String) {
+    TurnedAway.answer(
+        at: SocketActivation.descriptors(), RPCError(.shuttingDown, "the daemon cannot start: \(why)", hint: hint))
 }
 
 private struct StartFailure: Error {
@@ -229,8 +250,14 @@ private struct DaemonStart {
         await store.whenReplaced { moved in
             loop.execute { registry.assumeIsolated { $0.storeReplaced(moved) } }
         }
+        let turns: PolledTurns
+        do {
+            turns = try await PolledTurns.open(on: loop)
+        } catch {
+            throw StartFailure(status: .osError, sentence: "the sessions cannot be started: \(Self.words(error))")
+        }
         let surroundings = SessionDriver.Surroundings(
-            eventLoop: loop, threadPool: daemon.threadPool, blocking: daemon.blocking, store: store,
+            eventLoop: loop, threadPool: daemon.threadPool, blocking: daemon.blocking, turns: turns, store: store,
             commits: commits(to: store, of: registry, on: loop), network: daemon.network, logger: logger,
             bootID: BootID.current()?.description ?? "",
             deviceID: DeviceID.ofThisHost(keptIn: options.stateDirectory)?.description ?? "")

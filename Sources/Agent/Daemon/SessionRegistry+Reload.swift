@@ -154,9 +154,12 @@ extension SessionRegistry {
                     decided: .some(await driver.session.verdict)))
         case (.running?, .failure(let errors)):
             if rejected.updateValue(errors, forKey: name) != errors { tellRejected(name, errors) }
-        case (.failed(.configuration(let old), _, _)?, .failure(let errors)) where old == errors: break
-        case (.failed(.store(_, var later?), _, _)?, .success(let new)):
+        case (.failed(.configuration(let old, _), _, _)?, .failure(let errors)) where old == errors: break
+        case (.failed(let obstacle, _, _)?, .failure(let errors)):
+            await list(name, as: .configuration(errors, later: obstacle.later))
+        case (.failed(let obstacle, _, _)?, .success(let new)) where obstacle.later != nil:
             // It is still to be started as it was to be before.
+            guard var later = obstacle.later else { return }
             if later.configuration != new {
                 later.obsolete.insert(.failure)
                 if later.configuration.clientID != new.clientID { later.obsolete.insert(.sessionAtServer) }

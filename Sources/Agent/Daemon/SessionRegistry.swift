@@ -8,6 +8,7 @@ import NetworkPath
 import Session
 import SessionCore
 import Systemd
+import Transport
 
 /// All sessions of the daemon, what happens to them, and who watches them.
 actor SessionRegistry {
@@ -19,14 +20,21 @@ actor SessionRegistry {
 
     /// Why a session does not run.
     enum Obstacle {
-        /// Its file has errors, and nothing else is known about it.
-        case configuration(ConfigurationErrors)
+        /// Its file has errors. `later` is kept of a session whose state could not be read before.
+        case configuration(ConfigurationErrors, later: Start? = nil)
         /// Its state could not be read. If that may pass, `later` says how to start it then.
         case store(String, later: Start?)
 
+        /// How to start it when nothing is in the way any more, if that is known.
+        var later: Start? {
+            switch self {
+            case .configuration(_, let later), .store(_, let later): later
+            }
+        }
+
         var reason: Reason {
             switch self {
-            case .configuration(let errors): Reason(.badConfiguration, errors.summary)
+            case .configuration(let errors, _): Reason(.badConfiguration, errors.summary)
             case .store(let sentence, _): Reason(.unknown, sentence)
             }
         }
@@ -141,19 +149,20 @@ actor SessionRegistry {
             }
         }
         var stored = try await surroundings.store.session(name)
-        if let decided = how.decided { stored.verdict = decided }
         var changes: [SessionChange] = []
-        if how.obsolete.contains(.failure), stored.verdict?.isFailure == true {
-            stored.verdict = nil
-            changes.append(.setVerdict(nil))
-        }
+        let onDisk = stored.verdict
+        if let decided = how.decided { stored.verdict = decided }
+        if how.obsolete.contains(.failure), stored.verdict?.isFailure == true { stored.verdict = nil }
+        // The driver before may have given up the commit. It does not know the configuration that is stored with it.
+        var kept = stored.verdict
+        kept?.configuration = onDisk?.configuration
+        if kept != onDisk { changes.append(.setVerdict(stored.verdict)) }
         if how.obsolete.contains(.sessionAtServer) {
             stored.mqtt.established = false
             changes.append(.mqtt(.setEstablished(false)))
         }
-        // Ahead of everything that the driver commits.
-        if !changes.isEmpty { await surroundings.commits.commit(changes, of: name) { _ in } }
         guard !isStopping else {
+            if !changes.isEmpty { await surroundings.commits.commit(changes, of: name) { _ in } }
             parked[name]?.releasePublishers()
             return
         }
@@ -161,6 +170,8 @@ actor SessionRegistry {
         let driver = SessionDriver(
             name: name, configuration: how.configuration, stored: stored, parked: parked, surroundings: surroundings)
         entries[name] = .running(driver)
+        // Ahead of everything else that the driver commits.
+        if !changes.isEmpty { await driver.commitDecisions(changes) }
         await driver.start(stored, wasUp: how.wasUp, in: parked.history?.outage)
         // What the start brought about was before the entry below, and makes it superfluous if the state changed.
         await driver.tell()
@@ -178,6 +189,7 @@ actor SessionRegistry {
         }
         // The sessions have given up theirs. Checks may still run some, and they may take a moment to end.
         await surroundings?.credentials.stop()
+        surroundings?.turns.close()
         await historyQueue?.stopped(at: clock.wallClock())
     }
 
@@ -246,7 +258,7 @@ actor SessionRegistry {
         switch try entry(name).entry {
         case .running(let driver):
             return driver
-        case .failed(.configuration(let errors), _, _):
+        case .failed(.configuration(let errors, _), _, _):
             throw .wrongState(
                 name, is: "failed (bad-configuration)",
                 hint: "\(errors.summary); correct it, then holdfastctl reload")
@@ -258,7 +270,7 @@ actor SessionRegistry {
     private func entry(_ text: String) throws(RPCError) -> (name: SessionName, entry: Entry) {
         guard let name = SessionName(listed: text), let entry = entries[name] else {
             if let template = SessionName(text)?.template,
-                case .failed(.configuration(let errors), _, _)? = entries[template]
+                case .failed(.configuration(let errors, _), _, _)? = entries[template]
             {
                 throw .badConfiguration(
                     "it is not known whether there is a session \"\(text)\", because its template has errors",
@@ -308,7 +320,11 @@ actor SessionRegistry {
         if let event {
             record { $0.take(session, event) }
             metrics.take(session.description, event)
-            for (watcher, own) in watches.take(event, of: session) { watcher.deliver(own) }
+            let watched = watches.take(event, of: session)
+            if let first = watched.first {
+                let line = EventLine(first.event, on: eventLoop)
+                for (watcher, own) in watched { watcher.deliver(own, line) }
+            }
         }
         // The status line of several sessions shows only their states and why. It takes a look at all of them, and each
         // of a thousand heartbeats changes a number, and every few of them a quality.
@@ -349,7 +365,8 @@ actor SessionRegistry {
 
     /// Adds a watcher of one session or of all: see ``Watches/add(_:since:epoch:snapshot:at:)``.
     func watch(
-        _ session: String?, since: Int64?, epoch: String? = nil, deliver: @escaping @Sendable (SessionEvent) -> Void
+        _ session: String?, since: Int64?, epoch: String? = nil,
+        deliver: @escaping @Sendable (SessionEvent, EventLine) -> Void
     ) -> Result<(SessionWatchMethod.Result, missed: [SessionEvent]), RPCError> {
         // Events from before the snapshot must not follow it.
         for driver in drivers { driver.assumeIsolated { $0.tell() } }

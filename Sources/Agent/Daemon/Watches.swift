@@ -6,7 +6,7 @@ struct Watches {
     struct Watcher {
         /// `nil` for all sessions.
         var session: SessionName?
-        var deliver: @Sendable (SessionEvent) -> Void
+        var deliver: @Sendable (SessionEvent, EventLine) -> Void
     }
 
     private var events = EventLog()

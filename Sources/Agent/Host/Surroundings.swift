@@ -22,6 +22,8 @@ extension SessionDriver {
         var commits: CommitQueue
         var paths: any PathSource
         var dial: Dial
+        /// Lets others go first when a server sends more than is handled at once.
+        var turns: PolledTurns
         var credentials: any CredentialSource
         var logger: Logger
         var bootID: String
@@ -56,9 +58,11 @@ extension SessionDriver.Surroundings {
     /// - Parameters:
     ///   - threadPool: a running pool for what keeps the processor busy.
     ///   - blocking: reads files.
+    ///   - turns: those of everything that the sessions read.
     init(
-        eventLoop: any EventLoop, threadPool: NIOThreadPool, blocking: BlockingCalls, store: DurableStore,
-        commits: CommitQueue, network: NetworkView, logger: Logger, bootID: String, deviceID: String
+        eventLoop: any EventLoop, threadPool: NIOThreadPool, blocking: BlockingCalls, turns: PolledTurns,
+        store: DurableStore, commits: CommitQueue, network: NetworkView, logger: Logger, bootID: String,
+        deviceID: String
     ) {
         let lookups = NameLookups(eventLoop: eventLoop)
         self.init(
@@ -66,8 +70,8 @@ extension SessionDriver.Surroundings {
             dial: { endpoint, options, contexts, onEvent in
                 Connection.open(
                     endpoint, options: options, eventLoop: eventLoop, threadPool: threadPool, lookups: lookups,
-                    blocking: blocking, contexts: contexts, onEvent: onEvent)
-            },
+                    blocking: blocking, turns: turns, contexts: contexts, onEvent: onEvent)
+            }, turns: turns,
             credentials: HostCredentials(
                 calls: blocking, helpers: RunningHelpers(eventLoop: eventLoop, calls: blocking)),
             logger: logger, bootID: bootID, deviceID: deviceID)
@@ -167,7 +171,11 @@ extension NetworkView: PathSource {}
 /// Where a driver gets its session's secrets.
 protocol CredentialSource: Sendable {
     /// Cancel the task when the secret is no longer needed.
-    func fetch(_ reference: SecretReference) async throws(Credential.Failure) -> SessionCredential
+    ///
+    /// - Parameter turn: see ``RunningHelpers/fetch(_:turn:)``.
+    func fetch(
+        _ reference: SecretReference, turn: @escaping @Sendable (RunningHelpers.Turn) -> Void
+    ) async throws(Credential.Failure) -> SessionCredential
     /// Returns when there is another version of a file: see ``Credential/change(of:after:by:timeLimit:)``.
     func change(of files: [String], after last: FileMark?) async throws(Credential.Failure)
     /// The daemon is stopping. Returns when nothing is left that fetches a secret outside this process.
@@ -179,8 +187,10 @@ struct HostCredentials: CredentialSource {
     var calls: BlockingCalls
     var helpers: RunningHelpers
 
-    func fetch(_ reference: SecretReference) async throws(Credential.Failure) -> SessionCredential {
-        if case .exec(let command) = reference { return try await helpers.fetch(command) }
+    func fetch(
+        _ reference: SecretReference, turn: @escaping @Sendable (RunningHelpers.Turn) -> Void
+    ) async throws(Credential.Failure) -> SessionCredential {
+        if case .exec(let command) = reference { return try await helpers.fetch(command, turn: turn) }
         return try await Credential.fetch(reference, by: calls)
     }
 

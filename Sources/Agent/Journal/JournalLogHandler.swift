@@ -1,11 +1,9 @@
-import Glibc
 import Logging
 import Synchronization
 import Systemd
 import Vocabulary
 
-/// Writes log records to the journal with their fields if standard error is connected to it, and otherwise as readable
-/// lines.
+/// Makes the log's entries: with fields if standard error is connected to the journal, and otherwise readable lines.
 ///
 /// Metadata whose keys are names of journal fields (`HOLDFAST_SESSION`, `MESSAGE_ID`, …) becomes fields. Lines show
 /// only the message, which says the same in words.
@@ -14,11 +12,7 @@ struct JournalLogHandler: LogHandler {
     private static let level = Atomic<Int>(0)
 
     var metadata: Logger.Metadata = [:]
-    private let usesJournal: Bool
-
-    init(usesJournal: Bool = Journal.isAttached) {
-        self.usesJournal = usesJournal
-    }
+    let writer: LogWriter
 
     var logLevel: Logger.Level {
         get { Logger.Level.allCases[Self.level.load(ordering: .relaxed)] }
@@ -40,11 +34,8 @@ struct JournalLogHandler: LogHandler {
     private static let longestText = 4000
 
     func log(event: LogEvent) {
-        var sent = false
-        if usesJournal {
-            sent = (try? Journal.send(fields(of: event))) != nil
-        }
-        if !sent { writeLine(event) }
+        let line = "\(event.level): \(event.message.description.plain(atMost: Self.longestText))\n"
+        writer.add(LogEntry(fields: writer.usesJournal ? fields(of: event) : [], line: Array(line.utf8)))
     }
 
     private func fields(of event: LogEvent) -> [JournalField] {
@@ -60,13 +51,6 @@ struct JournalLogHandler: LogHandler {
             }
         }
         return fields
-    }
-
-    private func writeLine(_ event: LogEvent) {
-        // One write, so that lines of several threads do not mix.
-        let text = event.message.description.plain(atMost: Self.longestText)
-        let line = Array("\(event.level): \(text)\n".utf8)
-        _ = line.withUnsafeBytes { write(STDERR_FILENO, $0.baseAddress, $0.count) }
     }
 }
 

@@ -52,10 +52,12 @@ actor MetricsPublisher {
         let old = configuration
         configuration = new
         if new.listen != old.listen || listener == nil { await listen(new.listen) }
+        // A later configuration, or a stop, did not wait.
+        guard configuration == new else { return }
         if new.textfile != old.textfile {
             writing?.cancel()
             writing = new.textfile.isEmpty ? nil : Task { await write(to: new.textfile) }
-            await remove(old.textfile)
+            await Self.remove(old.textfile, blocking)
         }
     }
 
@@ -141,7 +143,7 @@ actor MetricsPublisher {
     }
 
     /// Removes a file that is no longer written: it would be read as if it were.
-    private func remove(_ path: String) async {
+    static func remove(_ path: String, _ blocking: BlockingCalls) async {
         guard !path.isEmpty else { return }
         _ = try? await blocking.run(path, within: .seconds(1)) { unlink(path) }.get()
     }

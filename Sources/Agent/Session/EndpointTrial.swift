@@ -78,10 +78,10 @@ struct EndpointTrial {
         if needsPassword || proxyPassword != nil {
             do throws(Credential.Failure) {
                 if let reference = proxyPassword {
-                    secrets.proxy = try await surroundings.credentials.fetch(reference).secret
+                    secrets.proxy = try await surroundings.credentials.fetch(reference) { _ in }.secret
                 }
                 if needsPassword, let reference = configuration.password {
-                    secrets.own = try await surroundings.credentials.fetch(reference).secret
+                    secrets.own = try await surroundings.credentials.fetch(reference) { _ in }.secret
                 }
                 steps.append(CheckedStep(step: .credential, ok: true, duration: begin.duration(to: now).seconds))
             } catch {

@@ -22,9 +22,7 @@ extension SessionDriver {
         case .read(let id, let reads):
             if reads { connections[id]?.resumeReading() } else { connections[id]?.pauseReading() }
         case .readOnLater(let generation):
-            _ = eventLoop.scheduleTask(in: Self.othersTurn) { [weak self] in
-                self?.assumeIsolated { $0.run(.readOn(generation)) }
-            }
+            surroundings.turns.wait { [weak self] in self?.assumeIsolated { $0.run(.readOn(generation)) } }
         case .measure(let generation, let id):
             measure(generation, id)
         case .lookUp(let endpoint, let watch):
@@ -37,7 +35,7 @@ extension SessionDriver {
         case .watchCredential:
             watchCredential()
         case .commit(let changes):
-            commit(changes.map(withDigest))
+            commitDecisions(changes)
         case .commitNumbered(let changes, let number):
             commit(changes, number)
         case .store(let changes):
@@ -117,17 +115,13 @@ extension SessionDriver {
         }
     }
 
-    /// How long others may go first before a session reads on. Not zero, because the loop runs everything that is due
-    /// before it polls its sockets.
-    private static let othersTurn = TimeAmount.microseconds(500)
-
     /// Gives the session the kernel's view of the connection.
     private func measure(_ generation: Generation, _ id: DialID) {
         if let measured = connections[id]?.measure() { answer(.machine(.measured(generation, measured))) }
     }
 
     /// Adds the configuration under which a verdict was reached: whether it has changed is asked at the next start.
-    private func withDigest(_ change: SessionChange) -> SessionChange {
+    func withDigest(_ change: SessionChange) -> SessionChange {
         guard case .setVerdict(var verdict?) = change else { return change }
         verdict.configuration = configuration.digest
         return .setVerdict(verdict)

@@ -39,10 +39,10 @@ extension SessionDriver {
 
     private func command(_ input: SessionMachine.Input) async throws(RPCError) -> SessionState {
         try checkRunning()
-        let before = session.verdict
         take(input)
         let state = session.state
-        if session.verdict != before { try await everythingRemembered("session \(name) is \(state.rawValue)") }
+        // That may be the decision of an earlier call, which the disk has not taken yet.
+        if verdictsUnderWay > 0 { try await everythingRemembered("session \(name) is \(state.rawValue)") }
         return state
     }
 

@@ -22,6 +22,15 @@ extension SessionDriver {
         }
     }
 
+    /// Commits changes that may have a verdict.
+    func commitDecisions(_ changes: [SessionChange]) {
+        let verdicts = changes.count { if case .setVerdict = $0 { true } else { false } }
+        verdictsUnderWay += verdicts
+        commit(changes.map(withDigest)) { [weak self] _ in
+            self?.assumeIsolated { $0.verdictsUnderWay -= verdicts }
+        }
+    }
+
     /// Commits changes of the protocol machine, and reports the result under their number.
     func commit(_ changes: [DurableChange], _ number: CommitNumber) {
         commit(changes.map { .mqtt($0) }, isCumulative: true) { [weak self] error in

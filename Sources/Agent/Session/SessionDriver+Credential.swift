@@ -30,7 +30,10 @@ extension SessionDriver {
         let task = Task {
             let input: Session.Input
             do throws(Credential.Failure) {
-                input = .fetched(use, try await source.fetch(reference))
+                input = .fetched(
+                    use,
+                    try await source.fetch(reference) { turn in self.assumeIsolated { $0.turnChanged(turn, for: use) } }
+                )
             } catch {
                 input = .notFetched(use, "\(error)")
             }
@@ -39,6 +42,14 @@ extension SessionDriver {
             run(input)
         }
         secrets.fetches.updateValue(task, forKey: use)?.cancel()
+    }
+
+    private func turnChanged(_ turn: RunningHelpers.Turn, for use: SecretUse) {
+        guard secrets.fetches[use] != nil else { return }
+        switch turn {
+        case .isAwaited: run(.fetchQueued(use))
+        case .hasCome: run(.fetchBegun(use))
+        }
     }
 
     /// Ends the helpers of attempts that were given up.

@@ -25,6 +25,7 @@ extension SessionDriver {
         var result = SessionStatus(session: name.description, state: status.state, since: since, reason: reason)
         result.phase = status.phase
         result.awaitsCredential = session.machine.awaitsCredential
+        result.awaitsTurn = session.machine.awaitsTurn
         result.mode = status.mode
         result.resumed = status.resumed
         result.attempt = status.attempt
@@ -46,7 +47,8 @@ extension SessionDriver {
         result.rtt = liveness?.roundTrip?.seconds
         result.jitter = liveness?.jitter?.seconds
         result.lastHeard = liveness.map { max(0, $0.lastHeard.duration(to: now).seconds) }
-        result.granted = session.mqtt.grant.map { .init($0) }
+        // A server of MQTT 3.1.1 says nothing about what it allows.
+        result.granted = session.mqtt.version == .five ? session.mqtt.grant.map { .init($0) } : nil
         result.subscriptions = subscriptions
         result.outbox = .init(
             queued: counts.queued, inFlight: counts.inFlight, quarantined: counts.quarantined,
@@ -119,8 +121,6 @@ extension Connection.Options {
             dialTimeout: session.timeouts.dial,
             tls: tls,
             proxy: session.proxy.address.map { ProxyOptions(address: $0, login: login) },
-            // A frame may hold several packets; servers do not send more than a few megabytes in one.
-            maximumFrameSize: session.mqtt.maximumPacketSize + 16 << 20,
             keepAlive: session.heartbeat.interval + session.heartbeat.timeout)
     }
 }

@@ -48,6 +48,8 @@ actor SessionDriver {
     var life = Life.running
     /// How many commits were begun.
     var commitCount = 0
+    /// How many verdicts are not durable yet.
+    var verdictsUnderWay = 0
     /// Reports of the session machine that were not told yet.
     var untold = UntoldReports()
 

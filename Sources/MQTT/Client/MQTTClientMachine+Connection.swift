@@ -105,20 +105,26 @@ extension MQTTClientMachine {
             maximumPacketSize: Int(max(1, configuration.maximumPacketSize)))
         link.authentication = credentials.authentication
         inbox.connectionOpened(receiveMaximum: version == .five ? Int(configuration.receiveMaximum) : .max)
-        if forceCleanStart, claim.isEstablished {
+        // An older copy is not the session that another server has.
+        if forceCleanStart, claim.isEstablished, expected.isPresent || expected.older == nil {
             // The server forgets its session as soon as it has read CONNECT. If we are killed then, we must not take the
             // new, empty session for the old one at the next start.
             claim.isEstablished = false
             step.changes.append(.setEstablished(false))
         }
         if forceCleanStart, claim.discarding == .none { claim.discarding = .needed }
-        let discards = claim.discarding == .needed
+        // What one server did not discard in time does not concern a session that is known, or an older copy, at another.
+        let isUnknown = !claim.isEstablished && expected.older == nil
+        let discards = claim.discarding == .needed && (forceCleanStart || isUnknown)
+        var expected = expected
+        if forceCleanStart { expected.older = nil }
         let onlyDiscards = version == .threeOneOne && discards
         connection = .connecting(
             Connecting(
                 credentials: credentials,
                 cleanStart: discards || version == .threeOneOne && clientID.isEmpty,
-                claimsSession: claim.isEstablished, onlyDiscards: onlyDiscards, wasSessionCertain: claim.isCertain,
+                claimsSession: claim.isEstablished && !forceCleanStart, onlyDiscards: onlyDiscards,
+                wasSessionCertain: claim.isCertain,
                 expected: expected))
         enqueue(.connect, step)
     }

@@ -11,7 +11,8 @@ extension MQTTClientMachine {
     enum Discarding: Hashable, Sendable {
         /// It stays. Can transition to: needed.
         case none
-        /// The next connection discards it. Can transition to: done.
+        /// The next connection discards it, if it is to the same server or one with an unknown session. Can transition
+        /// to: done.
         case needed
         /// It is gone; the next connection begins a new one, and does not discard that one. Can transition to: none,
         /// needed.
@@ -26,7 +27,7 @@ extension MQTTClientMachine {
         if connecting.onlyDiscards {
             claim.discarding = .done
             step.emit(.discarded(isForgottenLate: claim.isForgottenLate))
-        } else if connack.sessionPresent, !connecting.claimsSession {
+        } else if connack.sessionPresent, !connecting.claimsSession, connecting.expected.older == nil {
             claim.isForgottenLate = claim.discarding == .done
             claim.discarding = .needed
             step.emit(.stateMismatch("the server has a session of this client that is not known here"))

@@ -64,8 +64,10 @@ package struct Publications: Sendable {
 
     /// In the order in which programs put them.
     package private(set) var entries: [Entry]
-    /// Publications that are on their way to the disk.
-    private var arriving: [Publication] = []
+    /// What the session has and what is on its way to the disk, by the publications' own topics.
+    private var sizes = PublicationSizes()
+    /// Which publication has a topic on the server.
+    private var owners: [String: String] = [:]
     /// The topics on which the server may hold a message of the session.
     package private(set) var retained: Set<String>
     private var room: Room?
@@ -100,6 +102,7 @@ package struct Publications: Sendable {
 
     package init(_ publications: [Publication] = [], retained: Set<String> = []) {
         entries = publications.map { Entry(publication: $0) }
+        for publication in publications { sizes.put(publication) }
         self.retained = retained
         enter(nil)
     }
@@ -128,16 +131,18 @@ package struct Publications: Sendable {
     /// Assigns each topic on the server to one publication, the one that was put first.
     private mutating func resolveTopics() {
         mayHaveStale = true
-        var taken: Set<String> = []
+        owners = [:]
         for index in entries.indices {
             var topic = serverTopic(of: entries[index].publication)
-            if let resolved = topic, !taken.insert(resolved).inserted { topic = nil }
+            if let resolved = topic {
+                if owners[resolved] == nil { owners[resolved] = entries[index].publication.topic } else { topic = nil }
+            }
             guard entries[index].topic != topic else { continue }
             entries[index].topic = topic
             entries[index].state = .pending
             if link == .open, let topic { awaited.insert(topic) }
         }
-        awaited.formIntersection(taken)
+        awaited = awaited.filter { owners[$0] != nil }
     }
 
     /// `nil` while the publication has no valid topic: the session is in no room, or the room's name makes the topic
@@ -151,26 +156,44 @@ package struct Publications: Sendable {
 
     /// Adds a publication, or replaces the one with the same topic.
     package mutating func put(_ publication: Publication) {
-        entries.removeAll { $0.publication.topic == publication.topic }
+        discard(publication.topic)
         // A program that puts it again is told again if the server refuses it.
         refusals[publication.topic] = nil
         var entry = Entry(publication: publication)
-        let topic = serverTopic(of: publication)
-        if !entries.contains(where: { $0.topic == topic }) { entry.topic = topic }
+        if let topic = serverTopic(of: publication), owners[topic] == nil {
+            entry.topic = topic
+            owners[topic] = publication.topic
+        }
         entries.append(entry)
+        sizes.put(publication)
     }
 
     package mutating func remove(_ topic: String) {
-        entries.removeAll { $0.publication.topic == topic }
+        discard(topic)
+        sizes.remove(topic)
         refusals[topic] = nil
         resolveTopics()
     }
 
-    package subscript(topic: String) -> Entry? { entries.first { $0.publication.topic == topic } }
+    private mutating func discard(_ topic: String) {
+        guard sizes.has(topic), let index = entries.firstIndex(where: { $0.publication.topic == topic }) else { return }
+        if let topic = entries.remove(at: index).topic { owners[topic] = nil }
+    }
 
-    /// Another publication that has the same topic on the server.
-    package func twin(of topic: String, resolved: String) -> Publication? {
-        entries.first { $0.topic == resolved && $0.publication.topic != topic }?.publication
+    package subscript(topic: String) -> Entry? {
+        sizes.has(topic) ? entries.first { $0.publication.topic == topic } : nil
+    }
+
+    /// The topic of another publication that has the same topic on the server.
+    package func twin(of topic: String, resolved: String) -> String? {
+        owners[resolved].flatMap { $0 == topic ? nil : $0 }
+    }
+
+    /// Whether there is a topic that looks the same and has other bytes: of a publication, also one on its way to the
+    /// disk, or of a message that the server may still hold.
+    package func hasLookalike(of topic: String, resolved: String?) -> Bool {
+        let held = resolved.flatMap { retained.firstIndex(of: $0) }.map { retained[$0] }
+        return sizes.hasLookalike(of: topic) || held.map { !$0.utf8.elementsEqual((resolved ?? "").utf8) } ?? false
     }
 
     /// Topics that still have to be cleared, in alphabetical order.
@@ -187,19 +210,15 @@ package struct Publications: Sendable {
 
     /// Whether there is room for a publication, counting those that are on their way to the disk.
     package func hasRoom(for publication: Publication) -> Bool {
-        let all = entries.map(\.publication) + arriving + [publication]
-        // Of several with the same topic, the last one counts.
-        let sizes = Dictionary(all.map { ($0.topic, $0.size) }, uniquingKeysWith: { _, last in last })
-        return sizes.count <= Self.maximumCount && sizes.values.reduce(0, +) <= Self.maximumBytes
+        let (count, bytes) = sizes.total(with: publication)
+        return count <= Self.maximumCount && bytes <= Self.maximumBytes
     }
 
     /// Notes a publication that is on its way to the disk; `put` follows if it gets there.
-    package mutating func arrive(_ publication: Publication) { arriving.append(publication) }
+    package mutating func arrive(_ publication: Publication) { sizes.arrive(publication) }
 
     /// The store has committed the publication, or refused it.
-    package mutating func arrived(_ publication: Publication) {
-        if let index = arriving.firstIndex(of: publication) { arriving.remove(at: index) }
-    }
+    package mutating func arrived(_ publication: Publication) { sizes.arrived(publication) }
 
     // MARK: The connection
 

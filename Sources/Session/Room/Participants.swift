@@ -2,7 +2,8 @@ package import ControlAPI
 
 /// A member of a room.
 package struct Participant: Hashable, Sendable {
-    package struct Identity: Hashable, Sendable, Comparable {
+    /// Compared byte by byte, as topics are: two names that look the same are different participants.
+    package struct Identity: Sendable {
         package var user: String
         package var device: String
 
@@ -13,9 +14,7 @@ package struct Participant: Hashable, Sendable {
 
         fileprivate var bytes: Int { user.utf8.count + device.utf8.count }
 
-        package static func < (left: Identity, right: Identity) -> Bool {
-            (left.user, left.device) < (right.user, right.device)
-        }
+        func isOfSameUser(as other: Identity) -> Bool { user.utf8.elementsEqual(other.user.utf8) }
     }
 
     package var identity: Identity
@@ -70,6 +69,9 @@ package struct Participants: Hashable, Sendable {
 
     /// Ordered by user and device.
     package var list: [Participant] { present.values.sorted { $0.identity < $1.identity } }
+
+    /// How long the list is as JSON, about.
+    package var listLength: Int { present.count * 110 + bytes }
 
     /// Whether the whole list is confirmed: the last snapshot is complete.
     package var isKnown: Bool { phase == .known }
@@ -141,5 +143,26 @@ package struct Participants: Hashable, Sendable {
         guard present.removeValue(forKey: identity) != nil else { return false }
         bytes -= identity.bytes
         return true
+    }
+}
+
+extension Participant.Identity: Hashable, Comparable {
+    package static func == (left: Self, right: Self) -> Bool {
+        left.isOfSameUser(as: right) && left.device.utf8.elementsEqual(right.device.utf8)
+    }
+
+    package func hash(into hasher: inout Hasher) {
+        for var text in [user, device] {
+            text.withUTF8 { hasher.combine(bytes: UnsafeRawBufferPointer($0)) }
+            // Where one ends and the other begins makes a difference.
+            hasher.combine(UInt8.max)
+        }
+    }
+
+    package static func < (left: Self, right: Self) -> Bool {
+        guard left.isOfSameUser(as: right) else {
+            return left.user.utf8.lexicographicallyPrecedes(right.user.utf8)
+        }
+        return left.device.utf8.lexicographicallyPrecedes(right.device.utf8)
     }
 }

@@ -20,13 +20,18 @@ package struct PresenceMessage: Hashable, Sendable {
 }
 
 extension PresenceMessage {
+    /// More is not read: anyone who may publish in the room could delay the session with it. The longest message of a
+    /// session has a user and a device of ``Room/maximumLength`` each, with every byte escaped.
+    private static let maximumLength = 64 << 10
+    private static let maximumValues = 100
+
     /// Parses a message of a participant. Unknown members are ignored, and so is what the message says about its
     /// sender: whose presence it is follows from the topic, which the server can protect.
     ///
     /// - Returns: `nil` for anything but a presence message, above all for the empty message that clears a presence.
-    package init?(_ bytes: some Sequence<UInt8>, of identity: Participant.Identity) {
-        let bytes = Array(bytes)
-        guard !bytes.isEmpty, let value = try? JSONValue(parsing: bytes[...]),
+    package init?(_ bytes: some Collection<UInt8>, of identity: Participant.Identity) {
+        guard !bytes.isEmpty, bytes.count <= Self.maximumLength,
+            let value = try? JSONValue(parsing: Array(bytes)[...], maximumValues: Self.maximumValues),
             let state = value["state"]?.text.flatMap(State.init)
         else { return nil }
         self.init(

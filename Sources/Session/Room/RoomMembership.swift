@@ -79,7 +79,7 @@ package struct RoomMembership: Sendable {
     package mutating func received(_ message: MQTTClientMachine.InboundMessage) -> Outcome? {
         guard let identity = room.participant(ofPresence: message.topic) else { return nil }
         let content = PresenceMessage(message.payload.readableBytesView, of: identity)
-        if let content, identity.user == presence.identity.user { presence.noteSeen(content, isConnected: true) }
+        if let content, identity.isOfSameUser(as: presence.identity) { presence.noteSeen(content, isConnected: true) }
         let change = participants.received(content, of: identity, isRetained: message.retain)
         guard identity == presence.identity, !message.retain else {
             let changes = change.map { [$0] } ?? []
@@ -103,7 +103,7 @@ package struct RoomMembership: Sendable {
     private mutating func leavesBehind(
         _ content: PresenceMessage?, _ message: MQTTClientMachine.InboundMessage
     ) -> Bool {
-        guard message.retain, let content, content.identity.user == presence.identity.user,
+        guard message.retain, let content, content.identity.isOfSameUser(as: presence.identity),
             presence.hasDisplaced(content), clearings < Self.mostClearings
         else { return false }
         clearings += 1

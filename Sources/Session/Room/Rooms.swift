@@ -251,7 +251,11 @@ package struct Rooms: Sendable {
     }
 
     package mutating func received(_ message: MQTTClientMachine.InboundMessage) -> [Action] {
-        if change?.joining.received(message) != nil { return [] }
+        switch change?.joining.received(message) {
+        case .mustClear(let topic, _)?: return [.announce(Announcement(topic: topic))]
+        case .changes?, .mustCorrect?: return []
+        case nil: break
+        }
         return switch membership?.received(message) {
         case .changes(let changes)?: [.tell(changes)]
         case .mustClear(let topic, let changes)?: [.tell(changes), .announce(Announcement(topic: topic))]

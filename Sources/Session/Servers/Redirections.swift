@@ -4,8 +4,9 @@ package import SessionCore
 /// long as the daemon runs and the session's file does not change.
 ///
 /// Scheme and path stay those of the endpoint, so a server cannot remove TLS. 0x9C applies to the next connection, 0x9D
-/// to every later one. If no connection to such a server comes about, the next address of the server's list is tried,
-/// and after the last one the endpoint's own, so that servers that went away do not keep the session down.
+/// to every later one, until the endpoint's own address accepts the session. If no connection to such a server comes
+/// about, the next address of the server's list is tried, and after the last one the endpoint's own, so that servers
+/// that went away do not keep the session down.
 package struct Redirections: Sendable {
     package enum Outcome: Hashable, Sendable {
         /// The next attempt for this endpoint leads there.
@@ -50,6 +51,8 @@ package struct Redirections: Sendable {
     package private(set) var hasFollowed = false
     /// Where a redirection led the attempt that began last.
     package private(set) var followedTo: Endpoint?
+    /// The endpoint of the attempt that began last.
+    private var present: EndpointIndex?
     /// The endpoint whose redirection is in use.
     private var inUse: EndpointIndex?
     private var isConnected = false
@@ -82,6 +85,7 @@ package struct Redirections: Sendable {
         hasFollowed = target?.isNew ?? false
         if !hasFollowed { hops = 0 }
         isConnected = false
+        present = index
         followedTo = target?.address
         inUse = followedTo == nil ? nil : index
         if followedTo == nil { targets[index]?.failed = 0 }
@@ -93,25 +97,41 @@ package struct Redirections: Sendable {
         isConnected = true
         // What was said for one connection has served its purpose.
         targets = targets.filter { $0.value.isRemembered || $0.key == inUse }
-        guard let inUse else { return }
-        targets[inUse]?.isNew = false
+        if let inUse {
+            targets[inUse]?.isNew = false
+        } else if let present {
+            // The server that sent the session away takes it again.
+            targets[present] = nil
+        }
+    }
+
+    /// A server that was knocked at, at ``next(_:)``, did not answer. The next knock goes to the next address.
+    package mutating func notAnswered(_ index: EndpointIndex) {
+        guard var target = targets[index] else { return }
+        target.failed = target.address == nil ? 0 : target.failed + 1
+        target.isNew = false
+        targets[index] = target
     }
 
     /// The connection is over, or could not be established.
     ///
     /// - Parameter wasTried: whether this says anything about the server. It does not when the attempt never got that
     ///   far, or when this host ended it.
-    package mutating func ended(wasTried: Bool = true) {
-        guard let index = inUse, var target = targets[index] else { return }
+    /// - Returns: whether the endpoint's next address may serve at once: a server to which it sent the session before
+    ///   is gone. A redirection that has just come would come again.
+    @discardableResult
+    package mutating func ended(wasTried: Bool = true) -> Bool {
+        guard let index = inUse, var target = targets[index] else { return false }
         inUse = nil
         if isConnected {
             if !target.isRemembered { targets[index] = nil }
-            return
+            return false
         }
-        guard wasTried else { return }
+        guard wasTried else { return false }
         target.failed += 1
         if target.address == nil { target.isNew = false }
         targets[index] = target.address == nil && !target.isRemembered ? nil : target
+        return !hasFollowed
     }
 
     /// - Parameters:

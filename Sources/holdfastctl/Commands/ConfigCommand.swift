@@ -112,8 +112,11 @@ struct ConfigCommand: AsyncParsableCommand {
     }
 
     /// Returns the effective configuration, as `holdfastd` reads it from the files.
-    static func effective(_ place: Place) throws(CommandFailure) -> EffectiveConfiguration {
-        let words = [ExternalProgram.daemon, "--show", "--config-directory", place.configDirectory]
+    ///
+    /// - Parameter draft: a folder to read instead.
+    static func effective(_ place: Place, draft: String? = nil) throws(CommandFailure) -> EffectiveConfiguration {
+        var words = [ExternalProgram.daemon, "--show", "--config-directory", draft ?? place.configDirectory]
+        if geteuid() == 0, place.configDirectory == Place.standard { words += ["--as", ServiceUnit.user] }
         guard let result = ExternalProgram.output(of: words), !result.text.isEmpty else {
             throw CommandFailure(
                 .failed, "holdfastd cannot be started", advice: "it reads the files; is the package holdfast installed?"

@@ -138,7 +138,7 @@ extension ConfigCommand {
         private func connected() async throws -> SessionStatus {
             let client = common.client()
             let reload = try await client.call(
-                DaemonReloadMethod.self, .init(), timeout: CommonOptions.answerTimeout)
+                DaemonReloadMethod.self, .init(), timeout: CommonOptions.reloadTimeout)
             let errors = reload.errors.filter { $0.file.hasSuffix("/\(name).toml") }
             guard errors.isEmpty else {
                 common.complain(errors)

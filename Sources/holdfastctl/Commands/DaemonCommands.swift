@@ -38,7 +38,7 @@ struct ReloadCommand: AsyncParsableCommand {
 
     func run() async throws {
         let answer = try await common.client().callUndecoded(
-            DaemonReloadMethod.self, .init(dryRun: dryRun ? true : nil), timeout: CommonOptions.answerTimeout)
+            DaemonReloadMethod.self, .init(dryRun: dryRun ? true : nil), timeout: CommonOptions.reloadTimeout)
         let result = try decode(DaemonReloadMethod.Result.self, answer)
         let terminal = Terminal()
         if common.json {
@@ -60,7 +60,7 @@ extension CommonOptions {
     func reload(for session: String) async throws {
         let result: DaemonReloadMethod.Result
         do throws(ClientError) {
-            result = try await client().call(DaemonReloadMethod.self, .init(), timeout: Self.answerTimeout)
+            result = try await client().call(DaemonReloadMethod.self, .init(), timeout: Self.reloadTimeout)
         } catch {
             guard case .notRunning = error else { throw error }
             complain(Complaint(notice: "the daemon is not running; the change takes effect when it starts"))

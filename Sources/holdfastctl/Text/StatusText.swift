@@ -121,6 +121,8 @@ enum StatusText {
         case .waiting:
             let number = status.attempt > 0 ? " \(status.attempt)" : ""
             return status.retryIn.map { "retry\(number) \(times.later($0))" } ?? "retry\(number) follows"
+        case .resolving where status.awaitsTurn == true:
+            return "it is waiting for its turn to run the program that has its password\(attempt)"
         case .resolving where status.awaitsCredential == true:
             return "it is waiting for the program or file that has its password\(attempt)"
         case .resolving: return "it is looking up the name\(target(status, "of"))\(attempt)"

@@ -85,14 +85,14 @@ struct ControlSchedulerTests {
         #expect(socket.begin(.message, 0) == true)
     }
 
-    @Test func `answers that wait for their batch count as memory, but delay no call`() {
+    @Test func `what waits for its batch counts as memory, but delays no call`() {
         var socket = Socket([1])
         let id = ConnectionID(rawValue: 0)
         #expect(socket.begin(.query, 0) == true)
-        socket.scheduler.collected(100 * Self.kib, of: id)
+        socket.scheduler.heldBack(100 * Self.kib, of: id, at: socket.now)
         #expect(socket.scheduler.memory.borrowed > 0)
         #expect(socket.begin(.query, 0) == true)
-        socket.scheduler.released(100 * Self.kib, of: id)
+        socket.scheduler.released(100 * Self.kib, of: id, at: socket.now)
         for _ in 0..<2 { socket.end(.query, 0) }
         #expect(socket.scheduler.memory.held(by: id) == 0)
     }
@@ -213,6 +213,16 @@ struct ControlSchedulerTests {
         socket.scheduler.disconnect(.init(rawValue: 0))
         #expect(socket.turn() == 1)
         #expect(socket.buffered(2 * Self.mib, hasLine: false, 1) == true)
+        #expect(socket.scheduler.nextDeadline == nil)
+    }
+
+    @Test func `a connection that holds back what others need and stalls is ended`() throws {
+        var socket = Socket([1, 1])
+        let id = ConnectionID(rawValue: 0)
+        socket.scheduler.heldBack(24 * Self.mib, of: id, at: socket.now)
+        #expect(socket.buffered(2 * Self.mib, hasLine: false, 1) == false)
+        #expect(socket.scheduler.stalled(at: try #require(socket.scheduler.nextDeadline)) == id)
+        socket.scheduler.released(24 * Self.mib, of: id, at: socket.now)
         #expect(socket.scheduler.nextDeadline == nil)
     }
 

@@ -254,6 +254,37 @@ struct HostileProgramTests {
         }
     }
 
+    @Test func `messages for a subscription of a batch do not delay the rest of the batch`() async throws {
+        let away = """
+            endpoints = ["mqtt://127.0.0.1:9"]
+            user = "away"
+            autoconnect = false
+            """
+        try await DaemonUnderTest.run(files: ["sessions.d/away.toml": away]) { daemon in
+            let (peer, other) = (try await daemon.peer(), try await daemon.watcher())
+            try await other.call("message.subscribe", #"{"session":"main","filter":"+"}"#)
+            // The second call takes until someone disconnects the session.
+            try await peer.send(
+                #"[{"jsonrpc":"2.0","id":"s","method":"message.subscribe","params":{"session":"main","filter":"in"}},"#
+                    + #"{"jsonrpc":"2.0","id":"c","method":"session.connect","params":{"session":"away","wait":true}}]"#
+            )
+            _ = try await daemon.server.packet { packet -> Bool? in
+                guard case .subscribe(let packet) = packet else { return nil }
+                return packet.subscriptions.contains { $0.filter == "in" } ? true : nil
+            }
+            let length = ControlScheduler.Limits().unread * 2
+            await daemon.server.publish("in", String(repeating: "x", count: length))
+            _ = try await other.notification("message.received")
+            try await peer.call("rpc.hello")
+            try await other.call("session.disconnect", #"{"session":"away"}"#)
+            let answers = try await peer.lines.first { line -> [JSONValue]? in
+                if case .array(let answers)? = line { answers } else { nil }
+            }
+            #expect(answers.map { $0["id"] } == ["s", "c"])
+            #expect(try await peer.notification("message.received")["payload"]?.text?.utf8.count == length)
+        }
+    }
+
     @Test func `messages of a batch share commits`() async throws {
         try await DaemonUnderTest.run { daemon, peer in
             let before = await daemon.store.statistics().commits.count

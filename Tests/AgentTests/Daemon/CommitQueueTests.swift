@@ -239,6 +239,25 @@ struct CommitQueueTests {
         }
     }
 
+    /// Each failure is told, and each end, although no message is stored in between.
+    @Test func `a failure without messages ends with the next transaction that succeeds`() async throws {
+        try await Self.run { bench in
+            for number in 1...2 {
+                try await bench.store.setWritable(false)
+                try await bench.queue.eventLoop.submit {
+                    bench.queue.assumeIsolated { queue in
+                        queue.commit([.mqtt(.setEstablished(true))], of: bench.main) { _ in }
+                    }
+                }.get()
+                while await bench.events.all.count < 2 * number - 1 { await Task.yield() }
+                try await bench.store.setWritable(true)
+                while await bench.events.all.count < 2 * number { await Task.yield() }
+            }
+            let told = await bench.events.all.map { $0 == .failing(nil) }
+            #expect(told == [false, true, false, true])
+        }
+    }
+
     @Test func `while the disk does not answer, a commit waits and a person does not`() async throws {
         try await Self.run(patience: .milliseconds(20)) { bench in
             let standstill = Standstill(of: bench.disk)

@@ -57,6 +57,23 @@ struct ReloadTests {
         }
     }
 
+    @Test func `a reload whose file system does not answer is refused and logged, and does not hold up the next`()
+        async throws
+    {
+        try await DaemonUnderTest.run(autoconnect: false, configurationPatience: .milliseconds(1)) { daemon in
+            let fileSystem = Standstill(of: daemon.directory.path, in: daemon.daemon.blocking)
+            defer { fileSystem.end() }
+            let peer = try await daemon.peer()
+            for parameters in ["{}", #"{"dryRun":true}"#, "{}"] {
+                let answer = try await peer.answer(try await peer.request("daemon.reload", parameters))
+                #expect(answer["error"]?["data"]?["code"] == "bad-configuration")
+                #expect(answer["error"]?["message"]?.text?.contains("the old one stays: there was no answer") == true)
+            }
+            let told = daemon.log.lines.filter { $0.message.hasPrefix("reload refused: the configuration in ") }
+            #expect(told.count == 2)
+        }
+    }
+
     @Test func `a reload without changes disturbs nothing`() async throws {
         try await DaemonUnderTest.run { daemon, peer in
             let result = try await peer.call("daemon.reload")
@@ -122,6 +139,11 @@ struct ReloadTests {
                 try await daemon.writeSession(autoconnect: false, user: user)
                 await #expect(throws: ControlPeer.CallFailure.self) { try await peer.call("daemon.reload") }
             }
+            // Nor is it forgotten because its file has an error for a while.
+            try await daemon.writeSession("no-such-key = 1", autoconnect: false)
+            try await peer.call("daemon.reload")
+            try await daemon.writeSession(autoconnect: false, user: "edge-45")
+            await #expect(throws: ControlPeer.CallFailure.self) { try await peer.call("daemon.reload") }
             try await daemon.store.execute("ALTER TABLE gone RENAME TO presence_topic")
             try await peer.state("connected")
         }

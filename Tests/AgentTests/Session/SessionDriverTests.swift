@@ -151,6 +151,28 @@ struct SessionDriverTests {
         }
     }
 
+    @Test func `a command that is repeated waits for the same decision`() async throws {
+        try await DaemonUnderTest.run { daemon, peer in
+            let standstill = Standstill(of: daemon.disk)
+            let name = try #require(SessionName("main"))
+            let driver = try #require(try await daemon.registry.driverNow("main"))
+            let answers = Arrivals<String>(eventLoop: daemon.eventLoop)
+            let calls = (1...3).map { _ in
+                Task {
+                    _ = try await driver.disconnect()
+                    await answers.append("answered")
+                }
+            }
+            try await peer.state("disconnected")
+            // Whatever these calls can do without the disk is done by then.
+            for _ in 1...100 { _ = try await daemon.eventLoop.submit {}.get() }
+            #expect(await answers.all == [])
+            standstill.end()
+            for call in calls { try await call.value }
+            #expect(try await daemon.store.session(name).verdict?.reasonCode == "user-disconnect")
+        }
+    }
+
     @Test func `a terminal reason outlives the daemon`() async throws {
         try await twice { daemon in
             let peer = try await daemon.watcher()

@@ -80,6 +80,43 @@ struct SilenceTests {
         }
     }
 
+    /// Two of them are enough to keep the loop busy: while one has its turn, it is time for the other's.
+    @Test func `the loop polls for others while two servers flood`() async throws {
+        try await DaemonUnderTest.withServer { directory, server, group in
+            for name in ["a", "b"] {
+                try directory.write("sessions.d/\(name).toml", await DaemonUnderTest.session(server, user: name))
+            }
+            try await DaemonUnderTest.run(in: directory, server, on: group) { daemon in
+                for name in ["a", "b"] { _ = try await daemon.watcher(of: name) }
+                let drivers = [try await daemon.registry.driver("a"), try await daemon.registry.driver("b")]
+                let other = try await daemon.eventLoop.submit {
+                    NIOLoopBoundBox<LoopPoll?>(nil, eventLoop: daemon.eventLoop)
+                }.get()
+                let (polls, polled) = AsyncStream.makeStream(of: Void.self)
+                let arrival = try await LoopPoll.open(on: daemon.eventLoop) {
+                    let areBehind = drivers.contains { $0.assumeIsolated { $0.session.mqtt.isBehind } }
+                    guard areBehind else { return polled.finish() }
+                    polled.yield()
+                    other.value?.ask()
+                }
+                try await daemon.eventLoop.submit {
+                    other.value = arrival
+                    let flood = ByteBuffer(bytes: repeatElement([0xD0, 0x00] as [UInt8], count: 30_000).joined())
+                    for driver in drivers {
+                        driver.assumeIsolated { driver in
+                            guard let connection = driver.session.link?.connection else { return }
+                            driver.take(.received(flood), of: connection)
+                        }
+                    }
+                    arrival.ask()
+                }.get()
+                // 30,000 packets are 118 turns of each session.
+                #expect(await polls.reduce(0) { count, _ in count + 1 } >= 20)
+                try await daemon.eventLoop.submit { arrival.close() }.get()
+            }
+        }
+    }
+
     // MARK: Subscriptions
 
     @Test func `a subscription refused at a reconnect is reported everywhere`() async throws {

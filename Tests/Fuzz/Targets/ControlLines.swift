@@ -46,7 +46,14 @@ private func read(_ line: [UInt8]) {
     }
     switch request {
     case .single(let call): check(answer(call))
-    case .batch(let calls): check(OutgoingLine.batch(calls.map { answer($0) }))
+    case .batch(let calls):
+        var texts = BatchedCalls(of: line, count: calls.count)
+        for call in calls {
+            let alone = texts.next().map { ClientCall(parsing: $0) }
+            precondition(alone == call, "a call is another one when it is read alone")
+        }
+        precondition(texts.next() == nil && texts.byteCount == 0, "a batch has more calls than it has")
+        check(OutgoingLine.batch(calls.map { answer($0) }))
     }
 }
 

@@ -126,12 +126,12 @@ actor Host {
                             $0.dial(endpoint, from: name, in: life, options, onEvent: onEvent)
                         } : 0, scenario: scenario
                 ) { [weak self] in self?.here { $0.acts(in: life) } ?? false }
-            },
+            }, turns: PolledTurns(eventLoop: loop),
             credentials: ScenarioCredentials(host: self),
             logger: log, bootID: bootID, deviceID: "device-\(name.lowercased())",
             seed: { seed &+ UInt64(name.utf8.reduce(0) { $0 + Int($1) }) },
             memoryShare: { _ in memory })
-        let watch = await registry.watch(nil, since: nil) { [weak self] event in
+        let watch = await registry.watch(nil, since: nil) { [weak self] event, _ in
             self?.assumeIsolated { if $0.life == life { $0.take(event) } }
         }
         _ = try watch.get()

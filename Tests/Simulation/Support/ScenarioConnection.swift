@@ -49,7 +49,9 @@ final class ScenarioConnection: TransportConnection, Sendable {
 struct ScenarioCredentials: CredentialSource {
     var host: Host
 
-    func fetch(_ reference: SecretReference) async throws(Credential.Failure) -> SessionCredential {
+    func fetch(
+        _ reference: SecretReference, turn: @escaping @Sendable (RunningHelpers.Turn) -> Void
+    ) async throws(Credential.Failure) -> SessionCredential {
         try await host.fetchCredential()
     }
 

@@ -193,12 +193,16 @@ extension Simulation {
         guard let driver = residents[index].host.here({ $0.driver() }) else { return }
         residents[index].rest = nil
         residents[index].commands += 1
+        let command = residents[index].commands
         ask(Self.connecting, of: index) {
             try await body(driver)
-        } answered: { [self] _ in
+        } answered: { [self] answer in
             // It may have failed between the question and the command.
             let state = driver.here { $0.session.state }
-            if state != .failed, state != .disconnected { residents[index].rest = nil }
+            guard state != .failed, state != .disconnected else { return }
+            residents[index].rest = nil
+            guard case .success = answer, residents[index].commands == command else { return }
+            checkVerdict(of: index, isDisconnected: false)
         }
     }
 
@@ -212,6 +216,20 @@ extension Simulation {
         } answered: { [self] answer in
             guard case .success = answer, residents[index].commands == command else { return }
             residents[index].rest = .disconnected
+            checkVerdict(of: index, isDisconnected: true)
+        }
+    }
+
+    /// What was answered must hold if the daemon is killed now.
+    private func checkVerdict(of index: Int, isDisconnected: Bool) {
+        let host = residents[index].host
+        let boot = bootID(of: residents[index])
+        let verdict = host.disk.here { $0.sessions.values.lazy.compactMap(\.stored.verdict).first }
+        let holds = verdict?.bootID == boot && verdict?.state == SessionState.disconnected.rawValue
+        if holds != isDisconnected {
+            note(
+                .committedFirst,
+                "\(host.name) was \(isDisconnected ? "disconnected" : "connected"), which is not committed")
         }
     }
 

@@ -113,8 +113,9 @@ extension Simulation {
         ledger.unsubscribed(resident.host.name)
         let boot = bootID(of: resident)
         let isRemembered = resident.host.disk.here { $0.sessions.values.contains { $0.stored.verdict?.bootID == boot } }
-        // A disk that could not be written does not remember the verdict, which people were told.
-        if !isRemembered { residents[index].rest = nil }
+        // A disk that could not be written does not remember a failure, which people were told. A disconnect is answered
+        // when it is remembered.
+        if !isRemembered, residents[index].rest != .disconnected { residents[index].rest = nil }
     }
 
     func start(_ index: Int) async throws {
@@ -130,7 +131,7 @@ extension Simulation {
         if residents[index].rest == .failed(Reason.Code.retryTimeout.rawValue) { connect(index) }
     }
 
-    private func bootID(of resident: Resident) -> String { "boot \(resident.boots)" }
+    func bootID(of resident: Resident) -> String { "boot \(resident.boots)" }
 
     /// Restarts the daemon as the service manager does, which does not wait forever.
     private func restart(_ index: Int) async throws {
@@ -300,6 +301,6 @@ extension Simulation {
 extension SessionMachine {
     /// Whether it waits for the network, and for nothing else.
     func isWaitingForNetworkOnly(at now: Instant) -> Bool {
-        status.phase == .waitingForNetwork && pacing.allowed(now) == now
+        status.phase == .waitingForNetwork && allowed(now) == now
     }
 }

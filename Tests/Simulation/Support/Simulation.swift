@@ -55,8 +55,6 @@ actor Simulation {
         var keyGeneration = 0
         /// Whether the clock was set since the daemon was started.
         var clockWasSet = false
-        /// Whether the session gave up its session at a server although no step had asked for that.
-        var gaveUpSession = false
 
         var clientID: String { configuration.clientID }
     }
@@ -276,10 +274,6 @@ actor Simulation {
         // Two hosts with the same identity each continue what the other has begun, so none of this can be promised.
         guard !world.sharesIdentity else { return }
         if case .setHomes(let addresses) = change { noteConnected(index, addresses.first?.address) }
-        if case .mqtt(.setEstablished(let value)) = change {
-            let attempt = residents[index].host.here { host in host.driver()?.here { $0.session.link?.attempt } }
-            residents[index].gaveUpSession = !value && attempt?.discardsSession == false
-        }
         if case .mqtt(let change) = change { ledger.changing(change, before, on: residents[index].host.name) }
     }
 
@@ -381,10 +375,16 @@ actor Simulation {
             let isKnown = driver.session.servers.homes.stored.dropFirst().contains {
                 $0.address.contains(server.address)
             }
-            return isKnown && driver.session.link?.attempt.discardsSession == false
+            // Otherwise a person asked for it, its state is unusable, what is known of the session was lost, or a daemon
+            // that was killed meanwhile asked for it.
+            guard isKnown, driver.session.mqtt.hasSession, let link = driver.session.link, link.peer != nil else {
+                return false
+            }
+            let (machine, endpoint) = (driver.session.machine, link.attempt.endpoint)
+            return machine.escalation < .discard && !machine.discards.contains(endpoint)
+                && !machine.unusableCopies.contains(endpoint)
         }
-        // Otherwise a person asked for it, or what is known of the session was lost.
-        if isNeedless, residents[index].gaveUpSession {
+        if isNeedless {
             note(.nothingLost, "\(client) discarded \(messages) messages that server \(server.rawValue) had kept")
         }
     }

@@ -1,17 +1,17 @@
 import Glibc
-import NIOCore
+public import NIOCore
 import NIOPosix
 
 /// Calls back when an event loop has polled its descriptors.
 ///
 /// A loop runs all submitted tasks, and those that they submit in turn, before it polls its descriptors again. Timers
 /// that are due by then also come first. Only input at a descriptor comes after the poll: here, a byte.
-struct LoopPoll {
+public struct LoopPoll: Sendable {
     private let input: any Channel
     private let output: CInt
 
     /// - Parameter looked: called on the loop, once for one or several calls of ``ask()``.
-    static func open(on loop: any EventLoop, _ looked: @escaping @Sendable () -> Void) async throws -> LoopPoll {
+    public static func open(on loop: any EventLoop, _ looked: @escaping @Sendable () -> Void) async throws -> LoopPoll {
         var ends: [CInt] = [-1, -1]
         let type = SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue | SOCK_NONBLOCK.rawValue
         guard socketpair(AF_UNIX, CInt(type), 0, &ends) == 0 else {
@@ -33,13 +33,15 @@ struct LoopPoll {
         }
     }
 
-    func ask() {
+    /// Calls back after the next poll. Call it on the loop.
+    public func ask() {
         // If the socket is full, a byte is on its way already.
         var byte: UInt8 = 0
         _ = write(output, &byte, 1)
     }
 
-    func close() {
+    /// Releases the descriptors; ``ask()`` must not be called any more.
+    public func close() {
         input.close(promise: nil)
         Glibc.close(output)
     }

@@ -1,0 +1,210 @@
+package holdfast
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// daemon listens where a client connects. The test reads each line and writes each answer itself.
+type daemon struct {
+	*testing.T
+	listener net.Listener
+}
+
+func start(t *testing.T) (*daemon, *Client) {
+	// The folder of T has the name of the test, which is too long for the path of a socket.
+	folder, err := os.MkdirTemp("", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(folder, "s")
+	listener, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := New(path)
+	t.Cleanup(func() {
+		client.Close()
+		listener.Close()
+		os.RemoveAll(folder)
+	})
+	return &daemon{t, listener}, client
+}
+
+// peer is the daemon's end of a connection.
+type peer struct {
+	*daemon
+	socket net.Conn
+	reader *bufio.Reader
+}
+
+// accept returns a connection, of which the greeting has been read and not answered.
+func (d *daemon) accept() *peer {
+	socket, err := d.listener.Accept()
+	if err != nil {
+		d.Fatal(err)
+	}
+	d.Cleanup(func() { socket.Close() })
+	peer := &peer{d, socket, bufio.NewReader(socket)}
+	if method := peer.call().Method; method != "rpc.hello" {
+		d.Fatal("begins with", method)
+	}
+	return peer
+}
+
+// greet returns a connection, of which the greeting has been answered.
+func (d *daemon) greet() *peer {
+	peer := d.accept()
+	peer.write(`{"jsonrpc":"2.0","id":1,"result":{}}`)
+	return peer
+}
+
+func (p *peer) line() []byte {
+	line, err := p.reader.ReadBytes('\n')
+	if err != nil {
+		p.Fatal(err)
+	}
+	return line
+}
+
+func (p *peer) call() (call incoming) {
+	if err := json.Unmarshal(p.line(), &call); err != nil {
+		p.Fatal(err)
+	}
+	return call
+}
+
+func (p *peer) write(line string) {
+	if _, err := fmt.Fprintln(p.socket, line); err != nil {
+		p.Fatal(err)
+	}
+}
+
+func (p *peer) answer(id int64, result string) {
+	p.write(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"result":%s}`, id, result))
+}
+
+func (p *peer) closed() {
+	if line, err := p.reader.ReadBytes('\n'); err == nil {
+		p.Fatalf("not closed: %s", line)
+	}
+}
+
+func begin(run func() error) chan error {
+	ended := make(chan error, 1)
+	go func() { ended <- run() }()
+	return ended
+}
+
+func isRefused(err error, code string) bool {
+	var refused *Error
+	return errors.As(err, &refused) && refused.Code == code
+}
+
+func TestALineThatIsRefusedWithoutItsIDEndsTheCalls(t *testing.T) {
+	daemon, client := start(t)
+	ended := begin(func() error { return client.Call(context.Background(), "session.list", nil, nil) })
+	peer := daemon.greet()
+	peer.call()
+	peer.write(`{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"no","data":{"code":"parse-error"}}}`)
+	if err := <-ended; !isRefused(err, "parse-error") {
+		t.Fatal("not refused:", err)
+	}
+	peer.closed()
+}
+
+func TestAMessageThatIsTooLongIsNotSentAndTheLongestOfAnyContentIs(t *testing.T) {
+	daemon, client := start(t)
+	ended := begin(func() error {
+		_, err := client.Publish(context.Background(), Publication{Payload: make([]byte, 19<<20)})
+		if !isRefused(err, "invalid-request") {
+			return fmt.Errorf("not refused: %w", err)
+		}
+		for _, text := range []string{"\x00", "<", "é", "\xff"} {
+			payload := bytes.Repeat([]byte(text), (16<<20)/len(text))
+			if _, err := client.Publish(context.Background(), Publication{Payload: payload}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	peer := daemon.greet()
+	for id := int64(4); id < 8; id++ {
+		if line := peer.line(); len(line) > maximumLine {
+			t.Error("too long:", len(line))
+		}
+		peer.answer(id, "{}")
+	}
+	if err := <-ended; err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestACallIsCancelledWhileTheDaemonDoesNotAnswerTheGreeting(t *testing.T) {
+	daemon, client := start(t)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	call := func(ctx context.Context) func() error {
+		return func() error { return client.Call(ctx, "session.list", nil, nil) }
+	}
+	first := begin(call(context.Background()))
+	peer := daemon.accept()
+	second := begin(call(ctx))
+	cancel()
+	if err := <-second; err != context.Canceled {
+		t.Fatal("not cancelled:", err)
+	}
+	client.Close()
+	if err := <-first; !errors.Is(err, ErrNotRunning) {
+		t.Fatal("goes on after Close:", err)
+	}
+	peer.closed()
+}
+
+func TestAConsumerIsCancelledWhileTheDaemonDoesNotAnswerTheGreeting(t *testing.T) {
+	daemon, client := start(t)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	ended := begin(func() error {
+		return client.Consume(ctx, Subscription{Consumer: "c"}, func(context.Context, Message) error { return nil })
+	})
+	peer := daemon.accept()
+	cancel()
+	if err := <-ended; err != context.Canceled {
+		t.Fatal("not cancelled:", err)
+	}
+	peer.closed()
+}
+
+func TestWhatWasDroppedIsTold(t *testing.T) {
+	daemon, client := start(t)
+	var told []string
+	ended := begin(func() error {
+		subscription := Subscription{
+			Consumer: "c", Dropped: func(count int) { told = append(told, fmt.Sprint(count, " dropped")) },
+		}
+		return client.Consume(context.Background(), subscription, func(_ context.Context, message Message) error {
+			told = append(told, message.Topic)
+			return nil
+		})
+	})
+	peer := daemon.greet()
+	peer.answer(peer.call().ID, `{"subscription":"s1","missed":7}`)
+	peer.write(`{"jsonrpc":"2.0","method":"message.received","params":{"subscription":"s1","id":1,"topic":"a","payload":"x"}}`)
+	peer.write(`{"jsonrpc":"2.0","method":"session.event","params":{"watch":"s1","event":"message-dropped","count":8}}`)
+	peer.write(`{"jsonrpc":"2.0","method":"session.event","params":{"watch":"s1","event":"consumer-ended"}}`)
+	if err := <-ended; err != ErrConsumerEnded {
+		t.Fatal(err)
+	}
+	if got := fmt.Sprint(told); got != "[7 dropped a 8 dropped]" {
+		t.Fatal("told", got)
+	}
+}

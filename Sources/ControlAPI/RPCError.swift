@@ -87,7 +87,8 @@ public struct RPCError: Error, Hashable, Sendable {
             case .notPermitted: ("not-permitted", "the caller may not do this")
             case .tooManyRequests: ("too-many-requests", "the caller, or all callers together, have too much under way")
             case .tooManyConsumers: ("too-many-consumers", "the session has as many durable consumers as it may have")
-            case .badConfiguration: ("bad-configuration", "the configuration has errors, or does not allow the call")
+            case .badConfiguration:
+                ("bad-configuration", "the configuration has errors or cannot be read, or does not allow the call")
             case .versionMismatch: ("version-mismatch", "the client speaks another version of the protocol")
             case .shuttingDown: ("shutting-down", "the daemon is stopping")
             }

@@ -235,7 +235,9 @@ extension SessionMachine {
                 fail(because: .incompatible(ending.reason))
             } else if ending.pace == .otherWay {
                 attemptAgain(trying, attempt, because: ending.reason, at: now, into: &actions)
-            } else if escalate(because: ending.reason.code, at: attempt.endpoint), ending.retryAfter == nil {
+            } else if escalate(because: ending.reason.code, at: attempt.endpoint), ending.retryAfter == nil,
+                ending.pace != .soon
+            {
                 attemptAgain(trying, attempt, because: ending.reason, at: now, into: &actions)
             } else {
                 failed(attempt, of: trying, ending, at: now)

@@ -164,11 +164,9 @@ import Testing
         session.end(.serverBusy, retryAfter: .seconds(300))
         #expect(session.pass(.seconds(2)).contains(.knock(0)))
         #expect(session.knocked(.answered).isEmpty, "the floor of a busy server holds everywhere")
-        for _ in 0..<3 {
-            while session.live == nil { session.wake() }
-            #expect(session.live?.endpoint == EndpointIndex(0), "the other one is left alone for five minutes")
-            session.end(.unreachable)
-        }
+        while session.live == nil { session.wake() }
+        #expect(session.live?.endpoint == EndpointIndex(0))
+        #expect(session.elapsed < .seconds(20), "the other one is left alone for five minutes")
     }
 
     @Test(arguments: [Duration?.none, .seconds(30)])

@@ -66,6 +66,7 @@ extension Simulation {
         for index in mustConnect where isDown(index) { connect(index) }
         drain()
         await pass(.nanoseconds(Self.bound.nanoseconds))
+        if seed % 4 == 1 { await restartOlder() }
         // A refused filter is requested again after ten minutes, when a heartbeat is due; after an hour if it was taken
         // for the reason why a connection ended.
         for minutes: Int64 in [11, 61] where residents.contains(where: hasRefusals) {
@@ -174,6 +175,29 @@ extension Simulation {
         let onlyLives = residents.allSatisfy { $0.host.here { $0.life } <= 1 }
         if onlyLives, fired > 100 * residents.count { note(.offlineIsFree, "\(fired) timers in an hour offline") }
         coverage.count("ends", "an hour offline")
+    }
+
+    /// Restarts the servers in a state from before programs set up something more, which has to be set up again.
+    private func restartOlder() async {
+        guard !world.sharesIdentity else { return }
+        scenario.here { scenario in
+            for server in Scenario.ServerName.allCases { scenario.with(server) { broker, _ in broker.save() } }
+        }
+        for index in residents.indices {
+            subscribe(on: index)
+            for number in 0...2 { putPublication(number, on: index) }
+        }
+        await pass(.seconds(10))
+        for server in Scenario.ServerName.allCases { crash(server, 3) }
+        await pass(.seconds(1))
+        scenario.here { scenario in
+            for server in Scenario.ServerName.allCases { scenario.start(server) }
+        }
+        await pass(.seconds(60))
+        // One that has a budget for its attempts may have used it up.
+        for index in mustConnect where isDown(index) { connect(index) }
+        await pass(.nanoseconds(Self.bound.nanoseconds))
+        coverage.count("ends", "restarted in an older state")
     }
 
     private func countDials() -> [String: Int] {

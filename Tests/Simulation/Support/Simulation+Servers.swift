@@ -50,7 +50,7 @@ extension Simulation {
         }
     }
 
-    private func crash(_ server: Scenario.ServerName, _ number: Int) {
+    func crash(_ server: Scenario.ServerName, _ number: Int) {
         // A device that shares its identity may take what the other one left in an older state for that one's presence.
         let memory: ModelBroker.Memory =
             switch number {

@@ -14,11 +14,14 @@ public struct RPCError: Error, Hashable, Sendable {
         @OrNull public var hint: String?
         /// The reason code of the wire protocol, when the server gave one.
         public var reasonCode: Int?
+        /// The message that was accepted before; `nil` if the call had no effect.
+        public var id: Int64?
 
-        public init(code: String, hint: String? = nil, reasonCode: Int? = nil) {
+        public init(code: String, hint: String? = nil, reasonCode: Int? = nil, id: Int64? = nil) {
             self.code = code
             self.hint = hint
             self.reasonCode = reasonCode
+            self.id = id
         }
     }
 
@@ -102,6 +105,13 @@ public struct RPCError: Error, Hashable, Sendable {
         self.code = code.rawValue
         self.message = message
         self.data = Details(code: code.name, hint: hint, reasonCode: reasonCode)
+    }
+
+    /// The same for a message that was accepted under this number.
+    public func afterAcceptance(of id: Int64) -> RPCError {
+        var error = self
+        error.data?.id = id
+        return error
     }
 }
 

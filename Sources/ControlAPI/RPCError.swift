@@ -224,7 +224,9 @@ extension RPCError {
     public static func notDurableYet(_ what: String, because cause: String) -> RPCError {
         RPCError(
             .storeFull, "\(what) is not on disk yet: \(cause)",
-            hint: "fix that, and it is written without another call; until then, a restart of the daemon undoes it")
+            hint:
+                "fix that, and it is written without another call; until then, a restart of the daemon undoes it, and so "
+                + "does a reload that changes the session")
     }
 
     /// The call took effect, but a restart of the daemon would undo it.

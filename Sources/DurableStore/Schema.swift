@@ -8,7 +8,7 @@ enum Schema {
     /// The version of the first release.
     private static let first = 8
     /// The statements that make a file of that version, then those that lead from one version to the next.
-    static let migrations: [String] = [version8, version9, version10, version11]
+    static let migrations: [String] = [version8, version9, version10, version11, version12]
 
     /// The version that a file has after these migrations.
     static func version(after migrations: [String]) -> Int { first + migrations.count - 1 }
@@ -228,6 +228,20 @@ enum Schema {
             position INTEGER NOT NULL,
             filter TEXT NOT NULL,
             PRIMARY KEY (session, position, filter)
+        ) STRICT, WITHOUT ROWID;
+        """
+
+    /// What servers that were left may retain, and for how long the present one keeps the session.
+    private static let version12 = """
+        -- In seconds; NULL for ever.
+        ALTER TABLE home ADD COLUMN expiry INTEGER;
+        CREATE TABLE left_topic (
+            session INTEGER NOT NULL,
+            -- As in home.
+            position INTEGER NOT NULL,
+            is_presence INTEGER NOT NULL,
+            topic TEXT NOT NULL,
+            PRIMARY KEY (session, position, is_presence, topic)
         ) STRICT, WITHOUT ROWID;
         """
 

@@ -42,6 +42,7 @@ extension Session {
         guard let link, link.generation == generation else { return }
         tellMachine(.progressed(generation, .authenticating))
         mqtt.configuration.version = servers.protocols.version(at: link.address)
+        mqtt.configuration.isVersionTentative = servers.protocols.isTentative(at: link.address)
         // Another device of the user may be in the room. To find out first whether the server has a session would take two
         // connections, and displace that device twice.
         let takesPlace = rooms.membership != nil && !mqtt.hasSession && mqtt.configuration.version == .five

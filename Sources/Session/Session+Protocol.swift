@@ -111,6 +111,7 @@ extension Session {
         case .pingAnswered:
             tellMachine { .heartbeatAnswered($0) }
             perform(rooms.announceRefused(at: now))
+            if publications.retryRefused(at: now) { advancePublications() }
             funnel.work.append(.measure)
             act(.statusChanged)
         case .settled:
@@ -125,6 +126,11 @@ extension Session {
         case .protocolViolation(_, let sentence, let finding):
             // The reason code is our own, not the server's.
             protocolEnded(SessionMachine.Ending(Reason(.protocolError, sentence)).considering(finding))
+        case .versionInsufficient:
+            var ending = SessionMachine.Ending(
+                Reason(.serverClosed, "a message cannot be sent with MQTT 3.1.1, and MQTT 5 is tried once more"))
+            ending.pace = .otherWay
+            protocolEnded(ending)
         case .foreignProtocol(let other):
             protocolEnded(.init(Reason(other, at: link?.peer?.name)))
         case .stateMismatch(let sentence):
@@ -215,9 +221,14 @@ extension Session {
         connections.serverMayHaveRestarted = false
         guard let link else { return }
         if connected.isOlder { act(.tell(.olderCopy)) }
-        let changes = servers.connected(
-            to: link.address, as: mqtt.version, connected, leaving: mqtt.takeLeftBehind(), at: wallClock)
+        let retained = RetainedTopics(publications: publications.retained, presences: rooms.topics)
+        let found = servers.homes.retained(at: link.address)
+        var changes = servers.connected(
+            to: link.address, as: mqtt.version, connected, leaving: mqtt.takeLeftBehind(), retaining: retained,
+            at: wallClock)
+        changes += publications.returned(to: found.publications).map { .rememberRetained($0) }
         if !changes.isEmpty { act(.commit(changes)) }
+        rooms.returned(to: found.presences)
         act(.tell(.granted(connected)))
         perform(
             rooms.connected(

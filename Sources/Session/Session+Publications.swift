@@ -30,10 +30,17 @@ extension Session {
     }
 
     /// What the server may hold of the session, and for how long, because it cannot have heard the goodbye of a session
-    /// that is down; `nil` if nothing.
+    /// that is down, and what servers may hold that it has left; `nil` if nothing.
     package mutating func leftBehind() -> String? {
         noteRemains()
-        return machine.leftBehind(at: now)
+        let elsewhere: String? =
+            switch servers.homes.leftTopics {
+            case 0: nil
+            case 1: "a server that it has left may keep 1 retained message of the session"
+            case let count: "servers that it has left may keep \(count) retained messages of the session"
+            }
+        let all = [machine.leftBehind(at: now), elsewhere].compactMap(\.self)
+        return all.isEmpty ? nil : all.joined(separator: "; ")
     }
 
     mutating func noteRemains() {

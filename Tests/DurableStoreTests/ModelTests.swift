@@ -274,9 +274,10 @@ struct ModelSession {
                     "mqtt://\(number)",
                     left: LeftSession(
                         unreleased: [packetID], inbound: [packetID, try id(UInt16(number))], filters: [filter]),
+                    retained: RetainedTopics(publications: ["p/\(number)"], presences: ["r/\(number)"]),
                     endsAt: Bool.random(using: &random) ? nil : Timestamp(rawValue: last.rawValue))
             }
-            return .setHomes([SessionHome("mqtt://\(packetID)")] + older)
+            return .setHomes([SessionHome("mqtt://\(packetID)", expiry: UInt32(packetID.rawValue))] + older)
         case 49:
             if Bool.random(using: &random) {
                 return .setPresenceTopics(Set((0...2).map { _ in "p/\(Int.random(in: 0...9, using: &random))" }))

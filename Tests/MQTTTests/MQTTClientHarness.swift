@@ -198,6 +198,7 @@ struct MQTTClientHarness {
         case .inboxDropped(let topic): "dropped \(topic)"
         case .subscribed(let filter, let code): "subscribed \(filter) \(hex(code))"
         case .subscriptionChanged(let filter): "subscription changed \(filter)"
+        case .versionInsufficient: "version insufficient"
         case .foreignProtocol(let other): "foreign protocol \(other)"
         case .unsubscribed(let filter, let code): "unsubscribed \(filter) \(hex(code))"
         case .announced(let announcement, let code): "announced \(announcement.topic) \(hex(code))"

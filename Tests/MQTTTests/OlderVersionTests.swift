@@ -236,6 +236,21 @@ struct OlderVersionTests {
         #expect(words.contains("PUBLISH behind id 1"))
     }
 
+    @Test func `a message that needs MQTT 5 ends a connection with a server that may speak it`() throws {
+        var harness = Self.machine()
+        harness.machine.configuration.version = .five
+        var actions: [MQTTClientMachine.Action] = []
+        _ = try harness.machine.publish(Self.request, at: harness.now, into: &actions)
+        _ = harness.describe(actions)
+        harness.machine.configuration.version = .threeOneOne
+        harness.machine.configuration.isVersionTentative = true
+        #expect(harness.connect().suffix(3) == ["version insufficient", "DISCONNECT 00", "close"])
+        #expect(harness.machine.counts.quarantined == 0 && harness.machine.counts.queued == 1)
+        harness.handle(.connectionClosed)
+        harness.machine.configuration.isVersionTentative = false
+        #expect(harness.connect(resumed: true).contains("rejected 1 83"))
+    }
+
     @Test func `the expiry is kept although it is not sent`() throws {
         var harness = Self.machine()
         try harness.publish("late", expiresIn: 1000)

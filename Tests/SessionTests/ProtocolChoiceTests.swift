@@ -42,7 +42,9 @@ import Vocabulary
         var choice = ProtocolChoice(nil)
         let address = try address()
         for isRemembered in [false, true] {
+            #expect(!choice.isTentative(at: address))
             #expect(choice.closed(.five, at: address) == .threeOneOne)
+            #expect(choice.isTentative(at: address) == !isRemembered, "one close may have had another reason")
             choice.connected(.threeOneOne, at: address)
             #expect(choice.version(at: address) == (isRemembered ? .threeOneOne : .five))
         }

@@ -1,6 +1,7 @@
 import ControlAPI
 import MQTT
 import NIOCore
+import SessionCore
 import Testing
 
 @testable import Session
@@ -273,6 +274,35 @@ import Testing
         #expect(answer("a", "3", .quotaExceeded) == .refused("a", .quotaExceeded, isNews: true))
         publications.remove("a")
         #expect(next() == ["a -"], "the server still has the second one")
+    }
+
+    @Test mutating func `a refused publication is tried again ten minutes later, unless it ended the connection`() {
+        func at(_ seconds: Int64) -> Instant { Instant(nanoseconds: seconds * 1_000_000_000) }
+        publications.put(Self.publication("a"))
+        publications.put(Self.publication("b"))
+        connect()
+        _ = next()
+        _ = answer("b")
+        _ = answer("a", "1", .quotaExceeded)
+        for round: Int64 in 0...1 {
+            _ = publications.retryRefused(at: at(round * 1000))
+            _ = publications.retryRefused(at: at(round * 1000 + 599))
+            #expect(next() == [])
+            let isDue = publications.retryRefused(at: at(round * 1000 + 600))
+            #expect(isDue)
+            #expect(next() == ["a 1"])
+            _ = publications.retryRefused(at: at(round * 1000 + 999))
+            #expect(next() == [], "it is not answered")
+            #expect(answer("a", "1", .quotaExceeded) == .refused("a", .quotaExceeded, isNews: false, nothingOn: "a"))
+        }
+        publications.connectionClosed()
+        connect()
+        _ = (next(), answer("b"))
+        _ = publications.serverEnded(.payloadFormatInvalid, isAlone: true)
+        publications.connectionClosed()
+        connect(isKept: true)
+        for second: Int64 in [5000, 9000] { _ = publications.retryRefused(at: at(second)) }
+        #expect(next() == [])
     }
 
     @Test mutating func `a publication that is put again and refused again is reported again`() {

@@ -81,6 +81,17 @@ import Testing
         #expect(connect(at: 2).contains(.announce(clearing)) == false, "the room is cleared once")
     }
 
+    @Test mutating func `presence in a room that was left at another server is cleared on the return`() {
+        enter()
+        _ = rooms.connectionClosed()
+        rooms.returned(to: [Self.topic, Self.hallTopic])
+        let clearing = Announcement(topic: Self.hallTopic)
+        let actions = connect(resumed: true, at: 2)
+        #expect(actions.first == .announce(clearing))
+        #expect(actions.contains(.rememberTopics([Self.topic, Self.hallTopic])))
+        #expect(rooms.announced(clearing, .success, by: "a", at: Self.at(3)) == [.rememberTopics([Self.topic])])
+    }
+
     /// What the rooms of a later daemon, with another configuration, do when they connect.
     private static func restarted(
         _ user: String, _ device: String, in room: Room?, topics: Set<String>

@@ -59,6 +59,30 @@ struct SessionHomesTests {
         #expect(homes.older(at: a) == nil)
     }
 
+    @Test func `an older copy ends when the server that has it said, not the next one`() throws {
+        var homes = SessionHomes()
+        homes.connected(to: a, resumed: false, expiry: 3600)
+        homes.connected(to: b, resumed: false, expiry: 60, at: Timestamp(rawValue: 1000))
+        #expect(
+            homes.stored == [
+                SessionHome(b.description, expiry: 60),
+                SessionHome(a.description, endsAt: Timestamp(rawValue: 3_601_000)),
+            ])
+        homes.connected(to: c, resumed: false, at: Timestamp(rawValue: 2000))
+        #expect(homes.stored.last == SessionHome(b.description, endsAt: Timestamp(rawValue: 62_000)))
+        #expect(SessionHomes(homes.stored) == homes)
+    }
+
+    @Test func `what a server may retain is remembered until the session returns`() throws {
+        var homes = SessionHomes([SessionHome(a.description)])
+        let topics = RetainedTopics(publications: ["x", "y"], presences: ["z"])
+        homes.connected(to: b, resumed: false, retaining: topics)
+        #expect(homes.retained(at: a) == topics && homes.leftTopics == 3)
+        #expect(homes.retained(at: b) == RetainedTopics())
+        homes.connected(to: a, resumed: false, retaining: RetainedTopics(publications: ["y"]))
+        #expect(homes.retained(at: a) == RetainedTopics() && homes.leftTopics == 1)
+    }
+
     @Test func `a session that was ended on purpose has left nothing at its server`() throws {
         var homes = SessionHomes([SessionHome(a.description)])
         let isDifferent = homes.connected(to: a, resumed: false)

@@ -100,6 +100,36 @@ struct SessionProtocolTests {
     }
 
     @Test(arguments: [true, false])
+    func `a publication that was removed at another server is deleted on the return, whatever became of the session`(
+        isPresent: Bool
+    ) throws {
+        var session = try SessionUnderTest().connected()
+        let publication = Publication(topic: "a", payload: ByteBuffer(string: "1"), since: Timestamp(rawValue: 0))
+        _ = session.take(.stored([.putPublication(publication)], isComplete: true))
+        _ = try session.takes()
+        _ = try session.waitsForDial(after: session.receives(.disconnect(Disconnect(reasonCode: .serverShuttingDown))))
+        _ = session.opens()
+        #expect(session.receives(.connack(Connack())) == ["send PUBLISH a"])
+        _ = try session.takes()
+        #expect(session.take(.stored([.removePublication("a")], isComplete: true)) == ["send PUBLISH a, cleared"])
+        _ = try session.takes()
+        #expect(session.session.publications.retained.isEmpty)
+        var left = session.ask { $0.leftBehind() }
+        #expect(left == "a server that it has left may keep 1 retained message of the session")
+        let dialed = try session.waitsForDial(
+            after: session.receives(.disconnect(Disconnect(reasonCode: .serverShuttingDown))))
+        #expect(dialed == "dial a.example")
+        _ = session.opens()
+        #expect(session.receives(.connack(Connack(sessionPresent: isPresent))).contains("send PUBLISH a, cleared"))
+        #expect(session.remembered.contains(.rememberRetained("a")), "the daemon may be killed before it is deleted")
+        #expect(session.published["a"]?.readableBytes == 0)
+        _ = try session.takes()
+        #expect(session.session.publications.retained.isEmpty)
+        left = session.ask { $0.leftBehind() }
+        #expect(left == nil)
+    }
+
+    @Test(arguments: [true, false])
     func `an unusable copy of the session is discarded on the next return, and a session in use is not`(
         isShared: Bool
     ) throws {
@@ -157,12 +187,16 @@ struct SessionProtocolTests {
             topic: "a", payload: ByteBuffer(string: "1"), since: Timestamp(rawValue: 0))
         _ = session.take(.stored([.putPublication(publication)], isComplete: true))
         _ = try session.takes()
-        for isPresent in [false, true, true] {
+        let left = SessionHome(a.address, retained: RetainedTopics(publications: ["a"]))
+        let changes: [(isPresent: Bool, remembered: [SessionChange])] = [
+            (false, [.setHomes([a, left])]), (true, [.setHomes([a, a])]), (true, []),
+        ]
+        for (isPresent, remembered) in changes {
             _ = try session.waitsForDial(after: session.take(.closed(Reason(.reset))))
             _ = session.opens()
             #expect(session.receives(.connack(Connack(sessionPresent: isPresent))) == ["send PUBLISH a"])
             // It is durable, so a restarted daemon knows it.
-            #expect(session.remembered == (isPresent ? [] : [.setHomes([a, a])]))
+            #expect(session.remembered == remembered)
             #expect(try session.takes() == ["connected"])
         }
     }

@@ -348,6 +348,23 @@ struct SessionStepsTests {
         #expect(session.session.mqtt.version == .threeOneOne)
     }
 
+    @Test func `auto tries version 5 once more before a message that needs it is set aside`() throws {
+        var session = try SessionUnderTest(version: nil)
+        var actions: [MQTTClientMachine.Action] = []
+        let message = OutboundMessage(topic: "t", properties: .init(responseTopic: "r"))
+        _ = try session.session.mqtt.publish(message, at: Timestamp(rawValue: 0), into: &actions)
+        for case .commit(_, let number) in actions { _ = session.take(.mqtt(.committed(number))) }
+        session.dials()
+        #expect(session.take(.closed(Reason(.serverClosed))) == ["dial a.example"])
+        _ = session.opens()
+        #expect(session.session.mqtt.version == .threeOneOne)
+        #expect(session.receives(.connack(Connack())).contains("dial a.example"))
+        _ = session.opens()
+        #expect(session.session.mqtt.version == .five)
+        #expect(session.receives(.connack(Connack(sessionPresent: true))).contains("send PUBLISH t"))
+        #expect(session.session.mqtt.counts.quarantined == 0)
+    }
+
     @Test(arguments: [ProtocolVersion.five, .threeOneOne, nil])
     func `a session fails when the server speaks none of its versions`(_ version: ProtocolVersion?) throws {
         var session = try SessionUnderTest(version: version)

@@ -110,8 +110,22 @@ extension MQTTClientMachine {
         case .tooLarge(let length)?: throw .tooLarge(length, limit: limits.maximumPacketSize)
         case .qos?: throw .qosNotSupported(maximum: limits.maximumQoS)
         case .retain?: throw .retainNotSupported
-        case .properties?: throw .propertiesNotSupported
+        case .properties?: if !isVersionInsufficient(for: message, limits) { throw .propertiesNotSupported }
         }
+    }
+
+    /// Whether the message has to wait for MQTT 5, which is tried again before it is refused.
+    private func isVersionInsufficient(for message: OutboundMessage, _ limits: ServerLimits) -> Bool {
+        guard isConnected, configuration.isVersionTentative, case .properties? = refusal(of: message, limits) else {
+            return false
+        }
+        return true
+    }
+
+    /// Leaves a server that may speak MQTT 5 after all.
+    private mutating func leaveForFive(_ step: inout Step) {
+        step.emit(.versionInsufficient)
+        disconnect(.normalDisconnection, &step)
     }
 
     /// Checks that the MQTT version of the present or next connection can express the message, whatever the server
@@ -255,6 +269,7 @@ extension MQTTClientMachine {
                     guard pass(queued, session, &step) else { return }
                 } else {
                     guard hasRoom(entry.sequence), let message = entry.message else { return }
+                    if isVersionInsufficient(for: message, session.limits) { return leaveForFive(&step) }
                     if let refusal = refusal(of: message, session.limits) {
                         setAside(id, refusal.code, refusal.sentence, &step)
                     } else {
@@ -274,6 +289,10 @@ extension MQTTClientMachine {
     /// Takes the next message of the queue. Returns whether the one behind it may be tried.
     private mutating func pass(_ queued: Outbox.Queued, _ session: Connected, _ step: inout Step) -> Bool {
         let message = queued.message
+        if fate(of: queued, at: step.now) == nil, isVersionInsufficient(for: message, session.limits) {
+            leaveForFive(&step)
+            return false
+        }
         if fate(of: queued, at: step.now) != nil || message.qos == .atMostOnce
             || refusal(of: message, session.limits) != nil
         {

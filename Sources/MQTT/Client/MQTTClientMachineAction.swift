@@ -159,6 +159,8 @@ extension MQTTClientMachine {
         /// The server broke the protocol; DISCONNECT with this code is sent if that is allowed, and `close` accompanies
         /// it. In MQTT 3.1.1 there is no such DISCONNECT. What it means for what was sent comes with it.
         case protocolViolation(ReasonCode, String, EndFinding?)
+        /// A message needs MQTT 5, and `isVersionTentative` is set; DISCONNECT and `close` accompany it.
+        case versionInsufficient
         /// The server speaks another protocol; `close` accompanies it.
         case foreignProtocol(ForeignProtocol)
         /// The two sides disagree about the session, and a new one must be begun; DISCONNECT and `close` accompany it.

@@ -87,6 +87,10 @@ extension MQTTClientMachine {
         /// How many packets a PUBLISH counts for in that share: a message with many receivers costs more.
         public var messageWeight = 1
 
+        /// Whether MQTT 3.1.1 is used although the server may speak MQTT 5. Then a message that needs MQTT 5 ends the
+        /// connection, with `versionInsufficient`, instead of being refused.
+        public var isVersionTentative = false
+
         public init(version: ProtocolVersion = .five, clientID: String) {
             self.version = version
             self.clientID = clientID

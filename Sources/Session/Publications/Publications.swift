@@ -1,6 +1,7 @@
 package import ControlAPI
 package import MQTT
 import NIOCore
+package import SessionCore
 
 /// What a session publishes as retained messages, and which of these the server has. A value: the driver carries out
 /// what `next` returns.
@@ -33,6 +34,8 @@ package struct Publications: Sendable {
         /// The topic on the server; `nil` while the publication has no valid one, and while another publication has it.
         package fileprivate(set) var topic: String?
         package fileprivate(set) var state = State.pending
+        /// When a heartbeat was first answered while it was refused.
+        fileprivate var refusedSince: Instant?
 
         fileprivate var announcement: Announcement? {
             topic.map {
@@ -44,6 +47,7 @@ package struct Publications: Sendable {
         fileprivate mutating func mustBeSent() {
             if case .refused(_, isFatal: true) = state { return }
             state = .pending
+            refusedSince = nil
         }
     }
 
@@ -241,6 +245,17 @@ package struct Publications: Sendable {
         }
     }
 
+    /// The server may hold messages on these topics since the session was there before.
+    ///
+    /// - Returns: those to make durable in `retained`.
+    package mutating func returned(to topics: Set<String>) -> [String] {
+        let new = topics.subtracting(retained)
+        retained.formUnion(new)
+        unproven.subtract(topics)
+        mayHaveStale = true
+        return new.sorted()
+    }
+
     /// The subscriptions are restored; publishing may begin.
     package mutating func open() {
         guard link == .connected else { return }
@@ -393,6 +408,26 @@ package struct Publications: Sendable {
     /// The last refusal for each topic, so that the same one is reported once.
     private var refusals: [String: ReasonCode] = [:]
 
+    /// How long a publication that was refused is not sent again on the same connection.
+    private static let patience: Duration = .seconds(600)
+
+    /// Sends what was refused long enough ago once more: what the server refuses may change. Call it when a heartbeat is
+    /// answered.
+    ///
+    /// - Returns: whether there is anything to send.
+    package mutating func retryRefused(at now: Instant) -> Bool {
+        var isDue = false
+        for index in entries.indices {
+            guard case .refused(_, isFatal: false) = entries[index].state else { continue }
+            let since = entries[index].refusedSince ?? now
+            entries[index].refusedSince = since
+            guard since.duration(to: now) >= Self.patience else { continue }
+            entries[index].mustBeSent()
+            isDue = true
+        }
+        return isDue
+    }
+
     private mutating func isNews(_ code: ReasonCode, _ topic: String) -> Bool {
         refusals.updateValue(code, forKey: topic) != code
     }
@@ -401,6 +436,7 @@ package struct Publications: Sendable {
         _ index: Int, _ code: ReasonCode, isFatal: Bool, nothingOn cleared: String? = nil
     ) -> Answer {
         entries[index].state = .refused(code, isFatal: isFatal)
+        entries[index].refusedSince = nil
         let topic = entries[index].publication.topic
         let isNews = isNews(code, topic)
         if isNews { changes.append(Change(topic: topic, state: .refused, code: code)) }

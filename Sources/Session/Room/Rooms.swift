@@ -39,7 +39,7 @@ package struct Rooms: Sendable {
     private var change: Change?
     /// The topics on which a server may hold our presence: the current one, and those of earlier rooms, users, devices
     /// and prefixes that are not cleared yet.
-    private var topics: Set<String>
+    package private(set) var topics: Set<String>
     /// What the store remembers of `topics`.
     private var rememberedTopics: Set<String>
     /// The server that last accepted our presence. Another one need not have it, even if it resumes the session.
@@ -146,6 +146,9 @@ package struct Rooms: Sendable {
         if isFirst { membership?.presence.begin(at: time) }
         membership?.presence.willConnect(as: mark)
     }
+
+    /// The server may hold our presence on these topics since the session was there before. `connected` follows.
+    package mutating func returned(to topics: Set<String>) { self.topics.formUnion(topics) }
 
     /// The server accepted the connection: returns what to publish and to subscribe to.
     ///

@@ -30,6 +30,13 @@ package struct ProtocolChoice: Sendable {
         configured ?? servers[address, default: Server()].next
     }
 
+    /// Whether the next connection uses 3.1.1 only because of a close, which may have had another reason. The connection after
+    /// it uses 5.
+    package func isTentative(at address: Endpoint) -> Bool {
+        guard configured == nil, let server = servers[address] else { return false }
+        return server.next == .threeOneOne && !server.isKnown && !server.refused.contains(.five) && server.detours == 0
+    }
+
     /// The server said that it does not speak the version.
     ///
     /// - Returns: the version to try at once; `nil` when none is left.

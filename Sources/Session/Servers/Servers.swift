@@ -29,16 +29,18 @@ package struct Servers: Sendable {
 
     /// The server accepted the session.
     ///
-    /// - Parameter left: what the server has that had the session until now, if it is another one.
+    /// - Parameters:
+    ///   - left: what the server has that had the session until now, if it is another one.
+    ///   - retained: what that server may retain.
     /// - Returns: what has to be durable before anything is sent that only this server will know.
     package mutating func connected(
         to address: Endpoint, as version: ProtocolVersion, _ grant: MQTTClientMachine.Connected,
-        leaving left: LeftSession, at time: Timestamp
+        leaving left: LeftSession, retaining retained: RetainedTopics, at time: Timestamp
     ) -> [SessionChange] {
         protocols.connected(version, at: address)
         redirections.connected()
         let isDifferent = homes.connected(
-            to: address, resumed: grant.resumed, isLost: grant.sessionLost, leaving: left,
+            to: address, resumed: grant.resumed, isLost: grant.sessionLost, leaving: left, retaining: retained,
             expiry: grant.sessionExpiry, at: time)
         return isDifferent ? [.setHomes(homes.stored)] : []
     }

@@ -6,13 +6,38 @@ package struct SessionHome: Hashable, Sendable {
     package var address: String
     /// What an older copy has; nothing is known of the present one that is not stored elsewhere.
     package var left: LeftSession
+    /// What the server may retain beside an older copy.
+    package var retained: RetainedTopics
+    /// For how many seconds the server keeps the session without a connection; `nil` for ever. Only of the present one.
+    package var expiry: UInt32?
     /// When the server ends an older copy; `nil` for never.
     package var endsAt: Timestamp?
 
-    package init(_ address: String, left: LeftSession = LeftSession(), endsAt: Timestamp? = nil) {
+    package init(
+        _ address: String, left: LeftSession = LeftSession(), retained: RetainedTopics = RetainedTopics(),
+        expiry: UInt32? = nil, endsAt: Timestamp? = nil
+    ) {
         self.address = address
         self.left = left
+        self.retained = retained
+        self.expiry = expiry
         self.endsAt = endsAt
+    }
+}
+
+/// The topics on which a server may hold retained messages of a session. They do not end with the session.
+package struct RetainedTopics: Hashable, Sendable {
+    package var publications: Set<String>
+    package var presences: Set<String>
+
+    package init(publications: Set<String> = [], presences: Set<String> = []) {
+        self.publications = publications
+        self.presences = presences
+    }
+
+    fileprivate mutating func formUnion(_ other: RetainedTopics) {
+        publications.formUnion(other.publications)
+        presences.formUnion(other.presences)
     }
 }
 
@@ -30,22 +55,25 @@ package struct SessionHome: Hashable, Sendable {
 package struct SessionHomes: Hashable, Sendable {
     /// How many older copies are remembered. Servers end them when the session expires.
     package static let maximumOlder = 16
-    /// Bytes of the filters of one older copy that are remembered. Messages for one that is forgotten are acknowledged,
-    /// and no program gets them.
-    private static let maximumFilterBytes = 1 << 20
+    /// Bytes of the filters of one older copy that are remembered, and of the topics. Messages for a filter that is
+    /// forgotten are acknowledged, and no program gets them; a topic that is forgotten is not cleared.
+    private static let maximumBytes = 1 << 20
 
     private var home: String?
+    /// For how many seconds the home keeps the session without a connection; `nil` for ever.
+    private var expiry: UInt32?
     /// The one that was left first comes first.
     private var older: [SessionHome] = []
 
     /// - Parameter stored: an earlier value of ``stored``.
     package init(_ stored: [SessionHome] = []) {
         home = stored.first?.address
+        expiry = stored.first?.expiry
         older = Array(stored.dropFirst())
     }
 
     /// The server that has the session, then those with an older copy.
-    package var stored: [SessionHome] { [home].compactMap { $0.map { SessionHome($0) } } + older }
+    package var stored: [SessionHome] { [home].compactMap { $0.map { SessionHome($0, expiry: expiry) } } + older }
 
     /// Whether the server at this address was the last one that accepted the session.
     package func isHome(_ address: Endpoint) -> Bool { address.description == home }
@@ -62,43 +90,67 @@ package struct SessionHomes: Hashable, Sendable {
         older.first { $0.address == address.description }?.left
     }
 
+    /// What a server at this address may retain since the session was there before; asked for before ``connected``, which
+    /// forgets it.
+    package func retained(at address: Endpoint) -> RetainedTopics {
+        older.first { $0.address == address.description }?.retained ?? RetainedTopics()
+    }
+
+    /// On how many topics servers that the session has left may hold something, each counted for itself.
+    package var leftTopics: Int {
+        older.reduce(0) { $0 + $1.retained.publications.count + $1.retained.presences.count }
+    }
+
     /// The server at this address has accepted the session.
     ///
     /// - Parameters:
     ///   - resumed: whether it continues the present session.
     ///   - isLost: whether it should have had the present session.
     ///   - left: what the server has that had the session until now, if it is another one.
-    ///   - expiry: seconds for which a server keeps a session; `UInt32.max` for ever.
+    ///   - retained: what that server may retain.
+    ///   - expiry: seconds for which the present server keeps the session; `UInt32.max` for ever.
     /// - Returns: whether anything has changed.
     @discardableResult
     package mutating func connected(
         to address: Endpoint, resumed: Bool, isLost: Bool = false, leaving left: LeftSession = LeftSession(),
-        expiry: UInt32 = .max, at time: Timestamp = Timestamp(rawValue: 0)
+        retaining retained: RetainedTopics = RetainedTopics(), expiry: UInt32 = .max,
+        at time: Timestamp = Timestamp(rawValue: 0)
     ) -> Bool {
         let before = self
         let address = address.description
         older.removeAll { $0.address == address && (address != home || $0.endsAt.map { $0 < time } ?? false) }
+        // The caller has these now. One of several servers behind the address may keep what is deleted at another; but to
+        // delete it each time could delete what somebody else has published there since.
+        for index in older.indices where older[index].address == address { older[index].retained = RetainedTopics() }
         if !resumed, let home, home != address || isLost {
-            let endsAt = expiry == .max ? nil : Timestamp(rawValue: time.rawValue + Int64(expiry) * 1000)
-            leave(home, left, until: endsAt)
+            let endsAt = self.expiry.map { Timestamp(rawValue: time.rawValue + Int64($0) * 1000) }
+            leave(SessionHome(home, left: left, retained: retained, endsAt: endsAt))
         }
         home = address
+        self.expiry = expiry == .max ? nil : expiry
         return self != before
     }
 
-    private mutating func leave(_ address: String, _ left: LeftSession, until endsAt: Timestamp?) {
-        var left = left
-        if let earlier = older.first(where: { $0.address == address })?.left {
-            left.unreleased.formUnion(earlier.unreleased)
-            left.filters.formUnion(earlier.filters)
+    private mutating func leave(_ home: SessionHome) {
+        var home = home
+        if let earlier = older.first(where: { $0.address == home.address }) {
+            home.left.unreleased.formUnion(earlier.left.unreleased)
+            home.left.filters.formUnion(earlier.left.filters)
+            home.retained.formUnion(earlier.retained)
         }
-        var bytes = 0
-        left.filters = left.filters.filter {
-            bytes += $0.string.utf8.count
-            return bytes <= Self.maximumFilterBytes
-        }
-        older.removeAll { $0.address == address }
-        older.append(SessionHome(address, left: left, endsAt: endsAt))
+        home.left.filters = Self.limited(home.left.filters, by: \.string)
+        home.retained.publications = Self.limited(home.retained.publications, by: \.self)
+        home.retained.presences = Self.limited(home.retained.presences, by: \.self)
+        older.removeAll { $0.address == home.address }
+        older.append(home)
         older = older.suffix(Self.maximumOlder)
+    }
+
+    private static func limited<Element>(_ all: Set<Element>, by text: KeyPath<Element, String>) -> Set<Element> {
+        var bytes = 0
+        return all.filter {
+            bytes += $0[keyPath: text].utf8.count
+            return bytes <= maximumBytes
+        }
     }
 }

@@ -330,7 +330,7 @@ extension Simulation {
         }
         let mine = "pub/\(name.lowercased())/"
         let wanted = Set(setup.publications.compactMap(\.topic)).union(setup.retained)
-        guard world[.endpoints] == 0, world[.redirects] == 0, !hasForgotten else { return }
+        guard !ledger.isMisled, !hasForgotten else { return }
         for topic in broker.retained.keys.sorted() where topic.hasPrefix(mine) && !wanted.contains(topic) {
             note(.heals, "\(name) has removed \(topic), and the server still has it")
         }

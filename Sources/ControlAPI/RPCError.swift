@@ -14,11 +14,14 @@ public struct RPCError: Error, Hashable, Sendable {
         @OrNull public var hint: String?
         /// The reason code of the wire protocol, when the server gave one.
         public var reasonCode: Int?
+        /// The message that was accepted before; `nil` if the call had no effect.
+        public var id: Int64?
 
-        public init(code: String, hint: String? = nil, reasonCode: Int? = nil) {
+        public init(code: String, hint: String? = nil, reasonCode: Int? = nil, id: Int64? = nil) {
             self.code = code
             self.hint = hint
             self.reasonCode = reasonCode
+            self.id = id
         }
     }
 
@@ -103,6 +106,13 @@ public struct RPCError: Error, Hashable, Sendable {
         self.code = code.rawValue
         self.message = message
         self.data = Details(code: code.name, hint: hint, reasonCode: reasonCode)
+    }
+
+    /// The same for a message that was accepted under this number.
+    public func afterAcceptance(of id: Int64) -> RPCError {
+        var error = self
+        error.data?.id = id
+        return error
     }
 }
 
@@ -215,7 +225,9 @@ extension RPCError {
     public static func notDurableYet(_ what: String, because cause: String) -> RPCError {
         RPCError(
             .storeFull, "\(what) is not on disk yet: \(cause)",
-            hint: "fix that, and it is written without another call; until then, a restart of the daemon undoes it")
+            hint:
+                "fix that, and it is written without another call; until then, a restart of the daemon undoes it, and so "
+                + "does a reload that changes the session")
     }
 
     /// The call took effect, but a restart of the daemon would undo it.

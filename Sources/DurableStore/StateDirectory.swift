@@ -183,7 +183,9 @@ struct StateDirectory: ~Copyable {
 
     /// Gives a file of the directory another name there; does nothing if it does not exist.
     func rename(_ name: String, to newName: String) throws(StoreError) {
-        guard Glibc.rename("\(path)/\(name)", "\(path)/\(newName)") != 0, errno != ENOENT else { return }
+        guard contains(name), Glibc.rename("\(path)/\(name)", "\(path)/\(newName)") != 0, errno != ENOENT else {
+            return
+        }
         throw .unwritable(path: "\(path)/\(name)", cause: systemText(errno))
     }
 
@@ -213,7 +215,8 @@ struct StateDirectory: ~Copyable {
 
     /// Removes a file, if it exists.
     func removeFile(_ name: String) throws(StoreError) {
-        guard unlink("\(path)/\(name)") != 0, errno != ENOENT else { return }
+        // A file system that cannot be written would blame one that is not there.
+        guard contains(name), unlink("\(path)/\(name)") != 0, errno != ENOENT else { return }
         throw .unwritable(path: "\(path)/\(name)", cause: systemText(errno))
     }
 

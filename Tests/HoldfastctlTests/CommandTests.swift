@@ -610,6 +610,26 @@ struct EndingTests {
                 + "not have been; to be published again: lines 2, 5-7, and all from 9 on")
     }
 
+    @Test func `a message that was rejected or dropped is not to be published again`() {
+        let delivered = MessagePublishMethod.Result(id: 1, accepted: true, delivered: true, reasonCode: 0)
+        var tally = LineTally(wait: .delivered, session: "main")
+        tally.take(.success(delivered))
+        let rejected = RPCError.messageRejected("the server said no", reasonCode: 135).afterAcceptance(of: 2)
+        tally.take(.failure(.refused(rejected)))
+        tally.take(.failure(.refused(.messageDropped("it expired").afterAcceptance(of: 3))))
+        #expect(tally.error as? ClientError == .refused(rejected))
+        #expect(
+            tally.sentenceBeforeError
+                == "before the error, 1 message is delivered, and 2 were rejected or dropped; "
+                + "see: holdfastctl queue list main")
+        // Nothing was accepted of this one.
+        tally.take(.failure(.refused(.messageDropped("the outbox of session main is full"))))
+        #expect(
+            tally.sentenceBeforeError
+                == "line 4 was refused; 3 messages before it are accepted, of which 2 were rejected or dropped "
+                + "(holdfastctl queue list main); to be published again: all lines from 4 on")
+    }
+
     @Test func `a line that no message can have is noticed before its end`() {
         var input = InputLines()
         _ = input.lines([UInt8](repeating: 0x61, count: InputFile.maximumLength))

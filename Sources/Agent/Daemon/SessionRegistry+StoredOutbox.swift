@@ -68,7 +68,7 @@ extension SessionRegistry {
         await takeTurn()
         defer { endTurn() }
         guard !isStopping else { throw .shuttingDown }
-        guard case .failed(let obstacle, let since, _)? = entries[name] else { return nil }
+        guard case .failed? = entries[name] else { return nil }
         try await everythingDurable(of: name, surroundings, isDecided: false)
         let (stored, found) = try await surroundings.readOutbox(of: name) { store throws(StoreError) in
             (try await store.session(name).mqtt, try await store.summaries(name, chosenBy: wanted.selection))
@@ -96,10 +96,30 @@ extension SessionRegistry {
         }
         // The next call would find the skipped messages again.
         if case .all = wanted.selection, decided.done.isEmpty { decided.more = false }
-        try await everythingDurable(of: name, surroundings, isDecided: true)
+        do throws(RPCError) {
+            try await everythingDurable(of: name, surroundings, isDecided: true)
+        } catch {
+            await surroundings.commits.commit([], of: name) { [weak self] _ in
+                Task { await self?.decisionIsDurable(of: name) }
+            }
+            throw error
+        }
+        await countStored(of: name)
+        return decided
+    }
+
+    /// The store works again, after the caller was told that the decision is not on disk yet.
+    private func decisionIsDurable(of name: SessionName) async {
+        await takeTurn()
+        defer { endTurn() }
+        if !isStopping { await countStored(of: name) }
+    }
+
+    /// Brings the counts of a session that does not run up to date.
+    private func countStored(of name: SessionName) async {
+        guard case .failed(let obstacle, let since, _)? = entries[name] else { return }
         entries[name] = .failed(obstacle, since: since, stored: await storedCounts(of: name))
         report(name, nil)
-        return decided
     }
 
     private func carryOut(

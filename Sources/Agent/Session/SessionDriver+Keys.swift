@@ -82,11 +82,12 @@ extension SessionDriver {
         switch known.state {
         case .waiting: return nil
         case .quarantined(let code, let words):
-            return .failure(.messageRejected(Self.rejection(code, words), reasonCode: Int(code.rawValue)))
+            let error = RPCError.messageRejected(Self.rejection(code, words), reasonCode: Int(code.rawValue))
+            return .failure(error.afterAcceptance(of: known.sequence.rawValue))
         case .done(.delivered(let code)):
             return .success(.delivered(known.sequence, code))
         case .done(.dropped(let reason)):
-            return .failure(.messageDropped(reason.sentence))
+            return .failure(.messageDropped(reason.sentence).afterAcceptance(of: known.sequence.rawValue))
         }
     }
 }

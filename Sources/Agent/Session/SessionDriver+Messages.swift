@@ -94,7 +94,8 @@ extension SessionDriver {
             $0.topic = message.topic
             $0.reasonCode = Int(message.code.rawValue)
         }
-        endPublish(message.sequence, .failure(.messageRejected(sentence, reasonCode: Int(message.code.rawValue))))
+        let error = RPCError.messageRejected(sentence, reasonCode: Int(message.code.rawValue))
+        endPublish(message.sequence, .failure(error.afterAcceptance(of: message.sequence.rawValue)))
     }
 
     /// What the server said about a message.

@@ -11,7 +11,9 @@ extension SessionDriver {
 
     func dropped(_ dropped: MQTTClientMachine.DroppedMessage) {
         report(dropped.reason, dropped.sequence.rawValue, dropped.topic)
-        endPublish(dropped.sequence, .failure(.messageDropped(dropped.reason.sentence)))
+        endPublish(
+            dropped.sequence,
+            .failure(.messageDropped(dropped.reason.sentence).afterAcceptance(of: dropped.sequence.rawValue)))
     }
 
     /// - Parameter id: `nil` for a message that was not accepted.

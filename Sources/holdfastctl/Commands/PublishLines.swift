@@ -91,6 +91,8 @@ struct LineTally {
     let session: String
     private(set) var accepted = 0
     private(set) var delivered = 0
+    /// Accepted, and then rejected by the server or dropped.
+    private(set) var undeliverable = 0
     /// Sent, but it is not known whether they are accepted.
     private(set) var unanswered = 0
     /// Whether the daemon has read the unanswered messages.
@@ -109,7 +111,7 @@ struct LineTally {
         self.session = session
     }
 
-    var answered: Int { accepted + delivered }
+    var answered: Int { accepted + delivered + undeliverable }
 
     mutating func take(_ result: Result<MessagePublishMethod.Result, ClientError>) {
         taken += 1
@@ -122,6 +124,7 @@ struct LineTally {
         case .failure(let failure):
             switch failure {
             case .cancelled, .connectionLost, .timeout, .invalidAnswer: unanswered += 1
+            case .refused(let error) where error.data?.id != nil: undeliverable += 1
             default: refuse()
             }
             error = error ?? failure
@@ -144,6 +147,11 @@ struct LineTally {
         let parts = places.filter { $0.0 > 0 }.map { "\($0) \($0 == 1 ? "message" : "messages") \($1)" }
         var text = "line \(first) was refused; \(parts.isEmpty ? "no message" : parts.joined(separator: " and "))"
         text += " \(answered > 1 ? "are" : "is") accepted"
+        if undeliverable > 0 {
+            text +=
+                ", of which \(undeliverable) \(undeliverable == 1 ? "was" : "were") rejected or dropped"
+                + " (holdfastctl queue list \(session))"
+        }
         if unanswered > 0 { text += ", and \(unanswered) more may or may not have been" }
         return "\(text); to be published again: \(remainder)"
     }
@@ -172,6 +180,8 @@ struct LineTally {
         case .delivered:
             add(delivered, "is delivered", "are delivered")
             add(accepted, "is accepted and will be delivered", "are accepted and will be delivered")
+            add(undeliverable, "was rejected or dropped", "were rejected or dropped")
+            if undeliverable > 0 { parts[parts.count - 1] += "; see: holdfastctl queue list \(session)" }
         }
         if parts.isEmpty { parts = ["0 messages are \(wait.rawValue)"] }
         if unanswered > 0 {

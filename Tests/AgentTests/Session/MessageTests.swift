@@ -70,6 +70,7 @@ struct MessageTests {
             let error = try await peer.answer(id)["error"]
             #expect(error?["data"]?["code"] == "message-rejected")
             #expect(error?["data"]?["reasonCode"] == 0x87)
+            #expect(error?["data"]?["id"] == 1, "it was accepted")
             let status = try await peer.call("session.status", #"{"session":"main"}"#)
             #expect(status["outbox"]?["quarantined"] == 1)
         }

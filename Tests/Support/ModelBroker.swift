@@ -273,13 +273,17 @@ public struct ModelBroker: Sendable {
     /// Answers a QoS 2 message that waits for its answer as if it were QoS 1, or the other way round.
     public mutating func answerWrongly(_ client: String) {
         guard let id = sessions[client]?.connection else { return }
-        for (other, packet, fact) in held where other == id {
-            switch packet {
+        for (index, answer) in held.enumerated() where answer.id == id {
+            switch answer.packet {
             case .puback(let answer): return send(.pubrec(answer), to: id)
-            case .pubrec(let answer):
-                // In MQTT 3.1.1 that is how a server accepts a message with a lower QoS.
-                if let fact, recordsFacts, connections[id]?.decoder.version == .threeOneOne { facts.append(fact) }
-                return send(.puback(answer), to: id)
+            case .pubrec(let acknowledgement):
+                guard connections[id]?.decoder.version == .threeOneOne else {
+                    return send(.puback(acknowledgement), to: id)
+                }
+                // That is how a server accepts a message with a lower QoS. The exchange is finished.
+                held.remove(at: index)
+                sessions[client]?.received.remove(acknowledgement.packetID)
+                return sendAnswer(.puback(acknowledgement), to: id, answer.fact)
             default: continue
             }
         }

@@ -192,7 +192,8 @@ extension SessionMachine {
         }
         endpoints.watch.failed(
             attempt.endpoint, because: ending.isElsewhere ? .serverMoved : ending.reason.code, at: now)
-        let isCounted = !trying.isSearch(ending)
+        // A connection that only discards the server's session has done its work.
+        let isCounted = !trying.isSearch(ending) && ending.pace != .soon
         if let path = endpoints[attempt.endpoint], !path.isToNeighbours, isCounted { trying.failures += 1 }
         if let budget = policy.giveUpAttempts, trying.failures >= budget {
             let times = budget == 1 ? "1 attempt" : "\(budget) attempts"

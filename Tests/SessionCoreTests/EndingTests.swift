@@ -65,6 +65,22 @@ import Testing
         #expect(waits.allSatisfy { $0 ?? .zero <= .seconds(4) })
     }
 
+    @Test func `connections that only discard the session do not use up the attempts`() {
+        var policy = ReconnectPolicy.exact
+        policy.giveUpAttempts = 3
+        var session = SessionUnderTest(policy: policy, paths: [.wifi])
+        session.connect()
+        session.end(.stateMismatch)
+        for _ in 0..<2 {
+            session.end(.stateMismatch)
+            session.wake()
+            _ = Self.end(&session, .stateMismatch) { $0.pace = .soon }
+            session.wake()
+        }
+        session.succeed()
+        #expect(session.status.state == .connected)
+    }
+
     @Test func `an ending that leaves the endpoint makes the next attempt elsewhere`() {
         var session = SessionUnderTest(policy: .exact, paths: [.wifi, .wifi])
         session.connect()

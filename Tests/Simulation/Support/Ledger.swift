@@ -73,6 +73,8 @@ struct Ledger {
         var isAnswered = false
         /// A server refused it, or ended the connection for it.
         var isRejected = false
+        /// It was set aside while it may have been on its way to another server.
+        var wasSetAside = false
         /// It was reported dropped, or a person dropped it.
         var isDropped = false
         /// A person had it sent again: it has another place in the order.
@@ -221,6 +223,7 @@ struct Ledger {
         case .quarantine(let sequence, let code, _):
             if let number = numbers[Place(host: host, name: "\(sequence.rawValue)")] {
                 outgoing[number]?.isRejected = true
+                outgoing[number]?.wasSetAside = true
             }
             if !code.isError { note(.nothingLost, "\(sequence) was rejected with \(code)") }
         case .putConsumer(let name, let filter, _):
@@ -269,8 +272,8 @@ struct Ledger {
         guard !message.wasRetried, message.key == nil, message.qos != .atMostOnce else { return }
         // An old copy may have taken it for one that it has, and then it arrives at another server.
         if isMisled, message.qos == .exactlyOnce { return }
-        // It may have been on its way when a person dropped it, on a connection that is gone.
-        if wasLeftOut || message.isDropped { return }
+        // It may have been on its way when a person dropped it, or when it was set aside, on a connection that is gone.
+        if wasLeftOut || message.isDropped || message.wasSetAside { return }
         let place = Place(host: message.host, name: message.topic)
         if let last = lastArrived[place], last > number {
             note(.exactlyOnceInOrder, "\(number) has arrived after \(last) on \(message.topic)")

@@ -33,8 +33,8 @@ actor Disk {
     /// How long every access takes.
     var delay: TimeAmount = .zero
     private(set) var commits = 0
-    /// Called before a change is made, with the message that it concerns.
-    var onChange: (SessionName, SessionChange, StoredMessage?) -> Void = { _, _, _ in }
+    /// Called before a change is made, with what was stored until then.
+    var onChange: (SessionChange, ModelStore) -> Void = { _, _ in }
 
     init(_ loop: VirtualLoop) { self.loop = loop }
 
@@ -52,7 +52,7 @@ actor Disk {
         }
         for (session, changes) in batch {
             for change in changes {
-                onChange(session, change, change.sequence.flatMap { sessions[session]?.mqtt.messages[$0] })
+                onChange(change, sessions[session]?.mqtt ?? ModelStore())
                 sessions[session, default: ModelSession()].apply(change)
             }
         }

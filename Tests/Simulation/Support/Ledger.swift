@@ -1,6 +1,7 @@
 import ControlAPI
 import NIOCore
 import SessionCore
+import Vocabulary
 
 @testable import MQTT
 
@@ -65,16 +66,20 @@ struct Ledger {
         let topic: String
         let qos: QoS
         let host: String
+        /// When it was asked for, on the clock of its host.
+        let askedAt: Instant
         var answer = Answer.unknown
         /// Whether it was committed at any time.
         var wasStored = false
         var hasArrived = false
         /// A server has answered it with success.
         var isAnswered = false
-        /// A server refused it, or ended the connection for it.
-        var isRejected = false
-        /// It was reported dropped, or a person dropped it.
+        /// The codes with which servers refused it.
+        var refusals: Set<ReasonCode> = []
+        /// It was reported as dropped, for a reason that there was.
         var isDropped = false
+        /// It was dropped, and the disk does not have it any more.
+        var isGone = false
         /// A person had it sent again: it has another place in the order.
         var wasRetried = false
         /// A program that has no answer publishes it again under this key.
@@ -177,9 +182,9 @@ struct Ledger {
 
     // MARK: From programs to servers
 
-    mutating func asked(_ topic: String, _ qos: QoS, on host: String, key: String? = nil) -> Int {
+    mutating func asked(_ topic: String, _ qos: QoS, on host: String, at time: Instant, key: String? = nil) -> Int {
         lastNumber += 1
-        outgoing[lastNumber] = Outgoing(topic: topic, qos: qos, host: host, key: key)
+        outgoing[lastNumber] = Outgoing(topic: topic, qos: qos, host: host, askedAt: time, key: key)
         if let key { keyed[key] = (lastNumber, qos) }
         return lastNumber
     }
@@ -191,8 +196,17 @@ struct Ledger {
         if !accepted, message.hasArrived { note(.nothingLost, "\(number) was refused and has arrived") }
     }
 
-    mutating func dropped(_ sequence: Int64, on host: String) {
-        if let number = numbers[Place(host: host, name: "\(sequence)")] { outgoing[number]?.isDropped = true }
+    /// A message was reported as dropped.
+    ///
+    /// - Parameter isDue: whether there is that reason for it, for a message that was asked for at this time.
+    mutating func dropped(_ sequence: Int64, on host: String, because code: String, isDue: (Instant) -> Bool) {
+        guard let number = numbers[Place(host: host, name: "\(sequence)")], let message = outgoing[number] else {
+            return
+        }
+        guard message.isForgiven || isDue(message.askedAt) else {
+            return note(.nothingLost, "\(number) was dropped without cause (\(code))")
+        }
+        outgoing[number]?.isDropped = true
     }
 
     /// A change of the outbox is about to be committed.
@@ -209,7 +223,6 @@ struct Ledger {
         case .requeue(let old, let new, _):
             guard let number = numbers[Place(host: host, name: "\(old.rawValue)")] else { return }
             outgoing[number]?.wasRetried = true
-            outgoing[number]?.isRejected = false
             numbers[Place(host: host, name: "\(new.rawValue)")] = number
         case .remove(let sequence), .acknowledge(let sequence):
             guard before != nil, let number = numbers[Place(host: host, name: "\(sequence.rawValue)")],
@@ -218,10 +231,8 @@ struct Ledger {
             if !message.isAnswered, !message.isDropped {
                 note(.nothingLost, "\(number) (\(message.qos)) left the outbox and no server has answered it")
             }
+            if message.isDropped { outgoing[number]?.isGone = true }
         case .quarantine(let sequence, let code, _):
-            if let number = numbers[Place(host: host, name: "\(sequence.rawValue)")] {
-                outgoing[number]?.isRejected = true
-            }
             if !code.isError { note(.nothingLost, "\(sequence) was rejected with \(code)") }
         case .putConsumer(let name, let filter, _):
             let place = Place(host: host, name: name.description)
@@ -250,7 +261,7 @@ struct Ledger {
     /// A server has answered a message, and the answer is on its way.
     mutating func answered(_ publish: Publish, _ code: ReasonCode) {
         guard let number = number(publish) else { return }
-        if code.isError { outgoing[number]?.isRejected = true } else { outgoing[number]?.isAnswered = true }
+        if code.isError { outgoing[number]?.refusals.insert(code) } else { outgoing[number]?.isAnswered = true }
     }
 
     /// - Parameter wasLeftOut: a server has taken later messages and not this one.
@@ -287,12 +298,22 @@ struct Ledger {
         publish.topic.hasPrefix("out/") ? Int(String(buffer: publish.payload)) : nil
     }
 
-    /// Checks that everything that was accepted has arrived, or that it is known why not.
+    /// Whether a server has refused the message with this code.
+    func wasRefused(_ sequence: Int64, on host: String, with code: ReasonCode) -> Bool {
+        guard let number = numbers[Place(host: host, name: "\(sequence)")], let message = outgoing[number] else {
+            return true
+        }
+        return message.isForgiven || message.refusals.contains(code)
+    }
+
+    /// Checks that everything that was accepted has arrived, or was dropped for a reason, or is in quarantine.
+    ///
+    /// - Parameter left: the messages on the disk of a host. Only what is in quarantine is left there at the end.
     mutating func checkOutgoing(left: (String) -> Set<Int>) {
         var inStore: [String: Set<Int>] = [:]
         for (number, message) in outgoing.sorted(by: { $0.key < $1.key })
         where message.answer == .accepted && message.qos != .atMostOnce && !message.isForgiven {
-            if message.hasArrived || message.isRejected || message.isDropped { continue }
+            if message.hasArrived || message.isGone { continue }
             if isMisled || message.mayBeMistaken, message.isAnswered, message.qos == .exactlyOnce { continue }
             let stored = inStore[message.host] ?? left(message.host)
             inStore[message.host] = stored
@@ -438,7 +459,9 @@ struct Ledger {
         collectedNames[place] = nil
         finished[place] = nil
         finishing[place] = nil
-        lastCollected = lastCollected.filter { $0.key.host != place.host }
+        lastCollected = lastCollected.filter {
+            $0.key.host != place.host || !$0.key.name.hasPrefix("\(place.name) ")
+        }
     }
 
     /// A durable consumer's program was given a message: by each attachment once, in order.

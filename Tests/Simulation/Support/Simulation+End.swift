@@ -41,12 +41,14 @@ extension Simulation {
             try await start(index)
         }
         let usual = world.serverLimits
+        var formerly: [ModelBroker.Dislike] = []
         scenario.here { scenario in
             for server in Scenario.ServerName.allCases {
                 scenario.resume(server)
                 if !scenario.isUp(server) { scenario.start(server) }
                 scenario.with(server) { broker, _ in
                     (broker.refusals, broker.refusedTopics, broker.refusedFilters) = ([:], [:], [:])
+                    formerly += broker.dislikedFilters.values
                     // A message that the server cannot bear stays one; the others must still arrive.
                     broker.forgetDislikes { !$0.hasPrefix("out/") }
                     broker.connackProperties = usual
@@ -54,6 +56,7 @@ extension Simulation {
                 }
             }
         }
+        formerlyDislikedFilters = formerly
         mendToken()
         endLies()
         noteContext(of: Step(.welcome))

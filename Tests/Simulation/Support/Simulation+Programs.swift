@@ -19,7 +19,7 @@ extension Simulation {
         guard let driver = host.here({ $0.driver() }) else { return }
         let topic = Self.topics[topic % Self.topics.count]
         let qos = QoS(rawValue: UInt8(qos % 3)) ?? .atLeastOnce
-        let number = ledger.asked(topic, qos, on: host.name)
+        let number = ledger.asked(topic, qos, on: host.name, at: hostTime(index))
         // With zeros before it, it is the same number.
         let text = String(repeating: "0", count: max(0, bytes - "\(number)".count)) + "\(number)"
         let message = MessagePublishMethod.Parameters(
@@ -146,6 +146,9 @@ extension Simulation {
         "pub/\(residents[index].host.name.lowercased())/\(number)"
     }
 
+    /// The name of the calls that drop all quarantined messages.
+    static let droppingAll = "drop"
+
     /// Decides about the quarantined messages, like a person: all are retried, or dropped.
     func decide(retry: Bool, on index: Int) {
         guard let driver = residents[index].host.here({ $0.driver() }) else { return }
@@ -154,7 +157,7 @@ extension Simulation {
                 try await driver.queueRetry(.init(session: "main", selection: .all(.quarantined)))
             }
         } else {
-            ask("drop", of: index) {
+            ask(Self.droppingAll, of: index) {
                 try await driver.queueDrop(.init(session: "main", selection: .all(.quarantined)))
             }
         }
@@ -172,8 +175,11 @@ extension Simulation {
             }.map(\.sequence.rawValue).sorted().prefix(count + 1)
         }
         guard !ids.isEmpty, let driver = host.here({ $0.driver() }) else { return }
+        residents[index].dropping += ids
         ask("drop in flight", of: index) {
             try await driver.queueDrop(.init(session: "main", selection: .ids(Array(ids))))
+        } answered: { [self] _ in
+            residents[index].dropping = residents[index].dropping.filter { !ids.contains($0) }
         }
     }
 

@@ -105,11 +105,14 @@ extension Simulation {
         residents[index].attached = [:]
         residents[index].given = [:]
         residents[index].openCalls = [:]
+        residents[index].dropping = []
         residents[index].watch = Watch()
         (residents[index].unusable, residents[index].toldUnusable) = ([], 0)
         // It may not be durable that the clock was set.
         if residents[index].clockWasSet { forgetKeys(of: index) }
         residents[index].clockWasSet = false
+        residents[index].setForward.unnoticed += residents[index].setForward.noticed
+        residents[index].setForward.noticed = .zero
         ledger.unsubscribed(resident.host.name)
         let boot = bootID(of: resident)
         let isRemembered = resident.host.disk.here { $0.sessions.values.contains { $0.stored.verdict?.bootID == boot } }
@@ -231,7 +234,14 @@ extension Simulation {
     func setClock(_ index: Int, by seconds: Int) {
         let host = residents[index].host
         // A running daemon sees that the clock was set; for one that does not run, the time has passed.
-        if isRunning(index) { residents[index].clockWasSet = true } else { forgetKeys(of: index) }
+        let forward = Duration.seconds(max(0, seconds))
+        if isRunning(index) {
+            residents[index].clockWasSet = true
+            residents[index].setForward.noticed += forward
+        } else {
+            forgetKeys(of: index)
+            residents[index].setForward.unnoticed += forward
+        }
         host.here { host in
             host.setClock(by: .seconds(seconds))
             host.runningRegistry?.here { $0.clockStepped() }

@@ -55,6 +55,11 @@ actor Simulation {
         var keyGeneration = 0
         /// Whether the clock was set since the daemon was started.
         var clockWasSet = false
+        /// By how much the clock was set forward while this daemon was running, and while no daemon noticed it. Where that
+        /// is not noticed, messages seem older.
+        var setForward = (noticed: Duration.zero, unnoticed: Duration.zero)
+        /// Messages that people have asked to drop, in calls that have not been answered.
+        var dropping: [Int64] = []
 
         var clientID: String { configuration.clientID }
     }
@@ -73,6 +78,14 @@ actor Simulation {
     var wentBack: Set<Scenario.ServerName> = []
     /// Servers that have announced limits to a client.
     var limiters: Set<Scenario.ServerName> = []
+    /// All limits that servers have announced.
+    var announced: [Connack.Properties] = []
+    /// The codes with which servers have ended connections of each client, whatever was sent on them.
+    var endings: [String: Set<ReasonCode>] = [:]
+    /// When a server last held back its answers to messages.
+    var heldAt: Instant?
+    /// What servers did when they were sent filters that they could not bear, before they were mended.
+    var formerlyDislikedFilters: [ModelBroker.Dislike] = []
     /// Clients that have lost the latest of what they knew about the server's session.
     var rolledBack: Set<String> = []
     /// Whether any host was put back to an older image.
@@ -148,8 +161,8 @@ actor Simulation {
                 onDeath: { [weak self] in self?.here { $0.forgetPrograms(index) } },
                 onEvent: { [weak self] event in self?.here { $0.take(event, of: index) } })
             host.disk.here { disk in
-                disk.onChange = { [weak self] _, change, before in
-                    self?.here { $0.changing(change, before, of: index) }
+                disk.onChange = { [weak self] change, store in
+                    self?.here { $0.changing(change, store, of: index) }
                 }
             }
             try await host.start(bootID: "boot 1", seed: seed)
@@ -198,10 +211,75 @@ actor Simulation {
         case .messageRefused:
             residents[index].toldUnusable += 1
             countHandled(on: index)
-        case .messageDropped:
-            if let id = event.id { ledger.dropped(id, on: resident.host.name) }
+        case .messageDropped: noteDropped(event, of: index)
         default: break
         }
+    }
+
+    /// The time on the clock of a host, as far as nothing makes up for its having been set.
+    func hostTime(_ index: Int) -> Instant { scenario.now.advanced(by: residents[index].setForward.unnoticed) }
+
+    /// Checks that a message is dropped only because a person asks for that, or because a limit is reached.
+    private func noteDropped(_ event: SessionEvent, of index: Int) {
+        guard let id = event.id, let code = event.reason?.code, !world.sharesIdentity else { return }
+        let (resident, now) = (residents[index], hostTime(index))
+        let limits = resident.configuration.outbox
+        let stored = resident.host.disk.here { $0.sessions.values.flatMap(\.mqtt.messages.values) }
+        let isQuarantined = stored.contains { message in
+            if case .quarantined = message.state { message.sequence.rawValue == id } else { false }
+        }
+        ledger.dropped(id, on: resident.host.name, because: code) { askedAt in
+            switch code {
+            case "discarded":
+                resident.dropping.contains(id) || isQuarantined && resident.openCalls.values.contains(Self.droppingAll)
+            case "too-old": limits.maxAge.map { askedAt.duration(to: now) >= $0 } ?? false
+            case "outbox-full":
+                limits.whenFull == .dropOldest
+                    && (stored.count > limits.maxMessages
+                        || stored.reduce(0) { $0 + $1.message.size } > limits.maxBytes)
+            default: false
+            }
+        }
+    }
+
+    /// Checks that a message is rejected only if a server has refused it with that code, cannot bear it, or has ruled
+    /// it out; or has ended connections with that code, or for a filter, without saying that it was not the message.
+    private func checkQuarantine(_ sequence: Int64, _ code: ReasonCode, _ before: StoredMessage?, of index: Int) {
+        let resident = residents[index]
+        guard !ledger.wasRefused(sequence, on: resident.host.name, with: code), let message = before?.message else {
+            return
+        }
+        let (isDisliked, filters) = scenario.here { scenario in
+            let brokers = Scenario.ServerName.allCases.map { scenario.broker($0) }
+            return (
+                brokers.contains { $0.dislikes(message.topic, message.payload) },
+                brokers.flatMap(\.dislikedFilters.values)
+            )
+        }
+        let isRuledOut = announced.contains { limits in
+            code == .qosNotSupported && message.qos > limits.maximumQoS ?? .exactlyOnce
+                || code == .packetTooLarge && message.size > Int(limits.maximumPacketSize ?? .max) / 2
+        }
+        let isForFilter = (filters + formerlyDislikedFilters).contains { $0.mayBeTaken(for: code) }
+        // A server that answers no messages, and everything else, cannot bear the first one as far as a client can tell.
+        let isHeld = code == .unspecifiedError && heldAt.map { $0.duration(to: scenario.now) < .seconds(600) } ?? false
+        if isDisliked || isRuledOut || isForFilter || isHeld { return }
+        if endings[resident.clientID]?.contains(code) == true { return }
+        note(.nothingLost, "\(sequence) was rejected with \(code), and no server has refused it")
+    }
+
+    /// Checks that messages of an inbox are dropped only if it is full, and are counted.
+    private func checkDrop(
+        _ name: ConsumerName, _ through: InboxSequence, _ count: Int, _ store: ModelStore, _ index: Int
+    ) {
+        let limits = residents[index].configuration.inbox
+        let inbox = store.inboxes[name] ?? []
+        guard store.consumers[name] != nil else { return }
+        if limits.whenFull != .dropOldest || inbox.count < limits.maxMessages {
+            note(.nothingLost, "\(count) messages of \(name) were dropped, and \(inbox.count) were in its inbox")
+        }
+        let dropped = inbox.count { $0.sequence <= through }
+        if dropped != count { note(.nothingLost, "\(dropped) messages of \(name) were dropped as \(count)") }
     }
 
     /// Checks that the secret is not in anything that people and programs see.
@@ -268,13 +346,20 @@ actor Simulation {
         }
     }
 
-    private func changing(_ change: SessionChange, _ before: StoredMessage?, of index: Int) {
+    private func changing(_ change: SessionChange, _ store: ModelStore, of index: Int) {
+        let before = change.sequence.flatMap { store.messages[$0] }
         trace?.append("        \(scenario.now.nanoseconds / 1_000_000) \(residents[index].host.name) commits \(change)")
         scenario.here { $0.digest.mix(4, UInt64(bitPattern: change.sequence?.rawValue ?? 0), at: $0.now) }
         // Two hosts with the same identity each continue what the other has begun, so none of this can be promised.
         guard !world.sharesIdentity else { return }
         if case .setHomes(let addresses) = change { noteConnected(index, addresses.first?.address) }
-        if case .mqtt(let change) = change { ledger.changing(change, before, on: residents[index].host.name) }
+        guard case .mqtt(let change) = change else { return }
+        switch change {
+        case .quarantine(let sequence, let code, _): checkQuarantine(sequence.rawValue, code, before, of: index)
+        case .dropCollected(let name, through: let through, let count): checkDrop(name, through, count, store, index)
+        default: break
+        }
+        ledger.changing(change, before, on: residents[index].host.name)
     }
 
     private func take(_ fact: ModelBroker.Fact, _ server: Scenario.ServerName) {
@@ -446,6 +531,10 @@ actor Simulation {
 
     /// Checks everything after a step.
     private func check() {
+        let isHeld = scenario.here { scenario in
+            Scenario.ServerName.allCases.contains { scenario.broker($0).holdsAnswers }
+        }
+        if isHeld { heldAt = scenario.now }
         for index in residents.indices { checkStatus(of: index) }
         checkPeace()
         for server in Scenario.ServerName.allCases where !world.sharesIdentity {

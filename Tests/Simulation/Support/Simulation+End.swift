@@ -257,15 +257,9 @@ extension Simulation {
         }
         checkDisks()
         ledger.checkOutgoing { host in
-            guard let disk = residents.first(where: { $0.host.name == host })?.host.disk else { return [] }
-            return Set(
-                disk.here { disk in
-                    disk.sessions.values.flatMap(\.mqtt.messages.values).compactMap {
-                        Int(String(buffer: $0.message.payload))
-                    }
-                })
+            residents.first { $0.host.name == host }.map { storedNumbers(on: $0.host) } ?? []
         }
-        ledger.checkIncoming(wasLiedTo: wasLiedTo) { host, server in
+        ledger.checkIncoming { host, server in
             guard let resident = residents.first(where: { $0.host.name == host }),
                 let name = Scenario.ServerName(rawValue: server)
             else { return nil }
@@ -333,8 +327,8 @@ extension Simulation {
         }
         // What was subscribed to in moments that were lost stays there until the session ends.
         // The same holds for what a server has again that it had lost.
-        let hasForgotten = rolledBack.contains(resident.clientID) || wentBack.contains(server)
-        for filter in there.subtracting(setup.wanted).sorted() where !ledger.isMisled && !hasForgotten {
+        let isInDoubt = isDoubtful(index, at: server, .misled, .rolledBack, .wentBack)
+        for filter in there.subtracting(setup.wanted).sorted() where !isInDoubt {
             note(.heals, "\(name) is subscribed to \(filter), which nobody wants")
         }
         for filter in setup.pending.sorted() {
@@ -357,8 +351,10 @@ extension Simulation {
         }
         let mine = "pub/\(name.lowercased())/"
         let wanted = Set(setup.publications.compactMap(\.topic)).union(setup.retained)
-        guard !ledger.isMisled, !hasForgotten else { return }
-        for topic in broker.retained.keys.sorted() where topic.hasPrefix(mine) && !wanted.contains(topic) {
+        let unknown = leftovers[server] ?? []
+        guard !isDoubtful(index, at: server, .misled) else { return }
+        for topic in broker.retained.keys.sorted()
+        where topic.hasPrefix(mine) && !wanted.contains(topic) && !unknown.contains(topic) {
             note(.heals, "\(name) has removed \(topic), and the server still has it")
         }
     }

@@ -65,7 +65,7 @@ extension Simulation {
         let restored = scenario.here { $0.isUp(server) ? $0.stop(server, remembering: memory) : [] }
         for session in restored {
             guard let resident = residents.first(where: { $0.clientID == session.client }) else { continue }
-            wentBack.insert(server)
+            noteLeftovers()
             ledger.wentBack(
                 resident.host.name, at: server.rawValue, from: session.epochBefore, to: session.epoch)
         }

@@ -176,7 +176,6 @@ extension Simulation {
         await pass(Scenario.latency + .milliseconds(1))
         await kill(index, landing: false, silently: true)
         host.disk.here { $0.putImageBack() }
-        wasPutBack = true
         noteLost(index)
         residents[index].boots += 1
         residents[index].rest = nil
@@ -188,9 +187,23 @@ extension Simulation {
     func noteLost(_ index: Int) {
         let host = residents[index].host
         let kept = host.disk.here { Set($0.sessions.values.flatMap(\.mqtt.consumers.keys).map(\.description)) }
-        ledger.lostPower(host.name, keeping: kept)
-        rolledBack.insert(residents[index].clientID)
+        ledger.lostPower(host.name, keeping: kept, storedNumbers(on: host))
+        doubtSessions(of: index, .rolledBack)
+        noteLeftovers()
         forgetKeys(of: index)
+    }
+
+    /// The messages that the disk of a host has, by their numbers.
+    func storedNumbers(on host: Host) -> Set<Int> {
+        let messages = host.disk.here { $0.sessions.values.flatMap(\.mqtt.messages.values) }
+        return Set(messages.compactMap { Int(String(buffer: $0.message.payload)) })
+    }
+
+    /// Notes what the servers retain, of which a publisher may not know any more.
+    func noteLeftovers() {
+        for server in Scenario.ServerName.allCases {
+            leftovers[server, default: []].formUnion(scenario.here { $0.broker(server).retained.keys })
+        }
     }
 
     private func reboot(_ index: Int) async throws {

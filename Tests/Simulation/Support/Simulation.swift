@@ -72,10 +72,6 @@ actor Simulation {
     var tokenCount = 0
     /// Servers that have claimed a session that they did not have, or that may have done so.
     var liars: Set<Scenario.ServerName> = []
-    /// Whether such a server was believed, by a client that has another server as well.
-    var wasLiedTo = false
-    /// Servers that came back in an older state.
-    var wentBack: Set<Scenario.ServerName> = []
     /// Servers that have announced limits to a client.
     var limiters: Set<Scenario.ServerName> = []
     /// All limits that servers have announced.
@@ -86,10 +82,9 @@ actor Simulation {
     var heldAt: Instant?
     /// What servers did when they were sent filters that they could not bear, before they were mended.
     var formerlyDislikedFilters: [ModelBroker.Dislike] = []
-    /// Clients that have lost the latest of what they knew about the server's session.
-    var rolledBack: Set<String> = []
-    /// Whether any host was put back to an older image.
-    var wasPutBack = false
+    /// Retained messages that a server had when what the publisher knew of them was lost, or that it had again when it
+    /// came back in an older state.
+    var leftovers: [Scenario.ServerName: Set<String>] = [:]
     /// Clients whose session was replaced by a new one because of a late CONNECT from a daemon that was killed.
     var overtaken: Set<String> = []
     var lastSubscription = 0
@@ -379,7 +374,6 @@ actor Simulation {
                 ledger.accepted(residents[index].host.name, at: server.rawValue, epoch: epoch, resumed: resumed)
             }
             if resumed { noteResumed(client, server) }
-            if resumed, world[.endpoints] + world[.redirects] > 0, liars.contains(server) { wasLiedTo = true }
             noteOvertaken(client, resumed: resumed, by: connection, at: server)
             coverage.countAcceptance(resumed: resumed)
         case .discarded(let client, let messages): noteDiscarded(client, messages, server)
@@ -406,10 +400,7 @@ actor Simulation {
             guard !world.sharesIdentity, let index = resident(client) else { return }
             let host = residents[index].host
             let life = host.here { $0.life }
-            // A client that took two servers for a cluster, because one of them claimed the other's session, has
-            // exchanges open whose identifiers mean other messages there.
-            guard publish.qos != .exactlyOnce || !wasLiedTo else { return }
-            ledger.taken(publish, by: host.name, life: life, atServer: server.rawValue)
+            ledger.taken(publish, by: host.name, life: life)
         }
     }
 
@@ -478,7 +469,23 @@ actor Simulation {
         guard world[.endpoints] == 1 || world[.redirects] == 1, let index = resident(client) else { return }
         let epoch = scenario.here { $0.broker(server).epoch(of: client) }
         let isKnown = epoch.map { ledger.knows(residents[index].host.name, at: server.rawValue, epoch: $0) } ?? false
-        if !isKnown { ledger.isMisled = true }
+        if !isKnown { doubtSessions(of: index, .misled) }
+    }
+
+    /// Notes that the client cannot know what its present sessions have.
+    func doubtSessions(of index: Int, _ doubt: Ledger.Doubt) {
+        let resident = residents[index]
+        for server in Scenario.ServerName.allCases {
+            guard let epoch = scenario.here({ $0.broker(server).epoch(of: resident.clientID) }) else { continue }
+            ledger.doubt(resident.host.name, at: server.rawValue, epoch: epoch, doubt)
+        }
+    }
+
+    /// Whether any of these holds for the session that a client has at a server now.
+    func isDoubtful(_ index: Int, at server: Scenario.ServerName, _ doubts: Ledger.Doubt...) -> Bool {
+        let resident = residents[index]
+        guard let epoch = scenario.here({ $0.broker(server).epoch(of: resident.clientID) }) else { return false }
+        return doubts.contains { ledger.has($0, resident.host.name, at: server.rawValue, epoch: epoch) }
     }
 
     private func resident(_ client: String) -> Int? { residents.firstIndex { $0.clientID == client } }
@@ -541,11 +548,14 @@ actor Simulation {
             let found = scenario.here { $0.servers[server]?.broker.violations ?? [] }
             for sentence in found.dropFirst(checkedViolations[server] ?? 0) {
                 // In an old copy of a session that is resumed, an identifier may mean something else.
-                if ledger.isMisled, sentence.contains("used again") { continue }
+                let isMisled = residents.indices.contains { isDoubtful($0, at: server, .misled) }
+                if isMisled, sentence.contains("used again") { continue }
                 // Only messages of QoS 2 wait for identifiers that are certainly free. A server does not take a message
                 // of QoS 1 for one of them.
-                let mayBeOlder = wasPutBack || wentBack.contains(server) || ledger.hasReturned
-                if mayBeOlder, sentence.contains("used again by QoS 1") { continue }
+                let isOlder = residents.indices.contains {
+                    isDoubtful($0, at: server, .rolledBack, .wentBack, .returned)
+                }
+                if isOlder, sentence.contains("used again by QoS 1") { continue }
                 ledger.note(.standard, "server \(server.rawValue): \(sentence)")
             }
             checkedViolations[server] = found.count

@@ -39,6 +39,8 @@ actor Simulation {
         var wokeAt: Instant?
         /// Requests of programs and people that have not been answered yet.
         var openCalls: [Int: String] = [:]
+        /// The last requests about things that later requests change.
+        var lastCalls: [String: Int] = [:]
         var live: SubscriptionID?
         var attached: [String: SubscriptionID] = [:]
         /// Messages that programs were given and have not acknowledged.
@@ -514,22 +516,35 @@ actor Simulation {
 
     /// Asks for something as a program, and waits for the answer, which never comes from a daemon that is gone.
     ///
-    /// - Parameter answered: what to do with the answer, or the error, of a daemon that is still alive.
+    /// - Parameters:
+    ///   - subject: what the answer is about; a later request about the same may change it again.
+    ///   - holds: whether the answer holds if the daemon is killed now and the next one is given this.
+    ///   - answered: what to do with the answer, or the error, of a daemon that is still alive.
     func ask<Answer>(
-        _ name: String, of index: Int, _ question: @escaping @Sendable () async throws -> Answer,
+        _ name: String, of index: Int, about subject: String? = nil,
+        _ question: @escaping @Sendable () async throws -> Answer,
+        holds: @escaping (Answer, StoredSession, ModelStore) -> Bool = { _, _, _ in true },
         answered: @escaping (Result<Answer, any Error>) -> Void = { _ in }
     ) {
         lastCall += 1
+        if let subject { residents[index].lastCalls[subject] = lastCall }
         let (call, host) = (lastCall, residents[index].host)
         let life = host.here { $0.life }
         residents[index].openCalls[call] = name
-        nonisolated(unsafe) let answered = answered
+        nonisolated(unsafe) let (holds, answered) = (holds, answered)
         Task {
             let answer: Result<Answer, any Error>
             do { answer = .success(try await question()) } catch { answer = .failure(error) }
             guard host.here({ $0.life }) == life else { return }
             scenario.here { $0.digest.mix(5, UInt64(call), at: $0.now) }
             residents[index].openCalls[call] = nil
+            let isLast = subject.map { residents[index].lastCalls[$0] == call } ?? true
+            if isLast, case .success(let answer) = answer {
+                let store = host.disk.here { $0.sessions.values.first } ?? ModelSession()
+                if !holds(answer, store.stored, store.mqtt) {
+                    note(.committedFirst, "\(host.name) has answered \(name), which is not committed")
+                }
+            }
             answered(answer)
         }
     }

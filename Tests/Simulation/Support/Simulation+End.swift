@@ -270,6 +270,32 @@ extension Simulation {
         finish()
     }
 
+    /// Watches for five minutes what is well now: it must stay so, and messages in both directions must still arrive.
+    func watchEnd() async {
+        guard violations.isEmpty else { return }
+        for index in residents.indices { residents[index].unrest = [] }
+        let up = residents.indices.filter { residents[$0].state == .connected && !residents[$0].configuration.onDemand }
+        for _ in 0..<20 {
+            await pass(.seconds(15))
+            finish()
+            guard violations.isEmpty else { return }
+        }
+        guard !world.sharesIdentity else { return }
+        for index in up where !residents[index].unrest.isEmpty {
+            note(
+                .heals,
+                "\(residents[index].host.name) was well and became \(residents[index].unrest.joined(separator: ", "))")
+        }
+        for index in residents.indices {
+            publish(on: index, 0, 1)
+            publish(on: index, 1, 2)
+        }
+        for server in Scenario.ServerName.allCases { foreign(server, 1, 2) }
+        await pass(.nanoseconds(Self.bound.nanoseconds))
+        coverage.count("ends", "watched")
+        checkEnd()
+    }
+
     /// What a session has set up at the server that it is connected to.
     private struct Setup {
         /// The filters that it wants, and those that the server has granted.

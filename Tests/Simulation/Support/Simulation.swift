@@ -46,6 +46,8 @@ actor Simulation {
         /// Messages that programs were given and have not acknowledged.
         var given: [String: [Int64]] = [:]
         var state = SessionState.disconnected
+        /// The states that the session has entered since the end began to be watched.
+        var unrest: [String] = []
         var watch = Watch()
         /// How many messages a server's packets have led to in this turn of the loop.
         var handled = 0
@@ -201,6 +203,9 @@ actor Simulation {
             guard let state = event.state else { return }
             coverage.count(event, under: faults(around: index))
             residents[index].state = state
+            if event.event == .stateChanged {
+                residents[index].unrest.append("\(state.rawValue) (\(event.reason?.code ?? ""))")
+            }
             residents[index].watch.changed(event) { $0.contains(ModelBroker.grudgeWords) }
             checkVerdict(event, on: index)
             if state == .failed, event.from != .failed { noteFailed(index, event.reason) }

@@ -76,6 +76,8 @@ struct Ledger {
         var isAnswered = false
         /// The codes with which servers refused it.
         var refusals: Set<ReasonCode> = []
+        /// It was set aside while it may have been on its way to another server.
+        var wasSetAside = false
         /// It was reported as dropped, for a reason that there was.
         var isDropped = false
         /// It was dropped, and the disk does not have it any more.
@@ -261,6 +263,9 @@ struct Ledger {
             }
             if message.isDropped { outgoing[number]?.isGone = true }
         case .quarantine(let sequence, let code, _):
+            if let number = numbers[Place(host: host, name: "\(sequence.rawValue)")] {
+                outgoing[number]?.wasSetAside = true
+            }
             if !code.isError { note(.nothingLost, "\(sequence) was rejected with \(code)") }
         case .putConsumer(let name, let filter, _):
             let place = Place(host: host, name: name.description)
@@ -319,8 +324,8 @@ struct Ledger {
         guard !message.wasRetried, message.key == nil, message.qos != .atMostOnce else { return }
         // It may have been taken for another one before.
         if message.isMistaken, !isMisled { return }
-        // It may have been on its way when a person dropped it, on a connection that is gone.
-        if wasLeftOut || message.isDropped { return }
+        // It may have been on its way when a person dropped it, or when it was set aside, on a connection that is gone.
+        if wasLeftOut || message.isDropped || message.wasSetAside { return }
         let place = Place(host: message.host, name: message.topic)
         if let last = lastArrived[place], last > number {
             note(.exactlyOnceInOrder, "\(number) has arrived after \(last) on \(message.topic)")

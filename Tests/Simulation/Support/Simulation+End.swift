@@ -218,11 +218,13 @@ extension Simulation {
                 resident.host.here { $0.driver() }?.here { $0.session.state }
             }
             let isIdle = residents.contains { $0.configuration.onDemand } && states.contains(.disconnected)
-            // Where the two servers have nothing in common, each of two that yield may stop because of what the other one
-            // left at the server that it has moved away from, until the will removes it.
-            let haveYielded = residents.allSatisfy { $0.rest == .failed(Reason.Code.yielded.rawValue) }
-            let mayBothYield = world[.endpoints] + world[.redirects] > 0 && haveYielded
-            if !states.contains(.connected), !isIdle, !mayBothYield { note(.heals, "nobody is connected: \(states)") }
+            // Where the two servers have nothing in common, one that yields may stop because of what the other one left at
+            // the server that it has moved away from, until the will removes it, whatever stopped the other one.
+            let hasYielded = residents.contains { $0.rest == .failed(Reason.Code.yielded.rawValue) }
+            let mayYieldToRemains = world[.endpoints] + world[.redirects] > 0 && hasYielded
+            if !states.contains(.connected), !isIdle, !mayYieldToRemains {
+                note(.heals, "nobody is connected: \(states)")
+            }
             return finish()
         }
         for index in residents.indices {

@@ -156,7 +156,7 @@ extension Simulation {
         }
     }
 
-    private func publicationTopic(_ number: Int, on index: Int) -> String {
+    func publicationTopic(_ number: Int, on index: Int) -> String {
         "pub/\(residents[index].host.name.lowercased())/\(number)"
     }
 

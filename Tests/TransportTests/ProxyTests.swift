@@ -84,6 +84,7 @@ import Vocabulary
         ("HTTP/1.1 200 OK\r\n\r\n<html>Sign in</html>", "what it sends is not HTTP"),
         ("HTTP/1.1 200 OK\r\n\r\nHTTP/1.1 502 Bad Gateway\r\n\r\n", "comes before the server was asked"),
         ("", "it closed the connection"),
+        ("HTTP/1.1 200 OK\r\nX:\(String(repeating: "\t", count: 70_000))\r\n\r\n", "more than 64 KiB of headers"),
     ])
     func `a refusal by an HTTP proxy is explained`(reply: String, words: String) async throws {
         let proxy = try await ScriptServer(text: reply)

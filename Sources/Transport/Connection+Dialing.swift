@@ -33,6 +33,11 @@ extension Connection {
         lookup = lookups.resolve(host, port) { self.resolved($0) }
     }
 
+    /// How much of the server's bytes is read at once. TLS passes on all that it was given.
+    var portion: Wire.Portion {
+        endpoint.scheme.isWebSocket ? .small : endpoint.scheme.isSecure ? .record : .large
+    }
+
     /// The host and port to resolve and dial: those of the proxy, or of the endpoint if there is no proxy.
     private var hop: (host: String, port: Int) {
         options.proxy.map { ($0.address.host, $0.address.port) } ?? (endpoint.host, endpoint.port)
@@ -86,8 +91,8 @@ extension Connection {
                 return
             }
             wire = Wire(channel: channel, handler: handler, peer: peer)
-            // TLS passes on what it was given, however much.
-            if endpoint.scheme.isWebSocket || options.proxy != nil { wire?.readLittle(true) }
+            // Whatever is behind a proxy, its answer comes first.
+            wire?.readPortions(options.proxy == nil ? portion : .small)
             if stop == .firstHop { stopHere(peer) } else { continueDialing(peer) }
         }
     }

@@ -2,6 +2,7 @@ import Glibc
 import NIOCore
 import NIOPosix
 import Support
+import Synchronization
 import Testing
 import Vocabulary
 
@@ -33,6 +34,21 @@ import Vocabulary
         try await client.close(.afterFlush)
         #expect(try await client.end() == .closedLocally)
         try await server.waitFor(.closed)
+    }
+
+    /// It may hold nothing but session tickets, each of which costs as much as many bytes.
+    @Test func `a read is as long as a record from the first byte on`() async throws {
+        let server = try await TestServer(.echo, tls: try certificates.server("localhost"))
+        let sizes = Mutex<[Int?]>([])
+        let client = try await TestClient("mqtts://localhost:\(server.port)", options: options()) { event, connection in
+            switch event {
+            case .securing, .opened: sizes.withLock { $0.append(connection.readSize) }
+            default: break
+            }
+        }
+        _ = try await client.opened()
+        #expect(sizes.withLock { $0 } == [16 << 10, 16 << 10])
+        try await client.close(.abort)
     }
 
     @Test func `securing comes between dialing and opened`() async throws {

@@ -49,9 +49,10 @@ extension Connection {
         stopTimer()
         switch outcome {
         case .success(let addresses):
-            self.addresses = addresses
+            resolvedAddresses = addresses
             emit(.resolved(addresses))
             guard phase == .resolving else { return }
+            self.addresses = contexts.untried(addresses, of: endpoint)
             dial()
         case .failure(let failure):
             fail(failure)
@@ -80,6 +81,7 @@ extension Connection {
         race = nil
         switch result {
         case .failure(let failure):
+            contexts.setTried([], of: endpoint)
             fail(failure)
         case .success(let channel):
             let handler = ConnectionHandler(self)

@@ -197,6 +197,35 @@ import Vocabulary
         try await client.close(.abort)
     }
 
+    /// A name may have any number of addresses, and other endpoints wait for the end of the attempt.
+    @Test func `addresses whose handshakes take long are tried in several attempts`() async throws {
+        let names = (1...5).map { "127.0.0.\($0)" }
+        let server = try await TestServer(.silent, host: "0.0.0.0")
+        let loop = MultiThreadedEventLoopGroup.singleton.next()
+        let contexts = try await loop.submit { NIOLoopBoundBox(TLSContextCache(), eventLoop: loop) }.get()
+        var options = options()
+        options.handshakeTimeout = .milliseconds(20)
+        var tried: [String] = []
+        while tried.count < names.count {
+            let client = try await TestClient(
+                "mqtts://localhost:\(server.port)", options: options, contexts: contexts, loop: loop,
+                lookUp: addresses(names))
+            var (peers, message) = ([String](), "")
+            for await event in client.events {
+                if case .securing(let peer) = event { peers.append(peer.ipAddress ?? "") }
+                if case .closed(.failed(let failure)) = event {
+                    #expect(failure.code == .tlsTimeout)
+                    message = failure.message
+                }
+            }
+            #expect((1...2).contains(peers.count), "\(peers)")
+            tried += peers
+            let left = names.count - tried.count
+            #expect(message.contains("the next attempt begins with \(left) other address") == (left > 0), "\(message)")
+        }
+        #expect(tried.sorted() == names)
+    }
+
     /// Its address as a peer is not the one that was dialed. Lists that block names answer 0.0.0.0 for them.
     @Test func `a server that is dialed at 0_0_0_0 is tried once`() async throws {
         let server = try await TestServer(.echo, tls: try certificates.server("untrusted"))

@@ -22,7 +22,7 @@ struct HintPacer: Hashable {
     }
 
     static let lookInterval: Duration = .milliseconds(20)
-    /// How many hints of a burst are looked at without waiting. A look costs some microseconds for each target.
+    /// How many hints of a burst are looked at without waiting. A look costs some microseconds for each address.
     static let promptLooks = 8
     static let dumpInterval: Duration = .seconds(1)
 

@@ -42,6 +42,16 @@ public actor NetworkWatcher {
     /// The policies of the sessions that may not use every network.
     private var policies: [String: NetworkPolicy] = [:]
     private var view = NetworkSnapshot()
+    private var round = LookRound()
+    private var isTurnAwaited = false
+    /// What the kernel has answered since the last hint. Many targets may ask the same.
+    private var answers: [Question: PathClassifier.Observation] = [:]
+
+    private struct Question: Hashable {
+        let addresses: [IPAddress]
+        let origin: AddressOrigin
+        let policy: NetworkPolicy?
+    }
 
     /// - Parameters:
     ///   - eventLoop: where everything runs; one of NIO's own.
@@ -265,18 +275,38 @@ public actor NetworkWatcher {
     // MARK: - Looking
 
     private func look() {
-        let receivedAt = oldestHint ?? now()
+        look(at: watched.keys.sorted(), receivedAt: oldestHint ?? now())
         oldestHint = nil
-        for target in watched.keys.sorted() {
-            look(at: target, receivedAt: receivedAt)
+    }
+
+    private func look(at targets: [Target], receivedAt: Instant) {
+        round.add(targets, receivedAt: receivedAt)
+        answers = [:]
+        if !isTurnAwaited { takeTurn() }
+    }
+
+    private func takeTurn() {
+        isTurnAwaited = false
+        guard state == .running else { return }
+        let receivedAt = round.receivedAt ?? now()
+        for target in round.turn() { look(at: target, receivedAt: receivedAt) }
+        guard !round.isOver else {
+            answers = [:]
+            return
         }
+        isTurnAwaited = true
+        // Not at once: the loop polls before this is due, so that others come in between.
+        _ = eventLoop.scheduleTask(in: .milliseconds(1)) { [weak self] in self?.assumeIsolated { $0.takeTurn() } }
     }
 
     private func look(at target: Target, receivedAt: Instant) {
         guard let before = watched[target], lookup != nil else { return }
-        let observation = observe(before.addresses, before.origin, for: target.session)
+        let question = Question(
+            addresses: before.addresses, origin: before.origin, policy: policies[target.session])
+        let observation = answers[question] ?? observe(before.addresses, before.origin, for: target.session)
         // Without an answer nothing is known: what was seen last still counts.
         guard lookup?.takeFailure() == false else { return lookLater() }
+        answers[question] = observation
         let pathClass = watched[target]?.classifier.handle(
             observation, oldSourceRemains: { lookup?.hasSource(of: $0) ?? false }, at: now())
         guard let pathClass else { return }
@@ -367,14 +397,12 @@ public actor NetworkWatcher {
             view.counters.dumps += 1
             lookup?.keepTypes(ofInterfaces: tables.interfaces)
             let mayHaveNeighbours = neighbours != view.neighbours
-            for (target, watched) in watched.sorted(by: { $0.key < $1.key }) {
+            let affected = watched.filter { target, watched in
                 // An interface that was not known before may be one that the session is allowed to use.
-                if links != view.links && policies[target.session] != nil
+                links != view.links && policies[target.session] != nil
                     || mayHaveNeighbours && watched.addresses.isEmpty
-                {
-                    look(at: target, receivedAt: now())
-                }
             }
+            if !affected.isEmpty { look(at: affected.keys.sorted(), receivedAt: now()) }
         case .failure:
             view.counters.interruptedDumps += 1
             pacer.dumpFailed(at: now())

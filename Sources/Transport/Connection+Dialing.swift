@@ -33,6 +33,11 @@ extension Connection {
         lookup = lookups.resolve(host, port) { self.resolved($0) }
     }
 
+    /// How much of the server's bytes is read at once. TLS passes on all that it was given.
+    var portion: Wire.Portion {
+        endpoint.scheme.isWebSocket ? .small : endpoint.scheme.isSecure ? .record : .large
+    }
+
     /// The host and port to resolve and dial: those of the proxy, or of the endpoint if there is no proxy.
     private var hop: (host: String, port: Int) {
         options.proxy.map { ($0.address.host, $0.address.port) } ?? (endpoint.host, endpoint.port)
@@ -44,9 +49,10 @@ extension Connection {
         stopTimer()
         switch outcome {
         case .success(let addresses):
-            self.addresses = addresses
+            resolvedAddresses = addresses
             emit(.resolved(addresses))
             guard phase == .resolving else { return }
+            self.addresses = contexts.untried(addresses, of: endpoint)
             dial()
         case .failure(let failure):
             fail(failure)
@@ -75,6 +81,7 @@ extension Connection {
         race = nil
         switch result {
         case .failure(let failure):
+            contexts.setTried([], of: endpoint)
             fail(failure)
         case .success(let channel):
             let handler = ConnectionHandler(self)
@@ -86,8 +93,8 @@ extension Connection {
                 return
             }
             wire = Wire(channel: channel, handler: handler, peer: peer)
-            // TLS passes on what it was given, however much.
-            if endpoint.scheme.isWebSocket || options.proxy != nil { wire?.readLittle(true) }
+            // Whatever is behind a proxy, its answer comes first.
+            wire?.readPortions(options.proxy == nil ? portion : .small)
             if stop == .firstHop { stopHere(peer) } else { continueDialing(peer) }
         }
     }

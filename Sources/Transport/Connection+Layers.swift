@@ -16,7 +16,7 @@ extension Connection {
             switch result {
             case .success(let early):
                 self.wire?.early = early
-                if !endpoint.scheme.isWebSocket { self.wire?.readLittle(false) }
+                self.wire?.readPortions(portion)
                 connected(peer)
             case .failure(let failure): fail(failure)
             }

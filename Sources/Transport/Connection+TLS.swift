@@ -39,6 +39,7 @@ extension Connection {
     func secure(_ peer: SocketAddress) {
         phase = .securing
         let timeout = options.handshakeTimeout ?? options.dialTimeout
+        lastHandshake = lastHandshake ?? eventLoop.now + TimeAmount(timeout * 2)
         startTimer(timeout) { connection in
             guard connection.tls != nil else {
                 return connection.fail(connection.unread("there was no answer within \(timeout)"))
@@ -86,6 +87,7 @@ extension Connection {
             channelFailed(NIOSSLExtraError.failedToValidateHostname)
             return
         }
+        contexts.setTried([], of: endpoint)
         let version: String? =
             switch handler.tlsVersion {
             case .tlsv13: "TLSv1.3"
@@ -105,8 +107,12 @@ extension Connection {
         case .tlsTimeout, .tlsFailed, .wrongProtocol, .certificateInvalid, .certificateExpired, .reset, .unreachable:
             // Perhaps only this address fails, and the race would choose it again at every attempt. The address of a peer
             // can be another one than was dialed: that of 0.0.0.0 is 127.0.0.1.
-            guard !left.isEmpty, left.count < addresses.count else { return fail(failure) }
+            guard !left.isEmpty, left.count < addresses.count else {
+                contexts.setTried([], of: endpoint)
+                return fail(failure)
+            }
             earlierFailures.append(failure)
+            if let lastHandshake, eventLoop.now >= lastHandshake { return outOfTime(left) }
             stopTimer()
             wire.take()?.drop()
             addresses = left
@@ -114,5 +120,13 @@ extension Connection {
         default:
             fail(failure)
         }
+    }
+
+    /// Ends an attempt in which the handshakes took too long: each address may use up its time limit, and a name may have
+    /// any number of addresses, while other endpoints wait. The next attempt begins with those that are left.
+    private func outOfTime(_ left: [SocketAddress]) {
+        contexts.setTried(resolvedAddresses.filter { !left.contains($0) }, of: endpoint)
+        let others = left.count == 1 ? "1 other address" : "\(left.count) other addresses"
+        fail(TransportFailure(.tlsTimeout, "the next attempt begins with \(others)"))
     }
 }

@@ -50,8 +50,12 @@ public final class Connection {
     var phase = Phase.resolving
     var stop: Stop?
     private var timer: Scheduled<Void>?
-    /// The addresses to dial; after a failed handshake, those that are left.
+    /// The addresses of the name.
+    var resolvedAddresses: [SocketAddress] = []
+    /// Those to dial: without those that took up the last attempt, and after a failed handshake, those that are left.
     var addresses: [SocketAddress] = []
+    /// When no handshake with a further address begins any more; `nil` before the first one.
+    var lastHandshake: NIODeadline?
     /// Why the handshakes with addresses that were dialed before failed.
     var earlierFailures: [TransportFailure] = []
     var lookup: NameLookups.Request?

@@ -27,9 +27,9 @@ final class ProxyTunnel {
         case .http:
             let encoder = HTTPRequestEncoder()
             let decoder = ByteToMessageHandler(HTTPResponseDecoder(leftOverBytesStrategy: .forwardBytes))
-            let line = StatusLineHandler()
-            let connect = ConnectHandler(self, codec: [encoder, decoder], line)
-            try pipeline.addHandlers([encoder, line, decoder, connect], position: .before(last))
+            let (limit, line) = (HTTPLimitHandler(), StatusLineHandler())
+            let connect = ConnectHandler(self, codec: [encoder, limit, decoder], line)
+            try pipeline.addHandlers([encoder, limit, line, decoder, connect], position: .before(last))
             connect.send(to: endpoint.authority, login: proxy.login)
         case .socks5:
             let handshake = SOCKS5Handshake(to: endpoint.host, port: endpoint.port, login: proxy.login)
@@ -106,8 +106,10 @@ private final class ConnectHandler: ChannelInboundHandler, RemovableChannelHandl
     }
 
     func errorCaught(context: ChannelHandlerContext, error: any Error) {
-        guard error is HTTPParserError else { return context.fireErrorCaught(error) }
+        guard let error = error as? HTTPParserError else { return context.fireErrorCaught(error) }
         switch line.status {
+        case _ where error == .headerOverflow:
+            tunnel.refused("its answer has more than 64 KiB of headers")
         case nil: tunnel.refused("it does not speak HTTP")
         case let status? where (200..<300).contains(status.code):
             tunnel.refused("its answer \(status.code) has headers that are not HTTP")

@@ -1,15 +1,33 @@
+import NIOCore
 import NIOSSL
 import Vocabulary
 
-/// The last good TLS files, so that a file that is broken while it is being replaced costs no connection, and an
-/// unchanged one is not parsed again.
+/// What one attempt leaves for the next: the last good TLS files, so that a file that is broken while it is being replaced
+/// costs no connection, and an unchanged one is not parsed again; and the addresses that took up its time.
 ///
 /// Belongs to one event loop, like the connections that are given it. One per session is enough. TLS sessions are not
 /// cached: NIOSSL (2.37) cannot resume them for clients, so every handshake is a full one.
 public final class TLSContextCache {
     private var last: LoadedTLS?
+    private var tried: [Endpoint: [SocketAddress]] = [:]
+    /// Endpoints of which addresses are kept; a server may redirect to any number of them.
+    private static let mostTried = 16
 
     public init() {}
+
+    /// Returns the addresses without those that took up the time of the last attempt; all, if there are no others.
+    func untried(_ addresses: [SocketAddress], of endpoint: Endpoint) -> [SocketAddress] {
+        guard let tried = tried[endpoint] else { return addresses }
+        let others = addresses.filter { !tried.contains($0) }
+        return others.isEmpty ? addresses : others
+    }
+
+    /// - Parameter addresses: those that took up the time of the present attempt, or earlier ones, while others were not
+    ///   tried; none if that is over.
+    func setTried(_ addresses: [SocketAddress], of endpoint: Endpoint) {
+        if tried.count == Self.mostTried, tried[endpoint] == nil, !addresses.isEmpty { tried = [:] }
+        tried[endpoint] = addresses.isEmpty ? nil : addresses
+    }
 
     func last(for options: TLSOptions) -> LoadedTLS? { last.flatMap { $0.options == options ? $0 : nil } }
     func keep(_ loaded: LoadedTLS) { last = loaded }

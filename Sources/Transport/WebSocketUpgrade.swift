@@ -30,13 +30,13 @@ final class WebSocketUpgrade {
         let encoder = HTTPRequestEncoder()
         // Bytes right behind the answer are already frames.
         let decoder = ByteToMessageHandler(HTTPResponseDecoder(leftOverBytesStrategy: .forwardBytes))
-        let line = StatusLineHandler()
+        let (limit, line) = (HTTPLimitHandler(), StatusLineHandler())
         let request = RequestHandler(self, line)
         let upgrade = NIOHTTPClientUpgradeHandler(
-            upgraders: [self], httpHandlers: [encoder, decoder, request], upgradeCompletionHandler: { _ in })
+            upgraders: [self], httpHandlers: [encoder, limit, decoder, request], upgradeCompletionHandler: { _ in })
         let pipeline = channel.pipeline.syncOperations
         try pipeline.addHandlers(
-            [encoder, GreetingHandler(self), line, decoder, upgrade, request], position: .before(last))
+            [encoder, GreetingHandler(self), limit, line, decoder, upgrade, request], position: .before(last))
         request.send(path: endpoint.path, host: hostField)
     }
 
@@ -144,6 +144,8 @@ private final class RequestHandler: ChannelInboundHandler, RemovableChannelHandl
     func errorCaught(context: ChannelHandlerContext, error: any Error) {
         switch error {
         case is NIOHTTPClientUpgradeError: upgrade.refused("did not open a WebSocket as RFC 6455 wants it")
+        case HTTPParserError.headerOverflow:
+            upgrade.refused("answered the request for a WebSocket with more than 64 KiB of headers")
         case is HTTPParserError:
             switch line.status {
             case nil: upgrade.refused("does not speak HTTP")

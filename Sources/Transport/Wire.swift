@@ -26,18 +26,34 @@ struct Wire {
         try? channel.syncOptions?.setOption(.autoRead, value: isReading)
     }
 
-    /// Makes each read a small one, after which other connections get their turn, or as large as is usual. An answer of
-    /// HTTP or a frame of a WebSocket costs as much as hundreds of bytes, and the peer may send nothing but short ones.
-    func readLittle(_ isLittle: Bool) {
+    /// How much is read before other connections get their turn.
+    enum Portion {
+        /// An answer of HTTP or a frame of a WebSocket costs as much as hundreds of bytes, and the peer may send nothing
+        /// but short ones.
+        case small
+        /// TLS makes a session of each ticket for one, and a ticket may have 18 bytes. As large as a TLS record is at
+        /// most, because smaller reads would make large messages slower.
+        case record
+        /// As is usual.
+        case large
+
+        /// The bytes of the only read; `nil` if there are several, of a size that adapts.
+        var size: Int? {
+            switch self {
+            case .small: 4 << 10
+            case .record: 16 << 10
+            case .large: nil
+            }
+        }
+    }
+
+    func readPortions(_ portion: Portion) {
         let size: any RecvByteBufferAllocator =
-            isLittle
-            ? FixedSizeRecvByteBufferAllocator(capacity: Self.littleSize) : AdaptiveRecvByteBufferAllocator()
-        let reads: UInt = isLittle ? 1 : 4
+            portion.size.map { FixedSizeRecvByteBufferAllocator(capacity: $0) } ?? AdaptiveRecvByteBufferAllocator()
+        let reads: UInt = portion.size == nil ? 4 : 1
         try? channel.syncOptions?.setOption(.maxMessagesPerRead, value: reads)
         try? channel.syncOptions?.setOption(.recvAllocator, value: size)
     }
-
-    static let littleSize = 4096
 
     func sayGoodbyeWhenFlushed() {
         guard unflushed == 0 else { return }

@@ -30,7 +30,7 @@ public func fileContents(_ path: String, atMost limit: Int) throws(FileError) ->
     return contents
 }
 
-/// Writes all of the bytes.
+/// Writes all of the bytes. Blocks, even if the descriptor does not: that may be the choice of another process that has it.
 ///
 /// - Returns: the `errno`, after which some of them may be written; `nil` if there was no error.
 public func writeAll(_ bytes: [UInt8], to descriptor: Int32) -> Int32? {
@@ -38,6 +38,11 @@ public func writeAll(_ bytes: [UInt8], to descriptor: Int32) -> Int32? {
     while !rest.isEmpty {
         let written = rest.withUnsafeBytes { write(descriptor, $0.baseAddress, $0.count) }
         if written < 0, errno == EINTR { continue }
+        if written < 0, errno == EAGAIN {
+            var room = pollfd(fd: descriptor, events: Int16(POLLOUT), revents: 0)
+            _ = poll(&room, 1, -1)
+            continue
+        }
         guard written > 0 else { return errno }
         rest = rest.dropFirst(written)
     }

@@ -302,6 +302,20 @@ struct NetworkWatcherTests {
         }
     }
 
+    @Test func `targets with the same addresses cost one lookup together`() async throws {
+        try await NetworkLab.run { lab in
+            let targets = (0..<1000).map { (Target(session: "s\($0)", endpoint: 0), Self.endpoint) }
+            let (watcher, _, _) = try await lab.watcher(targets: Dictionary(uniqueKeysWithValues: targets))
+            let before = await watcher.snapshot().counters
+            try await lab.host.ip("link add c0 type veth peer name d0")
+            while await watcher.snapshot().counters.dumps == before.dumps { await Task.yield() }
+            let after = await watcher.snapshot().counters
+            #expect(after.hints > before.hints)
+            #expect(after.lookups - before.lookups < 100)
+            await watcher.stop()
+        }
+    }
+
     @Test func `the tables are read again after a change`() async throws {
         try await NetworkLab.run { lab in
             var (watcher, changes, _) = try await lab.watcher(targets: Self.targets)

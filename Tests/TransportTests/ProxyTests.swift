@@ -84,6 +84,7 @@ import Vocabulary
         ("HTTP/1.1 200 OK\r\n\r\n<html>Sign in</html>", "what it sends is not HTTP"),
         ("HTTP/1.1 200 OK\r\n\r\nHTTP/1.1 502 Bad Gateway\r\n\r\n", "comes before the server was asked"),
         ("", "it closed the connection"),
+        ("HTTP/1.1 200 OK\r\nX:\(String(repeating: "\t", count: 70_000))\r\n\r\n", "more than 64 KiB of headers"),
     ])
     func `a refusal by an HTTP proxy is explained`(reply: String, words: String) async throws {
         let proxy = try await ScriptServer(text: reply)
@@ -100,13 +101,13 @@ import Vocabulary
         let waiting = try await TestClient(
             "mqtt://broker.invalid", options: options("http://127.0.0.1:\(silent.port)"))
         for await event in silent.events { if case .received = event { break } }
-        #expect(try await waiting.on { $0.readsLittle } == true)
+        #expect(try await waiting.on { $0.readSize } == 4096)
         try await waiting.close(.abort)
         let proxy = try await ScriptServer(text: agreement)
         let client = try await TestClient(
             "mqtt://broker.invalid", options: options("http://127.0.0.1:\(proxy.port)"))
         _ = try await client.opened()
-        #expect(try await client.on { $0.readsLittle } == false)
+        #expect(try await client.on { $0.readSize } == nil)
         try await client.close(.abort)
     }
 

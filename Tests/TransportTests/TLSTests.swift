@@ -2,6 +2,7 @@ import Glibc
 import NIOCore
 import NIOPosix
 import Support
+import Synchronization
 import Testing
 import Vocabulary
 
@@ -33,6 +34,21 @@ import Vocabulary
         try await client.close(.afterFlush)
         #expect(try await client.end() == .closedLocally)
         try await server.waitFor(.closed)
+    }
+
+    /// It may hold nothing but session tickets, each of which costs as much as many bytes.
+    @Test func `a read is as long as a record from the first byte on`() async throws {
+        let server = try await TestServer(.echo, tls: try certificates.server("localhost"))
+        let sizes = Mutex<[Int?]>([])
+        let client = try await TestClient("mqtts://localhost:\(server.port)", options: options()) { event, connection in
+            switch event {
+            case .securing, .opened: sizes.withLock { $0.append(connection.readSize) }
+            default: break
+            }
+        }
+        _ = try await client.opened()
+        #expect(sizes.withLock { $0 } == [16 << 10, 16 << 10])
+        try await client.close(.abort)
     }
 
     @Test func `securing comes between dialing and opened`() async throws {
@@ -179,6 +195,35 @@ import Vocabulary
             "mqtts://localhost:\(server.port)", options: options(), lookUp: addresses(["::1", "127.0.0.1"]))
         #expect(try await client.opened().peer.ipAddress == "127.0.0.1")
         try await client.close(.abort)
+    }
+
+    /// A name may have any number of addresses, and other endpoints wait for the end of the attempt.
+    @Test func `addresses whose handshakes take long are tried in several attempts`() async throws {
+        let names = (1...5).map { "127.0.0.\($0)" }
+        let server = try await TestServer(.silent, host: "0.0.0.0")
+        let loop = MultiThreadedEventLoopGroup.singleton.next()
+        let contexts = try await loop.submit { NIOLoopBoundBox(TLSContextCache(), eventLoop: loop) }.get()
+        var options = options()
+        options.handshakeTimeout = .milliseconds(20)
+        var tried: [String] = []
+        while tried.count < names.count {
+            let client = try await TestClient(
+                "mqtts://localhost:\(server.port)", options: options, contexts: contexts, loop: loop,
+                lookUp: addresses(names))
+            var (peers, message) = ([String](), "")
+            for await event in client.events {
+                if case .securing(let peer) = event { peers.append(peer.ipAddress ?? "") }
+                if case .closed(.failed(let failure)) = event {
+                    #expect(failure.code == .tlsTimeout)
+                    message = failure.message
+                }
+            }
+            #expect((1...2).contains(peers.count), "\(peers)")
+            tried += peers
+            let left = names.count - tried.count
+            #expect(message.contains("the next attempt begins with \(left) other address") == (left > 0), "\(message)")
+        }
+        #expect(tried.sorted() == names)
     }
 
     /// Its address as a peer is not the one that was dialed. Lists that block names answer 0.0.0.0 for them.

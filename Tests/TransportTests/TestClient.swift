@@ -138,12 +138,12 @@ final class TestClient: Sendable {
 }
 
 extension Connection {
-    /// Whether each read is a small one; `nil` before there is a channel.
-    var readsLittle: Bool? {
+    /// The size of the only read of a turn; `nil` if there are several, and before there is a channel.
+    var readSize: Int? {
         guard let options = wire?.channel.syncOptions, let reads = try? options.getOption(.maxMessagesPerRead),
             let allocator = try? options.getOption(.recvAllocator)
         else { return nil }
-        return reads == 1 && (allocator as? FixedSizeRecvByteBufferAllocator)?.capacity == Wire.littleSize
+        return reads == 1 ? (allocator as? FixedSizeRecvByteBufferAllocator)?.capacity : nil
     }
 }
 

@@ -33,6 +33,8 @@ final class LogWriter: Sendable {
     private let bytes = Atomic<Int>(0)
     /// Those that are not told yet. While there are any, further entries are dropped, too.
     private let dropped = Atomic<Int>(0)
+    /// Those that could not be written, and are not told yet.
+    private let failed = Atomic<Int>(0)
 
     /// - Parameters:
     ///   - loop: a loop on which nothing else runs.
@@ -86,16 +88,30 @@ final class LogWriter: Sendable {
     }
 
     private func write(_ entry: LogEntry) {
-        if usesJournal, (try? Journal.send(entry.fields)) != nil { return }
-        _ = writeAll(entry.line, to: output)
+        var count = failed.load(ordering: .relaxed)
+        if count > 0, put(LogEntry(failed: count)) { count = 0 }
+        if count > 0 || !put(entry) { count += 1 }
+        failed.store(count, ordering: .relaxed)
+    }
+
+    private func put(_ entry: LogEntry) -> Bool {
+        if usesJournal, (try? Journal.send(entry.fields)) != nil { return true }
+        return writeAll(entry.line, to: output) == nil
     }
 }
 
 extension LogEntry {
     fileprivate init(dropped count: Int, usesJournal: Bool) {
-        let text =
-            "\(count) log entr\(count == 1 ? "y was" : "ies were") dropped here, because "
-            + "\(usesJournal ? "the journal" : "standard error") was not read"
+        self.init(
+            missing: "\(count) log entr\(count == 1 ? "y was" : "ies were") dropped here, because "
+                + "\(usesJournal ? "the journal" : "standard error") was not read")
+    }
+
+    fileprivate init(failed count: Int) {
+        self.init(missing: "\(count) log entr\(count == 1 ? "y" : "ies") could not be written here")
+    }
+
+    private init(missing text: String) {
         fields = [.message(text), .priority(.warning), JournalField(.identifier, "holdfastd")]
         line = Array("warning: \(text)\n".utf8)
     }

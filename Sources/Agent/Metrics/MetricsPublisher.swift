@@ -106,6 +106,7 @@ actor MetricsPublisher {
         channel.closeFuture.whenComplete { [weak self] _ in
             self?.assumeIsolated { $0.connections.removeAll { $0.channel === channel } }
         }
+        try channel.pipeline.syncOperations.addHandler(HTTPLimitHandler())
         try channel.pipeline.syncOperations.configureHTTPServerPipeline(withPipeliningAssistance: false)
         try channel.pipeline.syncOperations.addHandler(handler)
     }

@@ -76,6 +76,31 @@ import Testing
         try await end()
     }
 
+    /// Another process that has the same pipe or terminal may have chosen that.
+    @Test func `a standard error that does not block loses nothing`() async throws {
+        let writer = LogWriter(on: loops.next(), usesJournal: false, output: pipe.input)
+        let filled = fill()
+        _ = fcntl(pipe.input, F_SETFL, fcntl(pipe.input, F_GETFL) | O_NONBLOCK)
+        for number in 1...10 { writer.add(entry(number)) }
+        async let told = NIOThreadPool.singleton.runIfActive { lines(filled + 11) }
+        writer.finish(within: .hours(1), on: loops.next())
+        writer.add(entry("end"))
+        #expect(try await told.dropFirst(filled) == (1...10).map(String.init) + ["end"])
+        try await end()
+    }
+
+    @Test func `entries that cannot be written are counted`() async throws {
+        let output = open("/dev/full", O_WRONLY)
+        let writer = LogWriter(on: loops.next(), usesJournal: false, output: output)
+        for number in 1...3 { writer.add(entry(number)) }
+        writer.finish(within: .hours(1), on: loops.next())
+        try #require(dup2(pipe.input, output) == output)
+        writer.add(entry("later"))
+        #expect(lines(2) == ["warning: 3 log entries could not be written here", "later"])
+        close(output)
+        try await end()
+    }
+
     @Test func `at the end of the process everything is written`() async throws {
         let writer = LogWriter(on: loops.next(), usesJournal: false, output: pipe.input)
         for number in 1...100 { writer.add(entry(number)) }

@@ -160,6 +160,11 @@ struct DaemonMetricsTests {
                 let answer = try await ask("\(request) HTTP/1.1\r\nHost: a\r\n\r\n", at: address, on: daemon.eventLoop)
                 #expect(answer.hasPrefix("HTTP/1.1 \(status) "), "\(request)")
             }
+            // The parser would keep any number of these.
+            let blanks = String(repeating: " ", count: 70_000)
+            let long = try await ask(
+                "GET /metrics HTTP/1.1\r\nHost: a\r\nX:\(blanks)\r\n\r\n", at: address, on: daemon.eventLoop)
+            #expect(long.hasPrefix("HTTP/1.1 400 "), "\(long.prefix(100))")
             // The first of pipelined requests is answered; what follows it does not matter.
             let request = "GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n"
             let pipelined = try await ask(

@@ -84,7 +84,7 @@ public struct ModelBroker: Sendable {
         /// had it.
         case received(client: String, epoch: Int, Publish, isRefused: Bool)
         /// The client began a new session, and the one that it had is gone, with messages that it was never sent.
-        case discarded(client: String, messages: Int)
+        case discarded(client: String, messages: Int, ConnectionID)
         /// The answer to a message of the client is on its way: the server has taken the message over, or refused it.
         case answered(client: String, Publish, ReasonCode)
     }
@@ -228,6 +228,11 @@ public struct ModelBroker: Sendable {
     /// Whether the server was sent this message and does not answer it.
     public func hasLeftOut(_ publish: Publish) -> Bool {
         disliked[DislikedMessage(topic: publish.topic, payload: publish.payload)]?.isSilent ?? false
+    }
+
+    /// Whether the server was sent this message and cannot bear it.
+    public func dislikes(_ topic: String, _ payload: ByteBuffer) -> Bool {
+        disliked[DislikedMessage(topic: topic, payload: payload)] != nil
     }
 
     /// What the server does with this message if it cannot bear it; `nil` if it can.
@@ -580,7 +585,7 @@ public struct ModelBroker: Sendable {
             end(older, takesOverSilently ? nil : .sessionTakenOver, at: now)
         }
         if connect.cleanStart, let discarded = sessions.removeValue(forKey: client), recordsFacts {
-            facts.append(.discarded(client: client, messages: discarded.outgoing.count { !$0.wasAttempted }))
+            facts.append(.discarded(client: client, messages: discarded.outgoing.count { !$0.wasAttempted }, id))
         }
         let isPresent = sessions[client] != nil
         if !isPresent { lastEpoch += 1 }

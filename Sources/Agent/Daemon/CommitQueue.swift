@@ -21,6 +21,8 @@ actor CommitQueue {
         case committedWithoutInserts
     }
 
+    private typealias Answer = () -> Void
+
     private struct Entry {
         enum Waiter {
             /// `refused` is called at most once, before `completed`, if the new messages among the changes are refused.
@@ -58,7 +60,7 @@ actor CommitQueue {
     /// Notices when the disk does not answer.
     nonisolated let watch: StoreWatch
     private var waiting: [Entry] = []
-    private var isRunning = false
+    private(set) var isRunning = false
     /// Sessions whose changes are left out of the batch under way.
     private var givenUp: Set<SessionName> = []
     /// Callers of ``giveUp(_:)``, until no transaction has changes of their session.
@@ -135,33 +137,36 @@ actor CommitQueue {
 
     /// Must not be called while a transaction runs.
     private func dropGivenUp(from batch: inout [Entry]) {
-        drop(givenUp, from: &batch)
+        tell(drop(givenUp, from: &batch))
         dropWaiting()
     }
 
     private func dropWaiting() {
-        drop(Set(givingUp.map(\.session)), from: &waiting)
+        tell(drop(Set(givingUp.map(\.session)), from: &waiting))
         for (_, continuation) in givingUp { continuation.resume() }
         givingUp = []
     }
 
-    private func drop(_ sessions: Set<SessionName>, from entries: inout [Entry]) {
-        if sessions.isEmpty { return }
+    private func drop(_ sessions: Set<SessionName>, from entries: inout [Entry]) -> [Answer] {
+        if sessions.isEmpty { return [] }
         let error = failure ?? .closed
+        var answers: [Answer] = []
         for entry in entries where sessions.contains(entry.session) {
             switch entry.waiter {
-            case .changes(let refused, _): if !entry.isRefused { refused(error) }
-            case .barrier(let completed): completed(error)
+            case .changes(let refused, _): if !entry.isRefused { answers.append { refused(error) } }
+            case .barrier(let completed): answers.append { completed(error) }
             }
         }
         entries.removeAll { sessions.contains($0.session) }
+        return answers
     }
 
     private func append(_ entry: Entry) {
         var new = [entry]
         // Those that wait already were refused when the failure began.
-        if let failure { refuse(&new, failure) }
+        let answers = failure.map { refuse(&new, $0) } ?? []
         waiting += new
+        tell(answers)
         guard !isRunning, !waiting.isEmpty else { return }
         isRunning = true
         Task { await run() }
@@ -205,11 +210,10 @@ actor CommitQueue {
                     if !isFailureTold { tell(error) }
                     if error.isLasting || !batch.contains(where: { $0.hasInserts && !$0.isRefused }) {
                         failure = error
-                        refuse(&batch, error)
-                        refuse(&waiting, error)
+                        tell(refuse(&batch, error) + refuse(&waiting, error))
                         await eventLoop.pause(for: Self.retryInterval)
                     } else {
-                        refuse(&batch, error)
+                        tell(refuse(&batch, error))
                     }
                 }
             }
@@ -274,7 +278,7 @@ actor CommitQueue {
         guard var entry = batch.first else { return }
         if entry.hasInserts, !entry.isRefused {
             var refused = [entry]
-            refuse(&refused, error)
+            tell(refuse(&refused, error))
             return await commit(refused)
         }
         let changes = entry.allowed
@@ -293,8 +297,9 @@ actor CommitQueue {
         succeeded([entry])
     }
 
-    /// Refuses the new messages, and tells those who wait for them.
-    private func refuse(_ entries: inout [Entry], _ error: StoreError) {
+    /// Refuses the new messages. Returns the answers to those who wait for them.
+    private func refuse(_ entries: inout [Entry], _ error: StoreError) -> [Answer] {
+        var answers: [Answer] = []
         for index in entries.indices {
             switch entries[index].waiter {
             case .changes(let refused, _):
@@ -304,12 +309,18 @@ actor CommitQueue {
                 self.refused.bytes = entries[index].changes.reduce(0) { $0 + UInt64($1.roomNeeded) }
                 self.refused.count += 1
                 probeUntilThereIsRoom()
-                refused(error)
+                answers.append { refused(error) }
             case .barrier(let completed):
-                if failure != nil { completed(error) }
+                if failure != nil { answers.append { completed(error) } }
             }
         }
         if failure != nil { entries.removeAll(where: \.isBarrier) }
+        return answers
+    }
+
+    /// Gives answers when no list of entries is being changed: the one who gets an answer may commit something at once.
+    private func tell(_ answers: [Answer]) {
+        for answer in answers { answer() }
     }
 
     // MARK: Room for messages

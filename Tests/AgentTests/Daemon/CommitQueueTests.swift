@@ -34,6 +34,11 @@ struct CommitQueueTests {
             }
         }
 
+        /// To be called on the loop.
+        func note(_ number: Int, _ outcome: CommitQueue.Outcome) {
+            events.assumeIsolated { $0.append(.done(number, outcome)) }
+        }
+
         private func enqueue(_ batches: [[SessionChange]], _ areCumulative: Bool) async throws {
             try await queue.eventLoop.submit {
                 queue.assumeIsolated { queue in
@@ -281,6 +286,58 @@ struct CommitQueueTests {
             #expect(Set(await bench.events.all.dropFirst()) == [.done(1, .committed), .stalled(false)], "in any order")
             #expect(await bench.queue.hindrance == nil)
             _ = try await bench.queue.watch.answer { () throws(StoreError) in await bench.store.statistics() }
+        }
+    }
+
+    /// A publish that was refused may let another one with the same key go on, which commits something.
+    @Test func `what is refused while it waits may be followed by a commit at once`() async throws {
+        try await Self.run(patience: .milliseconds(20)) { bench in
+            try await bench.store.setWritable(false)
+            let standstill = Standstill(of: bench.disk)
+            try await bench.queue.eventLoop.submit {
+                bench.queue.assumeIsolated { $0.commit([Self.insert(1)], of: bench.main) { bench.note(1, $0) } }
+            }.get()
+            _ = try await bench.events.first { $0 == .stalled(true) ? true : nil }
+            try await bench.queue.eventLoop.submit {
+                bench.queue.assumeIsolated { queue in
+                    let refused: @Sendable (StoreError) -> Void = { _ in
+                        bench.queue.assumeIsolated { $0.commit([Self.insert(3)], of: bench.main) { bench.note(3, $0) } }
+                    }
+                    queue.commit([Self.insert(2)], of: bench.main, refused: refused) { bench.note(2, $0) }
+                }
+            }.get()
+            standstill.end()
+            _ = try await bench.events.first { if case .failing(.some) = $0 { true } else { nil } }
+            try await bench.store.setWritable(true)
+            _ = try await bench.events.first { $0 == .done(3, .committedWithoutInserts) ? true : nil }
+            #expect(await bench.outcomes == (1...3).map { .done($0, .committedWithoutInserts) })
+        }
+    }
+
+    @Test func `what is given up while it waits may be followed by a commit at once`() async throws {
+        try await Self.run(patience: .milliseconds(20)) { bench in
+            let guest = try #require(SessionName("guest"))
+            let standstill = Standstill(of: bench.disk)
+            try await bench.queue.eventLoop.submit {
+                bench.queue.assumeIsolated { $0.commit([Self.insert(1)], of: guest) { bench.note(1, $0) } }
+            }.get()
+            _ = try await bench.events.first { $0 == .stalled(true) ? true : nil }
+            try await bench.queue.eventLoop.submit {
+                bench.queue.assumeIsolated { queue in
+                    let refused: @Sendable (StoreError) -> Void = { _ in
+                        bench.queue.assumeIsolated { $0.commit([Self.insert(2)], of: guest) { bench.note(2, $0) } }
+                    }
+                    queue.commit([Self.insert(1)], of: bench.main, refused: refused) { bench.note(3, $0) }
+                }
+            }.get()
+            try await bench.queue.eventLoop.submit {
+                bench.queue.assumeIsolated { queue in _ = Task { await queue.giveUp(bench.main) } }
+            }.get()
+            // The task has run when this has, because both run on the loop.
+            try await bench.queue.eventLoop.submit {}.get()
+            standstill.end()
+            _ = try await bench.events.first { $0 == .done(2, .committed) ? true : nil }
+            #expect(await bench.outcomes == [.done(1, .committed), .done(2, .committed)])
         }
     }
 

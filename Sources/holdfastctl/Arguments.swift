@@ -112,10 +112,11 @@ struct SpanArgument: ExpressibleByArgument, Equatable, CustomStringConvertible {
 
     var defaultValueDescription: String { description }
 
-    /// Checks the upper limit of the time to wait for a session, which is the daemon's.
-    func checkAsTimeout() throws {
-        guard let seconds, seconds > 365 * 86_400 else { return }
-        throw ValidationError("--timeout must be at most 365d, or never")
+    /// Checks the limits of the time to wait for a session; the upper one is the daemon's.
+    func checkAsTimeout(canBeZero: Bool = false) throws {
+        guard let seconds else { return }
+        if seconds <= 0, !canBeZero { throw ValidationError("--timeout must be above 0") }
+        if seconds > 365 * 86_400 { throw ValidationError("--timeout must be at most 365d, or never") }
     }
 
     /// Seconds; `nil`: never.

@@ -320,10 +320,7 @@ import Testing
         try await store.commit(main, .insert(message(21)))
         #expect(try await openStore(try directory.copyAsItIs()).queue(main).count == 21)
         #expect(throws: StoreError.locked(directory: directory.path, holder: getpid())) { try openStore(directory) }
-        for name in ["holdfast.db", "holdfast.db-wal", "holdfast.db-shm", "holdfast.spare", "lock"] {
-            unlink("\(away)/\(name)")
-        }
-        rmdir(away)
+        Support.TemporaryDirectory.remove(away)
     }
 
     @Test func `a directory that another daemon made in the meantime stays with that one`() async throws {
@@ -343,10 +340,7 @@ import Testing
         // Whose files are set aside now, as any others would be that were put in the place of the present ones.
         try await store.commit(main, .insert(message(21)))
         #expect(try await store.queue(main).count == 21)
-        for name in ["holdfast.db", "holdfast.db-wal", "holdfast.db-shm", "holdfast.spare", "lock"] {
-            unlink("\(away)/\(name)")
-        }
-        rmdir(away)
+        Support.TemporaryDirectory.remove(away)
     }
 
     @Test func `a directory that cannot be made again is an error, and nothing is lost when it is back`()
@@ -366,10 +360,6 @@ import Testing
         #expect(try await store.queue(main).count == 21)
         try await store.close()
         #expect(try await openStore(path).queue(main).count == 21)
-        for name in ["holdfast.db", "holdfast.db-wal", "holdfast.db-shm", "holdfast.spare", "lock"] {
-            unlink("\(path)/\(name)")
-        }
-        rmdir(path)
     }
 
     @Test func `takes an empty file for a new database`() async throws {

@@ -275,6 +275,7 @@ extension EndToEnd {
             defer { server.stop() }
             let typed = try lab.write("typed", "sesame\n")
             let command = """
+                TMPDIR='\(lab.directory)' \
                 exec '\(DaemonProcess.programs)/holdfastctl' config init main --ask-password <'\(typed)' \
                 --endpoint mqtts://\(Lab.serverAddress) --user edge-42 \
                 --config-directory '\(daemon.configuration)' --socket '\(daemon.socket)'

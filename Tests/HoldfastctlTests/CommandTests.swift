@@ -177,6 +177,9 @@ struct EndingTests {
         ["connect", "main", "--all"], ["reconnect", "main", "--mode", "fast"], ["status", "--follow", "--check"],
         ["list", "--nope"], ["wait", "--timeout", "-1"], ["connect", "main", "--wait", "--timeout", "0"],
         ["connect", "main", "--wait", "--timeout", "366d"], ["wait", "main", "--timeout", "400d"],
+        [
+            "config", "init", "main", "--endpoint", "mqtts://a.example", "--user", "u", "--connect", "--timeout", "0",
+        ],
         ["simulate", "main", "path-lost", "--duration", "2h"],
         ["simulate", "main", "path-lost", "--duration", "never"],
         ["simulate", "main", "drop", "--duration", "15s"],
@@ -193,6 +196,10 @@ struct EndingTests {
 
     @Test(arguments: [
         ["connect", "main", "--wait", "--timeout", "365d"], ["wait", "main", "--timeout", "never"],
+        [
+            "config", "init", "main", "--endpoint", "mqtts://a.example", "--user", "u", "--connect", "--timeout",
+            "5min",
+        ],
         ["wait", "main", "--timeout", "0"], ["simulate", "main", "path-lost", "--duration", "1h"],
     ])
     func `the limits of a span are allowed`(_ arguments: [String]) {

@@ -57,7 +57,8 @@ extension ConfigCommand {
             let status = try await client.call(
                 SessionStatusMethod.self, .init(session: session), timeout: CommonOptions.answerTimeout)
             switch status.state {
-            case .connecting, .reconnecting, .failed: _ = try await common.connect(session, client)
+            case .connecting, .reconnecting, .failed:
+                _ = try await common.connect(session, client, within: SpanArgument(duration: .seconds(30)))
             case _ where common.json: return
             case .connected where status.since < written:
                 common.terminal.print("\(session) stays connected, and uses the new password when it connects again.")

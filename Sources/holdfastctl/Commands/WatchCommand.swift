@@ -141,7 +141,7 @@ struct WaitCommand: AsyncParsableCommand {
     var timeout = SpanArgument(duration: .seconds(30))
     @Option(help: "The state to wait for.") var state = SessionStatus.State.connected
 
-    func validate() throws { try timeout.checkAsTimeout() }
+    func validate() throws { try timeout.checkAsTimeout(canBeZero: true) }
 
     func run() async throws {
         let start = ContinuousClock.now

@@ -108,7 +108,7 @@ struct HostileProgramTests {
             for hog in hogs { try? await hog.close() }
             try await watcher.call("session.list")
             // The daemon has noticed that they are gone once it holds nothing of theirs.
-            while await daemon.control.memory.borrowed > 0 { try await watcher.call("session.list") }
+            try await until("nothing is held") { await daemon.control.memory.borrowed == 0 }
         }
     }
 
@@ -140,14 +140,14 @@ struct HostileProgramTests {
     @Test func `what reads of a program that is gone hold is given back`() async throws {
         try await DaemonUnderTest.run(autoconnect: false) { daemon in
             try await Self.recordHistory(of: daemon)
-            let (peer, gone) = (try await daemon.peer(), try await daemon.peer())
+            let gone = try await daemon.peer()
             for _ in 0..<100 { try await gone.request("session.history", #"{"limit":10000}"#) }
             _ = try await gone.lines.first { $0 }
             try await gone.close()
-            while await daemon.control.runningReads > 0 { try await peer.call("session.list") }
+            try await until("no read runs") { await daemon.control.runningReads == 0 }
             // Between two reads none runs. Once the daemon has noticed that the program is gone, it holds nothing of
             // it.
-            while await daemon.control.memory.borrowed > 0 { try await peer.call("session.list") }
+            try await until("nothing is held") { await daemon.control.memory.borrowed == 0 }
             try await until("no read runs") { await daemon.control.runningReads == 0 }
         }
     }
@@ -167,8 +167,8 @@ struct HostileProgramTests {
                 slow.append(peer)
             }
             let driver = try await daemon.registry.driver("main")
-            while await driver.session.durableConsumers.attached.count < slow.count {
-                try await watcher.call("session.list")
+            try await until("all are attached") {
+                await driver.session.durableConsumers.attached.count >= slow.count
             }
             await daemon.server.publish("flood", String(repeating: "x", count: 900 << 10), qos: .atLeastOnce)
             for _ in 1...100 {
@@ -203,13 +203,13 @@ struct HostileProgramTests {
                 return clients.contains { $0["unread"]?.wholeNumber ?? 0 > unread }
             }
             let driver = try await daemon.registry.driver("main")
-            while await driver.session.mqtt.inboxCounts.messages < 900 { await Task.yield() }
+            try await until("all messages are there") { await driver.session.mqtt.inboxCounts.messages >= 900 }
             try await until("more messages are given than the kernel takes") { try await waits() }
             // As many as the program was certainly given.
             for id in 1...100 {
                 try await peer.request("message.ack", #"{"subscription":"\#(subscription)","id":\#(id)}"#)
             }
-            while await driver.session.mqtt.inboxCounts.messages > 800 { await Task.yield() }
+            try await until("they are acknowledged") { await driver.session.mqtt.inboxCounts.messages <= 800 }
             #expect(try await waits(), "the program has not read, and is not stuck all the same")
         }
     }
@@ -225,14 +225,15 @@ struct HostileProgramTests {
                     for _ in 1...2 { try await one.request("session.history", #"{"limit":850}"#) }
                     gone.append(one)
                 }
-                while await daemon.control.runningReads == 0 { await Task.yield() }
+                // A read is short.
+                while await daemon.control.runningReads == 0 { try Task.checkCancellation() }
                 await withThrowingTaskGroup(of: Void.self) { group in
                     for one in gone { group.addTask { try await one.close() } }
                 }
             }
-            while await daemon.control.memory.borrowed > 0 { try await peer.call("session.list") }
+            try await until("nothing is held") { await daemon.control.memory.borrowed == 0 }
             // A read that was under way still ends.
-            while await daemon.control.runningReads > 0 { try await peer.call("session.list") }
+            try await until("no read runs") { await daemon.control.runningReads == 0 }
             try await peer.call("daemon.status")
         }
     }

@@ -189,9 +189,9 @@ import Transport
         let first = Task { try await helpers.fetch(command) }
         try await until("the first runs") { scratch.read("runs") == "\n" }
         let second = Task { try await helpers.fetch(command) }
-        while await helpers.waitingCount < 1 { await Task.yield() }
+        try await until("the second waits") { await helpers.waitingCount >= 1 }
         let third = Task { try await helpers.fetch(["/bin/echo", "third"]) }
-        while await helpers.waitingCount < 2 { await Task.yield() }
+        try await until("the third waits") { await helpers.waitingCount >= 2 }
         second.cancel()
         await #expect(throws: Credential.Failure.self) { try await second.value }
         #expect(scratch.read("runs") == "\n")

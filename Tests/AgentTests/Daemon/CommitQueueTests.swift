@@ -254,9 +254,9 @@ struct CommitQueueTests {
                         queue.commit([.mqtt(.setEstablished(true))], of: bench.main) { _ in }
                     }
                 }.get()
-                while await bench.events.all.count < 2 * number - 1 { await Task.yield() }
+                try await until("the failure is told") { await bench.events.all.count >= 2 * number - 1 }
                 try await bench.store.setWritable(true)
-                while await bench.events.all.count < 2 * number { await Task.yield() }
+                try await until("its end is told") { await bench.events.all.count >= 2 * number }
             }
             let told = await bench.events.all.map { $0 == .failing(nil) }
             #expect(told == [false, true, false, true])
@@ -282,7 +282,7 @@ struct CommitQueueTests {
             #expect(await bench.queue.hindrance == stalled)
             #expect(await bench.events.all == [.stalled(true)])
             standstill.end()
-            while await bench.events.all.count < 3 { try Task.checkCancellation() }
+            try await until("the disk has answered") { await bench.events.all.count >= 3 }
             #expect(Set(await bench.events.all.dropFirst()) == [.done(1, .committed), .stalled(false)], "in any order")
             #expect(await bench.queue.hindrance == nil)
             _ = try await bench.queue.watch.answer { () throws(StoreError) in await bench.store.statistics() }
@@ -356,7 +356,10 @@ struct CommitQueueTests {
             }.get()
             _ = try await answers.first { $0 == "refused store-unwritable" ? true : nil }
             let before = await bench.store.statistics().commits.failed
-            while await bench.store.statistics().commits.failed < before + 2, await answers.all.count == 1 {}
+            try await until("it was tried twice again, or there is an answer") {
+                if await answers.all.count > 1 { return true }
+                return await bench.store.statistics().commits.failed >= before + 2
+            }
             #expect(await answers.all == ["refused store-unwritable"])
             #expect(await bench.queue.failure?.code == "store-unwritable")
             try await bench.store.setWritable(true)
@@ -418,10 +421,7 @@ struct CommitQueueTests {
             _ = try await answers.first { $0 == "barrier store-unwritable" ? true : nil }
             await bench.queue.giveUp(bench.main)
             try await bench.store.setWritable(true)
-            while await bench.queue.failure != nil {
-                try Task.checkCancellation()
-                await Task.yield()
-            }
+            try await until("the failure has ended") { await bench.queue.failure == nil }
             #expect(await bench.queue.refusal == nil)
         }
     }

@@ -458,9 +458,9 @@ struct ReloadTests {
         try await DaemonUnderTest.run { daemon, peer in
             let standstill = Standstill(of: daemon.disk)
             await daemon.registry.storeReplaced(.init(path: nil, cause: "a test"))
-            while await !daemon.registry.turns.isTaken { try await peer.call("session.list") }
+            try await until("they are restarted") { await daemon.registry.turns.isTaken }
             let reload = try await peer.request("daemon.reload")
-            while await daemon.registry.turns.waiting.isEmpty { try await peer.call("session.list") }
+            try await until("the reload waits") { await !daemon.registry.turns.waiting.isEmpty }
             standstill.end()
             #expect(try await peer.answer(reload)["result"] != nil)
             try await peer.state("connected")

@@ -66,9 +66,9 @@ struct PublishKeyTests {
             for key in ["a", "b"] {
                 let gone = try await daemon.peer()
                 try await gone.request("message.publish", Self.publish(key, wait: "delivered"))
-                while await !Self.hasPublishers(driver) { try Task.checkCancellation() }
+                try await until("the caller waits") { await Self.hasPublishers(driver) }
                 try await gone.close()
-                while await Self.hasPublishers(driver) { try Task.checkCancellation() }
+                try await until("the caller is let go") { await !Self.hasPublishers(driver) }
             }
         }
     }
@@ -121,7 +121,7 @@ struct PublishKeyTests {
                 try await daemon.writeSession("room = \"hall\"")
                 try await peer.request("daemon.reload")
             }
-            while await !driver.isStopping { await Task.yield() }
+            try await until("the session stops") { await driver.isStopping }
             standstill.end()
             await stopped
             let answer = try await peer.answer(publish)

@@ -117,7 +117,9 @@ struct QueueTests {
                 try await peer.call("message.queue.drop", #"{"session":"main","ids":[3]}"#)
             }
             try await daemon.store.setWritable(true)
-            while try await peer.call("session.status", Self.main)["outbox"]?["queued"] != 2 {}
+            try await until("one is gone") {
+                try await peer.call("session.status", Self.main)["outbox"]?["queued"] == 2
+            }
 
             await daemon.server.set { $0.refusedTopics = [:] }
             try await daemon.writeSession()

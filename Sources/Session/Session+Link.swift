@@ -116,6 +116,7 @@ extension Session {
             letGo(link.connection, nil)
             letGo(link.knock, .abort)
             self.link = nil
+            forgetVersion(at: link.address)
             handle(end)
             watchAllPaths(of: link)
         }
@@ -129,6 +130,7 @@ extension Session {
         stopLooking()
         if link.hasStaleWill { handle(.disconnect(.normalDisconnection)) }
         self.link = nil
+        forgetVersion(at: link.address)
         noteEnd(machine.reason.code)
         // What this host does, or what happens to its paths, says nothing about the server.
         servers.redirections.ended(wasTried: link.isDialed && !machine.reason.code.isOurOwn)
@@ -136,6 +138,11 @@ extension Session {
         letGo(link.knock, .abort)
         connections.untoldEnd = untoldEnd(of: link)
         watchAllPaths(of: link)
+    }
+
+    /// Without a connection, messages are accepted for MQTT 5, unless the server is known not to speak it.
+    private mutating func forgetVersion(at address: Endpoint) {
+        mqtt.configuration.version = servers.protocols.expected(at: address)
     }
 
     private mutating func noteEnd(_ code: Reason.Code) {

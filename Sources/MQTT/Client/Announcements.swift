@@ -82,7 +82,9 @@ extension MQTTClientMachine {
             let message = OutboundMessage(
                 topic: announcement.topic, payload: announcement.payload, qos: announcement.qos,
                 retain: announcement.retain, properties: announcement.properties)
-            if let refusal = machine.refusal(of: message, session.limits) {
+            if machine.isVersionInsufficient(for: message, session.limits) {
+                machine.leaveForFive(&step)
+            } else if let refusal = machine.refusal(of: message, session.limits) {
                 step.emit(.announced(announcement, refusal.code))
             } else if let code = machine.announcements.refusal(of: announcement.topic, at: now) {
                 step.emit(.announced(announcement, code))

@@ -624,6 +624,33 @@ struct SessionStepsTests {
         #expect(session.session.machine.reason.code == .refused)
     }
 
+    @Test func `a look at a server that another one named ends no session for good`() throws {
+        var session = try SessionUnderTest(room: "plant", redirects: ["c.example"])
+        session.dials()
+        #expect(session.receives(redirection(.serverMoved, "c.example")) == ["close", "dial c.example"])
+        _ = session.opens()
+        _ = session.receives(.connack(Connack()))
+        _ = try session.grants(.grantedQoS1)
+        #expect(try session.takes() == ["connected"])
+        #expect(try waitForDial(&session, after: session.take(.closed(Reason(.serverClosed)))) == "dial c.example")
+        #expect(session.session.looking != nil)
+        let texts = session.take(.closed(Reason(.certificateInvalid, "the certificate is not for c.example")))
+        let reason = session.session.machine.reason
+        #expect(reason.code == .tlsFailed && session.session.state == .reconnecting)
+        #expect(reason.message == "the certificate is not for c.example; a redirect led to c.example:8883")
+        #expect(try waitForDial(&session, after: texts) == "dial a.example")
+    }
+
+    @Test func `a server that asks to be left alone is not looked at either`() throws {
+        var session = try inRoom()
+        _ = session.take(SessionMachine.Input.pathChanged(EndpointIndex(1), to: nil, .lost))
+        _ = try waitForDial(&session, after: session.take(.closed(Reason(.serverClosed))))
+        #expect(session.session.looking != nil)
+        _ = session.take(.closed(Reason(.webSocketFailed), retryAfter: .seconds(3600)))
+        #expect(!session.wait(3599).contains { $0.hasPrefix("dial") })
+        #expect(session.wait(1).contains("dial a.example"))
+    }
+
     @Test func `a look whose connection is closed later is given up, and the session connects`() throws {
         var session = try looking { $0.take(.closed(Reason(.serverClosed))) }
         #expect(session.take(.closed(Reason(.reset))) == ["abort", "dial a.example"])

@@ -43,11 +43,12 @@ extension Session {
         tellMachine(.progressed(generation, .authenticating))
         mqtt.configuration.version = servers.protocols.version(at: link.address)
         mqtt.configuration.isVersionTentative = servers.protocols.isTentative(at: link.address)
-        // Another device of the user may be in the room. To find out first whether the server has a session would take two
-        // connections, and displace that device twice.
-        let takesPlace = rooms.membership != nil && !mqtt.hasSession && mqtt.configuration.version == .five
         // Servers that share the session have no older copy: what they have is in use.
         let hasOlderCopy = !servers.homes.isHome(link.address) && servers.homes.older(at: link.address) != nil
+        // Another device of the user may be in the room. To find out first whether the server has a session would take two
+        // connections, and displace that device twice. An older copy is known to be there.
+        let takesPlace =
+            rooms.membership != nil && !mqtt.hasSession && mqtt.configuration.version == .five && !hasOlderCopy
         let discards =
             link.attempt.discardsSession || takesPlace || link.attempt.discardsOlderCopy && hasOlderCopy
         let expected = servers.homes.expected(at: link.address, continuity(of: link))

@@ -362,8 +362,7 @@ extension MQTTClientMachine {
         claim.isCertain = !claim.mayBeginAnew
         claim.mayBeginAnew = false
         // A server of MQTT 3.1.1 would send retained messages again.
-        let isTrusted =
-            version == .five ? isCertain : connecting.isSessionCertain && connecting.expected.continuity != .doubtful
+        let isTrusted = version == .five ? isCertain : isProbable && connecting.expected.continuity != .doubtful
         restoreSubscriptions(resumed: resumed, isCertain: isTrusted, isProbable: isProbable, limits, &step)
     }
 

@@ -215,6 +215,8 @@ extension Session {
         else { return false }
         connections.successor = nil
         link = successor
+        // The old connection may have ended, and with it the use of a redirection.
+        _ = servers.begin(attempt.endpoint)
         connections.change(connection, to: .attempt(attempt))
         prepareConnect()
         if let credential = successor.login.credential { noteCredential(credential) }

@@ -356,7 +356,7 @@ extension MQTTClientMachine {
             if let older { endLeft(older, &step) }
         } else {
             claim.leftBehind = leavable
-            loseSession(&step)
+            loseSession(toAnotherServer: !connecting.expected.isPresent, &step)
             if let older { returned(to: older, &step) }
         }
         claim.isCertain = !claim.mayBeginAnew
@@ -407,7 +407,7 @@ extension MQTTClientMachine {
     }
 
     /// Starts over in a new session (Session Present 0): there is no exchange to continue [MQTT-3.2.2-5].
-    private mutating func loseSession(_ step: inout Step) {
+    private mutating func loseSession(toAnotherServer isElsewhere: Bool, _ step: inout Step) {
         for id in outbox.identifiersInOrder {
             guard let entry = outbox.inFlight[id] else { continue }
             outbox.counts.inFlight -= 1
@@ -423,7 +423,7 @@ extension MQTTClientMachine {
         if repeated > 0 { step.emit(.repeated(repeated)) }
         if !outbox.inFlight.isEmpty { outbox.sessionLost() }
         if identifiers.hasRetired || !identifiers.suspects.isEmpty { step.changes.append(.freeRetiredIdentifiers) }
-        identifiers.sessionLost()
+        identifiers.sessionLost(toAnotherServer: isElsewhere)
         quota.sessionLost()
         if inbox.sessionLost() { step.changes.append(.removeAllInbound) }
         if subscriptions.sessionLost() { step.changes.append(.forgetAllSubscriptions) }

@@ -14,7 +14,7 @@ extension SessionMachine {
         let onlyRested = reason.code == .demand || reason.code == .wake
         pacing.restart()
         if onlyRested { pacing.notBefore = floor } else { endpoints.restsUntil = [:] }
-        refusals = 0
+        refusals = [:]
         rivalry.startedOver()
         endpoints.startOver()
         demand.touched(at: now)
@@ -55,8 +55,8 @@ extension SessionMachine {
         if connected.isSilenced, ending.reason.code.group == .liveness { ending.reason.message += " (simulated)" }
         noteStall(of: connected, in: &ending.reason, at: now)
         let reason = ending.reason
-        if isStable { refusals = 0 }
-        if isOnceTooOften(ending) {
+        if isStable { refusals = [:] }
+        if isOnceTooOften(ending, at: connected.attempt.endpoint) {
             fail(because: .incompatible(reason))
             return
         }
@@ -215,11 +215,16 @@ extension SessionMachine {
     }
 
     /// Counts the endings that must not be repeated.
-    /// - Returns: whether this is one too many without a stable connection in between.
-    mutating func isOnceTooOften(_ ending: Ending) -> Bool {
+    /// - Returns: whether this is one too many without a stable connection in between, and no endpoint with a path is left
+    ///   that may be well.
+    mutating func isOnceTooOften(_ ending: Ending, at endpoint: EndpointIndex) -> Bool {
         guard ending.failsIfRepeated else { return false }
-        refusals += 1
-        return refusals > 1
+        refusals[endpoint, default: 0] += 1
+        let isRepeated = refusals.values.reduce(0, +) > 1
+        return isRepeated
+            && endpoints.paths.indices.allSatisfy {
+                endpoints.paths[$0] == nil || refusals[EndpointIndex($0)] != nil
+            }
     }
 
     mutating func fail(because reason: Reason) {

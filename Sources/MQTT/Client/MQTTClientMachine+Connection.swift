@@ -104,6 +104,7 @@ extension MQTTClientMachine {
             sender: .server, version: version, setsContentAside: true,
             maximumPacketSize: Int(max(1, configuration.maximumPacketSize)))
         link.authentication = credentials.authentication
+        lessons.relax(at: step.now)
         inbox.connectionOpened(receiveMaximum: version == .five ? Int(configuration.receiveMaximum) : .max)
         // An older copy is not the session that another server has.
         if forceCleanStart, claim.isEstablished, expected.isPresent || expected.older == nil {
@@ -335,7 +336,10 @@ extension MQTTClientMachine {
             claim.durableClientID = clientID
             step.changes.append(.setClientID(clientID))
         }
-        keepAlive = lessons.capped(connack.properties.serverKeepAlive ?? configuration.keepAlive)
+        // The server counts from what CONNECT said, unless it says something else.
+        let asked = lessons.capped(configuration.keepAlive)
+        if !connecting.expected.isPresent { lessons = Lessons() }
+        keepAlive = lessons.capped(connack.properties.serverKeepAlive ?? asked)
         let older = connack.sessionPresent ? connecting.expected.older : nil
         let isOlder = older != nil && !connecting.expected.isPresent
         let resumed = connack.sessionPresent && !isOlder

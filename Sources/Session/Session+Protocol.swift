@@ -127,8 +127,7 @@ extension Session {
             // The reason code is our own, not the server's.
             protocolEnded(SessionMachine.Ending(Reason(.protocolError, sentence)).considering(finding))
         case .versionInsufficient:
-            var ending = SessionMachine.Ending(
-                Reason(.serverClosed, "a message cannot be sent with MQTT 3.1.1, and MQTT 5 is tried once more"))
+            var ending = SessionMachine.Ending(Reason(.otherVersion))
             ending.pace = .otherWay
             protocolEnded(ending)
         case .foreignProtocol(let other):

@@ -52,6 +52,7 @@ public enum OutgoingLine {
         append(result.id, to: &line)
         line += #","reasonCode":"#.utf8
         if let code = result.reasonCode { append(Int64(code), to: &line) } else { line += "null".utf8 }
+        if let repeated = result.repeated { line += (repeated ? #","repeated":true"# : #","repeated":false"#).utf8 }
         line += "}}\n".utf8
     }
 

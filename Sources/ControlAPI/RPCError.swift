@@ -248,9 +248,11 @@ extension RPCError {
 
     /// The topic or topic filter cannot be used.
     ///
-    /// - Parameter detail: what is wrong with the topic.
-    public static func invalidTopic(_ topic: String, _ detail: String) -> RPCError {
-        RPCError(.invalidTopic, "\(quoted(topic)) is not a valid topic: \(detail)")
+    /// - Parameters:
+    ///   - detail: what is wrong with the topic.
+    ///   - kind: what the caller wanted it to be.
+    public static func invalidTopic(_ topic: String, _ detail: String, as kind: String = "topic") -> RPCError {
+        RPCError(.invalidTopic, "\(quoted(topic)) is not a valid \(kind): \(detail)")
     }
 
     /// The server rejected the message, or cannot take it.

@@ -115,7 +115,7 @@ extension ControlConnection {
         do throws(InvalidTopic) {
             return try TopicFilter(name)
         } catch {
-            throw .invalidTopic(text, error.description)
+            throw .invalidTopic(text, error.description, as: "topic filter")
         }
     }
 

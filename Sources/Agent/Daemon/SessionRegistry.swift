@@ -58,7 +58,7 @@ actor SessionRegistry {
     private(set) var watches = Watches()
     private var overruns = HourlyCount()
     var metrics = EventMetrics()
-    private var historyQueue: HistoryQueue?
+    private(set) var historyQueue: HistoryQueue?
     private var lastSubscription = 0
     /// The number of drafts tried so far.
     var drafts = 0

@@ -27,6 +27,7 @@ extension SessionDriver {
                 return
             }
             run(.endKey(key, turn))
+            let publisher = publisher.ofRepeatedMessage
             if let answer = Self.answer(known, parameters.wait) { return publisher.end(answer) }
             try checkRunning()
             guard publisher.told(.accepted(known.sequence)) else { return }

@@ -156,7 +156,7 @@ extension ConfigCommand {
             var load = "holdfastctl reload"
             if case .impossible(let why, let isRunning)? = trial {
                 terminal.print("The settings could not be tried: \(printable(why)).")
-                if !isRunning { load = "systemctl start holdfast" }
+                if !isRunning { load = SocketAdvice(socket: common.socket).start }
             }
             if isTemplate, case .passed? = trial {
                 terminal.print("The login was not tried, since each instance has its own.")

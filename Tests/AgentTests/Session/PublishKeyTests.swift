@@ -18,8 +18,16 @@ struct PublishKeyTests {
         try await DaemonUnderTest.run { daemon, peer in
             let first = try await peer.call("message.publish", Self.publish("a", wait: "delivered"))
             #expect(first["id"] == 1)
-            #expect(try await peer.call("message.publish", Self.publish("a", wait: "delivered")) == first)
-            #expect(try await peer.call("message.publish", Self.publish("a"))["id"] == 1)
+            #expect(first["repeated"] == nil)
+            for (wait, payload) in [("delivered", "x"), ("accepted", "x"), ("accepted", "another")] {
+                let again = try await peer.call("message.publish", Self.publish("a", wait: wait, payload: payload))
+                #expect(again["id"] == 1 && again["repeated"] == .bool(true))
+                if wait == "delivered" {
+                    var members = try #require(again.members)
+                    members["repeated"] = nil
+                    #expect(.object(members) == first)
+                }
+            }
             #expect(try await peer.call("message.publish", Self.publish("b", wait: "delivered"))["id"] == 2)
             #expect(try await daemon.server.message().payload == ByteBuffer(string: "x"))
             #expect(try await daemon.server.message().payload == ByteBuffer(string: "x"))

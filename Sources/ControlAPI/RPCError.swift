@@ -171,12 +171,16 @@ extension RPCError {
     /// The daemon has no session of this name.
     ///
     /// - Parameter sessions: the names that exist; the nearest are in the hint.
-    public static func unknownSession(_ name: String, among sessions: [String]) -> RPCError {
+    public static func unknownSession(_ name: String, among sessions: some Collection<String>) -> RPCError {
         let near = nearest(to: name, among: sessions)
         let hint =
-            if !near.isEmpty { didYouMean(near) } else if sessions.isEmpty {
-                "no session is configured; see holdfastctl config init"
-            } else { "the sessions are " + listed(sessions) }
+            switch (near.isEmpty, sessions.count) {
+            case (false, _): didYouMean(near)
+            case (true, 0): "no session is configured; see holdfastctl config init"
+            case (true, ...10): "the sessions are " + listed(Array(sessions))
+            // To put hundreds of names into order takes long.
+            case (true, let count): "holdfastctl status lists the \(count) sessions"
+            }
         return RPCError(.unknownSession, "there is no session \(quoted(name))", hint: hint)
     }
 
@@ -295,7 +299,9 @@ extension RPCError {
     /// The session has no publication with this topic.
     ///
     /// - Parameter topics: the topics of the session's publications; the nearest are in the hint.
-    public static func unknownPublication(_ topic: String, of session: String, among topics: [String]) -> RPCError {
+    public static func unknownPublication(
+        _ topic: String, of session: String, among topics: some Sequence<String>
+    ) -> RPCError {
         let near = nearest(to: topic, among: topics)
         return RPCError(
             .unknownPublication, "session \(session) has no publication \(quoted(topic))",
@@ -305,7 +311,9 @@ extension RPCError {
     /// The session has no durable consumer of this name.
     ///
     /// - Parameter consumers: the names of the session's consumers; the nearest are in the hint.
-    public static func unknownConsumer(_ name: String, of session: String, among consumers: [String]) -> RPCError {
+    public static func unknownConsumer(
+        _ name: String, of session: String, among consumers: some Sequence<String>
+    ) -> RPCError {
         let near = nearest(to: name, among: consumers)
         return RPCError(
             .unknownConsumer, "session \(session) has no durable consumer \(quoted(name))",

@@ -1,7 +1,7 @@
 /// A longer name is no typing mistake: one that arrives over the socket may be a megabyte long.
 private let longestName = 128
 /// How much is done to find the nearest names, in comparisons of two bytes; looking at a candidate counts for 16. It takes
-/// 0.1 ms. Whoever asks chooses the name, and perhaps the candidates, while all sessions wait.
+/// 0.1 ms. The caller chooses the name, and perhaps the candidates, while all sessions wait.
 private let mostComparisons = 20_000
 
 /// Returns the names that a person who typed `name` most likely meant, nearest first, at most three.

@@ -230,6 +230,11 @@ public struct ModelBroker: Sendable {
         disliked[DislikedMessage(topic: publish.topic, payload: publish.payload)]?.isSilent ?? false
     }
 
+    /// Whether the server was sent this message and cannot bear it.
+    public func dislikes(_ topic: String, _ payload: ByteBuffer) -> Bool {
+        disliked[DislikedMessage(topic: topic, payload: payload)] != nil
+    }
+
     /// What the server does with this message if it cannot bear it; `nil` if it can.
     private mutating func dislike(of publish: Publish, in session: Session?) -> Dislike? {
         guard let packetID = publish.packetID else { return nil }

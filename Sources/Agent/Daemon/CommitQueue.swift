@@ -60,7 +60,7 @@ actor CommitQueue {
     /// Notices when the disk does not answer.
     nonisolated let watch: StoreWatch
     private var waiting: [Entry] = []
-    private var isRunning = false
+    private(set) var isRunning = false
     /// Sessions whose changes are left out of the batch under way.
     private var givenUp: Set<SessionName> = []
     /// Callers of ``giveUp(_:)``, until no transaction has changes of their session.

@@ -33,8 +33,8 @@ actor Disk {
     /// How long every access takes.
     var delay: TimeAmount = .zero
     private(set) var commits = 0
-    /// Called before a change is made, with the message that it concerns.
-    var onChange: (SessionName, SessionChange, StoredMessage?) -> Void = { _, _, _ in }
+    /// Called before a change is made, with what was stored until then.
+    var onChange: (SessionChange, ModelStore) -> Void = { _, _ in }
 
     init(_ loop: VirtualLoop) { self.loop = loop }
 
@@ -52,7 +52,7 @@ actor Disk {
         }
         for (session, changes) in batch {
             for change in changes {
-                onChange(session, change, change.sequence.flatMap { sessions[session]?.mqtt.messages[$0] })
+                onChange(change, sessions[session]?.mqtt ?? ModelStore())
                 sessions[session, default: ModelSession()].apply(change)
             }
         }
@@ -166,18 +166,20 @@ actor DiskAccess: SessionStore {
 
     func commit(_ batch: [(session: SessionName, changes: [SessionChange])]) async throws(StoreError) {
         let inserts = batch.contains { $0.changes.contains { $0.needsRoom } }
+        let isUnfit = batch.contains { $0.changes.contains(where: \.doesNotFit) }
         // What the disk would refuse does not land either.
         let isRefused = disk.here { disk in
             switch disk.fault {
             case nil: false
             case .full?: inserts
-            case .choosy?: batch.contains { $0.changes.contains(where: \.doesNotFit) }
+            case .choosy?: isUnfit
             default: true
             }
         }
         guard await reach(writing: isRefused ? [] : batch) else { return }
         try check(isFor: inserts ? .inserting : .writing)
-        if isRefused, disk.here({ $0.fault }) == .choosy { throw .inconsistent("the model says so") }
+        // The disk may have had another fault before.
+        if isRefused, isUnfit, disk.here({ $0.fault }) == .choosy { throw .inconsistent("the model says so") }
         try await real?.commit(batch)
         // A killed daemon does not write any more.
         guard real != nil || !isDead else { return }

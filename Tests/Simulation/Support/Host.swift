@@ -24,7 +24,7 @@ actor Host {
     }
 
     private let directory: String
-    private var daemon: (registry: SessionRegistry, store: DiskAccess)?
+    private var daemon: (registry: SessionRegistry, store: DiskAccess, commits: CommitQueue)?
     /// Counts the daemons.
     private(set) var life = 0
     nonisolated let disk: Disk
@@ -105,7 +105,8 @@ actor Host {
         let registry = SessionRegistry(
             notifier: StatusNotifier(notifications: Notifications(eventLoop: loop), eventLoop: loop), logger: log,
             eventLoop: loop)
-        daemon = (registry, store)
+        let commits = CommitQueue(store: store, eventLoop: loop) { _ in }
+        daemon = (registry, store, commits)
         let (scenario, name, memory) = (scenario, name, memory)
         let surroundings = SessionDriver.Surroundings(
             eventLoop: loop,
@@ -114,8 +115,7 @@ actor Host {
                 wallClock: { [weak self] in
                     let offset = self?.assumeIsolated { $0.clockOffset } ?? .zero
                     return Self.wallClock(scenario.now.advanced(by: offset))
-                }), store: store,
-            commits: CommitQueue(store: store, eventLoop: loop) { _ in }, paths: paths,
+                }), store: store, commits: commits, paths: paths,
             dial: { [weak self] endpoint, options, _, onEvent in
                 // A killed daemon continues in memory only, and what it still does has no effect.
                 let isAlive = self?.assumeIsolated { $0.acts(in: life) } ?? false
@@ -227,6 +227,8 @@ actor Host {
     }
 
     var isRunning: Bool { daemon != nil }
+    /// Whether the daemon writes, or waits to write.
+    var isCommitting: Bool { daemon?.commits.assumeIsolated { $0.isRunning } ?? false }
     var runningRegistry: SessionRegistry? { daemon?.registry }
 
     /// The driver of a session that is running.

@@ -1,6 +1,7 @@
 import ControlAPI
 import NIOCore
 import SessionCore
+import Vocabulary
 
 @testable import MQTT
 
@@ -65,27 +66,39 @@ struct Ledger {
         let topic: String
         let qos: QoS
         let host: String
+        /// When it was asked for, on the clock of its host.
+        let askedAt: Instant
         var answer = Answer.unknown
         /// Whether it was committed at any time.
         var wasStored = false
         var hasArrived = false
         /// A server has answered it with success.
         var isAnswered = false
-        /// A server refused it, or ended the connection for it.
-        var isRejected = false
+        /// The codes with which servers refused it.
+        var refusals: Set<ReasonCode> = []
         /// It was set aside while it may have been on its way to another server.
         var wasSetAside = false
-        /// It was reported dropped, or a person dropped it.
+        /// It was reported as dropped, for a reason that there was.
         var isDropped = false
+        /// It was dropped, and the disk does not have it any more.
+        var isGone = false
         /// A person had it sent again: it has another place in the order.
         var wasRetried = false
         /// A program that has no answer publishes it again under this key.
         var key: String?
         /// It was published before its host lost its power, and what became of it may be lost.
         var isForgiven = false
+        /// The disk still had it after that.
+        var hasSurvived = false
         /// It may have been in flight when its server came back in an older state, with an identifier that meant another
         /// message then.
         var mayBeMistaken = false
+        /// A server took it for another message, which it had, because the identifier meant that one in its copy of the
+        /// session.
+        var isMistaken = false
+
+        /// Whether nothing is known of it any more.
+        var isUnknown: Bool { isForgiven && !hasSurvived }
     }
 
     /// A message that a server had for a host: one of the copies, where filters overlap.
@@ -161,14 +174,34 @@ struct Ledger {
     private var claimed: Set<Place> = []
     /// The server that accepted each host last, and how often it was another one than before.
     private var visits: [String: (server: String, number: Int)] = [:]
-    /// Whether a host has continued at another server. When it returns, a message of QoS 1 may have an identifier under
-    /// which the server holds a message of QoS 2 from before.
-    var hasReturned: Bool { visits.values.contains { $0.number > 1 } }
-    /// Whether a server has resumed a session that its client had never heard of, because the answer to an earlier
-    /// CONNECT was lost or another device was there. With two servers that looks as if they shared their sessions, as
-    /// the servers of a cluster do. So the client believes that the earlier server knows everything. But the old copy
-    /// of the session there takes a new message of QoS 2 for one that it has, or sends one again that was taken.
-    var isMisled = false
+
+    /// Why a client cannot know what a session at a server has.
+    enum Doubt: Hashable {
+        /// A server has resumed a session that its client had never heard of, because the answer to an earlier CONNECT
+        /// was lost, or another device was there, or the server claims what it does not have. With two servers that looks
+        /// as if they shared their sessions, as the servers of a cluster do. So the client believes that each of them
+        /// knows everything. But the old copy of the session at the other one takes a new message of QoS 2 for one that it
+        /// has, or sends one again that was taken.
+        case misled
+        /// The client's disk was put back to an earlier state since.
+        case rolledBack
+        /// The server came back with it in an earlier state.
+        case wentBack
+        /// The client continued at another server, and returned. A message of QoS 1 may have an identifier under which
+        /// the server holds a message of QoS 2 from before.
+        case returned
+    }
+
+    /// By the session of a host at a server. A new session there is in no doubt.
+    private var doubts: [Place: Set<Doubt>] = [:]
+
+    mutating func doubt(_ host: String, at server: String, epoch: Int, _ doubt: Doubt) {
+        doubts[Place(host: host, name: "\(server) \(epoch)"), default: []].insert(doubt)
+    }
+
+    func has(_ doubt: Doubt, _ host: String, at server: String, epoch: Int) -> Bool {
+        doubts[Place(host: host, name: "\(server) \(epoch)")]?.contains(doubt) ?? false
+    }
 
     mutating func takeProblems() -> [(Violation.Invariant, String)] {
         defer { problems = [] }
@@ -179,9 +212,9 @@ struct Ledger {
 
     // MARK: From programs to servers
 
-    mutating func asked(_ topic: String, _ qos: QoS, on host: String, key: String? = nil) -> Int {
+    mutating func asked(_ topic: String, _ qos: QoS, on host: String, at time: Instant, key: String? = nil) -> Int {
         lastNumber += 1
-        outgoing[lastNumber] = Outgoing(topic: topic, qos: qos, host: host, key: key)
+        outgoing[lastNumber] = Outgoing(topic: topic, qos: qos, host: host, askedAt: time, key: key)
         if let key { keyed[key] = (lastNumber, qos) }
         return lastNumber
     }
@@ -193,8 +226,17 @@ struct Ledger {
         if !accepted, message.hasArrived { note(.nothingLost, "\(number) was refused and has arrived") }
     }
 
-    mutating func dropped(_ sequence: Int64, on host: String) {
-        if let number = numbers[Place(host: host, name: "\(sequence)")] { outgoing[number]?.isDropped = true }
+    /// A message was reported as dropped.
+    ///
+    /// - Parameter isDue: whether there is that reason for it, for a message that was asked for at this time.
+    mutating func dropped(_ sequence: Int64, on host: String, because code: String, isDue: (Instant) -> Bool) {
+        guard let number = numbers[Place(host: host, name: "\(sequence)")], let message = outgoing[number] else {
+            return
+        }
+        guard message.isUnknown || isDue(message.askedAt) else {
+            return note(.nothingLost, "\(number) was dropped without cause (\(code))")
+        }
+        outgoing[number]?.isDropped = true
     }
 
     /// A change of the outbox is about to be committed.
@@ -211,18 +253,17 @@ struct Ledger {
         case .requeue(let old, let new, _):
             guard let number = numbers[Place(host: host, name: "\(old.rawValue)")] else { return }
             outgoing[number]?.wasRetried = true
-            outgoing[number]?.isRejected = false
             numbers[Place(host: host, name: "\(new.rawValue)")] = number
         case .remove(let sequence), .acknowledge(let sequence):
             guard before != nil, let number = numbers[Place(host: host, name: "\(sequence.rawValue)")],
-                let message = outgoing[number], message.qos != .atMostOnce, !message.isForgiven
+                let message = outgoing[number], message.qos != .atMostOnce, !message.isUnknown
             else { return }
             if !message.isAnswered, !message.isDropped {
                 note(.nothingLost, "\(number) (\(message.qos)) left the outbox and no server has answered it")
             }
+            if message.isDropped { outgoing[number]?.isGone = true }
         case .quarantine(let sequence, let code, _):
             if let number = numbers[Place(host: host, name: "\(sequence.rawValue)")] {
-                outgoing[number]?.isRejected = true
                 outgoing[number]?.wasSetAside = true
             }
             if !code.isError { note(.nothingLost, "\(sequence) was rejected with \(code)") }
@@ -247,18 +288,29 @@ struct Ledger {
     mutating func received(_ publish: Publish, epoch: Int, at server: String, isRefused: Bool) {
         guard let number = number(publish) else { return }
         if isRefused { arrivals.remove(arrival(number, epoch, server)) }
-        if outgoing[number]?.wasStored == false { note(.committedFirst, "\(number) was sent and is not committed") }
+        guard let message = outgoing[number] else { return }
+        if !message.wasStored { note(.committedFirst, "\(number) was sent and is not committed") }
+        let isMisled = has(.misled, message.host, at: server, epoch: epoch)
+        let isOlder = message.mayBeMistaken && has(.wentBack, message.host, at: server, epoch: epoch)
+        // If the server takes it as what it is, it arrives in this moment.
+        outgoing[number]?.isMistaken = message.qos == .exactlyOnce && !isRefused && (isMisled || isOlder)
     }
 
     /// A server has answered a message, and the answer is on its way.
     mutating func answered(_ publish: Publish, _ code: ReasonCode) {
         guard let number = number(publish) else { return }
-        if code.isError { outgoing[number]?.isRejected = true } else { outgoing[number]?.isAnswered = true }
+        if code.isError { outgoing[number]?.refusals.insert(code) } else { outgoing[number]?.isAnswered = true }
     }
 
     /// - Parameter wasLeftOut: a server has taken later messages and not this one.
     mutating func arrived(_ publish: Publish, epoch: Int, at server: String, wasLeftOut: Bool) {
-        guard let number = number(publish), let message = outgoing[number], !message.isForgiven else { return }
+        guard let number = number(publish), let message = outgoing[number] else { return }
+        outgoing[number]?.isMistaken = false
+        guard !message.isForgiven else {
+            outgoing[number]?.hasArrived = true
+            return
+        }
+        let isMisled = has(.misled, message.host, at: server, epoch: epoch)
         if message.answer == .refused { note(.nothingLost, "\(number) was refused and has arrived") }
         // What a person has sent again may have arrived before it was set aside.
         if publish.qos == .exactlyOnce, !message.wasRetried,
@@ -270,8 +322,8 @@ struct Ledger {
         outgoing[number]?.hasArrived = true
         // With a key it may have been accepted long after it was published first.
         guard !message.wasRetried, message.key == nil, message.qos != .atMostOnce else { return }
-        // An old copy may have taken it for one that it has, and then it arrives at another server.
-        if isMisled, message.qos == .exactlyOnce { return }
+        // It may have been taken for another one before.
+        if message.isMistaken, !isMisled { return }
         // It may have been on its way when a person dropped it, or when it was set aside, on a connection that is gone.
         if wasLeftOut || message.isDropped || message.wasSetAside { return }
         let place = Place(host: message.host, name: message.topic)
@@ -290,13 +342,23 @@ struct Ledger {
         publish.topic.hasPrefix("out/") ? Int(String(buffer: publish.payload)) : nil
     }
 
-    /// Checks that everything that was accepted has arrived, or that it is known why not.
+    /// Whether a server has refused the message with this code.
+    func wasRefused(_ sequence: Int64, on host: String, with code: ReasonCode) -> Bool {
+        guard let number = numbers[Place(host: host, name: "\(sequence)")], let message = outgoing[number] else {
+            return true
+        }
+        return message.isUnknown || message.refusals.contains(code)
+    }
+
+    /// Checks that everything that was accepted has arrived, or was dropped for a reason, or is in quarantine.
+    ///
+    /// - Parameter left: the messages on the disk of a host. Only what is in quarantine is left there at the end.
     mutating func checkOutgoing(left: (String) -> Set<Int>) {
         var inStore: [String: Set<Int>] = [:]
         for (number, message) in outgoing.sorted(by: { $0.key < $1.key })
-        where message.answer == .accepted && message.qos != .atMostOnce && !message.isForgiven {
-            if message.hasArrived || message.isRejected || message.isDropped { continue }
-            if isMisled || message.mayBeMistaken, message.isAnswered, message.qos == .exactlyOnce { continue }
+        where (message.answer == .accepted || message.hasSurvived) && message.qos != .atMostOnce && !message.isUnknown {
+            if message.hasArrived || message.isGone { continue }
+            if message.isMistaken, message.isAnswered { continue }
             let stored = inStore[message.host] ?? left(message.host)
             inStore[message.host] = stored
             if !stored.contains(number) { note(.nothingLost, "\(number) (\(message.qos)) was accepted and is lost") }
@@ -337,7 +399,8 @@ struct Ledger {
         let isFirst = collectedNames[place, default: []].insert(name).inserted
         let whole = copies[Place(host: place.host, name: name)]
         guard let sent = ids.isEmpty ? whole : incoming[Place(host: place.host, name: copy)] else { return }
-        if message.qos == .exactlyOnce, count >= sent.count, !isMisled, noticed.contains(session(sent, of: place.host))
+        if message.qos == .exactlyOnce, count >= sent.count, noticed.contains(session(sent, of: place.host)),
+            !has(.misled, place.host, at: sent.server, epoch: sent.epoch)
         {
             note(.exactlyOnceInOrder, "\(name) (QoS 2) was collected \(count + 1) times for \(place.name)")
         }
@@ -355,10 +418,12 @@ struct Ledger {
     }
 
     /// The server was told that the client has taken over a message.
-    mutating func taken(_ publish: Publish, by host: String, life: Int, atServer server: String) {
+    mutating func taken(_ publish: Publish, by host: String, life: Int) {
         let name = String(buffer: publish.payload)
         let copy = Self.copy(name, publish.properties.subscriptionIDs)
         guard let sent = incoming[Place(host: host, name: copy)] else { return }
+        // A client that took two servers for a cluster has exchanges open whose identifiers mean other messages there.
+        if publish.qos == .exactlyOnce, has(.misled, host, at: sent.server, epoch: sent.epoch) { return }
         for (place, consumer) in consumers
         where place.host == host && consumer.since < sent.sentAt && sent.isFor(consumer.filter) {
             if sent.qos == .exactlyOnce, !noticed.contains(session(sent, of: host)) { continue }
@@ -389,8 +454,9 @@ struct Ledger {
     /// A server accepted a host's connection.
     mutating func accepted(_ host: String, at server: String, epoch: Int, resumed: Bool) {
         let session = Place(host: host, name: "\(server) \(epoch)")
-        if visits[host]?.server != server { visits[host] = (server, (visits[host]?.number ?? 0) + 1) }
         let isNew = begun.insert(session).inserted
+        if let visit = visits[host], visit.server != server, !isNew { doubts[session, default: []].insert(.returned) }
+        if visits[host]?.server != server { visits[host] = (server, (visits[host]?.number ?? 0) + 1) }
         let hasAnother = noticed.contains { $0.host == host && !$0.name.hasPrefix("\(server) ") }
         if resumed, isNew || hasAnother && !noticed.contains(session) { claimed.insert(session) }
     }
@@ -404,6 +470,7 @@ struct Ledger {
         copies = copies.filter { $0.key.host != host || $0.value.server != server }
         let session = Place(host: host, name: "\(server) \(epoch)")
         begun.insert(session)
+        doubts[session] = (doubts[Place(host: host, name: "\(server) \(before)")] ?? []).union([.wentBack])
         if noticed.contains(Place(host: host, name: "\(server) \(before)")) {
             noticed.insert(session)
         } else {
@@ -422,9 +489,17 @@ struct Ledger {
     mutating func saw(_ name: String, on host: String) { seen[host, default: []].insert(name) }
 
     /// The host's disk is as it was some moments before: what was accepted, acknowledged or taken then may be undone.
-    mutating func lostPower(_ host: String, keeping kept: Set<String>) {
+    ///
+    /// - Parameters:
+    ///   - kept: the durable consumers that it has.
+    ///   - messages: the messages in the outbox that it has, by their numbers.
+    mutating func lostPower(_ host: String, keeping kept: Set<String>, _ messages: Set<Int>) {
         time += 1
-        for (number, message) in outgoing where message.host == host { outgoing[number]?.isForgiven = true }
+        for (number, message) in outgoing where message.host == host {
+            outgoing[number]?.isForgiven = true
+            outgoing[number]?.hasSurvived = messages.contains(number)
+            outgoing[number]?.isGone = false
+        }
         finished = finished.filter { $0.key.host != host }
         finishing = finishing.filter { $0.key.host != host }
         incoming = incoming.filter { $0.key.host != host }
@@ -441,7 +516,9 @@ struct Ledger {
         collectedNames[place] = nil
         finished[place] = nil
         finishing[place] = nil
-        lastCollected = lastCollected.filter { $0.key.host != place.host }
+        lastCollected = lastCollected.filter {
+            $0.key.host != place.host || !$0.key.name.hasPrefix("\(place.name) ")
+        }
     }
 
     /// A durable consumer's program was given a message: by each attachment once, in order.
@@ -465,12 +542,12 @@ struct Ledger {
 
     /// Checks that everything that the servers have sent in their present sessions has reached all who want it.
     ///
-    /// - Parameter wasLiedTo: a client may have taken a new message of QoS 2 for one that it has.
-    mutating func checkIncoming(wasLiedTo: Bool, present: (_ host: String, _ server: String) -> Int?) {
+    mutating func checkIncoming(present: (_ host: String, _ server: String) -> Int?) {
         for (place, sent) in incoming.sorted(by: { $0.value.sentAt < $1.value.sentAt })
         where present(place.host, sent.server) == sent.epoch {
-            if sent.qos == .exactlyOnce, wasLiedTo { continue }
-            if sent.qos == .exactlyOnce, !noticed.contains(session(sent, of: place.host)) { continue }
+            // The client may have taken a new message of QoS 2 for one that it has.
+            let isMisled = has(.misled, place.host, at: sent.server, epoch: sent.epoch)
+            if sent.qos == .exactlyOnce, isMisled || !noticed.contains(session(sent, of: place.host)) { continue }
             for (consumer, wanted) in consumers
             where consumer.host == place.host && wanted.since < sent.sentAt
                 && sent.isFor(wanted.filter) && !hasCollected(sent, consumer)

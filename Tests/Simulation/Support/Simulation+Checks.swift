@@ -25,6 +25,13 @@ extension Simulation {
         for index in residents.indices { residents[index].watch.disturbed() }
     }
 
+    /// How much waits for a consumer, and how much was dropped without its having been told.
+    private struct ConsumerCount: Hashable {
+        var messages: Int
+        var bytes: Int
+        var missed: Int
+    }
+
     /// What is checked of a session.
     private struct View {
         var status: SessionMachine.Status
@@ -41,7 +48,7 @@ extension Simulation {
         var counts: MQTTClientMachine.Counts
         var inbox: MQTTClientMachine.InboxCounts
         /// Messages that wait for each durable consumer.
-        var backlogs: [Int]
+        var backlogs: [ConsumerName: ConsumerCount]
         /// Whether acknowledgements are withheld because there is no room.
         var isInboxFull: Bool
         /// Messages that are not durable yet; until they are, they take no other message's place.
@@ -68,7 +75,9 @@ extension Simulation {
             var outbox = driver.session.mqtt.outbox
             readAhead = driver.session.mqtt.configuration.readAheadMessages
             isReadingHead = outbox.isHeadMissing && outbox.nextLoad(messages: 1, bytes: 1) == nil
-            backlogs = driver.session.mqtt.intake.collectors.values.map(\.backlog.messages)
+            backlogs = driver.session.mqtt.intake.collectors.mapValues {
+                ConsumerCount(messages: $0.backlog.messages, bytes: $0.backlog.bytes, missed: $0.missed)
+            }
             isInboxFull = driver.session.mqtt.intake.isFull
             (counts, inbox) = (driver.session.mqtt.counts, driver.session.mqtt.inboxCounts)
         }
@@ -89,6 +98,7 @@ extension Simulation {
         checkTimers(view, index)
         checkSubscriptions(view, resident)
         checkBounds(view, resident)
+        checkCounts(view, resident)
         checkOffline(view, index)
         checkPace(index)
         // Encoding all of it takes longer than most steps.
@@ -213,7 +223,7 @@ extension Simulation {
             note(.bounded, "\(name) has \(counts.bytes) bytes in an outbox for \(outbox.maxBytes)")
         }
         let inbox = resident.configuration.inbox
-        if let fullest = view.backlogs.max(), fullest > inbox.maxMessages {
+        if let fullest = view.backlogs.values.map(\.messages).max(), fullest > inbox.maxMessages {
             note(.bounded, "a consumer of \(name) has \(fullest) messages in an inbox for \(inbox.maxMessages)")
         }
         if inbox.whenFull == .dropOldest, view.isInboxFull {
@@ -221,6 +231,32 @@ extension Simulation {
         }
         if world[.version] == 0, view.inbox.withheld > resident.configuration.mqtt.receiveMaximum {
             note(.bounded, "\(name) withholds \(view.inbox.withheld) acknowledgements")
+        }
+    }
+
+    /// Checks that what is counted is what the disk has, when nothing is about to be written.
+    private func checkCounts(_ view: View, _ resident: Resident) {
+        guard view.undecided == 0, !resident.host.here({ $0.isCommitting }) else { return }
+        let stores = resident.host.disk.here { Array($0.sessions.values) }
+        guard let store = stores.first?.mqtt, stores.count == 1 else { return }
+        var there = MQTTClientMachine.Counts()
+        for stored in store.messages.values {
+            there.bytes += stored.message.size
+            switch stored.state {
+            case .queued: there.queued += 1
+            case .inFlight, .released: there.inFlight += 1
+            case .quarantined: there.quarantined += 1
+            }
+        }
+        if there != view.counts { note(.statusIsTrue, "\(resident.host.name) counts \(view.counts), and has \(there)") }
+        var inboxes: [ConsumerName: ConsumerCount] = [:]
+        for name in store.consumers.keys {
+            let inbox = store.inboxes[name] ?? []
+            inboxes[name] = ConsumerCount(
+                messages: inbox.count, bytes: inbox.reduce(0) { $0 + $1.size }, missed: store.missed[name] ?? 0)
+        }
+        if inboxes != view.backlogs {
+            note(.statusIsTrue, "\(resident.host.name) counts \(view.backlogs), and has \(inboxes)")
         }
     }
 

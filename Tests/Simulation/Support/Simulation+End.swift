@@ -41,12 +41,14 @@ extension Simulation {
             try await start(index)
         }
         let usual = world.serverLimits
+        var formerly: [ModelBroker.Dislike] = []
         scenario.here { scenario in
             for server in Scenario.ServerName.allCases {
                 scenario.resume(server)
                 if !scenario.isUp(server) { scenario.start(server) }
                 scenario.with(server) { broker, _ in
                     (broker.refusals, broker.refusedTopics, broker.refusedFilters) = ([:], [:], [:])
+                    formerly += broker.dislikedFilters.values
                     // A message that the server cannot bear stays one; the others must still arrive.
                     broker.forgetDislikes { !$0.hasPrefix("out/") }
                     broker.connackProperties = usual
@@ -54,6 +56,7 @@ extension Simulation {
                 }
             }
         }
+        formerlyDislikedFilters = formerly
         mendToken()
         endLies()
         noteContext(of: Step(.welcome))
@@ -256,15 +259,9 @@ extension Simulation {
         }
         checkDisks()
         ledger.checkOutgoing { host in
-            guard let disk = residents.first(where: { $0.host.name == host })?.host.disk else { return [] }
-            return Set(
-                disk.here { disk in
-                    disk.sessions.values.flatMap(\.mqtt.messages.values).compactMap {
-                        Int(String(buffer: $0.message.payload))
-                    }
-                })
+            residents.first { $0.host.name == host }.map { storedNumbers(on: $0.host) } ?? []
         }
-        ledger.checkIncoming(wasLiedTo: wasLiedTo) { host, server in
+        ledger.checkIncoming { host, server in
             guard let resident = residents.first(where: { $0.host.name == host }),
                 let name = Scenario.ServerName(rawValue: server)
             else { return nil }
@@ -273,6 +270,32 @@ extension Simulation {
             return broker.outgoingCount(of: resident.clientID) == 0 ? broker.epoch(of: resident.clientID) : nil
         }
         finish()
+    }
+
+    /// Watches for five minutes what is well now: it must stay so, and messages in both directions must still arrive.
+    func watchEnd() async {
+        guard violations.isEmpty else { return }
+        for index in residents.indices { residents[index].unrest = [] }
+        let up = residents.indices.filter { residents[$0].state == .connected && !residents[$0].configuration.onDemand }
+        for _ in 0..<20 {
+            await pass(.seconds(15))
+            finish()
+            guard violations.isEmpty else { return }
+        }
+        guard !world.sharesIdentity else { return }
+        for index in up where !residents[index].unrest.isEmpty {
+            note(
+                .heals,
+                "\(residents[index].host.name) was well and became \(residents[index].unrest.joined(separator: ", "))")
+        }
+        for index in residents.indices {
+            publish(on: index, 0, 1)
+            publish(on: index, 1, 2)
+        }
+        for server in Scenario.ServerName.allCases { foreign(server, 1, 2) }
+        await pass(.nanoseconds(Self.bound.nanoseconds))
+        coverage.count("ends", "watched")
+        checkEnd()
     }
 
     /// What a session has set up at the server that it is connected to.
@@ -332,8 +355,8 @@ extension Simulation {
         }
         // What was subscribed to in moments that were lost stays there until the session ends.
         // The same holds for what a server has again that it had lost.
-        let hasForgotten = rolledBack.contains(resident.clientID) || wentBack.contains(server)
-        for filter in there.subtracting(setup.wanted).sorted() where !ledger.isMisled && !hasForgotten {
+        let isInDoubt = isDoubtful(index, at: server, .misled, .rolledBack, .wentBack)
+        for filter in there.subtracting(setup.wanted).sorted() where !isInDoubt {
             note(.heals, "\(name) is subscribed to \(filter), which nobody wants")
         }
         for filter in setup.pending.sorted() {
@@ -356,8 +379,10 @@ extension Simulation {
         }
         let mine = "pub/\(name.lowercased())/"
         let wanted = Set(setup.publications.compactMap(\.topic)).union(setup.retained)
-        guard !ledger.isMisled, !hasForgotten else { return }
-        for topic in broker.retained.keys.sorted() where topic.hasPrefix(mine) && !wanted.contains(topic) {
+        let unknown = leftovers[server] ?? []
+        guard !isDoubtful(index, at: server, .misled) else { return }
+        for topic in broker.retained.keys.sorted()
+        where topic.hasPrefix(mine) && !wanted.contains(topic) && !unknown.contains(topic) {
             note(.heals, "\(name) has removed \(topic), and the server still has it")
         }
     }

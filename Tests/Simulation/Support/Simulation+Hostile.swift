@@ -11,6 +11,16 @@ import Support
 // What comes from outside and is malicious, or makes no sense: other publishers, servers that cannot bear something and
 // do not say what, programs that ask too much, damaged files.
 
+extension ModelBroker.Dislike {
+    /// Whether a client that is told nothing else may take it for a rejection of a message with this code.
+    func mayBeTaken(for code: ReasonCode) -> Bool {
+        switch self {
+        case .ends(let own): code == own ?? .unspecifiedError
+        case .ignores, .answersLate, .mutes: code == .unspecifiedError
+        }
+    }
+}
+
 extension Simulation {
     /// Returns how a server reacts each time that it is sent something that it cannot bear: it ends the connection,
     /// says nothing, or answers late.
@@ -133,7 +143,7 @@ extension Simulation {
         let known = ledger.keyed[key]
         let topic = Self.topics[key.count % 2]
         let qos = known?.qos ?? (qos % 2 == 0 ? QoS.atLeastOnce : .exactlyOnce)
-        let number = known?.number ?? ledger.asked(topic, qos, on: host.name, key: key)
+        let number = known?.number ?? ledger.asked(topic, qos, on: host.name, at: hostTime(index), key: key)
         let message = MessagePublishMethod.Parameters(
             session: "main", topic: topic, payload: .init(text: "\(number)"), qos: qos, key: key)
         ask("publish \(number) with key \(key)", of: index) {

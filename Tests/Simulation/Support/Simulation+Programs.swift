@@ -19,7 +19,7 @@ extension Simulation {
         guard let driver = host.here({ $0.driver() }) else { return }
         let topic = Self.topics[topic % Self.topics.count]
         let qos = QoS(rawValue: UInt8(qos % 3)) ?? .atLeastOnce
-        let number = ledger.asked(topic, qos, on: host.name)
+        let number = ledger.asked(topic, qos, on: host.name, at: hostTime(index))
         // With zeros before it, it is the same number.
         let text = String(repeating: "0", count: max(0, bytes - "\(number)".count)) + "\(number)"
         let message = MessagePublishMethod.Parameters(
@@ -89,8 +89,10 @@ extension Simulation {
                     if simulation.isDraining { simulation.acknowledge(number, .max - 1, on: index) }
                 }
             })
-        ask("attach", of: index) {
+        ask("attach", of: index, about: "consumer \(name)") {
             try await driver.attach(subscriber, as: id, to: consumer, filter, parsed, .exactlyOnce)
+        } holds: { _, _, store in
+            store.consumers[consumer]?.filter == filter
         } answered: { [self] answer in
             if case .failure = answer, residents[index].attached[name] == id { residents[index].attached[name] = nil }
         }
@@ -112,6 +114,10 @@ extension Simulation {
         ledger.acknowledging(Array(ids), by: name, on: host.name)
         ask("acknowledge", of: index) {
             try await driver.acknowledge(InboxSequence(rawValue: last), upTo: true, by: id)
+        } holds: { _, _, store in
+            !store.inboxes.contains {
+                $0.key.description == name && $0.value.contains { ids.contains($0.sequence.rawValue) }
+            }
         } answered: { [self] answer in
             if case .success = answer { ledger.acknowledged(Array(ids), by: name, on: host.name) }
         }
@@ -123,22 +129,30 @@ extension Simulation {
         else { return }
         residents[index].attached[name] = nil
         residents[index].given[name] = []
-        ask("end consumer", of: index) { try await driver.endConsumer(consumer) }
+        ask("end consumer", of: index, about: "consumer \(name)") {
+            try await driver.endConsumer(consumer)
+        } holds: { _, _, store in
+            store.consumers[consumer] == nil
+        }
     }
 
     func putPublication(_ topic: Int, on index: Int) {
         guard let driver = residents[index].host.here({ $0.driver() }) else { return }
         let (text, own) = ("\(position)", publicationTopic(topic, on: index))
-        ask("put publication", of: index) {
+        ask("put publication", of: index, about: own) {
             try await driver.putPublication(.init(session: "main", topic: own, payload: .init(text: text)))
+        } holds: { _, stored, _ in
+            stored.publications.contains { $0.topic == own && String(buffer: $0.payload) == text }
         }
     }
 
     func removePublication(_ topic: Int, on index: Int) {
         guard let driver = residents[index].host.here({ $0.driver() }) else { return }
         let own = publicationTopic(topic, on: index)
-        ask("remove publication", of: index) {
+        ask("remove publication", of: index, about: own) {
             try await driver.removePublication(.init(session: "main", topic: own))
+        } holds: { _, stored, _ in
+            !stored.publications.contains { $0.topic == own }
         }
     }
 
@@ -146,16 +160,23 @@ extension Simulation {
         "pub/\(residents[index].host.name.lowercased())/\(number)"
     }
 
+    /// The name of the calls that drop all quarantined messages.
+    static let droppingAll = "drop"
+
     /// Decides about the quarantined messages, like a person: all are retried, or dropped.
     func decide(retry: Bool, on index: Int) {
         guard let driver = residents[index].host.here({ $0.driver() }) else { return }
         if retry {
             ask("retry", of: index) {
                 try await driver.queueRetry(.init(session: "main", selection: .all(.quarantined)))
+            } holds: { answer, _, store in
+                !answer.retried.contains { store.messages[.init(rawValue: $0.id)] != nil }
             }
         } else {
-            ask("drop", of: index) {
+            ask(Self.droppingAll, of: index) {
                 try await driver.queueDrop(.init(session: "main", selection: .all(.quarantined)))
+            } holds: { answer, _, store in
+                !answer.dropped.contains { store.messages[.init(rawValue: $0)] != nil }
             }
         }
     }
@@ -172,8 +193,13 @@ extension Simulation {
             }.map(\.sequence.rawValue).sorted().prefix(count + 1)
         }
         guard !ids.isEmpty, let driver = host.here({ $0.driver() }) else { return }
+        residents[index].dropping += ids
         ask("drop in flight", of: index) {
             try await driver.queueDrop(.init(session: "main", selection: .ids(Array(ids))))
+        } holds: { answer, _, store in
+            !answer.dropped.contains { store.messages[.init(rawValue: $0)] != nil }
+        } answered: { [self] _ in
+            residents[index].dropping = residents[index].dropping.filter { !ids.contains($0) }
         }
     }
 
@@ -235,8 +261,12 @@ extension Simulation {
 
     func switchRoom(_ room: Int, _ index: Int) {
         guard world.isInRoom, let driver = residents[index].host.here({ $0.driver() }) else { return }
-        let name = ["r", "s"][room % 2]
-        ask("switch room", of: index) { try await driver.switchRoom(to: name) }
+        let (name, boot) = (["r", "s"][room % 2], bootID(of: residents[index]))
+        ask("switch room", of: index, about: "room") {
+            try await driver.switchRoom(to: name)
+        } holds: { _, stored, _ in
+            stored.chosenRoom.map { $0.room == name && $0.bootID == boot } ?? (name == "r")
+        }
     }
 
     private func nextSubscription() -> SubscriptionID {

@@ -30,7 +30,11 @@ extension Simulation {
         // The session that the intruder begins is a new one, and the server calls it the client's.
         let beginsAnother = what == .intrude && scenario.here { !$0.broker(server).hasSession(client) }
         if beginsAnother { liars.insert(server) }
-        if what == .limits { limiters.insert(server) }
+        if what == .limits {
+            limiters.insert(server)
+            announced.append(Self.limits(first, world.serverLimits))
+        }
+        if what == .end { endings[client, default: []].insert(Self.code(second) ?? .unspecifiedError) }
         // Where the kernel cannot be asked, a mute server cannot be told from a dead network.
         let isDislike = what == .dislike || what == .dislikeFilter
         if isDislike, Self.dislike(first) == .mutes, world[.measured] == 0 { return }
@@ -61,7 +65,7 @@ extension Simulation {
         let restored = scenario.here { $0.isUp(server) ? $0.stop(server, remembering: memory) : [] }
         for session in restored {
             guard let resident = residents.first(where: { $0.clientID == session.client }) else { continue }
-            wentBack.insert(server)
+            noteLeftovers()
             ledger.wentBack(
                 resident.host.name, at: server.rawValue, from: session.epochBefore, to: session.epoch)
         }

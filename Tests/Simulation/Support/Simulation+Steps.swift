@@ -105,11 +105,14 @@ extension Simulation {
         residents[index].attached = [:]
         residents[index].given = [:]
         residents[index].openCalls = [:]
+        residents[index].dropping = []
         residents[index].watch = Watch()
         (residents[index].unusable, residents[index].toldUnusable) = ([], 0)
         // It may not be durable that the clock was set.
         if residents[index].clockWasSet { forgetKeys(of: index) }
         residents[index].clockWasSet = false
+        residents[index].setForward.unnoticed += residents[index].setForward.noticed
+        residents[index].setForward.noticed = .zero
         ledger.unsubscribed(resident.host.name)
         let boot = bootID(of: resident)
         let isRemembered = resident.host.disk.here { $0.sessions.values.contains { $0.stored.verdict?.bootID == boot } }
@@ -173,7 +176,6 @@ extension Simulation {
         await pass(Scenario.latency + .milliseconds(1))
         await kill(index, landing: false, silently: true)
         host.disk.here { $0.putImageBack() }
-        wasPutBack = true
         noteLost(index)
         residents[index].boots += 1
         residents[index].rest = nil
@@ -185,9 +187,23 @@ extension Simulation {
     func noteLost(_ index: Int) {
         let host = residents[index].host
         let kept = host.disk.here { Set($0.sessions.values.flatMap(\.mqtt.consumers.keys).map(\.description)) }
-        ledger.lostPower(host.name, keeping: kept)
-        rolledBack.insert(residents[index].clientID)
+        ledger.lostPower(host.name, keeping: kept, storedNumbers(on: host))
+        doubtSessions(of: index, .rolledBack)
+        noteLeftovers()
         forgetKeys(of: index)
+    }
+
+    /// The messages that the disk of a host has, by their numbers.
+    func storedNumbers(on host: Host) -> Set<Int> {
+        let messages = host.disk.here { $0.sessions.values.flatMap(\.mqtt.messages.values) }
+        return Set(messages.compactMap { Int(String(buffer: $0.message.payload)) })
+    }
+
+    /// Notes what the servers retain, of which a publisher may not know any more.
+    func noteLeftovers() {
+        for server in Scenario.ServerName.allCases {
+            leftovers[server, default: []].formUnion(scenario.here { $0.broker(server).retained.keys })
+        }
     }
 
     private func reboot(_ index: Int) async throws {
@@ -231,7 +247,14 @@ extension Simulation {
     func setClock(_ index: Int, by seconds: Int) {
         let host = residents[index].host
         // A running daemon sees that the clock was set; for one that does not run, the time has passed.
-        if isRunning(index) { residents[index].clockWasSet = true } else { forgetKeys(of: index) }
+        let forward = Duration.seconds(max(0, seconds))
+        if isRunning(index) {
+            residents[index].clockWasSet = true
+            residents[index].setForward.noticed += forward
+        } else {
+            forgetKeys(of: index)
+            residents[index].setForward.unnoticed += forward
+        }
         host.here { host in
             host.setClock(by: .seconds(seconds))
             host.runningRegistry?.here { $0.clockStepped() }

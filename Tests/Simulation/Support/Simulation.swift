@@ -39,11 +39,15 @@ actor Simulation {
         var wokeAt: Instant?
         /// Requests of programs and people that have not been answered yet.
         var openCalls: [Int: String] = [:]
+        /// The last requests about things that later requests change.
+        var lastCalls: [String: Int] = [:]
         var live: SubscriptionID?
         var attached: [String: SubscriptionID] = [:]
         /// Messages that programs were given and have not acknowledged.
         var given: [String: [Int64]] = [:]
         var state = SessionState.disconnected
+        /// The states that the session has entered since the end began to be watched.
+        var unrest: [String] = []
         var watch = Watch()
         /// How many messages a server's packets have led to in this turn of the loop.
         var handled = 0
@@ -55,6 +59,11 @@ actor Simulation {
         var keyGeneration = 0
         /// Whether the clock was set since the daemon was started.
         var clockWasSet = false
+        /// By how much the clock was set forward while this daemon was running, and while no daemon noticed it. Where that
+        /// is not noticed, messages seem older.
+        var setForward = (noticed: Duration.zero, unnoticed: Duration.zero)
+        /// Messages that people have asked to drop, in calls that have not been answered.
+        var dropping: [Int64] = []
 
         var clientID: String { configuration.clientID }
     }
@@ -67,16 +76,19 @@ actor Simulation {
     var tokenCount = 0
     /// Servers that have claimed a session that they did not have, or that may have done so.
     var liars: Set<Scenario.ServerName> = []
-    /// Whether such a server was believed, by a client that has another server as well.
-    var wasLiedTo = false
-    /// Servers that came back in an older state.
-    var wentBack: Set<Scenario.ServerName> = []
     /// Servers that have announced limits to a client.
     var limiters: Set<Scenario.ServerName> = []
-    /// Clients that have lost the latest of what they knew about the server's session.
-    var rolledBack: Set<String> = []
-    /// Whether any host was put back to an older image.
-    var wasPutBack = false
+    /// All limits that servers have announced.
+    var announced: [Connack.Properties] = []
+    /// The codes with which servers have ended connections of each client, whatever was sent on them.
+    var endings: [String: Set<ReasonCode>] = [:]
+    /// When a server last held back its answers to messages.
+    var heldAt: Instant?
+    /// What servers did when they were sent filters that they could not bear, before they were mended.
+    var formerlyDislikedFilters: [ModelBroker.Dislike] = []
+    /// Retained messages that a server had when what the publisher knew of them was lost, or that it had again when it
+    /// came back in an older state.
+    var leftovers: [Scenario.ServerName: Set<String>] = [:]
     /// Clients whose session was replaced by a new one because of a late CONNECT from a daemon that was killed.
     var overtaken: Set<String> = []
     var lastSubscription = 0
@@ -148,8 +160,8 @@ actor Simulation {
                 onDeath: { [weak self] in self?.here { $0.forgetPrograms(index) } },
                 onEvent: { [weak self] event in self?.here { $0.take(event, of: index) } })
             host.disk.here { disk in
-                disk.onChange = { [weak self] _, change, before in
-                    self?.here { $0.changing(change, before, of: index) }
+                disk.onChange = { [weak self] change, store in
+                    self?.here { $0.changing(change, store, of: index) }
                 }
             }
             try await host.start(bootID: "boot 1", seed: seed)
@@ -191,6 +203,9 @@ actor Simulation {
             guard let state = event.state else { return }
             coverage.count(event, under: faults(around: index))
             residents[index].state = state
+            if event.event == .stateChanged {
+                residents[index].unrest.append("\(state.rawValue) (\(event.reason?.code ?? ""))")
+            }
             residents[index].watch.changed(event) { $0.contains(ModelBroker.grudgeWords) }
             checkVerdict(event, on: index)
             if state == .failed, event.from != .failed { noteFailed(index, event.reason) }
@@ -198,10 +213,75 @@ actor Simulation {
         case .messageRefused:
             residents[index].toldUnusable += 1
             countHandled(on: index)
-        case .messageDropped:
-            if let id = event.id { ledger.dropped(id, on: resident.host.name) }
+        case .messageDropped: noteDropped(event, of: index)
         default: break
         }
+    }
+
+    /// The time on the clock of a host, as far as nothing makes up for its having been set.
+    func hostTime(_ index: Int) -> Instant { scenario.now.advanced(by: residents[index].setForward.unnoticed) }
+
+    /// Checks that a message is dropped only because a person asks for that, or because a limit is reached.
+    private func noteDropped(_ event: SessionEvent, of index: Int) {
+        guard let id = event.id, let code = event.reason?.code, !world.sharesIdentity else { return }
+        let (resident, now) = (residents[index], hostTime(index))
+        let limits = resident.configuration.outbox
+        let stored = resident.host.disk.here { $0.sessions.values.flatMap(\.mqtt.messages.values) }
+        let isQuarantined = stored.contains { message in
+            if case .quarantined = message.state { message.sequence.rawValue == id } else { false }
+        }
+        ledger.dropped(id, on: resident.host.name, because: code) { askedAt in
+            switch code {
+            case "discarded":
+                resident.dropping.contains(id) || isQuarantined && resident.openCalls.values.contains(Self.droppingAll)
+            case "too-old": limits.maxAge.map { askedAt.duration(to: now) >= $0 } ?? false
+            case "outbox-full":
+                limits.whenFull == .dropOldest
+                    && (stored.count > limits.maxMessages
+                        || stored.reduce(0) { $0 + $1.message.size } > limits.maxBytes)
+            default: false
+            }
+        }
+    }
+
+    /// Checks that a message is rejected only if a server has refused it with that code, cannot bear it, or has ruled
+    /// it out; or has ended connections with that code, or for a filter, without saying that it was not the message.
+    private func checkQuarantine(_ sequence: Int64, _ code: ReasonCode, _ before: StoredMessage?, of index: Int) {
+        let resident = residents[index]
+        guard !ledger.wasRefused(sequence, on: resident.host.name, with: code), let message = before?.message else {
+            return
+        }
+        let (isDisliked, filters) = scenario.here { scenario in
+            let brokers = Scenario.ServerName.allCases.map { scenario.broker($0) }
+            return (
+                brokers.contains { $0.dislikes(message.topic, message.payload) },
+                brokers.flatMap(\.dislikedFilters.values)
+            )
+        }
+        let isRuledOut = announced.contains { limits in
+            code == .qosNotSupported && message.qos > limits.maximumQoS ?? .exactlyOnce
+                || code == .packetTooLarge && message.size > Int(limits.maximumPacketSize ?? .max) / 2
+        }
+        let isForFilter = (filters + formerlyDislikedFilters).contains { $0.mayBeTaken(for: code) }
+        // A server that answers no messages, and everything else, cannot bear the first one as far as a client can tell.
+        let isHeld = code == .unspecifiedError && heldAt.map { $0.duration(to: scenario.now) < .seconds(600) } ?? false
+        if isDisliked || isRuledOut || isForFilter || isHeld { return }
+        if endings[resident.clientID]?.contains(code) == true { return }
+        note(.nothingLost, "\(sequence) was rejected with \(code), and no server has refused it")
+    }
+
+    /// Checks that messages of an inbox are dropped only if it is full, and are counted.
+    private func checkDrop(
+        _ name: ConsumerName, _ through: InboxSequence, _ count: Int, _ store: ModelStore, _ index: Int
+    ) {
+        let limits = residents[index].configuration.inbox
+        let inbox = store.inboxes[name] ?? []
+        guard store.consumers[name] != nil else { return }
+        if limits.whenFull != .dropOldest || inbox.count < limits.maxMessages {
+            note(.nothingLost, "\(count) messages of \(name) were dropped, and \(inbox.count) were in its inbox")
+        }
+        let dropped = inbox.count { $0.sequence <= through }
+        if dropped != count { note(.nothingLost, "\(dropped) messages of \(name) were dropped as \(count)") }
     }
 
     /// Checks that the secret is not in anything that people and programs see.
@@ -268,13 +348,20 @@ actor Simulation {
         }
     }
 
-    private func changing(_ change: SessionChange, _ before: StoredMessage?, of index: Int) {
+    private func changing(_ change: SessionChange, _ store: ModelStore, of index: Int) {
+        let before = change.sequence.flatMap { store.messages[$0] }
         trace?.append("        \(scenario.now.nanoseconds / 1_000_000) \(residents[index].host.name) commits \(change)")
         scenario.here { $0.digest.mix(4, UInt64(bitPattern: change.sequence?.rawValue ?? 0), at: $0.now) }
         // Two hosts with the same identity each continue what the other has begun, so none of this can be promised.
         guard !world.sharesIdentity else { return }
         if case .setHomes(let addresses) = change { noteConnected(index, addresses.first?.address) }
-        if case .mqtt(let change) = change { ledger.changing(change, before, on: residents[index].host.name) }
+        guard case .mqtt(let change) = change else { return }
+        switch change {
+        case .quarantine(let sequence, let code, _): checkQuarantine(sequence.rawValue, code, before, of: index)
+        case .dropCollected(let name, through: let through, let count): checkDrop(name, through, count, store, index)
+        default: break
+        }
+        ledger.changing(change, before, on: residents[index].host.name)
     }
 
     private func take(_ fact: ModelBroker.Fact, _ server: Scenario.ServerName) {
@@ -294,7 +381,6 @@ actor Simulation {
                 ledger.accepted(residents[index].host.name, at: server.rawValue, epoch: epoch, resumed: resumed)
             }
             if resumed { noteResumed(client, server) }
-            if resumed, world[.endpoints] + world[.redirects] > 0, liars.contains(server) { wasLiedTo = true }
             noteOvertaken(client, resumed: resumed, by: connection, at: server)
             coverage.countAcceptance(resumed: resumed)
         case .discarded(let client, let messages, let connection):
@@ -322,10 +408,7 @@ actor Simulation {
             guard !world.sharesIdentity, let index = resident(client) else { return }
             let host = residents[index].host
             let life = host.here { $0.life }
-            // A client that took two servers for a cluster, because one of them claimed the other's session, has
-            // exchanges open whose identifiers mean other messages there.
-            guard publish.qos != .exactlyOnce || !wasLiedTo else { return }
-            ledger.taken(publish, by: host.name, life: life, atServer: server.rawValue)
+            ledger.taken(publish, by: host.name, life: life)
         }
     }
 
@@ -400,7 +483,23 @@ actor Simulation {
         guard world[.endpoints] == 1 || world[.redirects] == 1, let index = resident(client) else { return }
         let epoch = scenario.here { $0.broker(server).epoch(of: client) }
         let isKnown = epoch.map { ledger.knows(residents[index].host.name, at: server.rawValue, epoch: $0) } ?? false
-        if !isKnown { ledger.isMisled = true }
+        if !isKnown { doubtSessions(of: index, .misled) }
+    }
+
+    /// Notes that the client cannot know what its present sessions have.
+    func doubtSessions(of index: Int, _ doubt: Ledger.Doubt) {
+        let resident = residents[index]
+        for server in Scenario.ServerName.allCases {
+            guard let epoch = scenario.here({ $0.broker(server).epoch(of: resident.clientID) }) else { continue }
+            ledger.doubt(resident.host.name, at: server.rawValue, epoch: epoch, doubt)
+        }
+    }
+
+    /// Whether any of these holds for the session that a client has at a server now.
+    func isDoubtful(_ index: Int, at server: Scenario.ServerName, _ doubts: Ledger.Doubt...) -> Bool {
+        let resident = residents[index]
+        guard let epoch = scenario.here({ $0.broker(server).epoch(of: resident.clientID) }) else { return false }
+        return doubts.contains { ledger.has($0, resident.host.name, at: server.rawValue, epoch: epoch) }
     }
 
     private func resident(_ client: String) -> Int? { residents.firstIndex { $0.clientID == client } }
@@ -429,22 +528,35 @@ actor Simulation {
 
     /// Asks for something as a program, and waits for the answer, which never comes from a daemon that is gone.
     ///
-    /// - Parameter answered: what to do with the answer, or the error, of a daemon that is still alive.
+    /// - Parameters:
+    ///   - subject: what the answer is about; a later request about the same may change it again.
+    ///   - holds: whether the answer holds if the daemon is killed now and the next one is given this.
+    ///   - answered: what to do with the answer, or the error, of a daemon that is still alive.
     func ask<Answer>(
-        _ name: String, of index: Int, _ question: @escaping @Sendable () async throws -> Answer,
+        _ name: String, of index: Int, about subject: String? = nil,
+        _ question: @escaping @Sendable () async throws -> Answer,
+        holds: @escaping (Answer, StoredSession, ModelStore) -> Bool = { _, _, _ in true },
         answered: @escaping (Result<Answer, any Error>) -> Void = { _ in }
     ) {
         lastCall += 1
+        if let subject { residents[index].lastCalls[subject] = lastCall }
         let (call, host) = (lastCall, residents[index].host)
         let life = host.here { $0.life }
         residents[index].openCalls[call] = name
-        nonisolated(unsafe) let answered = answered
+        nonisolated(unsafe) let (holds, answered) = (holds, answered)
         Task {
             let answer: Result<Answer, any Error>
             do { answer = .success(try await question()) } catch { answer = .failure(error) }
             guard host.here({ $0.life }) == life else { return }
             scenario.here { $0.digest.mix(5, UInt64(call), at: $0.now) }
             residents[index].openCalls[call] = nil
+            let isLast = subject.map { residents[index].lastCalls[$0] == call } ?? true
+            if isLast, case .success(let answer) = answer {
+                let store = host.disk.here { $0.sessions.values.first } ?? ModelSession()
+                if !holds(answer, store.stored, store.mqtt) {
+                    note(.committedFirst, "\(host.name) has answered \(name), which is not committed")
+                }
+            }
             answered(answer)
         }
     }
@@ -453,17 +565,24 @@ actor Simulation {
 
     /// Checks everything after a step.
     private func check() {
+        let isHeld = scenario.here { scenario in
+            Scenario.ServerName.allCases.contains { scenario.broker($0).holdsAnswers }
+        }
+        if isHeld { heldAt = scenario.now }
         for index in residents.indices { checkStatus(of: index) }
         checkPeace()
         for server in Scenario.ServerName.allCases where !world.sharesIdentity {
             let found = scenario.here { $0.servers[server]?.broker.violations ?? [] }
             for sentence in found.dropFirst(checkedViolations[server] ?? 0) {
                 // In an old copy of a session that is resumed, an identifier may mean something else.
-                if ledger.isMisled, sentence.contains("used again") { continue }
+                let isMisled = residents.indices.contains { isDoubtful($0, at: server, .misled) }
+                if isMisled, sentence.contains("used again") { continue }
                 // Only messages of QoS 2 wait for identifiers that are certainly free. A server does not take a message
                 // of QoS 1 for one of them.
-                let mayBeOlder = wasPutBack || wentBack.contains(server) || ledger.hasReturned
-                if mayBeOlder, sentence.contains("used again by QoS 1") { continue }
+                let isOlder = residents.indices.contains {
+                    isDoubtful($0, at: server, .rolledBack, .wentBack, .returned)
+                }
+                if isOlder, sentence.contains("used again by QoS 1") { continue }
                 ledger.note(.standard, "server \(server.rawValue): \(sentence)")
             }
             checkedViolations[server] = found.count

@@ -31,6 +31,7 @@ public enum Simulator {
             if isWell {
                 try await simulation.heal()
                 await simulation.checkEnd()
+                await simulation.watchEnd()
             }
             return await simulation.outcome(digest: scenario.digest.value)
         }

@@ -35,7 +35,7 @@ extension Connection {
 
     /// How much of the server's bytes is read at once. TLS passes on all that it was given.
     var portion: Wire.Portion {
-        endpoint.scheme.isWebSocket ? .small : endpoint.scheme.isSecure ? .record : .large
+        endpoint.scheme.isWebSocket ? .small : endpoint.scheme.isSecure ? .single : .large
     }
 
     /// The host and port to resolve and dial: those of the proxy, or of the endpoint if there is no proxy.
@@ -84,15 +84,15 @@ extension Connection {
             contexts.setTried([], of: endpoint)
             fail(failure)
         case .success(let channel):
-            let handler = ConnectionHandler(self)
+            let (burst, handler) = (BurstHandler(turns), ConnectionHandler(self))
             guard let peer = channel.remoteAddress,
-                (try? channel.pipeline.syncOperations.addHandler(handler)) != nil
+                (try? channel.pipeline.syncOperations.addHandlers([burst, handler])) != nil
             else {
                 channel.close(promise: nil)
                 fail(brokenAtOnce)
                 return
             }
-            wire = Wire(channel: channel, handler: handler, peer: peer)
+            wire = Wire(channel: channel, burst: burst, handler: handler, peer: peer)
             // Whatever is behind a proxy, its answer comes first.
             wire?.readPortions(options.proxy == nil ? portion : .small)
             if stop == .firstHop { stopHere(peer) } else { continueDialing(peer) }

@@ -63,7 +63,7 @@ extension Connection {
                 if self?.wire?.turnedDown == nil { self?.wire?.turnedDown = certificate }
             }
             self.wire?.tls = handler
-            try wire.channel.pipeline.syncOperations.addHandler(handler, position: .first)
+            try wire.channel.pipeline.syncOperations.addHandler(handler, position: .after(wire.burst))
             passOnEarly()
             guard phase == .securing else { return }
             try wire.channel.syncOptions?.setOption(.autoRead, value: true)

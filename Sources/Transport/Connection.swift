@@ -89,7 +89,7 @@ public final class Connection {
     ///   - threadPool: a running pool for parsing the TLS files.
     ///   - lookups: resolves the endpoint's name; one per process.
     ///   - blocking: reads the TLS files; one per process.
-    ///   - turns: those of the frames of WebSockets; one per process.
+    ///   - turns: those of what arrives in one go; one per process.
     ///   - contexts: keeps the TLS files between attempts; one per session.
     public static func open(
         _ endpoint: Endpoint, options: Options, eventLoop: any EventLoop, threadPool: NIOThreadPool,

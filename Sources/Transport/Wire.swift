@@ -4,6 +4,7 @@ import NIOSSL
 /// The TCP connection to the first hop, and the layers on it.
 struct Wire {
     let channel: any Channel
+    let burst: BurstHandler
     let handler: ConnectionHandler
     let peer: SocketAddress
     var tls: NIOSSLClientHandler?
@@ -31,29 +32,23 @@ struct Wire {
         /// An answer of HTTP or a frame of a WebSocket costs as much as hundreds of bytes, and the peer may send nothing
         /// but short ones.
         case small
-        /// TLS makes a session of each ticket for one, and a ticket may have 18 bytes. As large as a TLS record is at
-        /// most, because smaller reads would make large messages slower.
-        case record
-        /// As is usual.
+        /// One read of 64 KiB at most. TLS makes a session of each ticket, which may have 18 bytes. Smaller reads would cost
+        /// large messages several times as much.
+        case single
+        /// As is usual: four such reads.
         case large
-
-        /// The bytes of the only read; `nil` if there are several, of a size that adapts.
-        var size: Int? {
-            switch self {
-            case .small: 4 << 10
-            case .record: 16 << 10
-            case .large: nil
-            }
-        }
     }
 
     func readPortions(_ portion: Portion) {
         let size: any RecvByteBufferAllocator =
-            portion.size.map { FixedSizeRecvByteBufferAllocator(capacity: $0) } ?? AdaptiveRecvByteBufferAllocator()
-        let reads: UInt = portion.size == nil ? 4 : 1
+            portion == .small
+            ? FixedSizeRecvByteBufferAllocator(capacity: Self.smallSize) : AdaptiveRecvByteBufferAllocator()
+        let reads: UInt = portion == .large ? 4 : 1
         try? channel.syncOptions?.setOption(.maxMessagesPerRead, value: reads)
         try? channel.syncOptions?.setOption(.recvAllocator, value: size)
     }
+
+    static let smallSize = 4096
 
     func sayGoodbyeWhenFlushed() {
         guard unflushed == 0 else { return }

@@ -310,7 +310,7 @@ private func socketOptions(local: SocketAddress, peer: SocketAddress) -> [CInt] 
 }
 
 /// The number of bytes that the kernel holds for a socket.
-private func unread(of socket: CInt) -> CInt {
+func unread(of socket: CInt) -> CInt {
     var count: CInt = 0
     return ioctl(socket, UInt(FIONREAD), &count) == 0 ? count : -errno
 }

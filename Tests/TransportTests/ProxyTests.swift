@@ -101,13 +101,13 @@ import Vocabulary
         let waiting = try await TestClient(
             "mqtt://broker.invalid", options: options("http://127.0.0.1:\(silent.port)"))
         for await event in silent.events { if case .received = event { break } }
-        #expect(try await waiting.on { $0.readSize } == 4096)
+        #expect(try await waiting.on { $0.readPortion } == .small)
         try await waiting.close(.abort)
         let proxy = try await ScriptServer(text: agreement)
         let client = try await TestClient(
             "mqtt://broker.invalid", options: options("http://127.0.0.1:\(proxy.port)"))
         _ = try await client.opened()
-        #expect(try await client.on { $0.readSize } == nil)
+        #expect(try await client.on { $0.readPortion } == .large)
         try await client.close(.abort)
     }
 

@@ -138,12 +138,13 @@ final class TestClient: Sendable {
 }
 
 extension Connection {
-    /// The size of the only read of a turn; `nil` if there are several, and before there is a channel.
-    var readSize: Int? {
+    /// How much is read in a turn; `nil` before there is a channel.
+    var readPortion: Wire.Portion? {
         guard let options = wire?.channel.syncOptions, let reads = try? options.getOption(.maxMessagesPerRead),
             let allocator = try? options.getOption(.recvAllocator)
         else { return nil }
-        return reads == 1 ? (allocator as? FixedSizeRecvByteBufferAllocator)?.capacity : nil
+        if allocator is FixedSizeRecvByteBufferAllocator { return .small }
+        return reads == 1 ? .single : .large
     }
 }
 

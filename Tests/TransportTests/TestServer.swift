@@ -20,6 +20,8 @@ final class TestServer: Sendable {
         case closeBeneathTLS
         /// Closes cleanly at once.
         case hangUp
+        /// Sends this many bytes at the first bytes, and then closes cleanly.
+        case lastWords(Int)
     }
 
     enum Event: Sendable, Equatable {
@@ -84,7 +86,7 @@ private final class ServerHandler: ChannelInboundHandler {
             context.writeAndFlush(wrapOutboundOut(ByteBuffer(repeating: 0x61, count: count)), promise: nil)
         case .hangUp:
             context.close(promise: nil)
-        case .echo, .silent, .close, .closeBeneathTLS, .reset:
+        case .echo, .silent, .close, .closeBeneathTLS, .reset, .lastWords:
             break
         }
     }
@@ -96,6 +98,10 @@ private final class ServerHandler: ChannelInboundHandler {
         case .echo, .flood: context.writeAndFlush(wrapOutboundOut(bytes), promise: nil)
         case .silent, .hangUp: break
         case .close: context.close(promise: nil)
+        case .lastWords(let count):
+            let (channel, flushed) = (context.channel, context.eventLoop.makePromise(of: Void.self))
+            flushed.futureResult.whenComplete { _ in channel.close(promise: nil) }
+            context.writeAndFlush(wrapOutboundOut(ByteBuffer(repeating: 0x61, count: count)), promise: flushed)
         case .closeBeneathTLS:
             try? context.pipeline.syncOperations.context(handlerType: NIOSSLServerHandler.self).close(promise: nil)
         case .reset:

@@ -410,7 +410,7 @@ import Vocabulary
         let small = Mutex<[String]>([])
         let client = try await TestClient("\(scheme)://localhost:\(server.port)", options: options(certificates)) {
             event, connection in
-            if connection.readSize == 4096 { small.withLock { $0.append(event.name) } }
+            if connection.readPortion == .small { small.withLock { $0.append(event.name) } }
         }
         _ = try await client.opened()
         #expect(small.withLock { $0 } == (scheme == "ws" ? [] : ["securing"]) + ["upgrading", "opened"])

@@ -59,6 +59,8 @@ public struct RPCError: Error, Hashable, Sendable {
         case versionMismatch = -32051
         // 60 to 69: the daemon itself.
         case shuttingDown = -32060
+        // 70 to 79: messages again.
+        case messageLost = -32070
 
         /// Stable and kebab-case, for example `unknown-session`.
         public var name: String { description.name }
@@ -94,6 +96,7 @@ public struct RPCError: Error, Hashable, Sendable {
                 ("bad-configuration", "the configuration has errors or cannot be read, or does not allow the call")
             case .versionMismatch: ("version-mismatch", "the client speaks another version of the protocol")
             case .shuttingDown: ("shutting-down", "the daemon is stopping")
+            case .messageLost: ("message-lost", "the message with this key was lost when the store was damaged")
             }
         }
     }
@@ -210,6 +213,14 @@ extension RPCError {
     /// - Parameter detail: why, for example "it expired before it could be sent".
     public static func messageDropped(_ detail: String, hint: String? = nil) -> RPCError {
         RPCError(.messageDropped, "the message was dropped: \(detail)", hint: hint)
+    }
+
+    /// What has become of a message that was accepted under the same key before is not known.
+    public static var messageLost: RPCError {
+        RPCError(
+            .messageLost,
+            "the message that was published with this key was lost when the store was damaged; it may have been delivered",
+            hint: "publish it with another key if it may arrive twice")
     }
 
     /// The call had no effect, because the store refused it.

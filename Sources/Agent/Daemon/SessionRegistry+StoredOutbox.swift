@@ -157,13 +157,13 @@ extension SessionRegistry {
         }
     }
 
-    /// - Throws: if the disk takes nothing at the moment.
+    /// - Throws: if the disk takes nothing at the moment, or does not answer.
     private func everythingDurable(
         of name: SessionName, _ surroundings: SessionDriver.Surroundings, isDecided: Bool
     ) async throws(RPCError) {
         let commits = surroundings.commits
         let failure = await withCheckedContinuation { continuation in
-            commits.assumeIsolated { $0.barrier(name) { continuation.resume(returning: $0) } }
+            commits.assumeIsolated { $0.barrier(name, isPatient: false) { continuation.resume(returning: $0) } }
         }
         guard let failure else { return }
         throw isDecided

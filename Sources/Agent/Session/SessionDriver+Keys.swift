@@ -79,9 +79,10 @@ extension SessionDriver {
     private static func answer(
         _ known: KeyedMessage, _ wait: MessagePublishMethod.Wait
     ) -> Result<MessagePublishMethod.Result, RPCError>? {
+        if known.state == .lost { return .failure(.messageLost.afterAcceptance(of: known.sequence.rawValue)) }
         guard wait == .delivered else { return .success(.accepted(known.sequence)) }
         switch known.state {
-        case .waiting: return nil
+        case .waiting, .lost: return nil
         case .quarantined(let code, let words):
             let error = RPCError.messageRejected(Self.rejection(code, words), reasonCode: Int(code.rawValue))
             return .failure(error.afterAcceptance(of: known.sequence.rawValue))

@@ -157,6 +157,19 @@ import Transport
         }
     }
 
+    @Test func `whose interpreter is missing says so`() async throws {
+        let directory = try TemporaryDirectory()
+        defer { directory.remove() }
+        try directory.write("helper", "#!/nonexistent/python\n")
+        let program = "\(directory.path)/helper"
+        try #require(chmod(program, 0o755) == 0)
+        await #expect {
+            try await CredentialHelper.fetch([program], by: Self.calls)
+        } throws: { error in
+            (error as? Credential.Failure)?.description.contains("the interpreter that its first line names") == true
+        }
+    }
+
     @Test func `whose file system does not answer is not waited for beyond its time`() async throws {
         let gate = ConditionLock(value: false)
         let blocked = Self.calls.run("/hung/helper", within: nil) {

@@ -16,6 +16,7 @@ struct CommitQueueTests {
         case failing(StoreError?)
         case stalled(Bool)
         case leftOut
+        case unfit
     }
 
     private struct Bench: Sendable {
@@ -72,6 +73,8 @@ struct CommitQueueTests {
             events.assumeIsolated { $0.append(.stalled(stall != nil)) }
         } leftOut: { _, _ in
             events.assumeIsolated { $0.append(.leftOut) }
+        } unfitMessage: { _, _ in
+            events.assumeIsolated { $0.append(.unfit) }
         }
         try await body(
             Bench(
@@ -168,11 +171,7 @@ struct CommitQueueTests {
             #expect(session.assignedClientID == "x")
             #expect(session.queuedCount == 1)
             #expect(await bench.queue.failure == nil)
-            #expect(await bench.queue.refusal?.code == "store-inconsistent")
-            try await bench.commit([[.mqtt(.setEstablished(false))]])
-            #expect(await bench.queue.refusal?.code == "store-inconsistent", "no message was committed since")
-            try await bench.commit([[Self.insert(6)]])
-            #expect(await bench.queue.refusal == nil)
+            #expect(await bench.queue.hindrance == nil, "the disk is well")
         }
     }
 
@@ -426,16 +425,76 @@ struct CommitQueueTests {
         }
     }
 
-    @Test func `a period of refused messages is reported once, and its end once`() async throws {
+    @Test func `messages that do not fit are told once, and say nothing about the disk`() async throws {
         try await Self.run { bench in
             try await bench.commit([[Self.insert(5)]])
             for _ in 1...3 { try await bench.commit([[Self.insert(5)]]) }
-            try await bench.commit([[.mqtt(.setEstablished(true))]])
             try await bench.commit([[Self.insert(6)]])
-            let told = await bench.events.all.compactMap { event -> Bool? in
-                if case .failing(let failure) = event { failure != nil } else { nil }
+            try await bench.commit([[Self.insert(6)]])
+            #expect(await bench.events.all.filter { if case .done = $0 { false } else { true } } == [.unfit, .unfit])
+            // The next failure of the disk is told.
+            try await bench.store.setWritable(false)
+            try await bench.queue.eventLoop.submit {
+                bench.queue.assumeIsolated { $0.commit([Self.insert(7)], of: bench.main) { bench.note(7, $0) } }
+            }.get()
+            _ = try await bench.events.first { if case .failing(.some) = $0 { true } else { nil } }
+            try await bench.store.setWritable(true)
+            _ = try await bench.events.first { $0 == .failing(nil) ? true : nil }
+        }
+    }
+
+    @Test func `while not even an acknowledgement can be stored, the status says so`() async throws {
+        try await Self.run { bench in
+            try await bench.store.setWritable(false)
+            try await bench.queue.eventLoop.submit {
+                bench.queue.assumeIsolated { queue in
+                    queue.commit([.mqtt(.setEstablished(true))], of: bench.main) { bench.note(1, $0) }
+                }
+            }.get()
+            _ = try await bench.events.first { if case .failing(.some) = $0 { true } else { nil } }
+            #expect(await bench.queue.hindrance?.code == "store-unwritable")
+            try await bench.store.setWritable(true)
+            _ = try await bench.events.first { $0 == .done(1, .committed) ? true : nil }
+            #expect(await bench.queue.hindrance == nil)
+        }
+    }
+
+    @Test func `what a person waits for is answered when the disk does not answer`() async throws {
+        try await Self.run(patience: .milliseconds(20)) { bench in
+            let standstill = Standstill(of: bench.disk)
+            let answers = Arrivals<String>(eventLoop: bench.queue.eventLoop)
+            try await bench.queue.eventLoop.submit {
+                bench.queue.assumeIsolated { queue in
+                    queue.commit([.mqtt(.setEstablished(true))], of: bench.main) { bench.note(1, $0) }
+                    queue.barrier(bench.main) { answers.note("patient \($0?.code ?? "durable")") }
+                    queue.barrier(bench.main, isPatient: false) { answers.note("person \($0?.code ?? "durable")") }
+                }
+            }.get()
+            _ = try await answers.first { $0 == "person store-stalled" ? true : nil }
+            try await bench.queue.eventLoop.submit {
+                bench.queue.assumeIsolated { queue in
+                    queue.barrier(bench.main, isPatient: false) { answers.note("later \($0?.code ?? "durable")") }
+                }
+            }.get()
+            #expect(await answers.all == ["person store-stalled", "later store-stalled"])
+            standstill.end()
+            _ = try await answers.first { $0 == "patient durable" ? true : nil }
+            #expect(await answers.all.count == 3)
+        }
+    }
+
+    @Test func `the last work does not wait for a disk that does not answer`() async throws {
+        try await Self.run(patience: .milliseconds(20)) { bench in
+            let isFirstDone = await bench.queue.watch.finish(bench.store, orStalledFor: .hours(1)) {
+                _ = await bench.store.epoch
             }
-            #expect(told == [true, false])
+            #expect(isFirstDone)
+            let standstill = Standstill(of: bench.disk)
+            let isDone = await bench.queue.watch.finish(bench.store, orStalledFor: .milliseconds(20)) {
+                _ = await bench.store.epoch
+            }
+            #expect(!isDone)
+            standstill.end()
         }
     }
 }

@@ -56,6 +56,17 @@ struct PublishKeyTests {
         }
     }
 
+    @Test(arguments: ["accepted", "delivered"])
+    func `of a message that the store has lost does not say that it was delivered`(wait: String) async throws {
+        try await DaemonUnderTest.run(autoconnect: false) { daemon, peer in
+            try await peer.call("message.publish", Self.publish("a"))
+            try await daemon.store.execute("DELETE FROM message")
+            await #expect(throws: ControlPeer.CallFailure(code: "message-lost")) {
+                try await peer.call("message.publish", Self.publish("a", wait: wait))
+            }
+        }
+    }
+
     private static func hasPublishers(_ driver: isolated SessionDriver) -> Bool {
         !driver.programs.publishers.isEmpty
     }

@@ -34,6 +34,8 @@ actor Simulation {
         /// Counts commands, so that late answers are recognized.
         var commands = 0
         var boots = 1
+        /// How often its files were read again.
+        var reloads = 0
         var isStopping = false
         /// When the host last woke up.
         var wokeAt: Instant?

@@ -166,18 +166,20 @@ actor DiskAccess: SessionStore {
 
     func commit(_ batch: [(session: SessionName, changes: [SessionChange])]) async throws(StoreError) {
         let inserts = batch.contains { $0.changes.contains { $0.needsRoom } }
+        let isUnfit = batch.contains { $0.changes.contains(where: \.doesNotFit) }
         // What the disk would refuse does not land either.
         let isRefused = disk.here { disk in
             switch disk.fault {
             case nil: false
             case .full?: inserts
-            case .choosy?: batch.contains { $0.changes.contains(where: \.doesNotFit) }
+            case .choosy?: isUnfit
             default: true
             }
         }
         guard await reach(writing: isRefused ? [] : batch) else { return }
         try check(isFor: inserts ? .inserting : .writing)
-        if isRefused, disk.here({ $0.fault }) == .choosy { throw .inconsistent("the model says so") }
+        // The disk may have had another fault before.
+        if isRefused, isUnfit, disk.here({ $0.fault }) == .choosy { throw .inconsistent("the model says so") }
         try await real?.commit(batch)
         // A killed daemon does not write any more.
         guard real != nil || !isDead else { return }

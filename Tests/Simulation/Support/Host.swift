@@ -1,4 +1,3 @@
-import Configuration
 import ControlAPI
 import Glibc
 import Logging
@@ -9,6 +8,7 @@ import Support
 import Transport
 
 @testable import Agent
+@testable import Configuration
 @testable import DurableStore
 @testable import NetworkPath
 @testable import Session
@@ -88,6 +88,13 @@ actor Host {
         self.logger = logger
         self.onDeath = onDeath
         self.onEvent = onEvent
+    }
+
+    /// Changes the sessions that `prepare` gave. A running daemon has them once it is told to read its files again.
+    func change(_ configuration: SessionConfiguration, of session: SessionName) -> LoadedConfiguration {
+        configurations?[session] = .success(configuration)
+        return LoadedConfiguration(
+            daemon: .success(DaemonConfiguration()), sessions: configurations ?? [:], errors: [])
     }
 
     func start(bootID: String = "boot", seed: UInt64 = 0) async throws {

@@ -168,8 +168,15 @@ actor Scenario {
     var hosts: [Host] = []
     /// Called with what a server did and heard.
     var onFact: (ServerName, ModelBroker.Fact) -> Void = { _, _ in }
-    /// Whether hosts are never told that what they sent was flushed.
-    var holdsFlushes = false
+    /// Whether hosts are not told, until this is over, that what they sent was flushed.
+    var holdsFlushes = false {
+        didSet {
+            guard !holdsFlushes else { return }
+            for callback in heldFlushes { loop.execute(callback) }
+            heldFlushes = []
+        }
+    }
+    var heldFlushes: [@Sendable () -> Void] = []
     /// Called with a host, its connection, and bytes that have arrived, once their immediate effects are done.
     var onArrival: (String, Int, ByteBuffer) -> Void = { _, _, _ in }
     /// Called with the name of a host that dials, and whether it only knocks.

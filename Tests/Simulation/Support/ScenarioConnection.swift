@@ -21,10 +21,16 @@ final class ScenarioConnection: TransportConnection, Sendable {
     func send(_ buffer: ByteBuffer, flushed: (() -> Void)?) {
         guard acts() else { return }
         scenario.assumeIsolated { $0.send(buffer, on: wire) }
-        guard let flushed, !scenario.assumeIsolated({ $0.holdsFlushes }) else { return }
+        guard let flushed else { return }
         // The callback never leaves the loop.
         nonisolated(unsafe) let callback = flushed
-        scenario.loop.execute { callback() }
+        scenario.assumeIsolated { scenario in
+            if scenario.holdsFlushes {
+                scenario.heldFlushes.append { callback() }
+            } else {
+                scenario.loop.execute { callback() }
+            }
+        }
     }
 
     func close(_ mode: Connection.CloseMode) {

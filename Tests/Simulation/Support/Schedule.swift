@@ -60,6 +60,7 @@ public struct Step: Hashable, Sendable {
         case reorder
         case shift
         case dropAddress = "drop-address"
+        case holdFlushes = "hold-flushes"
 
         // Servers.
         case crash
@@ -97,6 +98,7 @@ public struct Step: Hashable, Sendable {
         case killAfter = "kill-after"
         case start
         case restartDaemon = "restart-daemon"
+        case reload
         case reboot
         case losePower = "lose-power"
         case damage
@@ -137,6 +139,7 @@ public struct Step: Hashable, Sendable {
         (.drip, 4, [0...1]), (.reset, 8, [0...1]),
         (.resetAfter, 14, [0...1, 0...1, 1...90]), (.dialFault, 10, [0...1, 0...12]), (.abortLoses, 3, [0...1, 0...1]),
         (.reorder, 3, [0...1, 0...1]), (.shift, 5, [0...1, 0...1, 0...4]), (.dropAddress, 5, [0...1, 0...2]),
+        (.holdFlushes, 6, [0...1, 0...2]),
 
         (.crash, 10, [0...1, 0...3]), (.serverImage, 5, [0...1]),
         (.restart, 16, [0...1]), (.hang, 5, [0...1]), (.resume, 9, [0...1]),
@@ -152,7 +155,7 @@ public struct Step: Hashable, Sendable {
 
         (.diskFault, 8, [0...1, 0...4]), (.diskMended, 14, [0...1]), (.diskDelay, 6, [0...1, 0...3]),
         (.kill, 7, [0...1, 0...1]), (.killAfter, 7, [0...1, 1...12, 0...1]), (.start, 40, [0...1]),
-        (.restartDaemon, 3, [0...1]), (.reboot, 1, [0...1]), (.losePower, 3, [0...1, 0...7]),
+        (.restartDaemon, 3, [0...1]), (.reload, 3, [0...1]), (.reboot, 1, [0...1]), (.losePower, 3, [0...1, 0...7]),
         (.damage, 1, [0...1, 0...1]), (.takeImage, 3, [0...1]), (.rollBack, 2, [0...1, 0...4]),
         (.sleep, 4, [0...1, 4...11, 0...1, 0...1]), (.clock, 4, [0...1, 0...5]),
     ]

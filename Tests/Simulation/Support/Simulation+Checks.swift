@@ -347,7 +347,7 @@ extension Step {
         case .settle, .turn, .next, .pass, .publish, .send, .acknowledge, .attach, .detach, .foreign, .subscribe,
             .unsubscribe, .putPublication, .removePublication, .diskDelay, .diskFault, .diskMended, .releaseAnswers,
             .holdAnswers, .latency, .slowUplink, .piece, .reorder, .publishLarge, .takeImage, .serverImage,
-            .publishWithKey, .hog, .flawed, .flood, .dropInFlight:
+            .publishWithKey, .hog, .flawed, .flood, .dropInFlight, .holdFlushes:
             false
         default: true
         }

@@ -57,6 +57,7 @@ extension Simulation {
             }
         }
         formerlyDislikedFilters = formerly
+        scenario.here { $0.holdsFlushes = false }
         mendToken()
         endLies()
         noteContext(of: Step(.welcome))

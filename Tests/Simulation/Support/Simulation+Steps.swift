@@ -1,3 +1,4 @@
+import Configuration
 import ControlAPI
 import DurableStore
 import MQTT
@@ -58,6 +59,7 @@ extension Simulation {
         case .token: changeToken(step.number(1))
         case .start: if isRunning(index) { connectAgain(index) } else { try await start(index) }
         case .restartDaemon: try await restart(index)
+        case .reload: reload(index)
         case .reboot: try await reboot(index)
         case .losePower: try await losePower(index, step.number(1))
         case .takeImage: onDisk(index) { $0.takeImage() }
@@ -152,6 +154,25 @@ extension Simulation {
         if residents[index].isStopping, canWrite { note(.heals, "\(residents[index].host.name) does not stop") }
         await kill(index, landing: true)
         try await start(index)
+    }
+
+    /// Makes the daemon read its files again, one of which has changed. A session that has failed tries again.
+    private func reload(_ index: Int) {
+        let resident = residents[index]
+        guard let name = SessionName("main"), let registry = resident.host.here({ $0.runningRegistry }) else { return }
+        residents[index].reloads += 1
+        var configuration = resident.configuration
+        // Nothing comes near to that limit.
+        configuration.inbox.maxBytes -= residents[index].reloads % 2
+        let loaded = resident.host.here { [configuration] in $0.change(configuration, of: name) }
+        if resident.rest != .disconnected { residents[index].rest = nil }
+        ask(Self.connecting, of: index) {
+            try await registry.apply(loaded)
+        } answered: { [self] _ in
+            // It may have failed before the files were read.
+            let state = resident.host.here { $0.driver() }?.here { $0.session.state }
+            if state != .failed, state != .disconnected { residents[index].rest = nil }
+        }
     }
 
     /// Makes the host lose what was not flushed to its disk. From then on everything must be well again.
@@ -284,6 +305,7 @@ extension Simulation {
             onUplink(host) { $0.dialFault = Scenario.DialFault(rawValue: number % Scenario.DialFault.allCases.count) }
         case .abortLoses: onUplink(host) { $0.abortLoses = number == 1 }
         case .reorder: onUplink(host) { $0.reorders = number == 1 }
+        case .holdFlushes: scenario.here { $0.holdsFlushes = number == 0 }
         case .shift:
             guard scenario.here({ $0.path(of: host.name) }) != nil else { break }
             let dialing: Scenario.Dialing = [.works, .hangs, .refused, .works, .works][step.number(2) % 5]

@@ -34,6 +34,8 @@ actor Simulation {
         /// Counts commands, so that late answers are recognized.
         var commands = 0
         var boots = 1
+        /// How often its files were read again.
+        var reloads = 0
         var isStopping = false
         /// When the host last woke up.
         var wokeAt: Instant?
@@ -203,7 +205,8 @@ actor Simulation {
             guard let state = event.state else { return }
             coverage.count(event, under: faults(around: index))
             residents[index].state = state
-            if event.event == .stateChanged {
+            // It may be about to return to its first server.
+            if event.event == .stateChanged, event.reason?.code != Reason.Code.returning.rawValue {
                 residents[index].unrest.append("\(state.rawValue) (\(event.reason?.code ?? ""))")
             }
             residents[index].watch.changed(event) { $0.contains(ModelBroker.grudgeWords) }

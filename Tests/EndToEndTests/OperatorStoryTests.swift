@@ -205,12 +205,15 @@ extension EndToEnd {
             let terminal = TerminalUnderTest(lab)
             try await terminal.start(
                 [
+                    // Control-C would also end the shell that shows the screen.
+                    "sh", "-c", "echo $$ >\(lab.directory)/pid; exec \"$@\"", "sh",
                     "env", "-u", "VISUAL", "EDITOR=sed -i s/^user/usr/", "TMPDIR=\(lab.directory)",
                     "\(DaemonProcess.programs)/holdfastctl", "config", "edit", "main", "--config-directory",
                     daemon.configuration,
                 ], columns: 300)
             try await terminal.screen("asks") { $0.contains { $0.contains("keep them anyway?") } }
-            try await terminal.press("C-c")
+            let pid = try String(contentsOfFile: "\(lab.directory)/pid", encoding: .utf8)
+            #expect(kill(try #require(pid_t(pid.dropLast())), SIGINT) == 0)
             let words = "holdfastctl: the edited copy is "
             let screen = try await terminal.screen("says where it is") { $0.contains { $0.hasPrefix(words) } }
             let path = try #require(screen.first { $0.hasPrefix(words) }).dropFirst(words.count)

@@ -14,6 +14,7 @@ struct BadSector {
         let source = try lab.write(
             "bad-sector.c",
             """
+            #define _GNU_SOURCE
             #include <errno.h>
             #include <stdio.h>
             #include <sys/stat.h>

@@ -5,7 +5,8 @@ import NIOCore
 /// `autoRead` say.
 ///
 /// The channel may be half closed meanwhile, because a closed channel loses its handlers; it is closed after the last
-/// turn. A reset closes it at once, and then only a little is still passed on.
+/// turn. A reset closes it at once, and then only a little is still passed on, unless the peer had closed in order before:
+/// a peer that is gone answers what we send meanwhile with a reset, and that must cost nothing that it had sent.
 final class BurstHandler: ChannelDuplexHandler {
     typealias InboundIn = ByteBuffer
     typealias InboundOut = ByteBuffer
@@ -105,11 +106,12 @@ final class BurstHandler: ChannelDuplexHandler {
         context.fireChannelInactive()
     }
 
-    /// What has arrived before the end may say why. More than that is lost, as what was still on its way is.
+    /// What has arrived before the end may say why. More than that is lost with a reset alone, as what was still on its way
+    /// is.
     private func passOnRest(_ context: ChannelHandlerContext) {
         let rest = kept
         (kept, isKeeping) = ([], false)
-        guard !rest.isEmpty, rest.reduce(0, { $0 + $1.readableBytes }) <= Self.limit else { return }
+        guard !rest.isEmpty, isInputClosed || rest.reduce(0, { $0 + $1.readableBytes }) <= Self.limit else { return }
         for bytes in rest { context.fireChannelRead(wrapInboundOut(bytes)) }
         context.fireChannelReadComplete()
     }

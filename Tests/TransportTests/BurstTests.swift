@@ -95,6 +95,16 @@ import Vocabulary
         #expect(log.hasEnded)
     }
 
+    /// What we send meanwhile is answered so by a peer that is gone.
+    @Test func `a reset after an orderly close loses nothing`() throws {
+        let (channel, log, _) = try channel()
+        try receive(100, on: channel)
+        channel.pipeline.fireUserInboundEventTriggered(ChannelEvent.inputClosed)
+        channel.pipeline.fireErrorCaught(ChannelError.ioOnClosedChannel)
+        channel.pipeline.fireChannelInactive()
+        #expect(log.sizes.count == 100 && log.hasEnded)
+    }
+
     /// How much it is depends on the kernel's limits.
     @Test(arguments: ["mqtt", "mqtts"])
     func `a peer that closes behind many bytes does not keep the loop`(scheme: String) async throws {

@@ -110,7 +110,8 @@ type Publication struct {
 	// Expiry is how long the message is worth delivering; 0 means forever.
 	Expiry     time.Duration
 	Properties *Properties
-	// UntilDelivered waits until the server has acknowledged it, instead of until it is on disk.
+	// UntilDelivered waits until the server has acknowledged it, instead of until it is on disk. A session that is removed
+	// before that is an *Error.
 	UntilDelivered bool
 	// Key prevents duplicates: calls with the same key within 24 hours are the same message. By default each call is a new one.
 	Key string
@@ -156,6 +157,7 @@ type Client struct {
 
 	lock    sync.Mutex
 	current *connection
+	closed  bool
 }
 
 // New makes a client. An empty socket means $HOLDFAST_SOCKET or DefaultSocket. It connects at the first call.
@@ -169,14 +171,15 @@ func New(socket string) *Client {
 	return &Client{socket: socket, Name: "holdfast.go"}
 }
 
-// Close ends the connection of the calls. Consume, Subscribe and Watch end with their contexts.
+// Close ends the connection of the calls for good: calls fail, and Publish is not repeated. Consume, Subscribe and Watch end
+// with their contexts.
 func (c *Client) Close() {
 	c.lock.Lock()
 	defer c.lock.Unlock()
+	c.closed = true
 	if c.current != nil {
-		c.current.close()
+		c.current.end(errClosed)
 	}
-	c.current = nil
 }
 
 // Call calls a method of holdfast-rpc(7). Params is any value that becomes a JSON object; result is a pointer to the value
@@ -221,7 +224,14 @@ func (c *Client) Publish(ctx context.Context, publication Publication) (Publishe
 		params["key"] = hex.EncodeToString(key)
 	}
 	var published Published
-	err := again(ctx, func() error { return c.Call(ctx, "message.publish", params, &published) })
+	err := again(ctx, func() error {
+		err := c.Call(ctx, "message.publish", params, &published)
+		if err == nil && publication.UntilDelivered && !published.Delivered {
+			// A daemon that stops answers without the delivery.
+			return errStopping
+		}
+		return err
+	})
 	return published, err
 }
 
@@ -262,6 +272,9 @@ func (c *Client) Watch(ctx context.Context, session string, handle func(context.
 				return err
 			}
 			return handle(ctx, Event{Name: "snapshot", Members: answer.Snapshot})
+		}
+		if line.Method != "session.event" {
+			return nil
 		}
 		var event struct {
 			Event   string `json:"event"`
@@ -358,6 +371,11 @@ func (c *Client) feed(
 		}
 		for {
 			line, err := connection.accepted()
+			var refused *Error
+			if errors.As(err, &refused) && refused.Code == "unknown-subscription" {
+				// Another program attached before this one, or its message, was answered.
+				return ErrConsumerEnded
+			}
 			if err != nil {
 				return err
 			}
@@ -378,7 +396,7 @@ func again(ctx context.Context, try func() error) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		if !errors.Is(err, ErrNotRunning) {
+		if !errors.Is(err, ErrNotRunning) || errors.Is(err, errClosed) {
 			return err
 		}
 		// After a run of more than a second, the pauses start over.
@@ -420,6 +438,9 @@ func (c *Client) connection(ctx context.Context) (*connection, error) {
 func (c *Client) opened(ctx context.Context) (*connection, error) {
 	c.lock.Lock()
 	defer c.lock.Unlock()
+	if c.closed {
+		return nil, errClosed
+	}
 	if c.current != nil && !c.current.hasEnded() {
 		return c.current, nil
 	}
@@ -490,7 +511,7 @@ func (l incoming) refusal() error {
 	case l.Failed == nil:
 		return nil
 	case l.Failed.Data.Code == "shutting-down":
-		return fmt.Errorf("%w: it is stopping", ErrNotRunning)
+		return errStopping
 	default:
 		return &Error{Message: l.Failed.Message, Code: l.Failed.Data.Code, Hint: l.Failed.Data.Hint}
 	}
@@ -542,7 +563,11 @@ func (c *connection) hasEnded() bool {
 	}
 }
 
-var errEnded = fmt.Errorf("%w: the connection to it has ended", ErrNotRunning)
+var (
+	errEnded    = fmt.Errorf("%w: the connection to it has ended", ErrNotRunning)
+	errStopping = fmt.Errorf("%w: it is stopping", ErrNotRunning)
+	errClosed   = fmt.Errorf("%w: the client was closed", ErrNotRunning)
+)
 
 // send writes a call. The number 0 is for calls whose answer matters only if it is an error.
 func (c *connection) send(method string, params any, number int64) error {

@@ -208,3 +208,74 @@ func TestWhatWasDroppedIsTold(t *testing.T) {
 		t.Fatal("told", got)
 	}
 }
+
+func TestAConsumerThatIsOvertakenBeforeItsAnswerHasEnded(t *testing.T) {
+	daemon, client := start(t)
+	ended := begin(func() error {
+		return client.Consume(context.Background(), Subscription{Consumer: "c"}, func(context.Context, Message) error { return nil })
+	})
+	peer := daemon.greet()
+	peer.write(fmt.Sprintf(
+		`{"jsonrpc":"2.0","id":%d,"error":{"code":-32025,"message":"no","data":{"code":"unknown-subscription"}}}`, peer.call().ID))
+	if err := <-ended; err != ErrConsumerEnded {
+		t.Fatal(err)
+	}
+}
+
+func TestAPublishThatWaitsForTheDeliveryIsRepeatedWhenTheDaemonStops(t *testing.T) {
+	daemon, client := start(t)
+	var published Published
+	ended := begin(func() (err error) {
+		published, err = client.Publish(context.Background(), Publication{UntilDelivered: true})
+		return err
+	})
+	peer := daemon.greet()
+	first := peer.call()
+	peer.answer(first.ID, `{"id":7,"accepted":true,"delivered":false}`)
+	again := peer.call()
+	if string(again.Params) != string(first.Params) {
+		t.Fatalf("not repeated: %s, %s", first.Params, again.Params)
+	}
+	peer.answer(again.ID, `{"id":7,"accepted":true,"delivered":true}`)
+	if err := <-ended; err != nil || !published.Delivered {
+		t.Fatal(published, err)
+	}
+}
+
+func TestCloseEndsAPublishThatWaits(t *testing.T) {
+	daemon, client := start(t)
+	ended := begin(func() error {
+		_, err := client.Publish(context.Background(), Publication{UntilDelivered: true})
+		return err
+	})
+	peer := daemon.greet()
+	peer.call()
+	client.Close()
+	if err := <-ended; !errors.Is(err, ErrNotRunning) {
+		t.Fatal("not ended:", err)
+	}
+	peer.closed()
+	if err := client.Call(context.Background(), "session.list", nil, nil); !errors.Is(err, ErrNotRunning) {
+		t.Fatal("connects again:", err)
+	}
+}
+
+func TestANotificationOfAnotherKindIsIgnored(t *testing.T) {
+	daemon, client := start(t)
+	over := errors.New("over")
+	ended := begin(func() error {
+		return client.Watch(context.Background(), "", func(_ context.Context, event Event) error {
+			if event.Name == "snapshot" {
+				return nil
+			}
+			return fmt.Errorf("%w: %s", over, event.Name)
+		})
+	})
+	peer := daemon.greet()
+	peer.answer(peer.call().ID, `{"watch":"w1","snapshot":{}}`)
+	peer.write(`{"jsonrpc":"2.0","method":"daemon.news","params":{}}`)
+	peer.write(`{"jsonrpc":"2.0","method":"session.event","params":{"watch":"w1","event":"path-changed"}}`)
+	if err := <-ended; err == nil || err.Error() != "over: path-changed" {
+		t.Fatal(err)
+	}
+}

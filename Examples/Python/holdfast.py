@@ -116,7 +116,8 @@ class Client:
 
         - expiry: for how many seconds the message is worth delivering.
         - properties: as those of a Message.
-        - wait: "accepted" returns when it is on disk, "delivered" when the server has acknowledged it.
+        - wait: "accepted" returns when it is on disk, "delivered" when the server has acknowledged it. A session that is
+          removed before that is an Error.
         - key: calls with the same key within 24 hours are the same message; by default each call is a new one.
         """
         parameters: dict[str, Any] = {
@@ -125,11 +126,14 @@ class Client:
         }
         while True:
             try:
-                return await self.call("message.publish", **parameters)
+                published = await self.call("message.publish", **parameters)
+                # A daemon that stops answers without the delivery.
+                if wait != "delivered" or published["delivered"]:
+                    return published
             except NotRunning:
                 if self._closed:
                     raise
-                await asyncio.sleep(1)
+            await asyncio.sleep(1)
 
     async def consume(
         self, session: str, filter: str, *, consumer: str, qos: int = 1
@@ -142,9 +146,13 @@ class Client:
         while not self._closed:
             try:
                 connection = await self._connect()
-                answer = await connection.request(
-                    "message.subscribe",
-                    {"session": session, "filter": filter, "qos": qos, "consumer": consumer}, feed="subscription")
+                try:
+                    answer = await connection.request(
+                        "message.subscribe",
+                        {"session": session, "filter": filter, "qos": qos, "consumer": consumer}, feed="subscription")
+                except Error as error:
+                    # Another program attached before the answer.
+                    raise ConsumerEnded(ended) if error.code == "unknown-subscription" else error
                 subscription = answer["subscription"]
                 if answer.get("missed"):
                     _log.warning("the durable consumer %s was full, and %d messages were dropped",
@@ -300,8 +308,9 @@ class _Connection:
     def _take(self, value: dict[str, Any]) -> None:
         if "method" in value:
             parameters = value["params"]
-            # In an event, "subscription" is what it is about.
-            feed = self._feeds.get(parameters["subscription" if value["method"] == "message.received" else "watch"])
+            # In an event, "subscription" is what it is about. A later daemon may have notifications of other kinds.
+            member = {"message.received": "subscription", "session.event": "watch"}.get(value["method"])
+            feed = None if member is None else self._feeds.get(parameters[member])
             if feed is not None:
                 feed.put(parameters)
             return

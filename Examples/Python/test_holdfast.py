@@ -142,3 +142,31 @@ class ClientTests(unittest.IsolatedAsyncioTestCase):
             self.assertLessEqual(len(line), 24 << 20)
             peer.write(id=json.loads(line)["id"], result={})
         await call
+
+    async def test_a_consumer_that_is_overtaken_before_its_answer_has_ended(self) -> None:
+        async def consume() -> None:
+            async for _ in self.client.consume("a", "b", consumer="c"):
+                pass
+
+        task = asyncio.create_task(consume())
+        peer = await self.greet()
+        call = await peer.call()
+        peer.write(
+            id=call["id"], error={"code": -32025, "message": "no", "data": {"code": "unknown-subscription"}})
+        with self.assertRaises(holdfast.ConsumerEnded):
+            await task
+
+    async def test_a_publish_that_waits_for_the_delivery_is_repeated_when_the_daemon_stops(self) -> None:
+        publish = asyncio.create_task(self.client.publish("a", "b", "c", wait="delivered"))
+        peer = await self.greet()
+        first = await peer.answer(id=7, accepted=True, delivered=False)
+        again = await peer.answer(id=7, accepted=True, delivered=True)
+        self.assertEqual(again["params"], first["params"])
+        self.assertTrue((await publish)["delivered"])
+
+    async def test_a_notification_of_another_kind_is_ignored(self) -> None:
+        call = asyncio.create_task(self.client.call("session.list"))
+        peer = await self.greet()
+        peer.write(method="daemon.news", params={})
+        await peer.answer(sessions=[])
+        self.assertEqual(await call, {"sessions": []})

@@ -60,12 +60,19 @@ public struct DaemonStatus: Codable, Hashable, Sendable {
     public var netlink: [String: Int64]
     /// The paths of files of the configuration that were changed, added or removed since the daemon read it.
     public var changedFiles: [String]
+    /// Sessions that are not configured, whose accepted messages stay on disk; `nil` while the disk does not answer.
+    @OrNull public var absentSessions: [AbsentSession]?
+    /// Why the metrics are not published as `[metrics]` says; `nil` if they are.
+    @OrNull public var metricsFailure: String?
 
     public init(
         version: String, pid: Int32, since: Timestamp, sessions: SessionCounts, store: [String: Int64],
-        storeFailure: String? = nil, netlink: [String: Int64], changedFiles: [String] = []
+        storeFailure: String? = nil, netlink: [String: Int64], changedFiles: [String] = [],
+        absentSessions: [AbsentSession]? = nil, metricsFailure: String? = nil
     ) {
         self.changedFiles = changedFiles
+        self.absentSessions = absentSessions
+        self.metricsFailure = metricsFailure
         self.storeFailure = storeFailure
         self.version = version
         self.pid = pid
@@ -100,6 +107,35 @@ public struct DaemonStatus: Codable, Hashable, Sendable {
     }
 }
 
+/// A session that is not configured, with messages that were accepted and not delivered. They stay on disk until a
+/// session of that name is configured, which sends them, or until they are dropped.
+public struct AbsentSession: Codable, Hashable, Sendable {
+    public var session: String
+    /// How many there are.
+    public var messages: Int
+    /// What they count towards `max-bytes` together.
+    public var bytes: Int64
+    /// When the oldest of them was accepted.
+    @OrNull public var oldest: Timestamp?
+
+    public init(session: String, messages: Int, bytes: Int64, oldest: Timestamp?) {
+        self.session = session
+        self.messages = messages
+        self.bytes = bytes
+        self.oldest = oldest
+    }
+
+    /// What waits, and what sends it, without the final full stop.
+    public var sentence: String {
+        let (count, verb, object) =
+            messages == 1 ? ("1 accepted message", "stays", "it") : ("\(messages) accepted messages", "stay", "them")
+        let remedy =
+            session.contains("@")
+            ? "holdfastctl instance add \(session) sends \(object)" : "a file named \(session).toml sends \(object)"
+        return "\(session): \(count) \(verb) on disk; \(remedy)"
+    }
+}
+
 /// `daemon.reload`: reads the configuration again. The answer comes when it is in effect. A session whose file is
 /// broken keeps the configuration that it had; one that had none is listed as failed (bad-configuration) until its file
 /// is fixed.
@@ -111,9 +147,25 @@ public enum DaemonReloadMethod: ControlMethod {
     public struct Parameters: ClosedObject {
         /// Whether to report what would change without changing anything.
         public var dryRun: Bool?
+        /// A session whose file has another name now, and which takes its messages, publications, consumers and history
+        /// along. Not with ``dryRun``.
+        public var renamed: Renaming?
 
-        public init(dryRun: Bool? = nil) {
+        public init(dryRun: Bool? = nil, renamed: Renaming? = nil) {
             self.dryRun = dryRun
+            self.renamed = renamed
+        }
+    }
+
+    public struct Renaming: ClosedObject {
+        /// The session's name so far, of which there is no file any more.
+        public var from: String
+        /// Its name from now on, which no other session has, and of which nothing is stored.
+        public var to: String
+
+        public init(from: String, to: String) {
+            self.from = from
+            self.to = to
         }
     }
 
@@ -133,6 +185,8 @@ public enum DaemonReloadMethod: ControlMethod {
         /// What servers may keep of sessions that were removed, or whose endpoints are all others now, because the
         /// sessions were not connected when they ended. A dry run does not tell.
         public var leftBehind: [LeftBehind]
+        /// Sessions among `removed` whose accepted messages stay on disk.
+        public var absentSessions: [AbsentSession]
 
         public struct LeftBehind: Codable, Hashable, Sendable {
             public var session: String
@@ -147,8 +201,10 @@ public enum DaemonReloadMethod: ControlMethod {
 
         public init(
             changed: [String] = [], added: [String] = [], removed: [String] = [], kept: [String] = [],
-            errors: [ConfigurationProblem] = [], changes: [ConfigurationChange] = [], leftBehind: [LeftBehind] = []
+            errors: [ConfigurationProblem] = [], changes: [ConfigurationChange] = [], leftBehind: [LeftBehind] = [],
+            absentSessions: [AbsentSession] = []
         ) {
+            self.absentSessions = absentSessions
             self.changed = changed
             self.added = added
             self.removed = removed

@@ -24,7 +24,7 @@ public enum MessagePublishMethod: ControlMethod {
         public var expiry: Double?
         public var properties: MessageProperties?
         /// 1 to 128 printable ASCII characters without the space. A repeated call with the same key within 24 hours is
-        /// the same message and gets the same answer.
+        /// the same message, whatever its topic and payload, and gets the same answer.
         public var key: String?
         /// Default: accepted.
         public var wait: Wait
@@ -98,8 +98,11 @@ public enum MessagePublishMethod: ControlMethod {
         public var delivered: Bool
         /// The reason code of the server's acknowledgement; `nil` until there is one.
         @OrNull public var reasonCode: Int?
+        /// `true` if the message was published before with the same key, so that this call published nothing.
+        public var repeated: Bool?
 
-        public init(id: Int64, accepted: Bool, delivered: Bool, reasonCode: Int?) {
+        public init(id: Int64, accepted: Bool, delivered: Bool, reasonCode: Int?, repeated: Bool? = nil) {
+            self.repeated = repeated
             self.id = id
             self.accepted = accepted
             self.delivered = delivered
@@ -201,6 +204,10 @@ public enum MessageUnsubscribeMethod: ControlMethod {
                 }
                 what = .subscription(try container.decode(SubscriptionID.self, forKey: .subscription), keep: keep)
             } else if container.contains(.consumer) {
+                if keep {
+                    throw container.refusal(
+                        of: .keep, "cannot be combined with consumer: one that is given by its name ends for good")
+                }
                 what = .consumer(
                     try container.decode(String.self, forKey: .consumer),
                     session: try container.decode(String.self, forKey: .session))

@@ -59,6 +59,8 @@ public struct RPCError: Error, Hashable, Sendable {
         case versionMismatch = -32051
         // 60 to 69: the daemon itself.
         case shuttingDown = -32060
+        // 70 to 79: messages again.
+        case messageLost = -32070
 
         /// Stable and kebab-case, for example `unknown-session`.
         public var name: String { description.name }
@@ -94,6 +96,7 @@ public struct RPCError: Error, Hashable, Sendable {
                 ("bad-configuration", "the configuration has errors or cannot be read, or does not allow the call")
             case .versionMismatch: ("version-mismatch", "the client speaks another version of the protocol")
             case .shuttingDown: ("shutting-down", "the daemon is stopping")
+            case .messageLost: ("message-lost", "the message with this key was lost when the store was damaged")
             }
         }
     }
@@ -171,12 +174,16 @@ extension RPCError {
     /// The daemon has no session of this name.
     ///
     /// - Parameter sessions: the names that exist; the nearest are in the hint.
-    public static func unknownSession(_ name: String, among sessions: [String]) -> RPCError {
+    public static func unknownSession(_ name: String, among sessions: some Collection<String>) -> RPCError {
         let near = nearest(to: name, among: sessions)
         let hint =
-            if !near.isEmpty { didYouMean(near) } else if sessions.isEmpty {
-                "no session is configured; see holdfastctl config init"
-            } else { "the sessions are " + listed(sessions) }
+            switch (near.isEmpty, sessions.count) {
+            case (false, _): didYouMean(near)
+            case (true, 0): "no session is configured; see holdfastctl config init"
+            case (true, ...10): "the sessions are " + listed(Array(sessions))
+            // To put hundreds of names into order takes long.
+            case (true, let count): "holdfastctl status lists the \(count) sessions"
+            }
         return RPCError(.unknownSession, "there is no session \(quoted(name))", hint: hint)
     }
 
@@ -206,6 +213,14 @@ extension RPCError {
     /// - Parameter detail: why, for example "it expired before it could be sent".
     public static func messageDropped(_ detail: String, hint: String? = nil) -> RPCError {
         RPCError(.messageDropped, "the message was dropped: \(detail)", hint: hint)
+    }
+
+    /// What has become of a message that was accepted under the same key before is not known.
+    public static var messageLost: RPCError {
+        RPCError(
+            .messageLost,
+            "the message that was published with this key was lost when the store was damaged; it may have been delivered",
+            hint: "publish it with another key if it may arrive twice")
     }
 
     /// The call had no effect, because the store refused it.
@@ -248,9 +263,11 @@ extension RPCError {
 
     /// The topic or topic filter cannot be used.
     ///
-    /// - Parameter detail: what is wrong with the topic.
-    public static func invalidTopic(_ topic: String, _ detail: String) -> RPCError {
-        RPCError(.invalidTopic, "\(quoted(topic)) is not a valid topic: \(detail)")
+    /// - Parameters:
+    ///   - detail: what is wrong with the topic.
+    ///   - kind: what the caller wanted it to be.
+    public static func invalidTopic(_ topic: String, _ detail: String, as kind: String = "topic") -> RPCError {
+        RPCError(.invalidTopic, "\(quoted(topic)) is not a valid \(kind): \(detail)")
     }
 
     /// The server rejected the message, or cannot take it.
@@ -293,7 +310,9 @@ extension RPCError {
     /// The session has no publication with this topic.
     ///
     /// - Parameter topics: the topics of the session's publications; the nearest are in the hint.
-    public static func unknownPublication(_ topic: String, of session: String, among topics: [String]) -> RPCError {
+    public static func unknownPublication(
+        _ topic: String, of session: String, among topics: some Sequence<String>
+    ) -> RPCError {
         let near = nearest(to: topic, among: topics)
         return RPCError(
             .unknownPublication, "session \(session) has no publication \(quoted(topic))",
@@ -303,7 +322,9 @@ extension RPCError {
     /// The session has no durable consumer of this name.
     ///
     /// - Parameter consumers: the names of the session's consumers; the nearest are in the hint.
-    public static func unknownConsumer(_ name: String, of session: String, among consumers: [String]) -> RPCError {
+    public static func unknownConsumer(
+        _ name: String, of session: String, among consumers: some Sequence<String>
+    ) -> RPCError {
         let near = nearest(to: name, among: consumers)
         return RPCError(
             .unknownConsumer, "session \(session) has no durable consumer \(quoted(name))",

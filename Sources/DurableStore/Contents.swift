@@ -14,6 +14,8 @@ extension DurableStore {
         /// nothing.
         var present: Set<SessionName>?
         private(set) var epoch = ""
+        /// What was last found of sessions other than `present`, until a commit changes one of those.
+        var absentOutboxes: (present: Set<SessionName>, found: [AbsentOutbox])?
 
         init(_ database: Database) throws(StoreError) {
             try database.query("SELECT id, name FROM session") { row throws(StoreError) in
@@ -50,17 +52,8 @@ extension DurableStore {
             guard let present else { return nil }
             var found: (id: Int64, name: SessionName?)?
             try database.query(
-                """
-                SELECT id, name FROM session
-                WHERE NOT EXISTS (SELECT 1 FROM message WHERE key BETWEEN id << 48 AND (id << 48) | 0xFFFFFFFFFFFF)
-                    AND NOT EXISTS (SELECT 1 FROM consumer WHERE session = session.id)
-                    AND NOT EXISTS (SELECT 1 FROM publication WHERE session = session.id)
-                    AND NOT EXISTS (SELECT 1 FROM retained WHERE session = session.id)
-                    AND NOT EXISTS (
-                        SELECT 1 FROM publish_key WHERE session = session.id AND time > unixepoch() * 1000 - ?)
-                ORDER BY established, id
-                """,
-                .integer(PublishKey.lifetime)
+                text: "SELECT id, name FROM session WHERE \(Self.ownsNothing) ORDER BY established, id",
+                with: [.integer(PublishKey.lifetime)]
             ) { row in
                 let name = SessionName(row.text(1))
                 if name.map(present.contains) ?? false { return true }
@@ -68,6 +61,29 @@ extension DurableStore {
                 return false
             }
             guard let found else { return nil }
+            try remove(found.id, found.name, from: database)
+            return found.id
+        }
+
+        /// Whether a row of `session` has no messages, consumers, publications or keys. It takes the lifetime of keys.
+        private static let ownsNothing = """
+            NOT EXISTS (SELECT 1 FROM message WHERE key BETWEEN id << 48 AND (id << 48) | 0xFFFFFFFFFFFF)
+                AND NOT EXISTS (SELECT 1 FROM consumer WHERE session = session.id)
+                AND NOT EXISTS (SELECT 1 FROM publication WHERE session = session.id)
+                AND NOT EXISTS (SELECT 1 FROM retained WHERE session = session.id)
+                AND NOT EXISTS (
+                    SELECT 1 FROM publish_key WHERE session = session.id AND time > unixepoch() * 1000 - ?)
+            """
+
+        func ownsNothing(_ session: SessionName, in database: Database) throws(StoreError) -> Bool {
+            guard let id = sessionIDs[session] else { return true }
+            return try !database.rows(
+                text: "SELECT id FROM session WHERE \(Self.ownsNothing) AND id = ?",
+                with: [.integer(PublishKey.lifetime), .integer(id)]
+            ) { $0.integer(0) }.isEmpty
+        }
+
+        private mutating func remove(_ id: Int64, _ name: SessionName?, from database: Database) throws(StoreError) {
             // The history has names, and outlives sessions.
             let tables = try database.rows(
                 """
@@ -76,13 +92,25 @@ extension DurableStore {
                 """
             ) { $0.text(0) }
             for table in tables {
-                try database.run(text: "DELETE FROM \(table) WHERE session = ?", with: [.integer(found.id)])
+                try database.run(text: "DELETE FROM \(table) WHERE session = ?", with: [.integer(id)])
             }
-            try database.run("DELETE FROM session WHERE id = ?", .integer(found.id))
-            if let name = found.name { sessionIDs[name] = nil }
-            consumerIDs[found.id] = nil
-            windows[found.id] = nil
-            return found.id
+            try database.run("DELETE FROM session WHERE id = ?", .integer(id))
+            if let name { sessionIDs[name] = nil }
+            consumerIDs[id] = nil
+            windows[id] = nil
+        }
+
+        /// Gives a session another name, which owns nothing.
+        mutating func rename(
+            _ old: SessionName, to new: SessionName, in database: Database
+        ) throws(StoreError) {
+            try database.run(
+                "UPDATE history SET session = ? WHERE session = ?", .text(new.description), .text(old.description))
+            guard let id = sessionIDs[old] else { return }
+            if let other = sessionIDs[new] { try remove(other, new, from: database) }
+            try database.run("UPDATE session SET name = ? WHERE id = ?", .text(new.description), .integer(id))
+            (sessionIDs[old], sessionIDs[new]) = (nil, id)
+            absentOutboxes = nil
         }
 
         mutating func consumerID(

@@ -305,18 +305,21 @@ final class Database {
         }
     }
 
-    /// Whether the library, or its user, has found the file to be damaged.
-    var isCorrupt = false
+    /// What the library, or its user, has found to be wrong with the file.
+    var damage: String?
+    var isCorrupt: Bool { damage != nil }
 
     /// - Parameter cause: the system's error, or 0. SQLite does not keep that of a COMMIT.
     private func error(_ result: Int32, cause: Int32 = 0) -> StoreError {
         let error = Self.error(handle, result, path, cause: cause)
-        if case .corrupt = error { isCorrupt = true }
+        if case .corrupt(_, let cause) = error, damage == nil { damage = cause }
         return error
     }
 
     /// SQLITE_IOERR_SHORT_READ, which Swift does not import: the log is shorter than what was written to it.
     private static let shortRead = SQLITE_IOERR | 2 << 8
+    /// SQLITE_IOERR_CORRUPTFS: the disk cannot read what was written to it.
+    private static let unreadable = SQLITE_IOERR | 33 << 8
 
     private static func error(
         _ handle: OpaquePointer, _ result: Int32, _ path: String, cause: Int32 = 0
@@ -326,6 +329,8 @@ final class Database {
         switch result & 0xFF {
         case _ where result == shortRead:
             return .corrupt(path: path, cause: "a part of its log is gone")
+        case _ where result == unreadable:
+            return .corrupt(path: path, cause: "the disk cannot read a part of it (\(systemText(EIO)))")
         case SQLITE_FULL:
             return .full(path: path, cause: cause)
         case SQLITE_CORRUPT, SQLITE_NOTADB:
@@ -368,6 +373,21 @@ struct Row {
     func optionalInteger(_ column: Int32) -> Int64? {
         sqlite3_column_type(statement, column) == SQLITE_NULL ? nil : integer(column)
     }
+
+    /// A time, within the years that can be counted with: the file may say anything.
+    func time(_ column: Int32) -> Timestamp {
+        Timestamp(rawValue: min(max(integer(column), -Self.longestTime), Self.longestTime))
+    }
+
+    func optionalTime(_ column: Int32) -> Timestamp? {
+        sqlite3_column_type(statement, column) == SQLITE_NULL ? nil : time(column)
+    }
+
+    /// The end of the year 9999, in milliseconds since 1970.
+    private static let longestTime: Int64 = 253_402_300_799_999
+
+    /// A number of messages or bytes, which many can be added up of.
+    func count(_ column: Int32) -> Int { Int(min(max(integer(column), 0), 1 << 40)) }
 
     func text(_ column: Int32) -> String {
         guard let bytes = sqlite3_column_text(statement, column) else { return "" }

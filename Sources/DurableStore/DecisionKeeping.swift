@@ -15,7 +15,7 @@ extension DurableStore {
             Verdict(
                 state: row.text(0), reasonCode: row.text(1), message: row.text(2),
                 serverCode: row.optionalInteger(3).flatMap { UInt8(exactly: $0) }, bootID: row.text(4),
-                since: .init(rawValue: row.integer(5)), configuration: row.optionalText(6),
+                since: row.time(5), configuration: row.optionalText(6),
                 credential: row.optionalText(7))
         }.first
         stored.chosenRoom = try database.rows(

@@ -31,6 +31,8 @@ public actor DurableStore {
     private var renewal: Renewal?
     /// Called when a new database was made while the daemon runs.
     private var replaced: (@Sendable (OpenReport.MovedAside) -> Void)?
+    /// When a row was found that made no sense.
+    var lastUnreadable: ContinuousClock.Instant?
     private let migrations: [String]
     var schemaVersion: Int { Schema.version(after: migrations) }
     private let durability: Durability
@@ -63,6 +65,7 @@ public actor DurableStore {
         // The last write of the daemon before this one; commits go to the log.
         let lastAlive = ["", "-wal"].compactMap { directory.modified(Self.fileName + $0) }.max()
             .flatMap { written in directory.lastTouched.map { max(written, $0) } }
+        Schema.removePart(in: directory)
         var renewal = try Renewal.resume(in: directory)
         var report = OpenReport(
             isNew: renewal != nil || !directory.contains(Self.fileName), lastAlive: lastAlive)
@@ -116,6 +119,7 @@ public actor DurableStore {
                 var damaged = old
                 if damaged == nil { damaged = try openDamaged(in: directory, &unreadable) }
                 if let damaged {
+                    if (try? restoreSchema(of: damaged, migrations)) != true { unreadable = max(unreadable, 1) }
                     let salvage = try Salvage(damaged, into: new, sessions: sessions, unreadable: unreadable)
                     (moved.messages, moved.isComplete) = (salvage.messages, salvage.isComplete)
                 }
@@ -159,6 +163,12 @@ public actor DurableStore {
         return database
     }
 
+    /// - Returns: whether all tables can be read.
+    private static func restoreSchema(of damaged: Database, _ migrations: [String]) throws(StoreError) -> Bool {
+        let version = Int(clamping: try damaged.integer("PRAGMA user_version") ?? 0)
+        return try KnownSchema(version: version, migrations: migrations).restore(in: damaged)
+    }
+
     private static func openNew(
         in directory: borrowing StateDirectory, _ durability: Durability, _ migrations: [String]
     ) throws(StoreError) -> Database {
@@ -196,11 +206,18 @@ public actor DurableStore {
         guard try !Renewal.isPart(database) else {
             throw .corrupt(path: database.path, cause: "a daemon was ended while it recovered it")
         }
-        report.backup = try Schema.migrate(
-            database, to: migrations,
-            backupName: { version in "\(fileName).version-\(version)-\(Timestamp.now.rawValue)" },
-            directory: directory
-        ).map { "\(directory.path)/\($0)" }
+        if found > 0, let table = try KnownSchema(version: found, migrations: migrations).damagedTable(in: database) {
+            throw .corrupt(path: database.path, cause: "the definition of its table \(table) is damaged")
+        }
+        do throws(StoreError) {
+            report.backup = try Schema.migrate(
+                database, to: migrations,
+                backupName: { version in "\(fileName).version-\(version)-\(Timestamp.now.rawValue)" },
+                directory: directory
+            ).map { "\(directory.path)/\($0)" }
+        } catch .inconsistent(let sentence) {
+            throw .corrupt(path: database.path, cause: "its tables are not those of its version: \(sentence)")
+        }
         // So that the tables are known without the log, should that be damaged.
         if found < known { try database.emptyLog() }
         // Deleted content is overwritten only where that costs nothing: deleting must need little room.
@@ -238,16 +255,12 @@ public actor DurableStore {
     }
 
     /// Prepares a file that may not have been closed properly, and may lack the last moments before this start: numbers
-    /// continue after those that were reserved, and packet identifiers that may have been used are suspect.
+    /// continue after those that were reserved or are there, and packet identifiers that may have been used are suspect.
     private static func takeUp(_ database: Database) throws(StoreError) {
+        try checkNumbers(in: database)
         try database.transaction { () throws(StoreError) in
-            try database.run(
-                "UPDATE session SET next_sequence = reserved_sequence + 1 WHERE reserved_sequence >= next_sequence")
-            try database.run(
-                """
-                UPDATE session SET next_inbox_sequence = reserved_inbox_sequence + 1
-                WHERE reserved_inbox_sequence >= next_inbox_sequence
-                """)
+            try raiseNumbers(in: database)
+            try adoptMessages(in: database)
             let windows = try database.rows(
                 "SELECT id, window_first, window_count FROM session WHERE window_count > 0"
             ) { row in
@@ -270,6 +283,83 @@ public actor DurableStore {
         }
     }
 
+    /// Makes the next numbers of all sessions ones that were never given out.
+    static func raiseNumbers(in database: Database) throws(StoreError) {
+        // Numbers that no session ever gets to are damaged.
+        let last = Database.Value.integer(MessageKey.sequences.upperBound)
+        try database.run(
+            "UPDATE session SET reserved_sequence = 0 WHERE reserved_sequence NOT BETWEEN 0 AND ?", last)
+        try database.run(
+            "UPDATE session SET reserved_inbox_sequence = 0 WHERE reserved_inbox_sequence NOT BETWEEN 0 AND ?",
+            last)
+        // The first term of each maximum is for numbers that are damaged, too.
+        try database.run(
+            """
+            WITH least AS (
+                SELECT id, max(
+                    1, reserved_sequence + 1, iif(next_sequence > ?, 1, next_sequence),
+                    1 + coalesce((
+                        SELECT max(key) & 0xFFFFFFFFFFFF FROM message
+                        WHERE key BETWEEN session.id << 48 AND (session.id << 48) | 0xFFFFFFFFFFFF), 0)) AS next
+                FROM session)
+            UPDATE session SET next_sequence = least.next FROM least
+            WHERE least.id = session.id AND least.next <> next_sequence
+            """,
+            last)
+        try database.run(
+            """
+            WITH least AS (
+                SELECT id, max(
+                    1, reserved_inbox_sequence + 1, iif(next_inbox_sequence > ?, 1, next_inbox_sequence),
+                    1 + coalesce((
+                        SELECT max((
+                            SELECT max(key) & 0xFFFFFFFFFFFF FROM inbox
+                            WHERE key BETWEEN consumer.id << 48 AND (consumer.id << 48) | 0xFFFFFFFFFFFF))
+                        FROM consumer WHERE consumer.session = session.id), 0)) AS next
+                FROM session)
+            UPDATE session SET next_inbox_sequence = least.next FROM least
+            WHERE least.id = session.id AND least.next <> next_inbox_sequence
+            """,
+            last)
+    }
+
+    /// Finds rows with numbers that none can have.
+    private static func checkNumbers(in database: Database) throws(StoreError) {
+        for (table, owner) in [("message", "session"), ("inbox", "consumer")] {
+            var isWrong = false
+            try database.query(
+                text: """
+                    SELECT EXISTS (SELECT 1 FROM \(owner) WHERE id NOT BETWEEN 1 AND 0x7FFF) OR EXISTS (
+                        SELECT 1 FROM \(owner) CROSS JOIN \(table)
+                        WHERE key BETWEEN (id << 48) + ? AND (id << 48) | 0xFFFFFFFFFFFF)
+                    """,
+                with: [.integer(MessageKey.sequences.upperBound + 1)]
+            ) { row throws(StoreError) in
+                isWrong = row.integer(0) != 0
+                return false
+            }
+            if isWrong {
+                throw .corrupt(path: database.path, cause: "a number in its table \(table) or \(owner) is impossible")
+            }
+        }
+    }
+
+    /// Gives messages whose session is not known one of their own: they must not become those of another session, and a
+    /// person has to find them.
+    private static func adoptMessages(in database: Database) throws(StoreError) {
+        try database.run(
+            """
+            WITH RECURSIVE owner (id) AS (
+                SELECT min(key) >> 48 FROM message WHERE key > 0 UNION ALL
+                SELECT (SELECT min(key) >> 48 FROM message WHERE key > (owner.id << 48) | 0xFFFFFFFFFFFF)
+                FROM owner WHERE owner.id BETWEEN 0 AND 0x7FFE)
+            INSERT OR IGNORE INTO session (id, name, next_sequence)
+            SELECT id, 'recovered-' || id, 1 + (
+                SELECT max(key) & 0xFFFFFFFFFFFF FROM message WHERE key >> 48 = owner.id)
+            FROM owner WHERE id BETWEEN 1 AND 0x7FFF AND id NOT IN (SELECT id FROM session)
+            """)
+    }
+
     /// Calls `body` on the store's thread whenever a damaged file was replaced while the daemon runs.
     public func whenReplaced(_ body: @escaping @Sendable (OpenReport.MovedAside) -> Void) { replaced = body }
 
@@ -285,8 +375,8 @@ public actor DurableStore {
             renewal = try renewRemoved(old)
         } else {
             renewal = try Self.renewDamaged(
-                old, in: &directory, because: "it was found while the daemon ran", sessions: contents.sessionIDs,
-                durability, migrations)
+                old, in: &directory, because: old?.damage ?? "it was found while the daemon ran",
+                sessions: contents.sessionIDs, durability, migrations)
         }
         self.renewal = renewal
         try renewal.rename(in: directory)
@@ -313,7 +403,9 @@ public actor DurableStore {
             let new = try Self.openNew(in: directory, durability, migrations)
             let salvage = try Salvage(old, into: new, sessions: contents.sessionIDs)
             guard salvage.isComplete else {
-                throw .full(path: new.path, cause: "what is still open cannot be copied into a new database")
+                // The next call does what is done with any damaged database.
+                old.damage = old.damage ?? "its files were removed, and what is still open cannot be read in full"
+                throw .corrupt(path: new.path, cause: "what is still open cannot be read in full")
             }
             try new.run("UPDATE store SET epoch = ?", .text(epoch))
             try Renewal.complete(new)
@@ -469,7 +561,7 @@ public actor DurableStore {
         switch files.look(in: directory, contents: { (try? database.contentBytes()) ?? .max }) {
         case .asTheyWere: break
         case .cutShort:
-            database.isCorrupt = true
+            database.damage = "it was cut short"
             return try replace()
         case .removed: return try replace()
         }

@@ -127,9 +127,9 @@ extension HistoryEntry {
     fileprivate init?(_ row: Row) {
         guard let name = SessionName(listed: row.text(1)) else { return nil }
         self.init(
-            time: .init(rawValue: row.integer(0)), session: name, from: row.text(2), to: row.text(3),
+            time: row.time(0), session: name, from: row.text(2), to: row.text(3),
             phase: row.optionalText(4), mode: row.optionalText(5), reasonCode: row.text(6), message: row.text(7),
             serverCode: row.optionalInteger(8).flatMap { UInt8(exactly: $0) },
-            outage: row.optionalInteger(9).map { .milliseconds($0) })
+            outage: row.optionalInteger(9).map { _ in .milliseconds(row.count(9)) })
     }
 }

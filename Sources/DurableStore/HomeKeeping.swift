@@ -7,7 +7,7 @@ extension DurableStore {
         let rows = try opened().rows(
             "SELECT position, address, expiry, ends_at FROM home WHERE session = ? ORDER BY position",
             .integer(session)
-        ) { ($0.integer(0), $0.text(1), $0.optionalInteger(2), $0.optionalInteger(3)) }
+        ) { ($0.integer(0), $0.text(1), $0.optionalInteger(2), $0.optionalTime(3)) }
         var homes: [SessionHome] = []
         for (position, address, expiry, endsAt) in rows {
             let place: [Database.Value] = [.integer(session), .integer(position)]
@@ -27,7 +27,7 @@ extension DurableStore {
                         publications: try leftTopics(place, isPresence: false),
                         presences: try leftTopics(place, isPresence: true)),
                     expiry: expiry.map { UInt32(clamping: $0) },
-                    endsAt: endsAt.map { Timestamp(rawValue: $0) }))
+                    endsAt: endsAt))
         }
         return homes
     }

@@ -10,6 +10,14 @@ extension DurableStore {
     public func collected(
         _ session: SessionName, for consumer: ConsumerName, after sequence: InboxSequence, maxCount: Int, maxBytes: Int
     ) throws(StoreError) -> [CollectedMessage] {
+        try reading { () throws(StoreError) in
+            try waiting(session, for: consumer, after: sequence, maxCount: maxCount, maxBytes: maxBytes)
+        }
+    }
+
+    private func waiting(
+        _ session: SessionName, for consumer: ConsumerName, after sequence: InboxSequence, maxCount: Int, maxBytes: Int
+    ) throws(StoreError) -> [CollectedMessage] {
         let database = try opened()
         guard maxCount > 0, let id = contents.sessionIDs[session],
             let row = try contents.consumerID(consumer, of: id, in: database)
@@ -25,18 +33,17 @@ extension DurableStore {
             .integer(after.rawValue), .integer(MessageKey.range(of: row).upperBound)
         ) { row throws(StoreError) in
             // Reads the size first, so that a payload over the limit is not loaded.
-            bytes += Int(row.integer(1))
+            bytes += row.count(1)
             guard messages.isEmpty || bytes <= maxBytes else { return false }
-            guard let qos = UInt8(exactly: row.integer(2)).flatMap(QoS.init) else {
-                throw self.damage("a QoS is invalid")
-            }
-            messages.append(
-                CollectedMessage(
-                    sequence: InboxSequence(rawValue: MessageKey(rawValue: row.integer(0)).sequence.rawValue),
-                    message: .init(
-                        topic: row.text(5), payload: row.blob(7), qos: qos, retain: row.integer(3) != 0,
-                        duplicate: row.integer(4) != 0, properties: try self.properties(row.optionalBlob(6))),
-                    receivedAt: Timestamp(rawValue: row.integer(8))))
+            let message = CollectedMessage(
+                sequence: InboxSequence(rawValue: MessageKey(rawValue: row.integer(0)).sequence.rawValue),
+                message: .init(
+                    topic: row.text(5), payload: row.blob(7), qos: try self.qos(row.integer(2)),
+                    retain: row.integer(3) != 0, duplicate: row.integer(4) != 0,
+                    properties: try self.contentProperties(row.optionalBlob(6))),
+                receivedAt: row.time(8))
+            try self.checkSize(row.integer(1), message.size)
+            messages.append(message)
             return messages.count < maxCount
         }
         return messages
@@ -53,7 +60,7 @@ extension DurableStore {
             else { throw damage("a consumer is invalid") }
             let consumer = DurableConsumer(
                 name: name, filter: row.text(2), qos: qos, givenThrough: .init(rawValue: row.integer(4)),
-                missed: Int(row.integer(5)))
+                missed: row.count(5))
             return (id: row.integer(0), consumer: consumer)
         }
         for (id, var consumer) in rows {
@@ -77,14 +84,14 @@ extension DurableStore {
         guard range.contains(first), range.contains(last) else { return [] }
         return try database.rows(
             """
-            SELECT max(key), count(*), sum(size) FROM inbox WHERE key BETWEEN ?1 AND ?2
+            SELECT max(key), count(*), sum(size & 0x7FFFFFFF) FROM inbox WHERE key BETWEEN ?1 AND ?2
             GROUP BY (key - ?1) / ?3 ORDER BY 1
             """,
             .integer(first), .integer(last), .integer((last - first) / Self.runs + 1)
         ) { row in
             InboxRun(
                 through: InboxSequence(rawValue: MessageKey(rawValue: row.integer(0)).sequence.rawValue),
-                messages: Int(row.integer(1)), bytes: Int(row.integer(2)))
+                messages: row.count(1), bytes: row.count(2))
         }
     }
 

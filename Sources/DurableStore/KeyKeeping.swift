@@ -18,18 +18,16 @@ extension DurableStore {
             "SELECT sequence, outcome, time FROM publish_key WHERE session = ? AND key = ? AND time > ?", .integer(id),
             .text(key.description), .integer(now.rawValue - PublishKey.lifetime)
         ) { row throws(StoreError) in
-            found = (.init(rawValue: row.integer(0)), row.optionalInteger(1), .init(rawValue: row.integer(2)))
+            found = (.init(rawValue: row.integer(0)), row.optionalInteger(1), row.time(2))
             return false
         }
         guard let found else { return nil }
         if let outcome = found.outcome {
-            guard let outcome = PublishOutcome(stored: outcome) else { throw damage("the outcome of a key is invalid") }
-            return KeyedMessage(sequence: found.sequence, state: .done(outcome), at: found.at)
+            let state = PublishOutcome(stored: outcome).map { KeyedMessage.State.done($0) } ?? .lost
+            return KeyedMessage(sequence: found.sequence, state: state, at: found.at)
         }
         guard let stored = try summaries(session, of: [found.sequence]).first else {
-            // The message's row is lost and its outcome unknown. It counts as delivered, so that nobody publishes it
-            // again.
-            return KeyedMessage(sequence: found.sequence, state: .done(.delivered(.success)), at: found.at)
+            return KeyedMessage(sequence: found.sequence, state: .lost, at: found.at)
         }
         guard case .quarantined(let code, let sentence) = stored.state else {
             return KeyedMessage(sequence: found.sequence, state: .waiting, at: found.at)
@@ -86,7 +84,7 @@ extension PublishOutcome {
     fileprivate init?(stored number: Int64) {
         if let code = UInt8(exactly: number) {
             self = .delivered(ReasonCode(rawValue: code))
-        } else if Self.reasons.indices.contains(Int(clamping: number - 256)) {
+        } else if (256..<256 + Int64(Self.reasons.count)).contains(number) {
             self = .dropped(Self.reasons[Int(number - 256)])
         } else {
             return nil

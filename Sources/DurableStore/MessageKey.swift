@@ -7,12 +7,19 @@ struct MessageKey: Hashable {
 
     static let sequenceBits: Int64 = 48
     static let sessions: ClosedRange<Int64> = 1...0x7FFF
+    /// No session ever gets further, so there is always room for what is counted on from a number that was read.
+    static let sequences: ClosedRange<Int64> = 1...(1 << 47)
     private static let mask: Int64 = 1 << sequenceBits - 1
 
     /// The keys of all messages of a session.
     static func range(of session: Int64) -> ClosedRange<Int64> {
         let first = session << sequenceBits
         return first...(first | mask)
+    }
+
+    /// Whether a message can have it.
+    var isPossible: Bool {
+        Self.sessions.contains(rawValue >> Self.sequenceBits) && Self.sequences.contains(sequence.rawValue)
     }
 
     var sequence: MessageSequence { MessageSequence(rawValue: rawValue & Self.mask) }

@@ -15,6 +15,12 @@ extension DurableStore {
     public func summaries(
         _ session: SessionName, _ filter: MessageFilter = .all, after sequence: MessageSequence = .zero, limit: Int
     ) throws(StoreError) -> [StoredMessageSummary] {
+        try reading { () throws(StoreError) in try listed(session, filter, after: sequence, limit: limit) }
+    }
+
+    private func listed(
+        _ session: SessionName, _ filter: MessageFilter, after sequence: MessageSequence, limit: Int
+    ) throws(StoreError) -> [StoredMessageSummary] {
         let database = try opened()
         guard let id = contents.sessionIDs[session],
             let after = MessageKey(session: id, sequence: max(sequence, .zero))
@@ -44,6 +50,12 @@ extension DurableStore {
     public func summaries(
         _ session: SessionName, of sequences: [MessageSequence]
     ) throws(StoreError) -> [StoredMessageSummary] {
+        try reading { () throws(StoreError) in try listed(session, sequences) }
+    }
+
+    private func listed(
+        _ session: SessionName, _ sequences: [MessageSequence]
+    ) throws(StoreError) -> [StoredMessageSummary] {
         let database = try opened()
         guard let id = contents.sessionIDs[session] else { return [] }
         var found: [StoredMessageSummary] = []
@@ -66,7 +78,7 @@ extension DurableStore {
     private func summary(_ row: Row) throws(StoreError) -> StoredMessageSummary {
         StoredMessageSummary(
             sequence: MessageKey(rawValue: row.integer(0)).sequence, topic: row.text(1), qos: try qos(row.integer(2)),
-            retain: row.integer(3) != 0, size: Int(row.integer(4)), acceptedAt: Timestamp(rawValue: row.integer(5)),
-            expiresAt: row.optionalInteger(6).map { Timestamp(rawValue: $0) }, state: try state(row, from: 7))
+            retain: row.integer(3) != 0, size: Int(row.integer(4) & 0x7FFF_FFFF), acceptedAt: row.time(5),
+            expiresAt: row.optionalTime(6), state: try state(row, from: 7))
     }
 }

@@ -1,6 +1,7 @@
 internal import MQTT
 
-/// Copies what can still be read from a damaged database into a new one, row by row.
+/// Copies what can still be read from a damaged database into a new one, row by row, and leaves out rows that make no
+/// sense.
 ///
 /// A page that cannot be read loses its rows, and no others: a range of keys that fails is halved and tried again,
 /// larger ranges first, until this many ranges of a table were tried.
@@ -67,17 +68,18 @@ struct Salvage {
         let key =
             try new.integer(
                 "SELECT count(*) FROM pragma_table_list(?) WHERE wr = 0", .text(table)) ?? 0
+        let sense = RowSense(table: table, columns: known)
         let insert =
             "INSERT OR IGNORE INTO \(table) (\(known.joined(separator: ", "))) VALUES "
             + "(\(known.map { _ in "?" }.joined(separator: ", ")))"
         let select = "SELECT \(known.joined(separator: ", "))"
         if key > 0 {
-            try copyByKey(table, select, insert, known.count)
+            try copyByKey(table, select, insert, sense)
         } else {
             let order = known.joined(separator: ", ")
             let orderBackwards = known.map { "\($0) DESC" }.joined(separator: ", ")
             for direction in [order, orderBackwards] {
-                if try copyRows("\(select) FROM \(table) ORDER BY \(direction)", [], insert, known.count).isWhole {
+                if try copyRows("\(select) FROM \(table) ORDER BY \(direction)", [], insert, sense).isWhole {
                     break
                 }
                 isComplete = false
@@ -86,7 +88,7 @@ struct Salvage {
     }
 
     private mutating func copyByKey(
-        _ table: String, _ select: String, _ insert: String, _ columns: Int
+        _ table: String, _ select: String, _ insert: String, _ sense: RowSense
     ) throws(StoreError) {
         let sql = "\(select), rowid FROM \(table) WHERE rowid BETWEEN ? AND ? ORDER BY rowid"
         // All keys are in this range. Messages have the row of their session, or of their consumer, in the upper bits.
@@ -96,7 +98,7 @@ struct Salvage {
             let range = ranges[tries]
             tries += 1
             let (last, isWhole) = try copyRows(
-                sql, [.integer(range.lowerBound), .integer(range.upperBound)], insert, columns, key: Int32(columns))
+                sql, [.integer(range.lowerBound), .integer(range.upperBound)], insert, sense, hasKey: true)
             guard !isWhole else { continue }
             isComplete = false
             let first = last.map { $0 + 1 } ?? range.lowerBound
@@ -110,14 +112,23 @@ struct Salvage {
     ///
     /// - Returns: the key of the last row that was read, and whether all of them could be read.
     private mutating func copyRows(
-        _ select: String, _ bounds: [Database.Value], _ insert: String, _ columns: Int, key: Int32? = nil
+        _ select: String, _ bounds: [Database.Value], _ insert: String, _ sense: RowSense, hasKey: Bool = false
     ) throws(StoreError) -> (last: Int64?, isWhole: Bool) {
         var last: Int64?
         var rows = 0
         var failure: StoreError?
         do throws(StoreError) {
             try damaged.query(text: select, with: bounds) { row throws(StoreError) in
-                let values = (0..<columns).map { row.value(Int32($0)) }
+                if hasKey {
+                    let key = row.integer(Int32(sense.columns))
+                    // Out of order, it is not the key that the row had.
+                    if let last, key <= last { isComplete = false }
+                    last = key
+                }
+                guard let values = sense.row((0..<sense.columns).map { row.value(Int32($0)) }) else {
+                    isComplete = false
+                    return true
+                }
                 do throws(StoreError) {
                     try new.run(text: insert, with: values)
                     if new.changes == 0 { isComplete = false }
@@ -132,7 +143,6 @@ struct Salvage {
                     failure = error
                     throw error
                 }
-                if let key { last = row.integer(key) }
                 return true
             }
             return (last, true)
@@ -142,13 +152,27 @@ struct Salvage {
         }
     }
 
+    /// Removes what contradicts other rows, and would make its session unreadable. A message that loses its identifier is
+    /// sent again.
+    private static let contradictions: [StaticString] = [
+        "DELETE FROM in_flight WHERE key IN (SELECT key FROM quarantine)",
+        "DELETE FROM in_flight WHERE key NOT IN (SELECT min(key) FROM in_flight GROUP BY key >> 48, packet_id)",
+    ]
+
     /// Repairs the consequences of missing rows: no number may be used twice, and no session at a server may be
     /// mistaken for the one that was known.
-    private func mend(_ sessions: [SessionName: Int64]) throws(StoreError) {
+    private mutating func mend(_ sessions: [SessionName: Int64]) throws(StoreError) {
         for (name, id) in sessions {
             try new.run("INSERT OR IGNORE INTO session (id, name) VALUES (?, ?)", .integer(id), .text("\(name)"))
         }
+        for contradiction in Self.contradictions {
+            try new.run(contradiction)
+            if new.changes > 0 { isComplete = false }
+        }
         guard !isComplete else { return }
+        try new.run("DELETE FROM in_flight WHERE key NOT IN (SELECT key FROM message)")
+        try new.run("DELETE FROM quarantine WHERE key NOT IN (SELECT key FROM message)")
+        try DurableStore.raiseNumbers(in: new)
         try new.run("UPDATE session SET established = 0")
         // Each message of an unreadable log took more than one byte of it.
         let skipped = ReservedSequence.block + Int64(unreadable)
@@ -168,15 +192,5 @@ struct Salvage {
                     WHERE consumer.session = session.id), 0))
             """,
             .integer(skipped))
-        try new.run("DELETE FROM in_flight WHERE key NOT IN (SELECT key FROM message)")
-        try new.run("DELETE FROM quarantine WHERE key NOT IN (SELECT key FROM message)")
-        // These would make the session unreadable. A message that loses its identifier is sent again.
-        try new.run("DELETE FROM in_flight WHERE key IN (SELECT key FROM quarantine)")
-        try new.run(
-            """
-            DELETE FROM in_flight WHERE EXISTS (
-                SELECT 1 FROM in_flight AS other WHERE other.packet_id = in_flight.packet_id
-                    AND other.key >> 48 = in_flight.key >> 48 AND other.key < in_flight.key)
-            """)
     }
 }

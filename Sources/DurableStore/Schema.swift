@@ -11,7 +11,18 @@ enum Schema {
     static let migrations: [String] = [version8, version9, version10, version11, version12]
 
     /// The version that a file has after these migrations.
-    static func version(after migrations: [String]) -> Int { first + migrations.count - 1 }
+    static func version(after migrations: [String]) -> Int { versions(after: migrations).upperBound }
+
+    /// All versions that lead there.
+    static func versions(after migrations: [String]) -> ClosedRange<Int> { first...(first + migrations.count - 1) }
+
+    /// The name of a copy that is being made.
+    private static let partName = DurableStore.fileName + ".version.part"
+
+    /// Removes the copy that a daemon was making when it was ended.
+    static func removePart(in directory: borrowing StateDirectory) {
+        for suffix in ["", "-journal"] { unlink("\(directory.path)/\(partName)\(suffix)") }
+    }
 
     private static let version8 = """
         CREATE TABLE session (
@@ -257,12 +268,12 @@ enum Schema {
         return found
     }
 
-    /// Copies the file, or leaves nothing behind: a daemon that is started again and again must not fill the disk with
-    /// partial copies.
+    /// Copies the file. A daemon that is started again and again must not fill the disk with partial copies, so they all
+    /// have one name.
     private static func copy(
         _ database: Database, to name: String, in directory: borrowing StateDirectory
     ) throws(StoreError) {
-        let path = "\(directory.path)/\(name)"
+        let path = "\(directory.path)/\(partName)"
         let all = try database.integer("PRAGMA page_count") ?? 0
         let free = try database.integer("PRAGMA freelist_count") ?? 0
         let needed = UInt64(max(0, (all - free) * (try database.integer("PRAGMA page_size") ?? 4096)))
@@ -275,10 +286,11 @@ enum Schema {
         }
         do throws(StoreError) {
             // SQLite would let others read it; it takes an empty file as it is.
-            try directory.makePrivateFile(name)
+            try directory.makePrivateFile(partName)
             try database.run("VACUUM INTO ?", .text(path))
+            try directory.rename(partName, to: name)
         } catch {
-            for file in [path, path + "-journal"] { unlink(file) }
+            removePart(in: directory)
             throw error
         }
     }
@@ -298,7 +310,7 @@ enum Schema {
             try copy(database, to: name, in: directory)
             backup = name
         }
-        for (version, statements) in zip(first...known, migrations) where version > found {
+        for (version, statements) in zip(versions(after: migrations), migrations) where version > found {
             try database.transaction { () throws(StoreError) in
                 try database.execute(statements)
                 // A pragma takes no bound value; this is our own number.

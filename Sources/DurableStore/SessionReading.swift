@@ -9,6 +9,10 @@ extension DurableStore {
 
     /// Returns the state of a session; an empty one if the name is not known.
     package func session(_ name: SessionName) throws(StoreError) -> StoredSession {
+        try reading { () throws(StoreError) in try storedSession(name) }
+    }
+
+    private func storedSession(_ name: SessionName) throws(StoreError) -> StoredSession {
         let database = try opened()
         var stored = StoredSession()
         guard let id = contents.sessionIDs[name] else { return stored }
@@ -16,7 +20,7 @@ extension DurableStore {
         stored.homes = try homes(of: id)
         stored.presences = Set(
             try database.rows("SELECT since FROM presence WHERE session = ?", .integer(id)) {
-                Timestamp(rawValue: $0.integer(0))
+                $0.time(0)
             })
         stored.presenceTopics = Set(
             try database.rows("SELECT topic FROM presence_topic WHERE session = ?", .integer(id)) { $0.text(0) })
@@ -51,8 +55,8 @@ extension DurableStore {
         for stored in session.inFlight {
             switch stored.state {
             case .inFlight(let id), .released(let id):
-                guard used.insert(id).inserted else { throw damage("two messages have one packet id") }
-            case .queued, .quarantined: throw damage("a message is in flight and quarantined")
+                guard used.insert(id).inserted else { throw unreadable("two messages have one packet id") }
+            case .queued, .quarantined: throw unreadable("a message is in flight and quarantined")
             }
         }
         session.inboundIDs = try packetIDs("SELECT packet_id FROM inbound WHERE session = ?", [.integer(id)])
@@ -96,19 +100,20 @@ extension DurableStore {
         let range = MessageKey.range(of: session)
         func total(_ sql: StaticString) throws(StoreError) -> (count: Int, bytes: Int) {
             let totals = try opened().rows(sql, .integer(range.lowerBound), .integer(range.upperBound)) {
-                (Int($0.integer(0)), Int($0.integer(1)))
+                ($0.count(0), $0.count(1))
             }
             return totals.first ?? (0, 0)
         }
-        let all = try total("SELECT count(*), sum(size) FROM message WHERE key BETWEEN ? AND ?")
+        // A damaged size is noticed when the message is read; until then it must only be one that can be added.
+        let all = try total("SELECT count(*), sum(size & 0x7FFFFFFF) FROM message WHERE key BETWEEN ? AND ?")
         let inFlight = try total(
             """
-            SELECT count(*), sum(message.size) FROM in_flight CROSS JOIN message USING (key)
+            SELECT count(*), sum(message.size & 0x7FFFFFFF) FROM in_flight CROSS JOIN message USING (key)
             WHERE in_flight.key BETWEEN ? AND ?
             """)
         let quarantined = try total(
             """
-            SELECT count(*), sum(message.size) FROM quarantine CROSS JOIN message USING (key)
+            SELECT count(*), sum(message.size & 0x7FFFFFFF) FROM quarantine CROSS JOIN message USING (key)
             WHERE quarantine.key BETWEEN ? AND ? AND quarantine.key NOT IN (SELECT key FROM in_flight)
             """)
         (durable.quarantinedCount, durable.quarantinedBytes) = quarantined
@@ -127,7 +132,7 @@ extension DurableStore {
             }
             return Publication(
                 topic: row.text(0), payload: row.blob(3), qos: qos, properties: try properties(row.optionalBlob(2)),
-                since: .init(rawValue: row.integer(4)))
+                since: row.time(4))
         }
         stored.retainedTopics = Set(
             try database.rows("SELECT topic FROM retained WHERE session = ?", .integer(session)) { $0.text(0) })
@@ -147,6 +152,14 @@ extension DurableStore {
     public func load(
         _ session: SessionName, after sequence: MessageSequence, maxCount: Int, maxBytes: Int
     ) throws(StoreError) -> [StoredMessage] {
+        try reading { () throws(StoreError) in
+            try queued(session, after: sequence, maxCount: maxCount, maxBytes: maxBytes)
+        }
+    }
+
+    private func queued(
+        _ session: SessionName, after sequence: MessageSequence, maxCount: Int, maxBytes: Int
+    ) throws(StoreError) -> [StoredMessage] {
         let database = try opened()
         guard maxCount > 0, let id = contents.sessionIDs[session],
             let after = MessageKey(session: id, sequence: max(sequence, .zero))
@@ -162,7 +175,7 @@ extension DurableStore {
             with: [.integer(after.rawValue), .integer(MessageKey.range(of: id).upperBound)]
         ) { row throws(StoreError) in
             // Reads the size first, so that a payload over the limit is not loaded.
-            bytes += Int(row.integer(1))
+            bytes += row.count(1)
             guard messages.isEmpty || bytes <= maxBytes else { return false }
             messages.append(try self.message(row))
             return messages.count < maxCount
@@ -172,14 +185,16 @@ extension DurableStore {
 
     /// Returns one message, whatever its state; `nil` if it is gone.
     public func message(_ session: SessionName, _ sequence: MessageSequence) throws(StoreError) -> StoredMessage? {
-        _ = try opened()
-        guard let id = contents.sessionIDs[session], let key = MessageKey(session: id, sequence: sequence) else {
-            return nil
+        try reading { () throws(StoreError) in
+            _ = try opened()
+            guard let id = contents.sessionIDs[session], let key = MessageKey(session: id, sequence: sequence) else {
+                return nil
+            }
+            return try messages(
+                from: "message LEFT JOIN in_flight USING (key) LEFT JOIN quarantine USING (key)",
+                key.rawValue...key.rawValue
+            ).first
         }
-        return try messages(
-            from: "message LEFT JOIN in_flight USING (key) LEFT JOIN quarantine USING (key)",
-            key.rawValue...key.rawValue
-        ).first
     }
 
     static let columns = """
@@ -199,23 +214,23 @@ extension DurableStore {
     func message(_ row: Row) throws(StoreError) -> StoredMessage {
         var message = OutboundMessage(
             topic: row.text(5), payload: row.blob(7), qos: try qos(row.integer(3)), retain: row.integer(4) != 0,
-            properties: try properties(row.optionalBlob(6)),
-            expiresAt: row.optionalInteger(2).map { Timestamp(rawValue: $0) })
-        message.acceptedAt = Timestamp(rawValue: row.integer(12))
+            properties: try contentProperties(row.optionalBlob(6)), expiresAt: row.optionalTime(2))
+        message.acceptedAt = row.time(12)
+        try checkSize(row.integer(1), message.size)
         return StoredMessage(
             sequence: MessageKey(rawValue: row.integer(0)).sequence, message: message,
             state: try state(row, from: 8))
     }
 
     func qos(_ number: Int64) throws(StoreError) -> QoS {
-        guard let qos = UInt8(exactly: number).flatMap(QoS.init) else { throw damage("a QoS is invalid") }
+        guard let qos = UInt8(exactly: number).flatMap(QoS.init) else { throw unreadable("a QoS is invalid") }
         return qos
     }
 
     /// - Parameter column: the first of four: packet identifier, released, reason code and the reason's sentence.
     func state(_ row: Row, from column: Int32) throws(StoreError) -> StoredMessage.State {
         if let code = row.optionalInteger(column + 2) {
-            guard let code = UInt8(exactly: code) else { throw damage("a reason code is invalid") }
+            guard let code = UInt8(exactly: code) else { throw unreadable("a reason code is invalid") }
             return .quarantined(ReasonCode(rawValue: code), row.text(column + 3))
         }
         guard let number = row.optionalInteger(column) else { return .queued }
@@ -224,10 +239,48 @@ extension DurableStore {
     }
 
     func packetID(_ number: Int64) throws(StoreError) -> PacketID {
-        guard let id = UInt16(exactly: number).flatMap(PacketID.init) else { throw damage("a packet id is invalid") }
+        guard let id = UInt16(exactly: number).flatMap(PacketID.init) else {
+            throw unreadable("a packet id is invalid")
+        }
         return id
     }
 
+    // MARK: Rows that make no sense
+
+    /// The properties of a message.
+    func contentProperties(_ bytes: ByteBuffer?) throws(StoreError) -> Publish.Properties {
+        guard let bytes else { return Publish.Properties() }
+        guard let decoded = StoredProperties.decode(bytes) else {
+            throw unreadable("the properties of a message are unreadable")
+        }
+        return decoded
+    }
+
+    /// What is counted of a message when it comes must be what is counted when it goes.
+    func checkSize(_ stored: Int64, _ size: Int) throws(StoreError) {
+        guard stored == Int64(size) else { throw unreadable("the size of a message is wrong") }
+    }
+
+    /// Reads, and once more if something makes no sense: by then a new database without that is in use.
+    func reading<Value>(_ body: () throws(StoreError) -> Value) throws(StoreError) -> Value {
+        do throws(StoreError) {
+            return try body()
+        } catch .corrupt {
+            return try body()
+        }
+    }
+
+    /// The error for a row that ``RowSense`` does not copy either.
+    func unreadable(_ cause: String) -> StoreError {
+        let now = ContinuousClock.now
+        // Should it be in the new database as well, there must not be copy after copy.
+        guard lastUnreadable.map({ now - $0 > .seconds(3600) }) ?? true else { return damage(cause) }
+        lastUnreadable = now
+        database?.damage = cause
+        return .corrupt(path: "\(directory.path)/\(Self.fileName)", cause: cause)
+    }
+
+    /// The error for a row that only a person can repair.
     func damage(_ cause: String) -> StoreError {
         .damaged(path: "\(directory.path)/\(Self.fileName)", cause: cause)
     }

@@ -13,7 +13,7 @@ public enum StoreError: Error, Hashable, Sendable {
     case full(path: String, cause: String)
     /// Another program has the file open, so it cannot be opened here. The same call succeeds once that program is gone.
     case busy(path: String, cause: String)
-    /// The file is damaged. Opening the store again moves it aside.
+    /// The file is damaged. The next call moves it aside.
     case corrupt(path: String, cause: String)
     /// The file is intact, but something in it makes no sense: a person has to look at it.
     case damaged(path: String, cause: String)
@@ -63,7 +63,7 @@ extension StoreError: CustomStringConvertible {
             "another program has \(path) open (fuser \(path) names it): end that program; while the daemon runs, no "
                 + "other program can use the file"
         case .corrupt(let path, let cause):
-            "\(path) is damaged: \(cause); restart the daemon, which moves it aside"
+            "\(path) is damaged: \(cause); it is moved aside, and what can be read of it is kept"
         case .damaged(let path, let cause):
             "in \(path), \(cause): stop the daemon and repair the file with sqlite3, or move it away, which discards "
                 + "its contents"
@@ -73,7 +73,7 @@ extension StoreError: CustomStringConvertible {
         case .failed(let path, let cause):
             "\(path): \(cause)"
         case .inconsistent(let sentence):
-            "the change does not fit what is stored: \(sentence)"
+            "it does not fit what is stored, as may be for a moment after damage was repaired: \(sentence)"
         case .closed:
             "the store is closed"
         }
@@ -101,6 +101,8 @@ extension StoreError {
         switch code {
         // Neither owner nor mode is to blame.
         case EMFILE, ENFILE: .failed(path: path, cause: systemText(code))
+        // Also when there are no more inodes.
+        case ENOSPC, EDQUOT: .full(path: path, cause: systemText(code))
         default: .unwritable(path: path, cause: systemText(code))
         }
     }

@@ -18,12 +18,15 @@ struct WriteAheadLog {
         var transactions: Int
         /// How many of these are lost in any case, because it is not known which pages they belong on top of.
         var lost: Int
+        /// Whether the disk can read all of the log.
+        var isReadable = true
     }
 
     private let header: LogHeader
     private var frames: [Frame] = []
     /// The frames that can be given to SQLite; a transaction that does not end among them is lost.
     private var usable: Range<Int> = 0..<0
+    private var isReadable: Bool
 
     private enum Frame {
         case whole(page: UInt32, isCommit: Bool)
@@ -31,6 +34,8 @@ struct WriteAheadLog {
         case damaged(page: UInt32, role: LogFrame.Role)
         /// It was left by an earlier use of the file, or its page is not known.
         case foreign
+        /// The disk cannot read it.
+        case unreadable
 
         var isWhole: Bool { if case .whole = self { true } else { false } }
         var isCommit: Bool { if case .whole(_, isCommit: true) = self { true } else { false } }
@@ -40,7 +45,7 @@ struct WriteAheadLog {
             switch self {
             case .whole: true
             case .damaged(let page, _): page <= pages
-            case .foreign: false
+            case .foreign, .unreadable: false
             }
         }
     }
@@ -49,11 +54,15 @@ struct WriteAheadLog {
     init?(path: String) throws(StoreError) {
         guard let file = try LogFile(path, O_RDONLY), let header = try LogHeader(file) else { return nil }
         self.header = header
+        isReadable = header.isReadable
         var frame = LogFrame(pageSize: header.pageSize)
         var checksum = header.storedChecksum
         var pages: UInt32 = 0
-        while try frame.read(from: file, at: header.offset(of: frames.count)) {
-            if frame.salts != header.salts || frame.page == 0 {
+        while let isRead = try frame.read(from: file, at: header.offset(of: frames.count)) {
+            if !isRead {
+                frames.append(.unreadable)
+                isReadable = false
+            } else if frame.salts != header.salts || frame.page == 0 {
                 frames.append(.foreign)
             } else if frame.checksum(after: checksum, isBigEndian: header.isBigEndian) == frame.storedChecksum {
                 frames.append(.whole(page: frame.page, isCommit: frame.isCommit))
@@ -75,7 +84,7 @@ struct WriteAheadLog {
             switch frames[index] {
             case .whole(let page, _): newer.insert(page)
             case .damaged(let page, .other) where !newer.contains(page): return index
-            case .damaged, .foreign: break
+            case .damaged, .foreign, .unreadable: break
             }
         }
         return nil
@@ -106,10 +115,11 @@ struct WriteAheadLog {
     var damage: Damage? {
         let start = readable
         let transactions = frames[start...].count(where: \.isCommit)
-        guard transactions > 0 else { return nil }
+        // SQLite would not open a log that the disk cannot read.
+        guard transactions > 0 || !isReadable else { return nil }
         return Damage(
             offset: header.isIntact ? header.offset(of: start) : 0, transactions: transactions,
-            lost: frames[max(start, usable.upperBound)...].count(where: \.isCommit))
+            lost: frames[max(start, usable.upperBound)...].count(where: \.isCommit), isReadable: isReadable)
     }
 
     /// Writes a log that SQLite reads past the damage, as far as that is possible.
@@ -129,7 +139,7 @@ struct WriteAheadLog {
         var frame = LogFrame(pageSize: header.pageSize)
         var count = 0
         for index in usable {
-            guard try frame.read(from: old, at: header.offset(of: index)) else { break }
+            guard try frame.read(from: old, at: header.offset(of: index)) == true else { break }
             if case .damaged(let page, let role) = frames[index] {
                 guard role == .tree, !pages.contains(page) else { continue }
                 frame.erase()
@@ -146,7 +156,8 @@ extension WriteAheadLog.Damage: CustomStringConvertible {
     /// What is wrong, for people.
     var description: String {
         let whole = "\(transactions) transaction\(transactions == 1 ? "" : "s")"
-        return "byte \(offset) of the write-ahead log is wrong, with \(whole) behind it"
+        let fault = isReadable ? "is wrong" : "cannot be read"
+        return "byte \(offset) of the write-ahead log \(fault), with \(whole) behind it"
             + (lost == 0
                 ? ""
                 : ", \(lost) of them unreadable: the disk is damaged, or lost power with durability = \"normal\"")
@@ -189,6 +200,8 @@ private struct LogHeader {
     private var bytes: [UInt8]
     /// Whether it is as SQLite wrote it. Otherwise what it says is taken from the first frame, or is what SQLite writes.
     let isIntact: Bool
+    /// Whether the disk can read it.
+    let isReadable: Bool
     let pageSize: Int
     let isBigEndian: Bool
     /// The two numbers that all frames of this use of the file have.
@@ -197,7 +210,8 @@ private struct LogHeader {
     /// - Returns: `nil` if the file is shorter.
     init?(_ file: borrowing LogFile) throws(StoreError) {
         bytes = [UInt8](repeating: 0, count: Self.size)
-        guard try file.read(&bytes, at: 0) else { return nil }
+        guard let isRead = try file.read(&bytes, at: 0) else { return nil }
+        isReadable = isRead
         let isBigEndian = bytes[number: 0] == Self.magic | 1
         let pageSize = Int(bytes[number: 8])
         isIntact =
@@ -209,7 +223,7 @@ private struct LogHeader {
         }
         (self.isBigEndian, self.pageSize) = (false, 4096)
         var salts = [UInt8](repeating: 0, count: 8)
-        guard try file.read(&salts, at: Self.size + 8) else { return nil }
+        guard try file.read(&salts, at: Self.size + 8) != nil else { return nil }
         self.salts = salts
     }
 
@@ -285,8 +299,8 @@ private struct LogFrame {
         for place in Self.headerSize..<bytes.count { bytes[place] = 0 }
     }
 
-    /// - Returns: whether there is a whole one.
-    mutating func read(from file: borrowing LogFile, at offset: Int) throws(StoreError) -> Bool {
+    /// - Returns: whether the disk can read it; `nil` if there is no whole one.
+    mutating func read(from file: borrowing LogFile, at offset: Int) throws(StoreError) -> Bool? {
         try file.read(&bytes, at: offset)
     }
 
@@ -310,16 +324,23 @@ private struct LogFile: ~Copyable {
 
     /// Fills the buffer.
     ///
-    /// - Returns: whether the file has so many bytes there.
-    func read(_ bytes: inout [UInt8], at offset: Int) throws(StoreError) -> Bool {
+    /// - Returns: whether the disk can read them; `nil` if the file does not have so many bytes there.
+    func read(_ bytes: inout [UInt8], at offset: Int) throws(StoreError) -> Bool? {
         var done = 0
+        var attempts = 0
         while done < bytes.count {
             let count = bytes.withUnsafeMutableBytes {
                 pread(descriptor, $0.baseAddress.map { $0 + done }, $0.count - done, off_t(offset + done))
             }
             if count < 0, errno == EINTR { continue }
+            if count < 0, errno == EIO {
+                attempts += 1
+                if attempts < 2 { continue }
+                for place in bytes.indices { bytes[place] = 0 }
+                return false
+            }
             guard count >= 0 else { throw .failed(path: path, cause: systemText(errno)) }
-            if count == 0 { return false }
+            if count == 0 { return nil }
             done += count
         }
         return true

@@ -127,7 +127,7 @@ extension Session {
         guard let consumer = durableConsumers[name] else {
             throw .unknownConsumer(
                 name.description, of: settings.name.description,
-                among: durableConsumers.consumers.keys.map(\.description))
+                among: durableConsumers.consumers.keys.lazy.map(\.description))
         }
         end(name)
         return consumer.attachment?.subscription

@@ -51,8 +51,8 @@ extension Session {
             letGo(id, nil)
             connections.successor?.stage = .preparing(knock: nil)
             successorFailed(attempt.generation, reason.message)
-        case (.closed(let reason, _), .look):
-            lookClosed(reason)
+        case (.closed(let reason, let retryAfter), .look):
+            lookClosed(.init(reason, retryAfter: retryAfter))
         case (.closed(let reason, _), .knock(let endpoint)):
             letGo(id, nil)
             guard knocks.closed(endpoint, on: id) else { return }

@@ -43,11 +43,12 @@ extension Session {
         tellMachine(.progressed(generation, .authenticating))
         mqtt.configuration.version = servers.protocols.version(at: link.address)
         mqtt.configuration.isVersionTentative = servers.protocols.isTentative(at: link.address)
-        // Another device of the user may be in the room. To find out first whether the server has a session would take two
-        // connections, and displace that device twice.
-        let takesPlace = rooms.membership != nil && !mqtt.hasSession && mqtt.configuration.version == .five
         // Servers that share the session have no older copy: what they have is in use.
         let hasOlderCopy = !servers.homes.isHome(link.address) && servers.homes.older(at: link.address) != nil
+        // Another device of the user may be in the room. To find out first whether the server has a session would take two
+        // connections, and displace that device twice. An older copy is known to be there.
+        let takesPlace =
+            rooms.membership != nil && !mqtt.hasSession && mqtt.configuration.version == .five && !hasOlderCopy
         let discards =
             link.attempt.discardsSession || takesPlace || link.attempt.discardsOlderCopy && hasOlderCopy
         let expected = servers.homes.expected(at: link.address, continuity(of: link))
@@ -116,6 +117,7 @@ extension Session {
             letGo(link.connection, nil)
             letGo(link.knock, .abort)
             self.link = nil
+            forgetVersion(at: link.address)
             handle(end)
             watchAllPaths(of: link)
         }
@@ -129,6 +131,7 @@ extension Session {
         stopLooking()
         if link.hasStaleWill { handle(.disconnect(.normalDisconnection)) }
         self.link = nil
+        forgetVersion(at: link.address)
         noteEnd(machine.reason.code)
         // What this host does, or what happens to its paths, says nothing about the server.
         servers.redirections.ended(wasTried: link.isDialed && !machine.reason.code.isOurOwn)
@@ -136,6 +139,11 @@ extension Session {
         letGo(link.knock, .abort)
         connections.untoldEnd = untoldEnd(of: link)
         watchAllPaths(of: link)
+    }
+
+    /// Without a connection, messages are accepted for MQTT 5, unless the server is known not to speak it.
+    private mutating func forgetVersion(at address: Endpoint) {
+        mqtt.configuration.version = servers.protocols.expected(at: address)
     }
 
     private mutating func noteEnd(_ code: Reason.Code) {
@@ -207,6 +215,8 @@ extension Session {
         else { return false }
         connections.successor = nil
         link = successor
+        // The old connection may have ended, and with it the use of a redirection.
+        _ = servers.begin(attempt.endpoint)
         connections.change(connection, to: .attempt(attempt))
         prepareConnect()
         if let credential = successor.login.credential { noteCredential(credential) }

@@ -76,14 +76,12 @@ extension Session {
         lookEnded(outcome)
     }
 
-    mutating func lookClosed(_ reason: Reason) {
+    mutating func lookClosed(_ ending: SessionMachine.Ending) {
         guard let look = looking else { return }
-        if !look.isOpen, let attempt = look.purpose.attempt {
+        if !look.isOpen, let link, look.purpose.attempt?.generation == link.generation {
             // The same would have happened to the attempt itself.
             stopLooking()
-            var ending = SessionMachine.Ending(reason)
-            ending.isElsewhere = link?.destination.isRedirected ?? false
-            retire(attempt.generation, ending)
+            retire(link, because: ending)
         } else {
             lookEnded(.impossible("the connection was closed"))
         }

@@ -127,8 +127,7 @@ extension Session {
             // The reason code is our own, not the server's.
             protocolEnded(SessionMachine.Ending(Reason(.protocolError, sentence)).considering(finding))
         case .versionInsufficient:
-            var ending = SessionMachine.Ending(
-                Reason(.serverClosed, "a message cannot be sent with MQTT 3.1.1, and MQTT 5 is tried once more"))
+            var ending = SessionMachine.Ending(Reason(.otherVersion))
             ending.pace = .otherWay
             protocolEnded(ending)
         case .foreignProtocol(let other):
@@ -159,8 +158,10 @@ extension Session {
         case .received(let message):
             counts.received += 1
             perform(rooms.received(message))
-            for received in consumers.received(message, number: counts.received, session: settings.name) {
-                act(.deliver(received))
+            if let (received, wanting) = consumers.received(
+                message, number: counts.received, session: settings.name)
+            {
+                act(.deliver(received, to: wanting))
             }
         case .messageRefused(let message):
             counts.refused += 1

@@ -28,13 +28,12 @@ struct NextAttempt: Hashable, Sendable {
             cause = .remote
         case .autoconnect, .userConnect, .userDisconnect, .goodbyeUnheard, .userReconnect, .configurationChanged,
             .credentialRenewed, .credentialChanged, .shutdown, .switchRoom, .demand, .idle, .suspend, .wake, .returning,
-            .inboxRoom, .storeReplaced, .storeUnavailable, .noPath, .pathGained, .pathMoved, .pathReturned, .pathLost,
-            .networkNotAllowed, .answered, .dnsFailed, .unreachable, .dialTimeout, .tlsTimeout, .retryTimeout,
-            .heartbeatTimeout, .probeTimeout, .unacknowledged, .unanswered, .credentialUnreadable, .displaced,
-            .yielded, .banned, .removedByAdministrator, .badConfiguration, .badEndpoint, .clientIdentifierRejected,
-            .unsupportedVersion,
-            .certificateInvalid, .serverUnauthenticated, .authenticationMethodRejected, .redirectRefused, .incompatible,
-            .quota, .unknown:
+            .inboxRoom, .otherVersion, .storeReplaced, .storeUnavailable, .noPath, .pathGained, .pathMoved,
+            .pathReturned, .pathLost, .networkNotAllowed, .answered, .dnsFailed, .unreachable, .dialTimeout,
+            .tlsTimeout, .retryTimeout, .heartbeatTimeout, .probeTimeout, .unacknowledged, .unanswered,
+            .credentialUnreadable, .displaced, .yielded, .banned, .removedByAdministrator, .badConfiguration,
+            .badEndpoint, .clientIdentifierRejected, .unsupportedVersion, .certificateInvalid, .serverUnauthenticated,
+            .authenticationMethodRejected, .redirectRefused, .incompatible, .quota, .unknown:
             cause = .unanswered
         }
     }

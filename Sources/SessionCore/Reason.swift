@@ -61,6 +61,7 @@ extension Reason {
         case wake
         case returning
         case inboxRoom = "inbox-room"
+        case otherVersion = "other-version"
         case storeReplaced = "store-replaced"
         case storeUnavailable = "store-unavailable"
         // network
@@ -168,6 +169,7 @@ extension Reason.Code {
             (.local, "the durable state was damaged, and the session continues with what could be recovered")
         case .storeUnavailable: (.local, "what must be stored before the session can connect was not stored in time")
         case .inboxRoom: (.local, "the inbox has room again, and the server resends the messages that did not fit")
+        case .otherVersion: (.local, "a message cannot be sent with MQTT 3.1.1, and MQTT 5 is tried once more")
         case .noPath: (.network, "no network: the kernel has no route to any endpoint")
         case .pathGained: (.network, "the kernel has a route to the endpoint again")
         case .pathMoved: (.network, "the route to the endpoint moved to another interface, address or gateway")

@@ -231,7 +231,7 @@ extension SessionMachine {
                 attemptAgain(trying, attempt, because: ending.reason, at: now, into: &actions)
             } else if ending.reason.isTerminal {
                 fail(because: ending.reason)
-            } else if isOnceTooOften(ending) {
+            } else if isOnceTooOften(ending, at: attempt.endpoint) {
                 fail(because: .incompatible(ending.reason))
             } else if ending.pace == .otherWay {
                 attemptAgain(trying, attempt, because: ending.reason, at: now, into: &actions)
@@ -257,9 +257,11 @@ extension SessionMachine {
         }
     }
 
-    /// Notes that the server asked to be left alone. This says nothing about the other endpoints.
+    /// Notes that the server asked to be left alone. This says nothing about the other endpoints, nor about another address
+    /// to which this one leads now.
     private mutating func noteRest(of endpoint: EndpointIndex, _ ending: Ending, at now: Instant) {
-        if let retryAfter = ending.retryAfter { endpoints.restsUntil[endpoint] = now.advanced(by: retryAfter) }
+        guard let retryAfter = ending.retryAfter, !ending.hasOtherAddress else { return }
+        endpoints.restsUntil[endpoint] = now.advanced(by: retryAfter)
     }
 
     private mutating func silenced(_ generation: Generation) {

@@ -14,7 +14,7 @@ extension SessionMachine {
         let onlyRested = reason.code == .demand || reason.code == .wake
         pacing.restart()
         if onlyRested { pacing.notBefore = floor } else { endpoints.restsUntil = [:] }
-        refusals = 0
+        refusals = [:]
         rivalry.startedOver()
         endpoints.startOver()
         demand.touched(at: now)
@@ -43,7 +43,9 @@ extension SessionMachine {
 
     /// Begins to reconnect after a connection is gone: at once after a local cause, otherwise by the table.
     mutating func lose(_ connected: Connected, _ ending: Ending, at now: Instant, into actions: inout [Action]) {
-        let isStable = connected.since.duration(to: now) >= policy.stableAfter
+        // A connection lasts for as long as something is heard on it.
+        let last = ending.reason.code == .heartbeatTimeout ? connected.heartbeat.lastHeard : now
+        let isStable = connected.since.duration(to: last) >= policy.stableAfter
         var ending = ending
         // A rival returns as soon as its own table allows, so it only ends connections that were short.
         let mayBeRival = connected.since.duration(to: now) <= (policy.delays.max() ?? .zero) * 2
@@ -55,8 +57,8 @@ extension SessionMachine {
         if connected.isSilenced, ending.reason.code.group == .liveness { ending.reason.message += " (simulated)" }
         noteStall(of: connected, in: &ending.reason, at: now)
         let reason = ending.reason
-        if isStable { refusals = 0 }
-        if isOnceTooOften(ending) {
+        if isStable { refusals = [:] }
+        if isOnceTooOften(ending, at: connected.attempt.endpoint) {
             fail(because: .incompatible(reason))
             return
         }
@@ -119,23 +121,27 @@ extension SessionMachine {
         }
     }
 
-    /// Makes outages begin elsewhere than at an endpoint that accepts the session and then closes the connection, and
-    /// returns to such a first endpoint rarer.
+    /// Makes outages begin elsewhere than at an endpoint that accepts the session and then closes the connection, or says
+    /// nothing any more, and returns to such a first endpoint rarer.
     private mutating func noteStay(of connected: Connected, isStable: Bool, _ ending: Ending) {
         let endpoint = connected.attempt.endpoint
         if isStable {
             endpoints.stays.forget()
             if endpoint == Endpoints.first { endpoints.returns.reset() }
-        } else if ending.isServersDoing {
+        } else if ending.isServersDoing || ending.reason.code == .heartbeatTimeout {
             if endpoint == Endpoints.first { endpoints.returns.failed() }
             // What the server objects to may be a packet, and the search for that one goes on where it began.
             if ending.search == .none {
-                let limit = connected.returnedFrom == nil ? ShortStays.limit : 1
-                endpoints.stays.ended(
-                    at: endpoint, limit: rivalry.mayBeSeen(after: ending.reason) ? ShortStays.limitForRival : limit)
+                endpoints.stays.ended(at: endpoint, limit: limit(of: connected, ending))
             }
         }
         if ending.leavesEndpoint { endpoints.stays.avoid(endpoint) }
+    }
+
+    private func limit(of connected: Connected, _ ending: Ending) -> Int {
+        if rivalry.mayBeSeen(after: ending.reason) { return ShortStays.limitForRival }
+        if connected.returnedFrom != nil { return 1 }
+        return ending.reason.code == .heartbeatTimeout ? ShortStays.limitForSilence : ShortStays.limit
     }
 
     /// Returns the endpoint at which an outage begins. This is the first one, unless its server said that it cannot
@@ -215,11 +221,16 @@ extension SessionMachine {
     }
 
     /// Counts the endings that must not be repeated.
-    /// - Returns: whether this is one too many without a stable connection in between.
-    mutating func isOnceTooOften(_ ending: Ending) -> Bool {
+    /// - Returns: whether this is one too many without a stable connection in between, and no endpoint with a path is left
+    ///   that may be well.
+    mutating func isOnceTooOften(_ ending: Ending, at endpoint: EndpointIndex) -> Bool {
         guard ending.failsIfRepeated else { return false }
-        refusals += 1
-        return refusals > 1
+        refusals[endpoint, default: 0] += 1
+        let isRepeated = refusals.values.reduce(0, +) > 1
+        return isRepeated
+            && endpoints.paths.indices.allSatisfy {
+                endpoints.paths[$0] == nil || refusals[EndpointIndex($0)] != nil
+            }
     }
 
     mutating func fail(because reason: Reason) {

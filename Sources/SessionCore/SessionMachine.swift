@@ -57,8 +57,8 @@ public struct SessionMachine: Sendable {
     /// The endpoints that should have discarded the session when it continued at another one. If their servers share
     /// nothing with that one, they have an older copy, which is as unusable as it was.
     var unusableCopies: Set<EndpointIndex> = []
-    /// How many endings that must not be repeated there were since the last stable connection.
-    var refusals = 0
+    /// How many endings that must not be repeated there were at each endpoint since the last stable connection.
+    var refusals: [EndpointIndex: Int] = [:]
     var lastGeneration = Generation(rawValue: 0)
     /// The life of the credential that the attempt or connection uses; `nil` if it is not known to expire.
     var credential: CredentialLife?
@@ -344,7 +344,8 @@ extension SessionMachine {
         /// Whether a lost connection is continued at another endpoint: the second one if the first was in use, else the
         /// first. Not used for failed attempts, which nearly always go on to the next endpoint.
         public var leavesEndpoint: Bool
-        /// Whether a second ending like this, without a stable connection in between, is terminal.
+        /// Whether a second ending like this, without a stable connection in between, is terminal once every endpoint has
+        /// had one.
         public var failsIfRepeated = false
         /// Whether the endpoint had redirected the attempt, and the ending is about that other server. It then says
         /// about the endpoint's own address only that it answered.

@@ -1,4 +1,4 @@
-/// The endpoints whose servers accept the session and then end the connection soon. An outage does not begin there as
+/// The endpoints whose servers accept the session and then end the connection soon, or fall silent. An outage does not begin there as
 /// long as another endpoint is left: a first endpoint like this would keep the session from a second one that is well.
 ///
 /// A leaf machine. It forgets everything when a connection was stable, and when no attempt elsewhere succeeds.
@@ -11,6 +11,8 @@ struct ShortStays: Hashable, Sendable {
     /// Another device that took over the session may be seen only at the server where it did so, and needs a while to
     /// show up there. By then the session has looked for it several times.
     static let limitForRival = 4
+    /// The network may be silent, too, and would be at every endpoint.
+    static let limitForSilence = 3
 
     mutating func forget() { self = ShortStays() }
 

@@ -312,7 +312,11 @@ extension Connection {
 
     func fail(_ failure: TransportFailure) {
         let failure = explained(failure)
-        let message = (earlierFailures + [failure]).map(\.message).joined(separator: "; ")
+        // Several addresses may have the same fault.
+        let messages = (earlierFailures + [failure]).map(\.message).reduce(into: [String]()) { told, message in
+            if !told.contains(message) { told.append(message) }
+        }
+        let message = messages.joined(separator: "; ")
         finish(phase == .closing ? .closedLocally : .failed(mostTelling(failure).saying(message)))
     }
 

@@ -36,14 +36,19 @@ struct CommonOptions: ParsableArguments {
     /// How to create a session, for somebody who has none.
     var creation: String { SocketAdvice(socket: socket).creation }
 
-    /// Says which files of the configuration the daemon should read again.
+    /// Says which files of the configuration the daemon should read again and, if all sessions are asked about, which
+    /// others have messages on disk, and what is wrong with the daemon itself.
     ///
     /// - Parameter session: the session that is asked about; `nil` for all.
-    func tellChangedFiles(of session: String?, _ client: HoldfastClient) async {
-        guard let status = try? await client.call(DaemonStatusMethod.self, .init(), timeout: Self.viewTimeout),
-            let sentence = StatusText.changedFiles(status.changedFiles, of: session)
+    func tellRest(of session: String?, _ client: HoldfastClient) async {
+        guard let status = try? await client.call(DaemonStatusMethod.self, .init(), timeout: Self.viewTimeout)
         else { return }
-        terminal.print(Columns.wrapped(sentence, to: terminal.wrap, indent: 2))
+        var sentences = session == nil ? (status.absentSessions ?? []).map { printable($0.sentence) } : []
+        if session == nil, let failure = status.metricsFailure {
+            sentences.append(printable("\(failure); holdfastctl reload tries again"))
+        }
+        if let sentence = StatusText.changedFiles(status.changedFiles, of: session) { sentences.append(sentence) }
+        for sentence in sentences { terminal.print(Columns.wrapped(sentence, to: terminal.wrap, indent: 2)) }
     }
 
     /// How long the daemon may take to answer a call that does not itself wait for something.
@@ -112,10 +117,11 @@ struct SpanArgument: ExpressibleByArgument, Equatable, CustomStringConvertible {
 
     var defaultValueDescription: String { description }
 
-    /// Checks the upper limit of the time to wait for a session, which is the daemon's.
-    func checkAsTimeout() throws {
-        guard let seconds, seconds > 365 * 86_400 else { return }
-        throw ValidationError("--timeout must be at most 365d, or never")
+    /// Checks the limits of the time to wait for a session; the upper one is the daemon's.
+    func checkAsTimeout(canBeZero: Bool = false) throws {
+        guard let seconds else { return }
+        if seconds <= 0, !canBeZero { throw ValidationError("--timeout must be above 0") }
+        if seconds > 365 * 86_400 { throw ValidationError("--timeout must be at most 365d, or never") }
     }
 
     /// Seconds; `nil`: never.

@@ -165,7 +165,12 @@ struct CompletionCommand: ParsableCommand {
         if script.hasPrefix("#!") { script = String(script.drop { $0 != "\n" }.dropFirst()) }
         switch shell {
         case .bash:
-            return script.replacing("-F _holdfastctl holdfastctl", with: "-F _holdfastctl_line holdfastctl") + bashLine
+            // Only where paths are completed: in a folder that has a directory "main", the session main would be one.
+            let add = "__holdfastctl_add_completions() {\n"
+            let paths = "    case $1 in -f|-d) compopt -o filenames 2>/dev/null ;; esac\n"
+            return script.replacing(
+                "complete -o filenames -F _holdfastctl holdfastctl", with: "complete -F _holdfastctl_line holdfastctl"
+            ).replacing(add, with: add + paths) + bashLine
         case .zsh:
             // The value may follow an equals sign.
             script = script.replacing("'--socket[", with: "'--socket=[").replacing("'--color[", with: "'--color=[")

@@ -9,17 +9,18 @@ enum InputFile {
     ///
     /// - Parameter path: `-` is standard input.
     static func read(_ path: String) throws(CommandFailure) -> [UInt8] {
+        let name = path == "-" ? "standard input" : path
         let descriptor = path == "-" ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC)
         guard descriptor >= 0 else { throw failure(path) }
         defer { if descriptor != STDIN_FILENO { close(descriptor) } }
         var contents: [UInt8] = []
         while contents.count <= maximumLength {
-            let part = try readSome(from: descriptor, named: path)
+            let part = try readSome(from: descriptor, named: name)
             if part.isEmpty { return contents }
             contents += part
         }
         throw CommandFailure(
-            .failed, "\(path) is longer than 16 MiB, the limit for a message", advice: "send it in parts")
+            .failed, "\(name) is longer than 16 MiB, the limit for a message", advice: "send it in parts")
     }
 
     /// Reads what standard input has now, waiting for at least one byte; returns no bytes at its end.

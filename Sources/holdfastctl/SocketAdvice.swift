@@ -41,6 +41,9 @@ struct SocketAdvice: Equatable {
         }
     }
 
+    /// How to start the daemon, after a file was written for it.
+    var start: String { origin == .standard && hasSystemd ? "systemctl start holdfast" : "start the daemon" }
+
     /// A service that has failed needs more than being started.
     private var ifFailed: String? {
         switch failure {

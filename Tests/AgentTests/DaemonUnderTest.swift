@@ -72,10 +72,16 @@ struct DaemonUnderTest: Sendable {
         let group = MultiThreadedEventLoopGroup(numberOfThreads: 2)
         let server = LoopbackServer(eventLoop: group.next())
         try await server.start()
-        try directory.makeFolder("sessions.d")
-        try await body(directory, server, group)
+        let outcome: Result<Void, any Error>
+        do {
+            try directory.makeFolder("sessions.d")
+            outcome = .success(try await body(directory, server, group))
+        } catch {
+            outcome = .failure(error)
+        }
         try await server.stop()
         try await group.shutdownGracefully()
+        try outcome.get()
     }
 
     /// Runs a daemon with the session `main` and the other files in `files` for the duration of `body`.

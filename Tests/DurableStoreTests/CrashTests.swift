@@ -1,6 +1,7 @@
 import Glibc
 import MQTT
 import SessionCore
+import Support
 import Testing
 
 @testable import DurableStore
@@ -8,7 +9,7 @@ import Testing
 @Suite struct `After kill -9` {
     @Test(arguments: [100, 150_000])
     func `every committed change is there`(bytes: Int) async throws {
-        let directory = try TemporaryDirectory()
+        let directory = try TemporaryDirectory(in: Support.TemporaryDirectory.diskParent)
         let main = try session()
         let store = try openStore(directory)
         for number: Int64 in 1...50 { try await store.commit(main, .insert(message(number, bytes: bytes))) }
@@ -21,7 +22,7 @@ import Testing
     func `a process killed in the middle of a stream has lost nothing that it acknowledged`(
         round: Int, bytes: Int
     ) async throws {
-        let directory = try TemporaryDirectory()
+        let directory = try TemporaryDirectory(in: Support.TemporaryDirectory.diskParent)
         let path = directory.path
         await #expect(processExitsWith: .signal(SIGKILL)) {
             [path = path as String, round = round as Int, bytes = bytes as Int] in

@@ -14,8 +14,8 @@ import Vocabulary
 final class TemporaryDirectory: Sendable {
     let path: String
 
-    init() throws {
-        path = try Support.TemporaryDirectory().path
+    init(in parent: String = Support.TemporaryDirectory.parent) throws {
+        path = try Support.TemporaryDirectory(in: parent).path
     }
 
     deinit { Support.TemporaryDirectory.remove(path) }

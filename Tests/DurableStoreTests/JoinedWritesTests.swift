@@ -1,5 +1,6 @@
 import Glibc
 import NIOCore
+import Support
 import Testing
 
 @testable import DurableStore
@@ -26,7 +27,7 @@ import Testing
     }
 
     @Test func `takes a large message in a few writes`() throws {
-        let directory = try TemporaryDirectory()
+        let directory = try TemporaryDirectory(in: Support.TemporaryDirectory.diskParent)
         let database = try makeDatabase(in: directory)
         let before = try writes()
         try database.run(
@@ -38,7 +39,7 @@ import Testing
     /// The cache of pages has 2 MB.
     @Test(arguments: [1, 30_000, 70_000, 1_000_000, 4_000_000])
     func `has all of a transaction when the commit returns`(bytes: Int) throws {
-        let directory = try TemporaryDirectory()
+        let directory = try TemporaryDirectory(in: Support.TemporaryDirectory.diskParent)
         let database = try makeDatabase(in: directory)
         for key in 1...3 {
             let payload = ByteBuffer(repeating: UInt8(key), count: bytes)
@@ -73,7 +74,7 @@ import Testing
     }
 
     @Test func `keeps nothing of a transaction that was taken back`() throws {
-        let directory = try TemporaryDirectory()
+        let directory = try TemporaryDirectory(in: Support.TemporaryDirectory.diskParent)
         let database = try makeDatabase(in: directory)
         #expect(throws: StoreError.self) {
             try database.transaction { () throws(StoreError) in
@@ -94,7 +95,7 @@ import Testing
 
     @Test(arguments: [false, true])
     func `takes a transaction that is too large for the memory in parts`(isTakenBack: Bool) throws {
-        let directory = try TemporaryDirectory()
+        let directory = try TemporaryDirectory(in: Support.TemporaryDirectory.diskParent)
         let path = "\(directory.path)/test.db"
         do {
             let database = try makeDatabase(in: directory)

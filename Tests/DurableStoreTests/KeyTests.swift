@@ -47,6 +47,13 @@ import Testing
         #expect(try await find(store)?.state == .done(.dropped(reason)))
     }
 
+    @Test func `of a message that is lost says so`() async throws {
+        let store = try openStore(directory)
+        try await publish(store)
+        try await store.execute("DELETE FROM message")
+        #expect(try await find(store)?.state == .lost)
+    }
+
     @Test func `is forgotten after a day`() async throws {
         let store = try openStore(directory)
         try await publish(store, at: 0)

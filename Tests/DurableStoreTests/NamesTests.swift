@@ -77,3 +77,54 @@ import Testing
         }
     }
 }
+
+/// What the store has of sessions that are not configured any more.
+@Suite struct `Absent sessions` {
+    let directory: TemporaryDirectory
+    let store: DurableStore
+    let (old, new, other): (SessionName, SessionName, SessionName)
+
+    init() async throws {
+        directory = try TemporaryDirectory()
+        store = try openStore(directory)
+        old = try #require(SessionName("old"))
+        new = try #require(SessionName("new"))
+        other = try #require(SessionName("other"))
+        try await store.commit([
+            (old, [.mqtt(.insert(message(1))), .mqtt(.insert(message(2)))]), (other, [.mqtt(.insert(message(1)))]),
+        ])
+    }
+
+    private func absent(besides present: Set<SessionName>) async throws -> [SessionName: Int] {
+        let found = try await store.absentOutboxes(besides: present)
+        return Dictionary(uniqueKeysWithValues: found.map { ($0.session, $0.messages) })
+    }
+
+    @Test func `are those with messages, as they are after each commit`() async throws {
+        #expect(try await absent(besides: []) == [old: 2, other: 1])
+        #expect(try await absent(besides: [other]) == [old: 2])
+        let sizes = try await store.absentOutboxes(besides: [other]).map(\.bytes)
+        #expect(sizes == [Int64(message(1).message.size + message(2).message.size)])
+        try await store.commit([(old, [.mqtt(.acknowledge(.init(rawValue: 1)))])])
+        #expect(try await absent(besides: [other]) == [old: 1])
+        try await store.commit([(old, [.mqtt(.acknowledge(.init(rawValue: 2)))])])
+        #expect(try await absent(besides: [other]) == [:])
+    }
+
+    @Test func `continue under another name that owns nothing`() async throws {
+        try await store.commit([(new, [.mqtt(.setEstablished(true))])])
+        #expect(try await store.ownsNothing(new))
+        try await store.rename(old, to: new)
+        #expect(try await store.session(new).mqtt.queuedCount == 2)
+        #expect(try await store.session(new).mqtt.established == false, "nothing of the earlier one is left")
+        #expect(try await store.session(old) == StoredSession())
+        await #expect(throws: StoreError.self) { try await store.rename(new, to: other) }
+        #expect(try await !store.ownsNothing(other))
+        #expect(try await absent(besides: []) == [new: 2, other: 1])
+        // So it is after a restart.
+        try await store.close()
+        let reopened = try openStore(directory)
+        #expect(try await reopened.session(new).mqtt.queuedCount == 2)
+        #expect(try await reopened.session(new).mqtt.nextSequence.rawValue == 3)
+    }
+}

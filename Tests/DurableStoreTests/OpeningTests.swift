@@ -118,6 +118,7 @@ import Testing
             StoreError.unusable("/d", EMFILE).description == "/d: Too many open files; raise LimitNOFILE of the service"
         )
         #expect(StoreError.unusable("/d", EACCES).code == "store-unwritable")
+        #expect(StoreError.unusable("/d", ENOSPC).code == "store-full", "there may be no inode left")
     }
 
     @Test(
@@ -209,17 +210,14 @@ import Testing
         let first = try openStore(directory)
         try await first.commit([(main, (1...400).map { .insert(message($0, bytes: 300)) })])
         try await first.commit(main, .assign(sequence(1), id(7)), .assign(sequence(2), id(8)))
-        let path = "\(directory.path)/holdfast.db"
         try await first.execute(statement)
-        await #expect {
-            _ = try await first.mqtt(main)
-        } throws: { error in
-            if case .damaged? = error as? StoreError { true } else { false }
-        }
+        let before = try directory.copyAsItIs()
+        #expect(try await first.mqtt(main).inFlight.map(\.sequence.rawValue) == [left], "a new file without them")
         try await first.close()
+        try await openStore(before).close()
         // A page in the middle of the messages, so that the file is replaced.
-        let copy = try directory.copyAsItIs()
-        var bytes = try readFile(path)
+        let copy = try before.copyAsItIs()
+        var bytes = try readFile("\(before.path)/holdfast.db")
         let page = bytes.count / 4096 / 2
         for index in (page * 4096)..<(page * 4096 + 4096) { bytes[index] = 0x5A }
         try writeFile("\(copy.path)/holdfast.db", bytes)
@@ -229,7 +227,7 @@ import Testing
     }
 
     /// Rows that can be read and that no table takes, as damage within a page makes them.
-    static let refusals = ["payload = NULL", "payload = 'a text'", "size = 'no number'"]
+    static let refusals = ["payload = NULL", "payload = 'a text'", "qos = 'no number'"]
 
     @Test(arguments: refusals)
     func `a row that makes no sense counts as lost`(refusal: String) async throws {
@@ -320,10 +318,7 @@ import Testing
         try await store.commit(main, .insert(message(21)))
         #expect(try await openStore(try directory.copyAsItIs()).queue(main).count == 21)
         #expect(throws: StoreError.locked(directory: directory.path, holder: getpid())) { try openStore(directory) }
-        for name in ["holdfast.db", "holdfast.db-wal", "holdfast.db-shm", "holdfast.spare", "lock"] {
-            unlink("\(away)/\(name)")
-        }
-        rmdir(away)
+        Support.TemporaryDirectory.remove(away)
     }
 
     @Test func `a directory that another daemon made in the meantime stays with that one`() async throws {
@@ -343,10 +338,7 @@ import Testing
         // Whose files are set aside now, as any others would be that were put in the place of the present ones.
         try await store.commit(main, .insert(message(21)))
         #expect(try await store.queue(main).count == 21)
-        for name in ["holdfast.db", "holdfast.db-wal", "holdfast.db-shm", "holdfast.spare", "lock"] {
-            unlink("\(away)/\(name)")
-        }
-        rmdir(away)
+        Support.TemporaryDirectory.remove(away)
     }
 
     @Test func `a directory that cannot be made again is an error, and nothing is lost when it is back`()
@@ -366,10 +358,6 @@ import Testing
         #expect(try await store.queue(main).count == 21)
         try await store.close()
         #expect(try await openStore(path).queue(main).count == 21)
-        for name in ["holdfast.db", "holdfast.db-wal", "holdfast.db-shm", "holdfast.spare", "lock"] {
-            unlink("\(path)/\(name)")
-        }
-        rmdir(path)
     }
 
     @Test func `takes an empty file for a new database`() async throws {
@@ -418,6 +406,17 @@ import Testing
         let old = try TemporaryDirectory()
         try writeFile("\(old.path)/holdfast.db", readFile(backup))
         #expect(try await openStore(old).queue(main) == [message(1)])
+    }
+
+    @Test func `removes the copy that a daemon was making when it was killed`() async throws {
+        try await openStore(directory).commit(main, .insert(message(1)))
+        let copy = try directory.copyAsItIs()
+        for name in ["holdfast.db.version.part", "holdfast.db.version.part-journal"] {
+            try writeFile("\(copy.path)/\(name)", Array("part".utf8))
+        }
+        let store = try open(copy.path, Schema.migrations + [nextVersion])
+        #expect(store.openReport.backup != nil)
+        #expect(!copy.names.contains { $0.contains(".part") })
     }
 
     @Test func `takes up the store of the first release`() async throws {

@@ -118,7 +118,9 @@ import Testing
         let expected = try await recoverable(directory)
         let path = directory.path
         await #expect(processExitsWith: .signal(SIGKILL)) { [path = path as String, file = file as String] in
+            let (looks, looksNow) = AsyncStream.makeStream(of: Void.self)
             Task.detached {
+                looksNow.yield()
                 while true {
                     guard let directory = opendir(path) else { continue }
                     while let entry = readdir(directory) {
@@ -130,6 +132,7 @@ import Testing
                     closedir(directory)
                 }
             }
+            for await _ in looks { break }
             let store = try openStore(path)
             withExtendedLifetime(store) { _ = kill(getpid(), SIGKILL) }
         }

@@ -210,6 +210,47 @@ extension EndToEnd {
         }
     }
 
+    @Test func `messages of a session that is renamed or removed stay in sight`() async throws {
+        try await withLab { lab, daemon in
+            let place = ["--config-directory", daemon.configuration]
+            func run(_ words: [String]) async throws -> (ending: LabProcess.Ending, text: String) {
+                let line = ["\(DaemonProcess.programs)/holdfastctl"] + words + ["--socket", daemon.socket]
+                let result = try await lab.finish(line, in: lab.host)
+                return (result.ending, result.output + result.errors)
+            }
+            try daemon.session("old", top: "autoconnect = false")
+            try daemon.session("other", top: "autoconnect = false\nclient-id = \"other\"")
+            let stopped = try await run(["config", "rename", "old", "core"] + place)
+            #expect(stopped.ending == .exited(6), "\(stopped)")
+            try await daemon.start()
+            for text in ["1", "2"] { try await daemon.publish(text, to: "t", session: "old") }
+
+            let taken = try await run(["config", "rename", "old", "other"] + place)
+            #expect(taken.ending == .exited(1) && taken.text.contains("other.toml already exists"), "\(taken)")
+            let renamed = try await run(["config", "rename", "old", "core"] + place)
+            #expect(renamed.ending == .exited(0) && renamed.text.contains("old is called core now"), "\(renamed)")
+            #expect(try await run(["queue", "core"]).text.contains("core: 2 messages:"))
+            #expect(try await run(["status", "old"]).ending == .exited(1))
+
+            let sentence = "core: 2 accepted messages stay on disk; a file named core.toml sends them"
+            let removed = try await run(["config", "remove", "core"] + place)
+            #expect(removed.ending == .exited(0) && removed.text.contains(sentence), "\(removed)")
+            for command in ["queue", "status"] {
+                let shown = try await run([command])
+                #expect(shown.text.contains(sentence) && !shown.text.contains("every outbox is empty"), "\(shown)")
+            }
+            // A name that has messages is not taken by another session, which keeps its file.
+            let refused = try await run(["config", "rename", "other", "core"] + place)
+            #expect(refused.ending == .exited(1) && refused.text.contains("other keeps its name"), "\(refused)")
+            #expect(access("\(daemon.configuration)/sessions.d/other.toml", F_OK) == 0)
+            let dropped = try await run(["queue", "drop", "core", "--all", "--any-state"])
+            #expect(dropped.ending == .exited(0) && dropped.text == "2 messages dropped.\n", "\(dropped)")
+            #expect(try await run(["queue"]).text == "No messages are waiting: every outbox is empty.\n")
+            let list = try await run(["--json", "queue"]).text
+            #expect(list == #"{"messages":[],"next":null,"schema":1,"session":"other"}"# + "\n")
+        }
+    }
+
     @Test func `config remove leaves a password that is still used`() async throws {
         try await withLab { lab, daemon in
             let beginning = try Beginning(lab, daemon)
@@ -275,6 +316,7 @@ extension EndToEnd {
             defer { server.stop() }
             let typed = try lab.write("typed", "sesame\n")
             let command = """
+                TMPDIR='\(lab.directory)' \
                 exec '\(DaemonProcess.programs)/holdfastctl' config init main --ask-password <'\(typed)' \
                 --endpoint mqtts://\(Lab.serverAddress) --user edge-42 \
                 --config-directory '\(daemon.configuration)' --socket '\(daemon.socket)'

@@ -8,12 +8,13 @@ import Vocabulary
 extension EndToEnd {
     /// Runs the command with a password on standard input.
     private func give(
-        _ password: String, _ session: String, _ lab: Lab, _ daemon: DaemonProcess, as user: String = "0"
+        _ password: String, _ session: String, _ lab: Lab, _ daemon: DaemonProcess, as user: String = "0",
+        _ options: String = ""
     ) async throws -> (status: Int32, text: String) {
         let typed = try lab.write("typed", password + "\n")
         let line = """
             exec setpriv --reuid \(user) --regid \(user) --clear-groups '\(DaemonProcess.programs)/holdfastctl' \
-            config password '\(session)' --config-directory '\(daemon.configuration)' --socket '\(daemon.socket)' \
+            config password '\(session)' \(options) --config-directory '\(daemon.configuration)' --socket '\(daemon.socket)' \
             <'\(typed)'
             """
         let result = try await lab.finish(["sh", "-c", line], in: lab.host)
@@ -35,7 +36,11 @@ extension EndToEnd {
 
             let wrong = try await give("third", "main", lab, daemon)
             #expect(wrong.status == 1 && wrong.text.contains("The check failed at the step Login."), "\(wrong)")
-            #expect(wrong.text.contains("the password is written, but the check failed"), "\(wrong)")
+            #expect(wrong.text.contains("the server refuses the password, so \(link) has the previous one"), "\(wrong)")
+            #expect(try String(contentsOfFile: secret, encoding: .utf8) == "first")
+            let untried = try await give("third", "main", lab, daemon, "--untried")
+            #expect(untried.status == 0 && untried.text == "\(link) is written.\n", "\(untried)")
+            #expect(try String(contentsOfFile: secret, encoding: .utf8) == "third")
             let right = try await give("second", "main", lab, daemon)
             #expect(right.status == 0 && right.text.contains("\(link) is written."), "\(right)")
             #expect(right.text.contains("main is connected to mqtt://\(Lab.serverAddress)"), "\(right)")

@@ -267,6 +267,24 @@ extension EndToEnd {
         }
     }
 
+    /// The first page of the database is where everything else is found.
+    @Test(arguments: [("holdfast.db-wal", 50_000), ("holdfast.db-wal", 10), ("holdfast.db", 10), ("holdfast.db", 9000)])
+    func `what the disk cannot read does not keep the daemon from starting`(file: String, offset: Int) async throws {
+        try await withLab { lab, daemon in
+            let sector = try await BadSector(in: lab)
+            try daemon.session(top: "autoconnect = false")
+            try await daemon.start(after: sector.preparation)
+            for number in 1...100 { _ = try await daemon.publish("\(number)", to: "out/a") }
+            if file == "holdfast.db" { _ = try await daemon.stop() } else { try await daemon.kill() }
+            try sector.put(at: offset, of: "\(daemon.state)/\(file)")
+            try await daemon.start(after: sector.preparation)
+            #expect(await daemon.log.contains("is kept as \(daemon.state)/holdfast.db.corrupt-"))
+            let queued = try await daemon.status().outbox.queued
+            _ = try await daemon.publish("after", to: "out/a")
+            #expect(try await daemon.status().outbox.queued == queued + 1)
+        }
+    }
+
     @Test func `a message that is published again with its key after a kill arrives once`() async throws {
         try await withConnected { lab, _, daemon in
             let far = try await LabSubscriber(lab, filter: "out/#")

@@ -126,20 +126,9 @@ extension EndToEnd.Identity {
         }
     }
 
-    /// When the others must be told, with a presence timeout of 10 s and the default heartbeat: the session asks for a
-    /// keep-alive of 2 s, one and a half of which the server waits, and for a will delay of 7 s. With the heartbeat's
-    /// 15 s as keep-alive, a silent loss would be told after 22 s and a noticed one at once. A busy machine may add a
-    /// second.
-    private static func expected(_ loss: Loss, at server: ServerMake) -> ClosedRange<Duration> {
-        switch (loss, server) {
-        case (.noticed, _): .seconds(6) ... .seconds(11)
-        // It looks for silent connections every six seconds, and for due wills every second.
-        case (.silent, .mosquitto): .seconds(7) ... .seconds(20)
-        case (.silent, _): .seconds(7) ... .seconds(13)
-        }
-    }
-
-    /// Documentation/Recovery.md has what was measured.
+    /// The others must not be told before the will delay of 7 s is over, which the session asks for with a presence timeout
+    /// of 10 s; the server may have begun it a second early. `PresenceTimingTests` has the sum of this and the keep-alive,
+    /// and Documentation/Recovery.md what was measured.
     ///
     /// One loss at a time: mosquitto 2.0.11 holds a will back while a later one with the same delay waits.
     @Test(arguments: Loss.allCases, ServerCase.here)
@@ -164,7 +153,8 @@ extension EndToEnd.Identity {
             let event = try await seen.until("told that it is lost") { $0.event == .participantLeft }
             let taken = lost.duration(to: .now)
             #expect(event.cause == .lost)
-            #expect(Self.expected(loss, at: server.make).contains(taken), "\(taken)")
+            #expect(taken >= .seconds(loss == .silent ? 7 : 6), "\(taken)")
+            print("\(server), \(loss): told after \(taken)")
         }
     }
 

@@ -14,10 +14,11 @@ extension EndToEnd {
         private static let folder = repositoryRoot.appending(path: "Examples/Container")
         private static let recipe = folder.appending(path: "Containerfile").path
 
+        private static let storage = "\(TemporaryDirectory.diskParent)/holdfast-images-\(getpid())"
+
         /// The image, which is built once for all tests.
         private static let images = Task { () -> Podman.Images in
-            let storage = "/tmp/holdfast-images-\(getpid())"
-            atexit { try? FileManager.default.removeItem(atPath: "/tmp/holdfast-images-\(getpid())") }
+            atexit { TemporaryDirectory.remove(ImageTests.storage) }
             var images: Podman.Images?
             try await withLab { lab, _ in
                 let podman = try await Podman(lab, in: lab.host, storage: storage)
@@ -25,9 +26,10 @@ extension EndToEnd {
                 try await podman.importDebian(as: base)
                 let context = "\(lab.directory)/context"
                 try FileManager.default.createDirectory(atPath: context, withIntermediateDirectories: true)
-                for program in ["holdfastd", "holdfastctl"] {
+                let installed = try await Container.installed(DaemonProcess.programs)
+                for (folder, program) in [("sbin", "holdfastd"), ("bin", "holdfastctl")] {
                     try FileManager.default.copyItem(
-                        atPath: "\(DaemonProcess.programs)/\(program)", toPath: "\(context)/\(program)")
+                        atPath: "\(installed)/usr/\(folder)/\(program)", toPath: "\(context)/\(program)")
                 }
                 try await podman.build("holdfast", recipe: recipe, base: base, context: context)
                 images = try await podman.asImages()

@@ -18,8 +18,9 @@ extension EndToEnd {
         "ping nobody", "ping", "log nobody", "log --level loud", "config check", "config show nobody", "config show",
         "config init main", "config init other --endpoint htp://x --user u", "config init other --password x",
         "config init twin --endpoint ENDPOINT --user main", "config init other --endpoint mqtt://127.0.0.1:1 --user u",
-        "config init other --endpoint mqtt://127.0.0.1:1 --user u --untried --connect", "config edit nobody",
-        "config edit broken", "config remove nobody", "config remove other", "config shwo", "instance add nobody@a",
+        "config init other --endpoint mqtt://127.0.0.1:1 --user u --untried --connect --timeout 200ms",
+        "config edit nobody", "config edit broken", "config remove nobody", "config remove other", "config shwo",
+        "instance add nobody@a",
         "instance remove nobody@a", "reload", "metrics --nope", "bugreport -o /nowhere/file --yes", "version --nope",
         "completion tcsh", "clients --fields nothing", "statsu",
     ]

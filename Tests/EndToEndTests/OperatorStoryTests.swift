@@ -199,6 +199,26 @@ extension EndToEnd {
         }
     }
 
+    @Test func `config edit that is interrupted says where the edited copy is`() async throws {
+        try await withLab { lab, daemon in
+            try daemon.session()
+            let terminal = TerminalUnderTest(lab)
+            try await terminal.start(
+                [
+                    "env", "-u", "VISUAL", "EDITOR=sed -i s/^user/usr/", "TMPDIR=\(lab.directory)",
+                    "\(DaemonProcess.programs)/holdfastctl", "config", "edit", "main", "--config-directory",
+                    daemon.configuration,
+                ], columns: 300)
+            try await terminal.screen("asks") { $0.contains { $0.contains("keep them anyway?") } }
+            try await terminal.press("C-c")
+            let words = "holdfastctl: the edited copy is "
+            let screen = try await terminal.screen("says where it is") { $0.contains { $0.hasPrefix(words) } }
+            let path = try #require(screen.first { $0.hasPrefix(words) }).dropFirst(words.count)
+            #expect(try String(contentsOfFile: String(path), encoding: .utf8).contains("usr = "))
+            try await terminal.close()
+        }
+    }
+
     @Test func `the page has exactly the stories that are tested`() throws {
         #expect(OperatorStory.all.count >= 20)
         #expect(try StoryPage.titles() == OperatorStory.all.map(\.title))

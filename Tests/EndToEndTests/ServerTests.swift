@@ -194,10 +194,12 @@ private struct ServerCases {
 
         // What comes while the session is away is kept for it.
         try await lab.breakNetwork()
+        // What is not acknowledged is noticed within seconds, silence only by the heartbeat.
+        try await daemon.publish("1", to: "late", qos: .exactlyOnce)
         try await events.until(.reconnecting)
         let away = (1...make.maximumQoS).map { "away \($0)" }
         for (qos, payload) in zip(1..., away) { try await near.publish(payload, to: "kept/\(qos)", qos: qos) }
-        for number in 1...3 { try await daemon.publish("\(number)", to: "late", qos: .exactlyOnce) }
+        for number in 2...3 { try await daemon.publish("\(number)", to: "late", qos: .exactlyOnce) }
         let far = try await LabSubscriber(near, filter: "late")
         try await lab.healNetwork()
         #expect(try await events.until(.connected).resumed == true)
@@ -279,7 +281,8 @@ private struct ServerCases {
         try await server.start()
         let connected = try await events.until(.connected)
         let told = await events.all.map(\.line)
-        #expect(connected.resumed == make.keepsSessions, "\(told)")
+        // A server that begins slowly may end the connection on which it has made the session: the next one resumes it.
+        if make.keepsSessions { #expect(connected.resumed == true, "\(told)") }
         let far = try await LabSubscriber(near, filter: "meanwhile/0", "meanwhile/1", "meanwhile/2")
         try await far.received("what was accepted meanwhile is there") { Set($0.map(\.payload)) == ["0", "1", "2"] }
         try await near.publish("after", to: "again/2")

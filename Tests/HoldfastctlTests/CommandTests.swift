@@ -177,6 +177,9 @@ struct EndingTests {
         ["connect", "main", "--all"], ["reconnect", "main", "--mode", "fast"], ["status", "--follow", "--check"],
         ["list", "--nope"], ["wait", "--timeout", "-1"], ["connect", "main", "--wait", "--timeout", "0"],
         ["connect", "main", "--wait", "--timeout", "366d"], ["wait", "main", "--timeout", "400d"],
+        [
+            "config", "init", "main", "--endpoint", "mqtts://a.example", "--user", "u", "--connect", "--timeout", "0",
+        ],
         ["simulate", "main", "path-lost", "--duration", "2h"],
         ["simulate", "main", "path-lost", "--duration", "never"],
         ["simulate", "main", "drop", "--duration", "15s"],
@@ -193,6 +196,10 @@ struct EndingTests {
 
     @Test(arguments: [
         ["connect", "main", "--wait", "--timeout", "365d"], ["wait", "main", "--timeout", "never"],
+        [
+            "config", "init", "main", "--endpoint", "mqtts://a.example", "--user", "u", "--connect", "--timeout",
+            "5min",
+        ],
         ["wait", "main", "--timeout", "0"], ["simulate", "main", "path-lost", "--duration", "1h"],
     ])
     func `the limits of a span are allowed`(_ arguments: [String]) {
@@ -233,7 +240,7 @@ struct EndingTests {
     @Test(
         arguments: [
             (["config", "shwo"], "did you mean config show?"),
-            (["config", "x"], "the subcommands are: check, show, init, edit, password, remove"),
+            (["config", "x"], "the subcommands are: check, show, init, edit, password, rename, remove"),
             (["queue", "lits", "main"], "did you mean queue list?"),
             (["instance", "dad", "a@b"], "did you mean instance add?"),
             (["queue", "lits"], nil), (["queue", "main", "--limit", "3"], nil), (["config", "show"], nil),
@@ -477,6 +484,14 @@ struct EndingTests {
         #expect(PublishCommand.sentence(result) == "Message 3 is delivered" + end)
     }
 
+    @Test(arguments: [(false, ""), (true, ", and is delivered")])
+    func `a message whose key was used before is not said to be published`(_ isDelivered: Bool, _ rest: String) {
+        let result = MessagePublishMethod.Result(
+            id: 40, accepted: true, delivered: isDelivered, reasonCode: isDelivered ? 0 : nil, repeated: true)
+        let sentence = "Message 40 was already accepted with this key\(rest); nothing new is published."
+        #expect(PublishCommand.sentence(result) == sentence)
+    }
+
     @Test func `names are in natural order`() {
         let names = ["gw-10", "gw-2", "a", "gw-02", "gw", "gw-2b", "b1c10", "b1c9"]
         #expect(
@@ -591,6 +606,8 @@ struct EndingTests {
         var tally = LineTally(wait: .accepted, session: "main")
         tally.take(.success(accepted))
         #expect(tally.sentenceBeforeError == "before the error, 1 message is accepted")
+        #expect(
+            tally.sentenceAfterInterruption == "1 message is accepted; to be published again: all lines from 2 on")
         tally.take(.failure(.refused(.outboxFull("main"))))
         #expect(
             tally.sentenceBeforeError

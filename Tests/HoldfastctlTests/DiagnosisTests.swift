@@ -305,8 +305,8 @@ struct SessionTemplateTests {
             EffectiveValue(key: "\($0)", value: "1", origin: $0)
         }
         let file = EffectiveConfiguration.File(session: "main", file: "/main.toml", values: values)
-        #expect(ConfigText.lines(file, onlyChanged: true).count == 3)
-        #expect(ConfigText.lines(file, onlyChanged: false).count == 5)
+        #expect(ConfigText.lines(ConfigText.changed(file)).count == 3)
+        #expect(ConfigText.lines(file).count == 5)
     }
 
     @Test(arguments: [

@@ -1,4 +1,5 @@
 import ControlAPI
+import HoldfastClient
 import Testing
 
 @testable import holdfastctl
@@ -317,6 +318,50 @@ struct DetailTests {
                 "Reloaded: removed c.",
                 "  c could not say goodbye to its server: the server may keep 1 publication",
             ])
+        let absent = [
+            AbsentSession(session: "c", messages: 2, bytes: 9, oldest: nil),
+            AbsentSession(session: "gw@a", messages: 1, bytes: 4, oldest: nil),
+        ]
+        #expect(
+            ReloadText.lines(.init(removed: ["c", "gw@a"], absentSessions: absent), isDry: true) == [
+                "A reload would remove c, gw@a.",
+                "  c: 2 accepted messages stay on disk; a file named c.toml sends them",
+                "  gw@a: 1 accepted message stays on disk; holdfastctl instance add gw@a sends it",
+            ])
+    }
+}
+
+struct WatchTextTests {
+    @Test func `an event that led to the states that were shown says so`() {
+        func event(_ sequence: Int64) -> SessionEvent {
+            var event = SessionEvent(
+                watch: .init(rawValue: "w1"), sequence: sequence, time: Timestamp(rawValue: 0), session: "main",
+                event: .stateChanged)
+            (event.from, event.state) = (.connecting, .connected)
+            return event
+        }
+        var text = WatchText()
+        #expect(!text.line(event(1), offset: 0).hasSuffix("(before the states above)"))
+        let snapshot = SessionWatchMethod.Result(
+            watch: .init(rawValue: "w1"), snapshot: .init(sessions: []), sequence: 3)
+        _ = text.lines(.snapshot(snapshot), Terminal())
+        #expect(text.line(event(3), offset: 0).hasSuffix("connecting → connected (before the states above)"))
+        #expect(text.line(event(4), offset: 0).hasSuffix("connecting → connected"))
+    }
+}
+
+struct HistoryRowTests {
+    @Test func `a removed session has a row only if it was connected`() {
+        func entry(_ session: String, _ from: SessionStatus.State, _ to: SessionStatus.State) -> SessionHistoryEntry {
+            SessionHistoryEntry(
+                time: Timestamp(rawValue: 0), session: session, from: from, to: to, phase: nil,
+                reason: .init(code: "x", group: "y", terminal: false, message: "z"), mode: nil, outage: nil)
+        }
+        let entries = [
+            entry("mian", .disconnected, .failed), entry("old", .connected, .disconnected),
+            entry("main", .disconnected, .connecting),
+        ]
+        #expect(HistoryCommand.worthARow(entries, ["main"]).map(\.session) == ["old", "main"])
     }
 }
 

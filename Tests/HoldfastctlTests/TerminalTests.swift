@@ -68,6 +68,17 @@ struct TerminalTests {
         #expect(Columns.table(["SESSION", "STATE"], [["gw-1", "x"]], width: 10) == ["SESSION  STATE", "gw-1     x"])
     }
 
+    @Test func `a table whose last column would not be seen becomes a list`() {
+        let heading = ["SESSION", "STATE", "SINCE", "REASON"]
+        let rows = [["gw-1", "connected", "3 min", "-"], ["gw-2", "failed", "2 min", "the server refuses the login"]]
+        #expect(
+            Columns.table(heading, rows, width: 24, marks: ["32", "31"]) == [
+                "\u{1B}[32m●\u{1B}[0m gw-1", "  STATE  connected", "  SINCE  3 min", "\u{1B}[31m●\u{1B}[0m gw-2",
+                "  STATE   failed", "  SINCE   2 min", "  REASON  the server", "          refuses the",
+                "          login",
+            ])
+    }
+
     @Test(arguments: [("gw-100", 6, "gw-100"), ("gw-1000", 6, "gw-…00"), ("会議室の室", 6, "会…室"), ("ab", 1, "…")])
     func `the middle is cut out of a long name`(_ name: String, _ width: Int, _ shortened: String) {
         #expect(Columns.shortened(name, to: width) == shortened)

@@ -225,6 +225,62 @@ struct ConsequenceTests {
         #expect(client.machine.lessons.capped(60) == 5)
     }
 
+    private static let day: Int64 = 86_400_000
+
+    /// A client that has learned to send less ahead, to use no aliases and to speak more often.
+    private func taught() -> MQTTClientHarness {
+        var client = MQTTClientHarness { ($0.maximumInFlight, $0.keepAlive) = (4, 16) }
+        for code in [ReasonCode.keepAliveTimeout, .keepAliveTimeout, .receiveMaximumExceeded, .topicAliasInvalid] {
+            client.connect()
+            client.server(Self.goodbye(code))
+            client.handle(.connectionClosed)
+        }
+        return client
+    }
+
+    /// What holds on the next connection, with the keep-alive of its CONNECT.
+    private func learned(
+        _ client: inout MQTTClientHarness, expecting expected: MQTTClientMachine.ExpectedSession
+    ) -> (window: Int, usesAliases: Bool, keepAlive: UInt16?) {
+        client.connect(expecting: expected)
+        client.handle(.connectionClosed)
+        let connects = client.sent.compactMap { if case .connect(let connect) = $0 { connect.keepAlive } else { nil } }
+        let lessons = client.machine.lessons
+        return (min(4, lessons.windowCap), lessons.usesAliases, connects.last)
+    }
+
+    @Test func `what a server objected to is tried again a day later, step by step`() {
+        var client = taught()
+        #expect(learned(&client, expecting: .init()) == (2, false, 8))
+        client.now = client.now.advanced(by: Self.day - 1)
+        #expect(learned(&client, expecting: .init()) == (2, false, 8))
+        client.now = client.now.advanced(by: 1)
+        #expect(learned(&client, expecting: .init()) == (4, true, 16))
+        client.connect()
+        #expect(
+            client.server(Self.goodbye(.keepAliveTimeout)).first
+                == "disconnected by server 8D: \(Remedy.keepAlive(8))", "at the first time")
+    }
+
+    @Test func `a clock that is set says nothing about what a server objected to`() {
+        var client = taught()
+        client.handle(.clockStepped(by: Self.day, acceptedWithin: client.now...client.now))
+        client.now = client.now.advanced(by: Self.day)
+        #expect(learned(&client, expecting: .init()) == (2, false, 8))
+    }
+
+    @Test func `what one server objected to says nothing about another one that accepts the session`() {
+        var client = taught()
+        client.open(expecting: .init(isPresent: false))
+        client.handle(.connectionClosed)
+        #expect(learned(&client, expecting: .init()) == (2, false, 8), "the other one has not accepted it")
+        client.open(expecting: .init(isPresent: false))
+        client.server(.connack(Connack()))
+        #expect(client.machine.keepAlive == 8, "as CONNECT said")
+        client.handle(.connectionClosed)
+        #expect(learned(&client, expecting: .init()) == (4, true, 16))
+    }
+
     @Test(arguments: [QoS.atLeastOnce, .exactlyOnce])
     func `an identifier answered with 0x91 is not used again, a second one is a state mismatch`(qos: QoS) throws {
         var client = MQTTClientHarness().connected()

@@ -37,8 +37,8 @@ struct CutWorld {
     private var cut: Cut?
     private var wantsClose = false
     private(set) var isOpen = false
-    /// Bytes that have arrived on this connection.
-    private(set) var arrived: [Direction: Int] = [:]
+    /// What has arrived on this connection.
+    private(set) var arrived: [Direction: [UInt8]] = [:]
 
     private(set) var delivered: [MessageSequence: Int] = [:]
     private(set) var inbox: [String] = []
@@ -75,7 +75,7 @@ struct CutWorld {
     /// Until it is cut, or nothing is on the way any more.
     mutating func connect(until cut: Cut? = nil) {
         self.cut = cut
-        arrived = [.toServer: 0, .toClient: 0]
+        arrived = [.toServer: [], .toClient: []]
         isOpen = true
         server.connectionOpened()
         handle(.connectionOpened(MQTTCredentials(), forceCleanStart: false))
@@ -167,19 +167,39 @@ struct CutWorld {
     }
 
     private func isCut(_ direction: Direction) -> Bool {
-        cut?.direction == direction && cut?.byte == arrived[direction]
+        cut?.direction == direction && cut?.byte == arrived[direction]?.count
+    }
+
+    /// After how many bytes to cut this connection, so that each packet of a direction once arrived, once did not, and once
+    /// did in part: how much of a packet is there makes no difference, because it is discarded.
+    func places(_ direction: Direction) -> [Int] {
+        guard let bytes = arrived[direction] else { return [] }
+        var places = [0]
+        var index = 0
+        while index < bytes.count {
+            places.append(index + 1)
+            // Section 2.1.4 of MQTT 5: the remaining length is at most four bytes, of which the last is below 128.
+            var length = 0
+            var shift = 0
+            repeat {
+                index += 1
+                length += Int(bytes[index] & 0x7f) << shift
+                shift += 7
+            } while bytes[index] >= 0x80
+            index += 1 + length
+            places.append(index)
+        }
+        return places
     }
 
     /// What arrives of the bytes on the way: no more than up to the cut.
     private mutating func next(_ direction: Direction) -> ByteBuffer? {
         var length = direction == .toServer ? uplink.readableBytes : downlink.readableBytes
         guard length > 0 else { return nil }
-        let passed = arrived[direction] ?? 0
+        let passed = arrived[direction]?.count ?? 0
         if let cut, cut.direction == direction { length = min(length, cut.byte - passed) }
-        arrived[direction] = passed + length
-        switch direction {
-        case .toServer: return uplink.readSlice(length: length)
-        case .toClient: return downlink.readSlice(length: length)
-        }
+        let bytes = direction == .toServer ? uplink.readSlice(length: length) : downlink.readSlice(length: length)
+        arrived[direction, default: []] += bytes?.readableBytesView ?? ByteBuffer().readableBytesView
+        return bytes
     }
 }

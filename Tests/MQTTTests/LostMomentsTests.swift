@@ -70,6 +70,25 @@ import Testing
         #expect(client.connect(resumed: true).contains { $0.hasPrefix("PUBLISH x") })
     }
 
+    @Test(arguments: [true, false])
+    func `a server that ends connections for this is not asked again after a loss of the session, another one is`(
+        isTheSame: Bool
+    ) throws {
+        var client = MQTTClientHarness(durable: durable([]))
+        try client.publish("x", qos: .exactlyOnce)
+        for _ in 1...3 {
+            client.connect(resumed: true)
+            client.server(.pingresp)
+            client.handle(.connectionEnded(.byServer))
+        }
+        #expect(client.connect(expecting: .init(isPresent: isTheSame)).contains { $0.hasPrefix("PUBLISH x") })
+        client.handle(.connectionClosed)
+        client.connect(resumed: true, expecting: .init())
+        let words = try client.publish("y", qos: .exactlyOnce)
+        #expect(words.contains { $0.hasPrefix("PUBLISH y") } == isTheSame)
+        #expect(words.contains { $0.hasPrefix("PUBREL") } == !isTheSame)
+    }
+
     @Test func `an end that is not the server's does not count`() throws {
         var client = MQTTClientHarness(durable: durable([]))
         try client.publish("x", qos: .exactlyOnce)

@@ -98,7 +98,8 @@ extension MQTTClientWorld {
 }
 
 @Suite struct MQTTClientMachineWalkTests {
-    static let seeds = 0..<UInt64(100)
+    /// `make simulate` has the machine in whole daemons, thousands of times.
+    static let seeds = 0..<UInt64(40)
 
     /// [MQTT-4.1.0-1]
     @Test(arguments: seeds)

@@ -55,6 +55,17 @@ import Testing
             client.connect(resumed: true, expecting: .init()) == ["connected resumed", "restored", "SUBSCRIBE in"])
     }
 
+    @Test(arguments: [MQTTClientMachine.Continuity.proven, .likely])
+    func `is asked in MQTT 3.1.1 as well if another server behind its address may have the session`(
+        continuity: MQTTClientMachine.Continuity
+    ) throws {
+        var client = try subscribed(.threeOneOne)
+        client.handle(.connectionClosed)
+        let words = client.connect(resumed: true, expecting: .init(older: LeftSession(), continuity: continuity))
+        #expect(words.contains("SUBSCRIBE in"))
+        #expect(client.machine.subscriptionStates.map(\.state) == [.pending])
+    }
+
     @Test func `takes no new message for one that it had`() throws {
         var client = MQTTClientHarness().connected()
         client.handle(.connectionEnded(.byServer))

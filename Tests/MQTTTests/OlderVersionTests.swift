@@ -251,6 +251,38 @@ struct OlderVersionTests {
         #expect(harness.connect(resumed: true).contains("rejected 1 83"))
     }
 
+    @Test(arguments: QoS.allCases)
+    func `a message that needs MQTT 5 is not sent without its properties to a server that may speak it`(qos: QoS) throws
+    {
+        var harness = Self.machine()
+        harness.machine.configuration.isVersionTentative = true
+        harness.connect()
+        var request = Self.request
+        request.qos = qos
+        var actions: [MQTTClientMachine.Action] = []
+        _ = try harness.machine.publish(request, at: harness.now, into: &actions)
+        let words = harness.describe(actions)
+        #expect(words.contains("version insufficient") && words.contains("DISCONNECT 00"))
+        #expect(harness.publishes.isEmpty && harness.machine.counts.queued == 1)
+    }
+
+    @Test func `a publication that needs MQTT 5 ends a connection with a server that may speak it`() throws {
+        var harness = Self.machine()
+        harness.machine.configuration.isVersionTentative = true
+        harness.connect()
+        try harness.machine.checkContent(of: Self.request)
+        var actions: [MQTTClientMachine.Action] = []
+        let announcement = Announcement(topic: "t", properties: Self.request.properties)
+        harness.machine.announce(announcement, at: harness.now, into: &actions)
+        #expect(harness.describe(actions) == ["version insufficient", "DISCONNECT 00", "close"])
+        harness.handle(.connectionClosed)
+        harness.machine.configuration.isVersionTentative = false
+        harness.connect(resumed: true)
+        actions = []
+        harness.machine.announce(announcement, at: harness.now, into: &actions)
+        #expect(harness.describe(actions) == ["announced t 83"])
+    }
+
     @Test func `the expiry is kept although it is not sent`() throws {
         var harness = Self.machine()
         try harness.publish("late", expiresIn: 1000)

@@ -311,7 +311,7 @@ private struct SilentWorld {
         #expect(quarantined == [3, 3, 4, 4])
     }
 
-    @Test(arguments: 0..<300)
+    @Test(arguments: 0..<100)
     func `because the path dies or the server stands still never has anything set aside`(seed: UInt64) throws {
         var world = SilentWorld(seed: seed)
         for filter in ["f", "g"] { try world.subscribe(filter) }

@@ -293,6 +293,40 @@ import Testing
         #expect(client.announce(announcement).last?.hasPrefix("PUBLISH here") == true)
     }
 
+    @Test func `an announcement that ended connections goes out alone after ten minutes, and then once an hour`() throws
+    {
+        var client = MQTTClientHarness()
+        for round in 0..<4 {
+            client.connect(resumed: round > 0)
+            client.announce("here")
+            client.server(.pingresp)
+            client.handle(.connectionEnded(.byServer))
+        }
+        client.connect(resumed: true)
+        try client.publish("a")
+        for minutes: Int64 in [10, 60, 60] {
+            client.now = client.now.advanced(by: (minutes - 1) * 60_000)
+            #expect(client.announce("here") == ["announced presence 80"])
+            client.now = client.now.advanced(by: 60_000)
+            let words = client.announce("here")
+            #expect(!words.contains { $0.hasPrefix("PUBLISH") }, "not beside the message")
+            let sent = try #require(client.publishes.last?.packetID)
+            #expect(
+                client.server(.puback(Acknowledgement(packetID: sent)), .pingresp).last?.hasPrefix("PUBLISH here")
+                    == true)
+            #expect(client.handle(.connectionEnded(.byServer)).contains("announced presence 80"), "one end is enough")
+            client.connect(resumed: true)
+            try client.publish("a")
+        }
+        client.now = client.now.advanced(by: 3_600_000)
+        let message = try #require(client.publishes.last?.packetID)
+        client.announce("here")
+        client.server(.puback(Acknowledgement(packetID: message)), .pingresp)
+        let sent = try #require(client.publishes.last?.packetID)
+        #expect(client.server(.puback(Acknowledgement(packetID: sent))).contains("announced presence 00"))
+        #expect(client.announce("here").last?.hasPrefix("PUBLISH here") == true, "the server takes it again")
+    }
+
     @Test func `while announcements go out alone, none goes out beside a message`() throws {
         var client = MQTTClientHarness()
         let announcement = Announcement(topic: "presence", payload: ByteBuffer(string: "here"))

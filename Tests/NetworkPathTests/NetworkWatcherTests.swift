@@ -321,7 +321,7 @@ struct NetworkWatcherTests {
             var (watcher, changes, _) = try await lab.watcher(targets: Self.targets)
             try await lab.host.ip("route replace default via 10.9.1.254")
             _ = try await changes.next()
-            while await watcher.snapshot().counters.dumps < 2 { await Task.yield() }
+            try await until("they are read again") { await watcher.snapshot().counters.dumps >= 2 }
             #expect(await watcher.snapshot().defaultRoutes.map(\.interface) == ["up1"])
             await watcher.stop()
         }

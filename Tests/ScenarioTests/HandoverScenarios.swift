@@ -55,11 +55,12 @@ struct HandoverScenarios {
             var stream = try await Stream(scenario)
             scenario.shift(stream.host, latency: .milliseconds(old))
             await scenario.sleep(.seconds(40))
-            for moment in 0..<4 {
+            for moment in [0, 3] {
                 try await stream.run(scenario, 40)
-                await scenario.sleep(.milliseconds(Int64(moment)))
+                await scenario.sleep(.milliseconds(moment))
                 scenario.shift(stream.host, latency: .milliseconds(new))
-                try await stream.run(scenario, 150)
+                // For most of the hand-over.
+                try await stream.run(scenario, 60, pace: .milliseconds(5))
                 scenario.shift(stream.host, latency: .milliseconds(old))
                 await scenario.sleep(.seconds(40))
             }

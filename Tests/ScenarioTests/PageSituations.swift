@@ -3,6 +3,7 @@ import MQTT
 import NIOCore
 import SessionCore
 import Support
+import Synchronization
 import Testing
 
 @testable import Agent
@@ -11,6 +12,7 @@ import Testing
 
 /// What happens to a session, without a word of what it reports then: the SDKs' codes are explained with these.
 struct Situation: Sendable {
+    /// Different for each.
     let name: String
     let body: @Sendable (isolated Scenario, inout Outcome) async throws -> Void
 
@@ -28,7 +30,20 @@ struct Situation: Sendable {
         var errors: Set<String> = []
     }
 
+    /// What happened in the situations that were needed so far: rows of several pages are about the same.
+    private static let outcomes = Mutex<[String: Task<Outcome, any Error>]>([:])
+
     func outcome() async throws -> Outcome {
+        let task = Self.outcomes.withLock { outcomes in
+            if let task = outcomes[name] { return task }
+            let task = Task { try await happen() }
+            outcomes[name] = task
+            return task
+        }
+        return try await task.value
+    }
+
+    private func happen() async throws -> Outcome {
         try await Scenario.run { scenario in
             var outcome = Outcome()
             try await body(scenario, &outcome)
@@ -88,7 +103,7 @@ extension Situation {
 
     /// The session's file has this line, which is wrong.
     static func badFile(_ line: String, user: String = "a") -> Situation {
-        Situation("the file says \(line)") { scenario, outcome in
+        Situation("the file of \"\(user)\" says \(line)") { scenario, outcome in
             let a = try await scenario.host("A", line, user: user)
             outcome.last = try await a.until(.failed)
         }

@@ -18,7 +18,7 @@ struct RandomStories {
     static let seeds: Range<Int> = {
         func number(_ name: String) -> Int? { getenv(name).flatMap { Int(String(cString: $0)) } }
         let first = number("HOLDFAST_STORY") ?? 0
-        return first..<(first + (number("HOLDFAST_STORIES") ?? 40))
+        return first..<(first + (number("HOLDFAST_STORIES") ?? 15))
     }()
 
     @Test(arguments: seeds)

@@ -149,7 +149,7 @@ struct RestartScenarios {
             // The disk fails between the subscription and the end of the switch.
             let disk = a.disk
             disk.here { disk in
-                disk.onChange = { [unowned disk] _, change, _ in
+                disk.onChange = { [unowned disk] change, _ in
                     if case .setPresences = change { disk.here { $0.fault = .failing } }
                 }
             }
@@ -160,7 +160,7 @@ struct RestartScenarios {
             }
             #expect(try await a.status().room == "r2")
             disk.here { disk in
-                disk.onChange = { _, _, _ in }
+                disk.onChange = { _, _ in }
                 disk.fault = nil
             }
             await scenario.sleep(.seconds(60))

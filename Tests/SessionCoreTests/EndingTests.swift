@@ -134,6 +134,47 @@ import Testing
         #expect(session.state == .connecting, "connect by hand resets the count")
     }
 
+    @Test(arguments: [true, false])
+    func `an ending allowed once fails the session only when every endpoint with a path has had one`(isConnected: Bool)
+    {
+        var session = SessionUnderTest(paths: [.wifi, nil, .wifi])
+        session.connect()
+        var refusedBy: Set<Int> = []
+        while refusedBy.count < 2 {
+            #expect(session.state != .failed)
+            if isConnected { session.succeed() }
+            refusedBy.insert(session.live?.endpoint.rawValue ?? 1)
+            _ = Self.end(&session, .protocolError) { $0.failsIfRepeated = true }
+            if refusedBy.count < 2 { while session.live == nil { session.wake() } }
+        }
+        #expect(refusedBy == [0, 2] && session.state == .failed)
+    }
+
+    @Test func `an endpoint that is well keeps a session that another one refuses`() {
+        var session = SessionUnderTest(paths: [.wifi, .wifi])
+        session.connect()
+        for _ in 0..<3 {
+            _ = Self.end(&session, .protocolError) { $0.failsIfRepeated = true }
+            while session.live?.endpoint != EndpointIndex(0) {
+                if session.live != nil { session.end(.dialTimeout) }
+                session.wake()
+            }
+        }
+        _ = Self.end(&session, .protocolError) { $0.failsIfRepeated = true }
+        while session.live == nil { session.wake() }
+        session.succeed()
+        #expect(session.live?.endpoint == EndpointIndex(1) && session.state == .connected)
+    }
+
+    @Test(arguments: [true, false])
+    func `a server to which an endpoint had led rests alone, not the endpoint's own address`(hasOtherAddress: Bool) {
+        var session = SessionUnderTest(.authenticating)
+        _ = Self.end(&session, .webSocketFailed) {
+            ($0.retryAfter, $0.hasOtherAddress) = (.seconds(3600), hasOtherAddress)
+        }
+        #expect(session.retryIn.map { $0 < .seconds(60) } == hasOtherAddress)
+    }
+
     @Test func `an ending allowed once is allowed again after a stable connection`() {
         var session = SessionUnderTest(.connected)
         for _ in 0..<4 {

@@ -119,7 +119,23 @@ import Testing
         #expect(Self.beginnings(&session, [.serverError, .serverError]) == [0, 1])
     }
 
-    @Test(arguments: [Reason.Code.heartbeatTimeout, .probeTimeout, .pathMoved, .pathLost, .serverKeepAliveTimeout])
+    @Test func `a server that accepts and falls silent three times does not keep the session from the next one`() {
+        var session = Self.session()
+        for endpoint in [0, 0, 1] {
+            session.succeed()
+            while session.state == .connected { session.wake() }
+            #expect(session.reason == .heartbeatTimeout)
+            while session.live == nil { session.wake() }
+            #expect(session.live?.endpoint.rawValue == endpoint)
+        }
+        session.succeed()
+        session.skip(.seconds(31))
+        session.heard()
+        session.end(.reset)
+        #expect(session.wake() == [.open(5, at: 0)], "the next outage begins with the first endpoint again")
+    }
+
+    @Test(arguments: [Reason.Code.probeTimeout, .pathMoved, .pathLost, .serverKeepAliveTimeout])
     func `what the network does to short connections is not the first server's fault`(code: Reason.Code) {
         var session = Self.session()
         let codes = [Reason.Code](repeating: code, count: 6)

@@ -58,6 +58,22 @@ import Testing
         #expect(!rooms.isAnnouncing)
     }
 
+    @Test(arguments: [true, false])
+    mutating func `a subscription to the room that is refused first and granted later gives the list of participants`(
+        wasKnown: Bool
+    ) throws {
+        if wasKnown { enter() } else { rooms.begin(in: Self.plant, subscribedTo: [], at: Self.time(0)) }
+        _ = rooms.connectionClosed()
+        let filter = try #require(rooms.membership?.filter)
+        #expect(rooms.subscribed(filter, .notAuthorized) == [])
+        _ = connect(resumed: wasKnown, at: 10)
+        #expect(rooms.membership?.participants.isKnown == false, "what changes is not heard")
+        #expect(rooms.subscribed(filter, .grantedQoS1) == [online(Self.topic)])
+        #expect(rooms.subscribed(filter, .grantedQoS1) == [], "once is enough")
+        _ = rooms.membership.map { rooms.received(.init($0.online)) }
+        #expect(rooms.membership?.participants.isKnown == true)
+    }
+
     @Test mutating func `a refused presence is reported, and the session is still restored`() {
         rooms.begin(in: Self.plant, subscribedTo: [], at: Self.time(0))
         rooms.willConnect(as: Self.mark(0), isFirst: true, at: Self.time(0))

@@ -59,6 +59,15 @@ struct SessionHomesTests {
         #expect(homes.older(at: a) == nil)
     }
 
+    @Test func `what an address retains after a loss of the session is not left behind`() throws {
+        var homes = SessionHomes([SessionHome(a.description)])
+        let topics = RetainedTopics(publications: ["x"])
+        homes.connected(to: a, resumed: false, isLost: true, leaving: try left("x"), retaining: topics)
+        #expect(homes.older(at: a) != nil && homes.retained(at: a) == RetainedTopics() && homes.leftTopics == 0)
+        homes.connected(to: b, resumed: false, retaining: topics)
+        #expect(homes.retained(at: a) == topics)
+    }
+
     @Test func `an older copy ends when the server that has it said, not the next one`() throws {
         var homes = SessionHomes()
         homes.connected(to: a, resumed: false, expiry: 3600)

@@ -408,6 +408,22 @@ struct SessionLinkTests {
         #expect(try session.waitsForDial(after: session.take(.closed(Reason(.reset)))) == "dial a.example")
     }
 
+    @Test func `a server that was named for good is kept when a hand-over follows the old connection's end`()
+        throws
+    {
+        var session = try redirected()
+        _ = session.opens()
+        _ = session.receives(.connack(Connack()))
+        let old = session.dialed
+        #expect(moves(&session).first == "dial c.example")
+        #expect(session.take(.connection(old, .closed(Reason(.reset)))) == ["reconnecting"])
+        _ = session.opens()
+        #expect(session.receives(.connack(Connack())) == ["connected"])
+        session.answersPings = true
+        _ = session.wait(60)
+        #expect(try session.waitsForDial(after: session.take(.closed(Reason(.reset)))) == "dial c.example")
+    }
+
     @Test func `a return knocks at the endpoint itself if the server that it named is gone`() throws {
         var session = try redirected()
         session.answersPings = true

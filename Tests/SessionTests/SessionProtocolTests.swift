@@ -187,9 +187,8 @@ struct SessionProtocolTests {
             topic: "a", payload: ByteBuffer(string: "1"), since: Timestamp(rawValue: 0))
         _ = session.take(.stored([.putPublication(publication)], isComplete: true))
         _ = try session.takes()
-        let left = SessionHome(a.address, retained: RetainedTopics(publications: ["a"]))
         let changes: [(isPresent: Bool, remembered: [SessionChange])] = [
-            (false, [.setHomes([a, left])]), (true, [.setHomes([a, a])]), (true, []),
+            (false, [.setHomes([a, a])]), (true, []), (true, []),
         ]
         for (isPresent, remembered) in changes {
             _ = try session.waitsForDial(after: session.take(.closed(Reason(.reset))))
@@ -199,6 +198,48 @@ struct SessionProtocolTests {
             #expect(session.remembered == remembered)
             #expect(try session.takes() == ["connected"])
         }
+    }
+
+    @Test func `what was deleted at a server that lost the session once is not deleted there again`() throws {
+        var session = try SessionUnderTest().connected()
+        _ = session.take(SessionMachine.Input.pathChanged(EndpointIndex(1), to: nil, .lost))
+        let publication = Publication(topic: "a", payload: ByteBuffer(string: "1"), since: Timestamp(rawValue: 0))
+        _ = session.take(.stored([.putPublication(publication)], isComplete: true))
+        _ = try session.takes()
+        _ = try session.waitsForDial(after: session.take(.closed(Reason(.reset))))
+        _ = session.opens()
+        #expect(session.receives(.connack(Connack())) == ["send PUBLISH a"])
+        _ = try session.takes()
+        #expect(session.take(.stored([.removePublication("a")], isComplete: true)) == ["send PUBLISH a, cleared"])
+        _ = try session.takes()
+        _ = try session.waitsForDial(after: session.take(.closed(Reason(.reset))))
+        _ = session.opens()
+        #expect(
+            session.receives(.connack(Connack(sessionPresent: true))) == ["connected"], "it may be another client's")
+    }
+
+    @Test func `a session in a room does not discard the older copy of a server to which it has to return`() throws {
+        var session = try SessionUnderTest(room: "plant")
+        session.dials()
+        _ = session.receives(.connack(Connack()))
+        _ = try session.grants(.grantedQoS1)
+        #expect(try session.takes() == ["connected"])
+        var dialed = try session.waitsForDial(
+            after: session.receives(.disconnect(Disconnect(reasonCode: .serverShuttingDown))))
+        #expect(dialed == "dial b.example")
+        _ = session.opens()
+        _ = session.receives(.connack(Connack()))
+        _ = try session.grants(.grantedQoS1)
+        #expect(try session.takes() == ["connected"])
+        _ = session.take(.reconnect(.full))
+        _ = session.opens()
+        #expect(session.lastConnect?.cleanStart == true)
+        dialed = try session.waitsForDial(after: session.take(.closed(Reason(.reset))))
+        #expect(dialed == "dial a.example")
+        #expect(session.opens() == ["send CONNECT c-look"])
+        #expect(session.wait(5).contains("dial a.example"))
+        #expect(session.opens() == ["send CONNECT"])
+        #expect(session.lastConnect?.cleanStart == false)
     }
 
     // MARK: Heartbeats

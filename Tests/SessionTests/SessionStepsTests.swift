@@ -365,6 +365,54 @@ struct SessionStepsTests {
         #expect(session.session.mqtt.counts.quarantined == 0)
     }
 
+    @Test func `a message that needs version 5 is accepted until a server is known not to speak it`() throws {
+        var session = try SessionUnderTest(version: nil)
+        _ = session.take(SessionMachine.Input.pathChanged(EndpointIndex(1), to: nil, .lost))
+        let request = OutboundMessage(topic: "t", properties: .init(responseTopic: "r"))
+        func isAccepted(_ session: inout SessionUnderTest) -> Bool {
+            session.ask { session in
+                (try? session.mqtt.checkContent(of: request)) != nil
+                    && (try? session.accept(request, at: Timestamp(rawValue: 0))) != nil
+            }
+        }
+        session.dials()
+        #expect(session.take(.closed(Reason(.serverClosed))) == ["dial a.example"])
+        _ = session.opens()
+        #expect(session.session.mqtt.version == .threeOneOne)
+        #expect(isAccepted(&session))
+        _ = session.take(.closed(Reason(.serverClosed)))
+        #expect(isAccepted(&session), "while the session waits")
+        #expect(session.session.mqtt.counts.queued == 2)
+
+        var older = try SessionUnderTest(version: nil)
+        older.dials()
+        _ = older.receives(.connack(Connack(reasonCode: .unsupportedProtocolVersion)))
+        _ = older.opens()
+        _ = older.receives(.connack(Connack()))
+        #expect(!isAccepted(&older))
+        _ = older.take(.closed(Reason(.serverClosed)))
+        #expect(!isAccepted(&older))
+    }
+
+    @Test func `leaving for version 5 is the session's own doing, and no sign of another device`() throws {
+        var session = try SessionUnderTest(room: "plant", version: nil)
+        session.dials()
+        #expect(session.take(.closed(Reason(.serverClosed))) == ["dial a.example"])
+        _ = session.opens()
+        #expect(session.receives(.connack(Connack())).contains("dial a.example"), "what was there is discarded")
+        _ = session.opens()
+        _ = session.receives(.connack(Connack()))
+        _ = try session.grants(.grantedQoS1)
+        #expect(try session.takes() == ["connected"])
+        let request = OutboundMessage(topic: "t", properties: .init(responseTopic: "r"))
+        _ = try session.session.accept(request, at: session.time)
+        session.session.commitAccepted(at: session.time)
+        #expect(session.proceed().contains("dial a.example"))
+        #expect(session.session.machine.reason.code == .otherVersion && session.session.looking == nil)
+        #expect(session.opens() == ["send CONNECT"])
+        #expect(session.session.mqtt.version == .five)
+    }
+
     @Test(arguments: [ProtocolVersion.five, .threeOneOne, nil])
     func `a session fails when the server speaks none of its versions`(_ version: ProtocolVersion?) throws {
         var session = try SessionUnderTest(version: version)
@@ -574,6 +622,33 @@ struct SessionStepsTests {
         let texts = session.take(.closed(Reason(.refused)))
         #expect(!texts.contains("dial a.example"))
         #expect(session.session.machine.reason.code == .refused)
+    }
+
+    @Test func `a look at a server that another one named ends no session for good`() throws {
+        var session = try SessionUnderTest(room: "plant", redirects: ["c.example"])
+        session.dials()
+        #expect(session.receives(redirection(.serverMoved, "c.example")) == ["close", "dial c.example"])
+        _ = session.opens()
+        _ = session.receives(.connack(Connack()))
+        _ = try session.grants(.grantedQoS1)
+        #expect(try session.takes() == ["connected"])
+        #expect(try waitForDial(&session, after: session.take(.closed(Reason(.serverClosed)))) == "dial c.example")
+        #expect(session.session.looking != nil)
+        let texts = session.take(.closed(Reason(.certificateInvalid, "the certificate is not for c.example")))
+        let reason = session.session.machine.reason
+        #expect(reason.code == .tlsFailed && session.session.state == .reconnecting)
+        #expect(reason.message == "the certificate is not for c.example; a redirect led to c.example:8883")
+        #expect(try waitForDial(&session, after: texts) == "dial a.example")
+    }
+
+    @Test func `a server that asks to be left alone is not looked at either`() throws {
+        var session = try inRoom()
+        _ = session.take(SessionMachine.Input.pathChanged(EndpointIndex(1), to: nil, .lost))
+        _ = try waitForDial(&session, after: session.take(.closed(Reason(.serverClosed))))
+        #expect(session.session.looking != nil)
+        _ = session.take(.closed(Reason(.webSocketFailed), retryAfter: .seconds(3600)))
+        #expect(!session.wait(3599).contains { $0.hasPrefix("dial") })
+        #expect(session.wait(1).contains("dial a.example"))
     }
 
     @Test func `a look whose connection is closed later is given up, and the session connects`() throws {

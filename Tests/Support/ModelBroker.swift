@@ -57,6 +57,8 @@ public struct ModelBroker: Sendable {
         var limit = Int(UInt16.max)
         /// The limits of the server that the client was told.
         var told = Connack.Properties()
+        /// What the client's topic aliases stand for.
+        var aliases: [UInt16: String] = [:]
         /// The client's identifiers whose exchange has not ended on this connection.
         var busy: Set<PacketID> = []
         /// Whether the server does not look at what the client sends any more.
@@ -294,6 +296,14 @@ public struct ModelBroker: Sendable {
         }
     }
 
+    /// Sends the oldest PUBREL that the client has not answered a second time on the same connection.
+    public mutating func releaseAgain(_ client: String) {
+        guard let session = sessions[client], let id = session.connection,
+            let outgoing = session.outgoing.first(where: { $0.isReleased })
+        else { return }
+        send(.pubrel(Acknowledgement(packetID: outgoing.id)), to: id)
+    }
+
     /// Sends the oldest message that the client has not acknowledged a second time on the same connection.
     public mutating func sendAgain(to client: String) {
         guard let session = sessions[client], let id = session.connection,
@@ -482,7 +492,9 @@ public struct ModelBroker: Sendable {
             hold(.pubcomp(Acknowledgement(packetID: answer.packetID, reasonCode: code)), to: id)
         case .puback(let answer), .pubcomp(let answer):
             if packet.kind == .puback { noteTaken(answer.packetID, .atLeastOnce, by: client, on: id) }
-            sessions[client]?.outgoing.removeAll { $0.id == answer.packetID }
+            // A second answer is not about the next message with the same identifier.
+            let isReleased = packet.kind == .pubcomp
+            sessions[client]?.outgoing.removeAll { $0.id == answer.packetID && $0.isReleased == isReleased }
             sendOutgoing(to: client)
         case .pubrec(let answer):
             noteTaken(answer.packetID, .exactlyOnce, by: client, on: id)
@@ -689,8 +701,31 @@ public struct ModelBroker: Sendable {
         send(packet, to: id)
     }
 
+    /// Gives the message its topic, if it came with an alias (3.3.2.3.4); `nil` if there is none.
+    private mutating func resolve(_ publish: Publish, on id: ConnectionID) -> Publish? {
+        guard let alias = publish.properties.topicAlias else { return publish }
+        let maximum = connections[id]?.told.topicAliasMaximum ?? 0
+        guard alias <= maximum else {
+            violations.append("topic alias \(alias), and \(maximum) is the maximum")
+            return nil
+        }
+        var resolved = publish
+        resolved.properties.topicAlias = nil
+        if publish.topic.isEmpty {
+            guard let topic = connections[id]?.aliases[alias] else {
+                violations.append("topic alias \(alias), which stands for nothing")
+                return nil
+            }
+            resolved.topic = topic
+        } else {
+            connections[id]?.aliases[alias] = publish.topic
+        }
+        return resolved
+    }
+
     private mutating func received(_ publish: Publish, of client: String, on id: ConnectionID, at now: Time) {
         let told = connections[id]?.told ?? .init()
+        guard let publish = resolve(publish, on: id) else { return end(id, .topicAliasInvalid, at: now) }
         if publish.retain, told.retainAvailable == false {
             violations.append("a retained message, which was ruled out")
         }
@@ -746,7 +781,7 @@ public struct ModelBroker: Sendable {
         }
         guard let isLate = bears(subscribe.subscriptions.map(\.filter), on: id, at: now) else { return }
         var codes: [ReasonCode] = []
-        var granted: [TopicFilter] = []
+        var expectant: [TopicFilter] = []
         for subscription in subscribe.subscriptions {
             guard let filter = try? TopicFilter(subscription.filter) else {
                 codes.append(.topicFilterInvalid)
@@ -761,14 +796,18 @@ public struct ModelBroker: Sendable {
                 codes.append(refusal)
                 continue
             }
-            sessions[client]?.subscriptions[filter] = subscription
+            let isNew = sessions[client]?.subscriptions.updateValue(subscription, forKey: filter) == nil
+            switch subscription.retainHandling {
+            case .sendOnSubscribe: expectant.append(filter)
+            case .sendIfNew: if isNew { expectant.append(filter) }
+            case .doNotSend: break
+            }
             sessions[client]?.identifiers[filter] = subscribe.properties.subscriptionID
             codes.append(ReasonCode(rawValue: subscription.qos.rawValue))
-            granted.append(filter)
         }
         let answer = Packet.suback(Suback(packetID: subscribe.packetID, reasonCodes: codes))
         if isLate { late.append((now + Self.lateness, id, answer)) } else { send(answer, to: id) }
-        for filter in granted {
+        for filter in expectant {
             for topic in retained.keys.sorted() where filter.matches(topic: topic) {
                 if let publish = retained[topic] { deliver(publish, to: client, for: filter, isRetained: true) }
             }

@@ -195,7 +195,7 @@ public struct ModelStore: Sendable {
         } else if case .quarantined(let code, let sentence)? = messages[entry.sequence]?.state {
             state = .quarantined(code, sentence)
         } else {
-            state = messages[entry.sequence] == nil ? .done(.delivered(.success)) : .waiting
+            state = messages[entry.sequence] == nil ? .lost : .waiting
         }
         return KeyedMessage(sequence: entry.sequence, state: state, at: entry.at)
     }

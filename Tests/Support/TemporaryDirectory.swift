@@ -4,11 +4,31 @@ import Glibc
 public struct TemporaryDirectory: Sendable {
     public let path: String
 
-    public init() throws {
-        var template = Array("/tmp/holdfast-test-XXXXXX".utf8CString)
+    /// - Parameters:
+    ///   - name: what its name begins with.
+    ///   - parent: where it is made; in memory, unless the test is about the disk.
+    public init(_ name: String = "holdfast-test", in parent: String = TemporaryDirectory.parent) throws {
+        var template = Array("\(parent)/\(name)-XXXXXX".utf8CString)
         guard let directory = mkdtemp(&template) else { throw Failure() }
         path = String(cString: directory)
     }
+
+    /// On the disk.
+    public static let diskParent = "/tmp"
+
+    /// In memory if there is room, so that neither tests nor the programs that they run wait for the disk. Engines of
+    /// containers give their containers little, and execute no program there.
+    public static let parent: String = {
+        let memory = "/dev/shm"
+        var status = statvfs()
+        guard statvfs(memory, &status) == 0, status.f_bavail * status.f_frsize >= 1 << 30,
+            status.f_flag & noExecution == 0, access(memory, W_OK | X_OK) == 0
+        else { return diskParent }
+        return memory
+    }()
+
+    /// ST_NOEXEC, which glibc's headers declare only if _GNU_SOURCE is defined.
+    private static let noExecution: UInt = 8
 
     public func makeFolder(_ name: String) throws {
         guard mkdir("\(path)/\(name)", 0o700) == 0 else { throw Failure() }

@@ -95,8 +95,7 @@ private func shell(_ script: String, _ argument: String) throws {
     var actions = posix_spawn_file_actions_t()
     posix_spawn_file_actions_init(&actions)
     defer { posix_spawn_file_actions_destroy(&actions) }
-    let limit = CInt(min(8192, sysconf(CInt(_SC_OPEN_MAX))))
-    for descriptor in (STDERR_FILENO + 1)..<limit { posix_spawn_file_actions_addclose(&actions, descriptor) }
+    try closeFurtherDescriptors(&actions)
     var process: pid_t = 0
     guard posix_spawn(&process, "/bin/sh", &actions, nil, arguments, environ) == 0 else {
         throw Unexpected(event: "cannot start sh: \(errno)")

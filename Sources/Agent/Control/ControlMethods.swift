@@ -140,8 +140,12 @@ extension ControlConnection {
             _ = try take(DaemonClientsMethod.self, parameters)
             return DaemonClientsMethod.Result(clients: await server.clients)
         case DaemonReloadMethod.name:
-            let isDry = try take(DaemonReloadMethod.self, parameters).dryRun ?? false
-            return isDry ? try await daemon.reloadPreview() : try await daemon.reload()
+            let wanted = try take(DaemonReloadMethod.self, parameters)
+            guard wanted.dryRun == true else { return try await daemon.reload(renamed: wanted.renamed) }
+            guard wanted.renamed == nil else {
+                throw .invalidParameters("dryRun and renamed cannot be combined")
+            }
+            return try await daemon.reloadPreview()
         case DaemonMetricsMethod.name:
             _ = try take(DaemonMetricsMethod.self, parameters)
             return await daemon.metrics()
@@ -256,6 +260,9 @@ extension ControlConnection {
             return try await registry.queueList(parameters)
         case MessageQueueRetryMethod.name:
             let parameters = try take(MessageQueueRetryMethod.self, parameters)
+            guard parameters.selection != .all(.queued) else {
+                throw .invalidParameters("all must be quarantined: the queued messages are sent without a retry")
+            }
             return try await registry.queueRetry(parameters)
         case MessageQueueDropMethod.name:
             let parameters = try take(MessageQueueDropMethod.self, parameters)

@@ -111,7 +111,10 @@ enum CredentialHelper {
     private static func sentence(_ error: SubprocessError) -> String {
         if error.code == .outputLimitExceeded { return "it printed more than \(outputLimit) bytes" }
         guard let cause = error.underlyingError else { return "it could not be run" }
-        return failure(cause.rawValue).description
+        let sentence = failure(cause.rawValue).description
+        // The program itself is there.
+        return cause.rawValue == ENOENT
+            ? "\(sentence): the interpreter that its first line names, or its loader, is missing" : sentence
     }
 
     private static func lastLine(_ bytes: [UInt8]) -> String? {

@@ -67,8 +67,8 @@ actor CommitQueue {
     private var givingUp: [(session: SessionName, continuation: CheckedContinuation<Void, Never>)] = []
     /// Why not even a transaction without new messages succeeds; `nil` when it does.
     private(set) var failure: StoreError?
-    /// Why the last new message was refused; `nil` after a message was committed, once transactions succeed again, and
-    /// when there is room for that message.
+    /// Why the disk refused the last new message; `nil` after a message was committed, once transactions succeed again,
+    /// and when there is room for that message.
     private(set) var refusal: StoreError?
     /// The messages of the last entry that was refused, and how many entries have been.
     private var refused = (bytes: UInt64(0), count: UInt64(0))
@@ -77,7 +77,10 @@ actor CommitQueue {
     /// because a full disk still takes everything else.
     private var isFailureTold = false
     private let failureChanged: @Sendable (StoreError?) -> Void
+    /// Sessions with a new message that did not fit since the last one that did.
+    private var unfit: Set<SessionName> = []
     private let leftOut: @Sendable (SessionName, StoreError) -> Void
+    private let unfitMessage: @Sendable (SessionName, StoreError) -> Void
 
     /// - Parameters:
     ///   - failureChanged: called on the loop with the first error when transactions begin to fail, and with `nil` when
@@ -85,21 +88,25 @@ actor CommitQueue {
     ///   - patience: how long the disk may take for one transaction.
     ///   - stallChanged: called on the loop when the disk does not answer, and with `nil` when it does again.
     ///   - leftOut: called on the loop when a change of a session can never be stored, and is left out.
+    ///   - unfitMessage: called on the loop with the first new message of a session that is refused because it does not
+    ///     fit what is stored.
     init(
         store: any SessionStore, eventLoop: any EventLoop, patience: TimeAmount = StoreWatch.patience,
         failureChanged: @escaping @Sendable (StoreError?) -> Void,
         stallChanged: @escaping @Sendable (StoreError?) -> Void = { _ in },
-        leftOut: @escaping @Sendable (SessionName, StoreError) -> Void = { _, _ in }
+        leftOut: @escaping @Sendable (SessionName, StoreError) -> Void = { _, _ in },
+        unfitMessage: @escaping @Sendable (SessionName, StoreError) -> Void = { _, _ in }
     ) {
         self.store = store
         self.eventLoop = eventLoop
         self.failureChanged = failureChanged
         watch = StoreWatch(eventLoop: eventLoop, patience: patience, changed: stallChanged)
         self.leftOut = leftOut
+        self.unfitMessage = unfitMessage
     }
 
     /// Why messages cannot be stored at present, for people.
-    var hindrance: StoreError? { refusal ?? watch.assumeIsolated { $0.stall } }
+    var hindrance: StoreError? { refusal ?? failure ?? watch.assumeIsolated { $0.stall } }
 
     /// Makes the changes durable and then calls `completion` on the loop. Completions come in the order of the calls;
     /// with no changes, a completion says that everything before is durable.
@@ -121,7 +128,12 @@ actor CommitQueue {
 
     /// Calls `completion` on the loop when everything before is durable, or with the error as soon as it is clear that
     /// the store has to be fixed first.
-    func barrier(_ session: SessionName, completion: @escaping @Sendable (StoreError?) -> Void) {
+    ///
+    /// - Parameter isPatient: whether it also waits for a disk that does not answer.
+    func barrier(
+        _ session: SessionName, isPatient: Bool = true, completion: @escaping @Sendable (StoreError?) -> Void
+    ) {
+        let completion = isPatient ? completion : watch.assumeIsolated { $0.completeWhenStalled(completion) }
         append(Entry(session: session, changes: [], waiter: .barrier(completion)))
     }
 
@@ -240,6 +252,7 @@ actor CommitQueue {
     private func succeeded(_ batch: [Entry]) {
         let hasMessages = batch.contains { $0.hasInserts && !$0.isRefused }
         if failure?.isLasting == true || hasMessages { refusal = nil }
+        if !unfit.isEmpty { unfit.subtract(batch.lazy.filter { $0.hasInserts && !$0.isRefused }.map(\.session)) }
         // What was refused is tried by itself, and ends a failure of messages only.
         let isOver = hasMessages || failure != nil && refusal == nil
         failure = nil
@@ -274,9 +287,9 @@ actor CommitQueue {
             await commit(Array(batch[..<(batch.count / 2)]))
             return await commit(Array(batch[(batch.count / 2)...]))
         }
-        if !isFailureTold { tell(error) }
         guard var entry = batch.first else { return }
         if entry.hasInserts, !entry.isRefused {
+            if unfit.insert(entry.session).inserted { unfitMessage(entry.session, error) }
             var refused = [entry]
             tell(refuse(&refused, error))
             return await commit(refused)
@@ -305,10 +318,12 @@ actor CommitQueue {
             case .changes(let refused, _):
                 guard entries[index].hasInserts, !entries[index].isRefused else { continue }
                 entries[index].isRefused = true
-                refusal = error
-                self.refused.bytes = entries[index].changes.reduce(0) { $0 + UInt64($1.roomNeeded) }
-                self.refused.count += 1
-                probeUntilThereIsRoom()
+                if error.isOfTheDisk {
+                    refusal = error
+                    self.refused.bytes = entries[index].changes.reduce(0) { $0 + UInt64($1.roomNeeded) }
+                    self.refused.count += 1
+                    probeUntilThereIsRoom()
+                }
                 answers.append { refused(error) }
             case .barrier(let completed):
                 if failure != nil { answers.append { completed(error) } }
@@ -334,10 +349,10 @@ actor CommitQueue {
     }
 
     private func probe() async {
-        while refusal?.isOfTheDisk == true {
+        while refusal != nil {
             await eventLoop.pause(for: Self.probeInterval)
             // A transaction that fails is tried again anyway.
-            guard refusal?.isOfTheDisk == true, failure == nil else { continue }
+            guard refusal != nil, failure == nil else { continue }
             let (store, (bytes, count)) = (store, refused)
             do throws(StoreError) {
                 try await watch.wait { () throws(StoreError) in try await store.tryRoom(for: bytes) }

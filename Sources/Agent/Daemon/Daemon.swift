@@ -110,7 +110,8 @@ actor Daemon {
         return DaemonStatus(
             version: Self.version, pid: getpid(), since: since,
             sessions: DaemonStatus.SessionCounts(states: states), store: statistics?.numbers ?? [:],
-            storeFailure: await registry.surroundings?.commits.hindrance?.description, netlink: network.counters)
+            storeFailure: await registry.surroundings?.commits.hindrance?.description, netlink: network.counters,
+            absentSessions: await registry.absentSessions(), metricsFailure: await metricsFailure)
     }
 
     /// Returns the paths of the configuration's files that are not as they were when they were read; none while the file
@@ -161,6 +162,13 @@ actor Daemon {
     /// Where the metrics are published; `nil` when they are not.
     var metricsAddress: SocketAddress? {
         get async { await publisher?.address }
+    }
+
+    private var metricsFailure: String? {
+        get async {
+            guard let failures = await publisher?.failures else { return nil }
+            return failures.listener ?? failures.file
+        }
     }
 
     /// Sets how much is written to the journal, until the configuration is next read.
@@ -216,7 +224,11 @@ actor Daemon {
     /// Reads the configuration again and applies it. If holdfast.toml has errors, nothing changes.
     ///
     /// Reloads take turns: each applies files that were read after it was asked for.
-    func reload() async throws(RPCError) -> DaemonReloadMethod.Result {
+    ///
+    /// - Parameter renamed: a session that takes its state along under another name.
+    func reload(
+        renamed: DaemonReloadMethod.Renaming? = nil
+    ) async throws(RPCError) -> DaemonReloadMethod.Result {
         await withCheckedContinuation { if reloads.begin($0) { $0.resume() } }
         defer { reloads.end()?.resume() }
         let loaded: LoadedConfiguration
@@ -231,6 +243,7 @@ actor Daemon {
         // A reload that is refused must not be announced: the service manager would mistake its end for the end of
         // stopping.
         try await registry.checkReload()
+        let renaming = try await registry.renaming(renamed, loaded)
         notifications.tell(.reloading())
         defer { notifications.tell(.ready) }
         switch loaded.daemon {
@@ -251,8 +264,13 @@ actor Daemon {
                 JournalLogHandler.setLevel(level)
             }
             await publisher?.apply(new.metrics)
-            var result = try await registry.apply(loaded)
+            var result = try await registry.apply(loaded, renaming)
             result.changes = changes + result.changes
+            if let failure = await publisher?.failures.listener {
+                let file = "\(options.configurationDirectory)/holdfast.toml"
+                result.errors.insert(
+                    ConfigurationProblem(session: nil, file: file, line: nil, column: nil, message: failure), at: 0)
+            }
             let errors = result.errors.count == 1 ? "1 error" : "\(result.errors.count) errors"
             logger.notice(
                 "reloaded: \(result.added.count) added, \(result.changed.count) changed, \(result.removed.count) removed, \(errors)",

@@ -296,6 +296,8 @@ private struct DaemonStart {
             logger.error(
                 "\(session): a change of its state cannot be stored and is skipped, so a message may be sent twice after a restart: \(error)"
             )
+        } unfitMessage: { [logger] session, error in
+            logger.error("\(session): a message that was published is refused: \(error)")
         }
     }
 
@@ -345,9 +347,24 @@ private func stop(_ running: Running, _ logger: Logger) async {
     let extending = TimeExtension(on: running.daemon.eventLoop) {
         notifications.tell(.timeExtension(TimeExtension.requested, status: "writing out the durable state"))
     }
-    await running.daemon.registry.stop()
-    await running.server.closeConnections()
-    await running.daemon.network.watcher.stop()
-    try? await running.store.close()
+    let work: @Sendable () async -> Void = {
+        await running.daemon.registry.stop()
+        await running.server.closeConnections()
+        await running.daemon.network.watcher.stop()
+        try? await running.store.close()
+    }
+    if let surroundings = await running.daemon.registry.surroundings {
+        let watch = surroundings.commits.watch
+        if await !watch.finish(running.store, orStalledFor: diskPatience, work) {
+            logger.error("stopped without the disk, which does not answer; what was accepted is on it already")
+            await surroundings.credentials.stop()
+        }
+    } else {
+        await work()
+    }
     extending.end()
 }
+
+/// How long stopping waits for a disk that does not answer. Then the daemon ends as if it were killed, and loses as
+/// little.
+private let diskPatience = TimeAmount.seconds(60)

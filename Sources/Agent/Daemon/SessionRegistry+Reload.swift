@@ -22,7 +22,11 @@ extension SessionRegistry {
     func endTurn() { turns.end()?.resume() }
 
     /// Applies a new configuration: adds, changes and removes sessions. The others are not touched.
-    func apply(_ loaded: LoadedConfiguration) async throws(RPCError) -> DaemonReloadMethod.Result {
+    ///
+    /// - Parameter renaming: a removed session that continues as an added one.
+    func apply(
+        _ loaded: LoadedConfiguration, _ renaming: Renaming? = nil
+    ) async throws(RPCError) -> DaemonReloadMethod.Result {
         await takeTurn()
         defer {
             endTurn()
@@ -31,22 +35,29 @@ extension SessionRegistry {
         try checkReload()
         let loaded = await listed(loaded)
         var result = changes(to: loaded)
-        let stopped = await stop(changedBy: loaded)
+        let before = withMessages(result.removed)
+        if let renaming { try checkStill(renaming) }
+        let stopped = await stop(changedBy: loaded, renaming)
         result.leftBehind = stopped.sorted { $0.key < $1.key }.compactMap { name, stopped in
             stopped.leftBehind.map { .init(session: name.description, message: $0) }
         }
         await willHave(Set(loaded.sessions.keys))
         for name in entries.keys.sorted() where loaded[name] == nil {
             entries[name] = nil
-            changeParked(of: name) { $0.history = nil }
+            if name != renaming?.from { changeParked(of: name) { $0.history = nil } }
             rejected[name] = nil
             report(name, SessionEvent(time: clock.wallClock(), session: name.description, event: .sessionRemoved))
             metrics.forget(name.description)
             changed(name)
         }
         var failure: RPCError?
+        if let renaming {
+            let wasUp = stopped[renaming.from]?.wasUp ?? false
+            do throws(RPCError) { try await carryOut(renaming, wasUp: wasUp) } catch { failure = error }
+        }
+        result.absentSessions = await tellAbsent(before, of: result.removed)
         for name in Set(entries.keys).union(loaded.sessions.keys).sorted() {
-            guard let configuration = loaded[name] else { continue }
+            guard name != renaming?.to, let configuration = loaded[name] else { continue }
             defer { changed(name) }
             do throws(StoreError) {
                 try await apply(configuration, to: name, wasUp: stopped[name]?.wasUp)
@@ -62,7 +73,9 @@ extension SessionRegistry {
 
     /// Returns what applying a configuration would change.
     func preview(_ loaded: LoadedConfiguration) async -> DaemonReloadMethod.Result {
-        changes(to: await listed(loaded))
+        var result = changes(to: await listed(loaded))
+        result.absentSessions = withMessages(result.removed)
+        return result
     }
 
     private func listed(_ loaded: LoadedConfiguration) async -> LoadedConfiguration {
@@ -95,7 +108,9 @@ extension SessionRegistry {
     /// Stops the sessions that are removed or changed, all at once, since each may take its time to say goodbye.
     ///
     /// - Returns: the sessions that were stopped.
-    private func stop(changedBy loaded: LoadedConfiguration) async -> [SessionName: StoppedSession] {
+    private func stop(
+        changedBy loaded: LoadedConfiguration, _ renaming: Renaming?
+    ) async -> [SessionName: StoppedSession] {
         var stopped: [SessionName: StoppedSession] = [:]
         await withTaskGroup(of: (SessionName, String?).self) { group in
             for (name, entry) in entries {
@@ -103,6 +118,11 @@ extension SessionRegistry {
                 var reason = Reason(.configurationChanged)
                 var (forGood, hasNext, isSameClient) = (true, false, false)
                 switch loaded[name] {
+                case nil where renaming?.from == name:
+                    guard let new = renaming?.configuration else { continue }
+                    reason.message = "the session is called \(renaming?.to.description ?? "") now"
+                    forGood = Set(driver.configuration.endpoints).isDisjoint(with: new.endpoints)
+                    isSameClient = driver.configuration.isSameClient(as: new)
                 case nil: reason.message = "the session was removed from the configuration"
                 case .success(driver.configuration)?: continue
                 // If the new file names other servers only, the old ones must not keep what the session publishes.
@@ -222,7 +242,7 @@ extension SessionRegistry {
 
     /// Starts a session. If its state cannot be read, it is listed with the error, and started once the state can be:
     /// a disk may fail for a moment only. Damage does not pass.
-    private func startNowOrLater(_ name: SessionName, _ how: Start) async throws(StoreError) {
+    func startNowOrLater(_ name: SessionName, _ how: Start) async throws(StoreError) {
         do throws(StoreError) {
             try await start(name, how)
         } catch {
@@ -286,7 +306,7 @@ extension SessionRegistry {
 extension SessionConfiguration {
     /// Whether a credential that a program gave for this configuration may be used with another one: for the same client
     /// of the same servers, and as safely.
-    fileprivate func isSameClient(as new: SessionConfiguration) -> Bool {
+    func isSameClient(as new: SessionConfiguration) -> Bool {
         user == new.user && username == new.username && clientID == new.clientID && endpoints == new.endpoints
             && new.mayCarryPassword
     }

@@ -4,8 +4,8 @@ import MQTT
 import Session
 import SessionCore
 
-// What the store has of sessions that do not run, and what people decide about it. Nothing else changes it meanwhile. The
-// decisions are those of a protocol machine that never connects.
+// What the store has of sessions that do not run, or are not configured any more, and what people decide about it. Nothing
+// else changes it meanwhile. The decisions are those of a protocol machine that never connects.
 
 extension SessionRegistry {
     /// Returns what waits in the outbox and the inbox of a session that does not run.
@@ -27,7 +27,7 @@ extension SessionRegistry {
     func queueList(
         _ wanted: MessageQueueListMethod.Parameters
     ) async throws(RPCError) -> MessageQueueListMethod.Result {
-        guard let name = unstarted(wanted.session), let surroundings else {
+        guard let name = await unstarted(wanted.session), let surroundings else {
             return try await driver(wanted.session).queueList(wanted)
         }
         let found = try await surroundings.readOutbox(of: name) { store throws(StoreError) in
@@ -63,12 +63,12 @@ extension SessionRegistry {
 
     /// Decides about messages of a session that does not run; `nil` if it runs.
     private func decide(_ wanted: MessageQueueParameters, isRetry: Bool) async throws(RPCError) -> Decided? {
-        guard let name = unstarted(wanted.session), let surroundings else { return nil }
+        guard let name = await unstarted(wanted.session), let surroundings else { return nil }
         // Nothing starts the session meanwhile.
         await takeTurn()
         defer { endTurn() }
         guard !isStopping else { throw .shuttingDown }
-        guard case .failed? = entries[name] else { return nil }
+        if case .running? = entries[name] { return nil }
         try await everythingDurable(of: name, surroundings, isDecided: false)
         let (stored, found) = try await surroundings.readOutbox(of: name) { store throws(StoreError) in
             (try await store.session(name).mqtt, try await store.summaries(name, chosenBy: wanted.selection))
@@ -105,6 +105,8 @@ extension SessionRegistry {
             throw error
         }
         await countStored(of: name)
+        // Nothing shows what is counted of a session that does not exist.
+        if entries[name] == nil { metrics.forget(name.description) }
         return decided
     }
 
@@ -141,20 +143,27 @@ extension SessionRegistry {
 
     // MARK: Reading
 
-    /// Returns the name of a session that does not run; `nil` if it runs, or is just being started.
-    private func unstarted(_ text: String) -> SessionName? {
-        guard let name = SessionName(text), changing[name] == nil, case .failed? = entries[name], surroundings != nil
-        else { return nil }
-        return name
+    /// Returns the name of a session that does not run, or of one that is not configured and has messages on disk; `nil`
+    /// if it runs, or is just being started.
+    private func unstarted(_ text: String) async -> SessionName? {
+        guard let name = SessionName(text), changing[name] == nil, surroundings != nil else { return nil }
+        switch entries[name] {
+        case .running?: return nil
+        case .failed?: return name
+        case nil:
+            // While the disk does not answer, the caller is told that.
+            let isAbsent = await absentSessions()?.contains { $0.session == text } ?? true
+            return isAbsent && changing[name] == nil && entries[name] == nil ? name : nil
+        }
     }
 
-    /// - Throws: if the disk takes nothing at the moment.
+    /// - Throws: if the disk takes nothing at the moment, or does not answer.
     private func everythingDurable(
         of name: SessionName, _ surroundings: SessionDriver.Surroundings, isDecided: Bool
     ) async throws(RPCError) {
         let commits = surroundings.commits
         let failure = await withCheckedContinuation { continuation in
-            commits.assumeIsolated { $0.barrier(name) { continuation.resume(returning: $0) } }
+            commits.assumeIsolated { $0.barrier(name, isPatient: false) { continuation.resume(returning: $0) } }
         }
         guard let failure else { return }
         throw isDecided

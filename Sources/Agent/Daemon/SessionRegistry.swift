@@ -58,7 +58,7 @@ actor SessionRegistry {
     private(set) var watches = Watches()
     private var overruns = HourlyCount()
     var metrics = EventMetrics()
-    private var historyQueue: HistoryQueue?
+    private(set) var historyQueue: HistoryQueue?
     private var lastSubscription = 0
     /// The number of drafts tried so far.
     var drafts = 0
@@ -276,7 +276,7 @@ actor SessionRegistry {
                     "it is not known whether there is a session \"\(text)\", because its template has errors",
                     hint: "\(errors.summary); correct it, then holdfastctl reload")
             }
-            throw .unknownSession(text, among: entries.keys.map(\.description))
+            throw .unknownSession(text, among: entries.keys.lazy.map(\.description))
         }
         return (name, entry)
     }
@@ -409,7 +409,7 @@ actor SessionRegistry {
         // A session that is no longer configured still has a history.
         if let session = wanted.session, name.flatMap({ entries[$0] }) == nil {
             guard let name, try await !page(surroundings, name, limit: 1).entries.isEmpty else {
-                throw .unknownSession(session, among: entries.keys.map(\.description))
+                throw .unknownSession(session, among: entries.keys.lazy.map(\.description))
             }
         }
         let configurations = Dictionary(uniqueKeysWithValues: drivers.map { ($0.name, $0.configuration) })

@@ -27,6 +27,11 @@ actor StoreWatch {
     private var isLooking = false
     /// Set while the disk does not answer.
     private(set) var stall: StoreError?
+    /// What is completed when the disk does not answer, by a number that counts the calls, too.
+    private var impatient: [UInt64: @Sendable (StoreError?) -> Void] = [:]
+    /// The one who waits for the store for the last time.
+    private var last: (limit: TimeAmount, over: CheckedContinuation<Bool, Never>)?
+    private var stalls: UInt64 = 0
 
     /// - Parameter changed: called on the loop when the disk does not answer, and with `nil` when it does again.
     init(
@@ -70,6 +75,60 @@ actor StoreWatch {
         return try await body()
     }
 
+    /// Returns what completes something that a person waits for. If the disk does not answer before, that is completed
+    /// with the error.
+    func completeWhenStalled(
+        _ completion: @escaping @Sendable (StoreError?) -> Void
+    ) -> @Sendable (StoreError?) -> Void {
+        if let stall {
+            completion(stall)
+            return { _ in }
+        }
+        lastCall += 1
+        let id = lastCall
+        impatient[id] = completion
+        return { error in self.assumeIsolated { $0.impatient.removeValue(forKey: id) }?(error) }
+    }
+
+    /// Does the last work with the store. Called once.
+    ///
+    /// - Parameter limit: how long the disk may not answer before the work continues without its caller.
+    /// - Returns: whether it is done.
+    func finish(
+        _ store: any SessionStore, orStalledFor limit: TimeAmount, _ work: @escaping @Sendable () async -> Void
+    ) async -> Bool {
+        Task {
+            await work()
+            finished(true)
+        }
+        return await withCheckedContinuation { continuation in
+            last = (limit, continuation)
+            if stall != nil { finishWithoutDisk() }
+            Task { await ask(store) }
+        }
+    }
+
+    /// Not all of the last work is a call that is watched.
+    private func ask(_ store: any SessionStore) async {
+        while last != nil {
+            try? await wait { () throws(StoreError) in _ = await store.sessionNames }
+            await eventLoop.pause(for: .seconds(1))
+        }
+    }
+
+    private func finished(_ isDone: Bool) {
+        last?.over.resume(returning: isDone)
+        last = nil
+    }
+
+    private func finishWithoutDisk() {
+        guard let limit = last?.limit else { return }
+        let present = stalls
+        eventLoop.scheduleTask(in: limit) {
+            self.assumeIsolated { if $0.stall != nil, $0.stalls == present { $0.finished(false) } }
+        }
+    }
+
     private func begin(givesUp: ((StoreError) -> Void)? = nil) -> UInt64 {
         lastCall += 1
         calls[lastCall] = Call(began: eventLoop.now, givesUp: givesUp)
@@ -108,7 +167,12 @@ actor StoreWatch {
         }
         let stall = StoreError.stalled(seconds: Int(patience.nanoseconds / 1_000_000_000))
         self.stall = stall
+        stalls += 1
         changed(stall)
+        finishWithoutDisk()
+        let impatient = impatient.sorted { $0.key < $1.key }
+        self.impatient = [:]
+        for (_, completion) in impatient { completion(stall) }
         for id in calls.keys {
             let givesUp = calls[id]?.givesUp
             calls[id]?.givesUp = nil

@@ -115,7 +115,7 @@ struct SessionLog {
     /// connection is already open, and as a loss otherwise.
     private static func isPlanned(_ status: SessionMachine.Status) -> Bool {
         switch status.reason.code {
-        case .credentialRenewed, .returning, .switchRoom, .inboxRoom, .userReconnect, .serverMoved: true
+        case .credentialRenewed, .returning, .switchRoom, .inboxRoom, .otherVersion, .userReconnect, .serverMoved: true
         case .pathMoved: status.phase == .authenticating
         default: false
         }

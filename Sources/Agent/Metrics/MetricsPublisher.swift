@@ -24,6 +24,8 @@ actor MetricsPublisher {
     private let read: @Sendable (MetricsFormat) async -> String
     private var configuration = MetricsConfiguration()
     private var listener: (any Channel)?
+    /// Why they are not served, and why the file is not written; `nil` when they are, or need not be.
+    private(set) var failures: (listener: String?, file: String?) = (nil, nil)
     private var writing: Task<Void, Never>?
     /// The oldest first.
     private var connections: [(channel: any Channel, handler: MetricsHandler)] = []
@@ -56,6 +58,7 @@ actor MetricsPublisher {
         guard configuration == new else { return }
         if new.textfile != old.textfile {
             writing?.cancel()
+            failures.file = nil
             writing = new.textfile.isEmpty ? nil : Task { await write(to: new.textfile) }
             await Self.remove(old.textfile, blocking)
         }
@@ -65,7 +68,7 @@ actor MetricsPublisher {
 
     private func listen(_ text: String) async {
         try? await listener?.close()
-        listener = nil
+        (listener, failures.listener) = (nil, nil)
         guard let (host, port) = MetricsConfiguration.address(text) else { return }
         do {
             let address = try SocketAddress(ipAddress: host.description, port: port)
@@ -87,6 +90,7 @@ actor MetricsPublisher {
         } catch {
             let number = (error as? IOError)?.errnoCode
             let why = number.map(systemText) ?? "\(error)"
+            failures.listener = "metrics cannot be served on \(text): \(why)"
             logger.error(
                 "metrics cannot be served on \(text): \(why); holdfastctl reload tries again",
                 metadata: number.map { ["ERRNO": "\($0)"] })
@@ -132,12 +136,14 @@ actor MetricsPublisher {
             if Task.isCancelled { return }
             // On another thread, because a file system may not answer.
             let failure = try? await blocking.run(path, within: nil) { Self.replace(path, with: text) }.get()
+            if Task.isCancelled { return }
             if let failure, failure != told {
                 let advice = failure == EROFS ? "; ReadWritePaths= of the service names what else it may write to" : ""
-                logger.error(
-                    "metrics cannot be written to \(path): \(systemText(failure))\(advice)",
-                    metadata: ["ERRNO": "\(failure)"])
+                let sentence = "metrics cannot be written to \(path): \(systemText(failure))\(advice)"
+                failures.file = sentence
+                logger.error("\(sentence)", metadata: ["ERRNO": "\(failure)"])
             }
+            if failure == nil { failures.file = nil }
             told = failure
             try? await eventLoop.sleep(for: Self.interval)
         }

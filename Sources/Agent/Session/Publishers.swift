@@ -25,6 +25,15 @@ struct Publisher: Sendable {
     var told: @Sendable (Step) -> Bool
 
     func end(_ result: Result<MessagePublishMethod.Result, RPCError>) { _ = told(.ended(result)) }
+
+    /// A caller that is told that its message was published before.
+    var ofRepeatedMessage: Publisher {
+        Publisher(call: call, wait: wait) { [told] step in
+            guard case .ended(.success(var result)) = step else { return told(step) }
+            result.repeated = true
+            return told(.ended(.success(result)))
+        }
+    }
 }
 
 extension MessagePublishMethod.Result {

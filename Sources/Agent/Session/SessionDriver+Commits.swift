@@ -47,12 +47,14 @@ extension SessionDriver {
 
     /// Returns `nil` when everything decided so far is durable, or the reason why it cannot become durable until
     /// somebody fixes the store.
+    ///
+    /// - Parameter isPatient: whether it also waits for a disk that does not answer.
     @discardableResult
-    func everythingCommitted() async -> StoreError? {
+    func everythingCommitted(isPatient: Bool = true) async -> StoreError? {
         runAccepted()
         let (commits, name) = (surroundings.commits, name)
         return await withCheckedContinuation { continuation in
-            commits.assumeIsolated { $0.barrier(name) { continuation.resume(returning: $0) } }
+            commits.assumeIsolated { $0.barrier(name, isPatient: isPatient) { continuation.resume(returning: $0) } }
         }
     }
 
@@ -64,15 +66,18 @@ extension SessionDriver {
     }
 
     /// Waits as ``everythingCommitted()`` does, and throws the error for something that a program asked for. The
-    /// transaction that has it may be the first one to fail; it is tried until it succeeds.
+    /// transaction that has it may be the first one to fail; it is tried until it succeeds. The program does not wait for
+    /// a disk that does not answer.
     func everythingDurable(_ what: String) async throws(RPCError) {
-        if let failure = await everythingCommitted() { throw .notDurableYet(what, because: failure.description) }
+        guard let failure = await everythingCommitted(isPatient: false) else { return }
+        throw .notDurableYet(what, because: failure.description)
     }
 
     /// Waits as ``everythingCommitted()`` does, and throws the error for something that is done already but would be
     /// undone by a restart.
     func everythingRemembered(_ what: String) async throws(RPCError) {
-        if let failure = await everythingCommitted() { throw .notRemembered(what, because: failure.description) }
+        guard let failure = await everythingCommitted(isPatient: false) else { return }
+        throw .notRemembered(what, because: failure.description)
     }
 
     // MARK: Reading

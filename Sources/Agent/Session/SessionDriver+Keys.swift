@@ -27,6 +27,7 @@ extension SessionDriver {
                 return
             }
             run(.endKey(key, turn))
+            let publisher = publisher.ofRepeatedMessage
             if let answer = Self.answer(known, parameters.wait) { return publisher.end(answer) }
             try checkRunning()
             guard publisher.told(.accepted(known.sequence)) else { return }
@@ -78,9 +79,10 @@ extension SessionDriver {
     private static func answer(
         _ known: KeyedMessage, _ wait: MessagePublishMethod.Wait
     ) -> Result<MessagePublishMethod.Result, RPCError>? {
+        if known.state == .lost { return .failure(.messageLost.afterAcceptance(of: known.sequence.rawValue)) }
         guard wait == .delivered else { return .success(.accepted(known.sequence)) }
         switch known.state {
-        case .waiting: return nil
+        case .waiting, .lost: return nil
         case .quarantined(let code, let words):
             let error = RPCError.messageRejected(Self.rejection(code, words), reasonCode: Int(code.rawValue))
             return .failure(error.afterAcceptance(of: known.sequence.rawValue))

@@ -78,7 +78,7 @@ extension SessionDriver {
     /// The store refused the new messages among these changes; the other changes may take a while.
     func refused(_ changes: [DurableChange], _ error: StoreError) {
         for case .insert(let stored) in changes {
-            endPublish(stored.sequence, .failure(.notCommitted("the message", because: error.description)))
+            endPublish(stored.sequence, .failure(.refused(error)))
         }
     }
 
@@ -121,5 +121,13 @@ extension SessionDriver {
             $0.reason = .init(
                 code: "unusable-content", group: "inbox", terminal: false, message: message.flaw.message)
         }
+    }
+}
+
+extension RPCError {
+    /// The store refused a message.
+    fileprivate static func refused(_ error: StoreError) -> RPCError {
+        guard case .inconsistent = error else { return .notCommitted("the message", because: error.description) }
+        return RPCError(.storeFull, "the message could not be committed: \(error)", hint: "try again")
     }
 }

@@ -30,7 +30,8 @@ extension SessionDriver {
         try requireStore(for: "the removal")
         guard let entry = session.publications[parameters.topic] else {
             throw .unknownPublication(
-                parameters.topic, of: name.description, among: session.publications.entries.map(\.publication.topic))
+                parameters.topic, of: name.description,
+                among: session.publications.entries.lazy.map(\.publication.topic))
         }
         store([.removePublication(parameters.topic)])
         try await everythingDurable("the removal")

@@ -38,20 +38,29 @@ struct Announcements: Sendable {
     /// The places of those among what was sent on this connection.
     var places: [PacketID: Int] = [:]
     /// Topics for which the server ended connections because of announcements, and until when nothing is announced
-    /// there.
+    /// there. After that, an announcement goes out alone, so that it costs one connection if it still ends them.
     private var refusals: [String: (code: ReasonCode, until: Timestamp)] = [:]
 
-    /// Milliseconds.
-    private static let refusalPeriod: Int64 = 600_000
+    /// Milliseconds; the first time, and each time after that.
+    private static let refusalPeriods: (first: Int64, next: Int64) = (600_000, 3_600_000)
+    /// Milliseconds that a refusal is remembered without an announcement on its topic.
+    private static let memory: Int64 = 86_400_000
 
     mutating func refuse(_ topic: String, _ code: ReasonCode, at now: Timestamp) {
-        refusals = refusals.filter { $0.value.until > now }
-        refusals[topic] = (code, now.advanced(by: Self.refusalPeriod))
+        refusals = refusals.filter { $0.value.until.advanced(by: Self.memory) > now }
+        let period = refusals[topic] == nil ? Self.refusalPeriods.first : Self.refusalPeriods.next
+        refusals[topic] = (code, now.advanced(by: period))
     }
 
     func refusal(of topic: String, at now: Timestamp) -> ReasonCode? {
         refusals[topic].flatMap { $0.until > now ? $0.code : nil }
     }
+
+    /// Whether the server ended connections because of the last announcement on this topic.
+    func isSuspect(_ topic: String) -> Bool { refusals[topic] != nil }
+
+    /// The server has answered an announcement on this topic, whatever it said.
+    mutating func answered(_ topic: String) { refusals[topic] = nil }
 
     /// The server also ends connections for which no announcement can be the reason.
     mutating func pardon() { refusals = [:] }
@@ -82,11 +91,14 @@ extension MQTTClientMachine {
             let message = OutboundMessage(
                 topic: announcement.topic, payload: announcement.payload, qos: announcement.qos,
                 retain: announcement.retain, properties: announcement.properties)
-            if let refusal = machine.refusal(of: message, session.limits) {
+            if machine.isVersionInsufficient(for: message, session.limits) {
+                machine.leaveForFive(&step)
+            } else if let refusal = machine.refusal(of: message, session.limits) {
                 step.emit(.announced(announcement, refusal.code))
             } else if let code = machine.announcements.refusal(of: announcement.topic, at: now) {
                 step.emit(.announced(announcement, code))
             } else {
+                if machine.announcements.isSuspect(announcement.topic) { machine.isolateAnnouncements() }
                 machine.announcements.waiting.append(announcement)
             }
         }
@@ -159,6 +171,7 @@ extension MQTTClientMachine {
         patience.exchanges.answered(answer.packetID)
         if let place = announcements.places.removeValue(forKey: answer.packetID) { link.reading.answered(place) }
         if announcements.waiting.isEmpty, announcements.outstanding.isEmpty { isolation.includesAnnouncements = false }
+        announcements.answered(announcement.topic)
         suspicion.answered(.announcement(announcement.topic))
         patience.silences.answered(.announcement(announcement.topic))
         if doubt(announcement, answer, &step) { return true }

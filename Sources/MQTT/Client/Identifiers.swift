@@ -171,14 +171,14 @@ struct Identifiers: Sendable {
         cleared = []
     }
 
-    /// The server's session is a new one: it holds nothing.
-    mutating func sessionLost() {
+    /// The server's session is a new one: it holds nothing. What it does when it is asked is not forgotten with the session.
+    mutating func sessionLost(toAnotherServer isElsewhere: Bool) {
         allocator.freeAll()
         isInDoubt = false
         cleared = []
         asked = []
         ready = []
-        unansweredConnections = 0
+        if isElsewhere { unansweredConnections = 0 }
         hasRetired = false
         suspects = []
         unreleased = []

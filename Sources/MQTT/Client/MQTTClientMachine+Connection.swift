@@ -104,6 +104,7 @@ extension MQTTClientMachine {
             sender: .server, version: version, setsContentAside: true,
             maximumPacketSize: Int(max(1, configuration.maximumPacketSize)))
         link.authentication = credentials.authentication
+        lessons.relax(at: step.now)
         inbox.connectionOpened(receiveMaximum: version == .five ? Int(configuration.receiveMaximum) : .max)
         // An older copy is not the session that another server has.
         if forceCleanStart, claim.isEstablished, expected.isPresent || expected.older == nil {
@@ -247,11 +248,17 @@ extension MQTTClientMachine {
     /// sends single bytes now and then never reaches them.
     private static var partOfPacket: Int { 16 << 10 }
 
+    /// How many bytes of a message cost as much as a small packet.
+    private static var bytesOfPacket: Int { 4096 }
+
     /// For how many packets this one counts in an input's share.
     private func weight(of packet: Packet) -> Int {
         guard case .publish(let publish) = packet else { return 1 }
-        // A server can put thousands of user properties into one message, and each costs as much as a small packet.
-        return max(1, configuration.messageWeight) * (1 + publish.properties.userProperties.count / 16)
+        // A server can put thousands of user properties into one message, and each costs as much as a small packet. Each
+        // consumer gets a copy of the bytes.
+        let bytes = publish.payload.readableBytes + publish.topic.utf8.count
+        return max(1, configuration.messageWeight)
+            * (1 + publish.properties.userProperties.count / 16 + bytes / Self.bytesOfPacket)
     }
 
     /// Processes one input's share of what has arrived.
@@ -335,7 +342,10 @@ extension MQTTClientMachine {
             claim.durableClientID = clientID
             step.changes.append(.setClientID(clientID))
         }
-        keepAlive = lessons.capped(connack.properties.serverKeepAlive ?? configuration.keepAlive)
+        // The server counts from what CONNECT said, unless it says something else.
+        let asked = lessons.capped(configuration.keepAlive)
+        if !connecting.expected.isPresent { lessons = Lessons() }
+        keepAlive = lessons.capped(connack.properties.serverKeepAlive ?? asked)
         let older = connack.sessionPresent ? connecting.expected.older : nil
         let isOlder = older != nil && !connecting.expected.isPresent
         let resumed = connack.sessionPresent && !isOlder
@@ -356,14 +366,13 @@ extension MQTTClientMachine {
             if let older { endLeft(older, &step) }
         } else {
             claim.leftBehind = leavable
-            loseSession(&step)
+            loseSession(toAnotherServer: !connecting.expected.isPresent, &step)
             if let older { returned(to: older, &step) }
         }
         claim.isCertain = !claim.mayBeginAnew
         claim.mayBeginAnew = false
         // A server of MQTT 3.1.1 would send retained messages again.
-        let isTrusted =
-            version == .five ? isCertain : connecting.isSessionCertain && connecting.expected.continuity != .doubtful
+        let isTrusted = version == .five ? isCertain : isProbable && connecting.expected.continuity != .doubtful
         restoreSubscriptions(resumed: resumed, isCertain: isTrusted, isProbable: isProbable, limits, &step)
     }
 
@@ -408,7 +417,7 @@ extension MQTTClientMachine {
     }
 
     /// Starts over in a new session (Session Present 0): there is no exchange to continue [MQTT-3.2.2-5].
-    private mutating func loseSession(_ step: inout Step) {
+    private mutating func loseSession(toAnotherServer isElsewhere: Bool, _ step: inout Step) {
         for id in outbox.identifiersInOrder {
             guard let entry = outbox.inFlight[id] else { continue }
             outbox.counts.inFlight -= 1
@@ -424,7 +433,7 @@ extension MQTTClientMachine {
         if repeated > 0 { step.emit(.repeated(repeated)) }
         if !outbox.inFlight.isEmpty { outbox.sessionLost() }
         if identifiers.hasRetired || !identifiers.suspects.isEmpty { step.changes.append(.freeRetiredIdentifiers) }
-        identifiers.sessionLost()
+        identifiers.sessionLost(toAnotherServer: isElsewhere)
         quota.sessionLost()
         if inbox.sessionLost() { step.changes.append(.removeAllInbound) }
         if subscriptions.sessionLost() { step.changes.append(.forgetAllSubscriptions) }

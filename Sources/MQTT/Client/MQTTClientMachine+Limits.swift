@@ -83,6 +83,7 @@ extension MQTTClientMachine {
 
     mutating func clockStepped(_ milliseconds: Int64, _ range: ClosedRange<Timestamp>, _ step: inout Step) {
         link.shiftTimes(by: milliseconds)
+        lessons.clockStepped(by: milliseconds)
         subscriptions.clockStepped(by: milliseconds)
         announcements.clockStepped(by: milliseconds)
         patience.shiftTimes(by: milliseconds)

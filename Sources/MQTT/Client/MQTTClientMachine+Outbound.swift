@@ -71,7 +71,7 @@ extension MQTTClientMachine {
         let goesAtOnce =
             message.qos != .atMostOnce && outbox.isQueueEmpty && link.settling == nil
             && outbox.hasRoom(for: size, bytes: configuration.maximumInFlightBytes)
-            && hasRoom(outbox.lastSequence.next)
+            && hasRoom(outbox.lastSequence.next) && !isVersionInsufficient(for: message, limits)
         let sequence = outbox.nextSequence()
         // Everything accepted before the next step is one commit.
         let commit = CommitNumber(rawValue: commits.issued.rawValue + 1)
@@ -103,8 +103,7 @@ extension MQTTClientMachine {
     /// Checks what can be known before a message is accepted (rule 17).
     private func check(_ message: OutboundMessage) throws(PublishError) {
         try Self.checkContent(of: message)
-        var limits = ServerLimits(Connack.Properties(), configuration.version)
-        if case .connected(let session) = connection { limits = session.limits }
+        let limits = self.limits
         switch refusal(of: message, limits) {
         case nil: break
         case .tooLarge(let length)?: throw .tooLarge(length, limit: limits.maximumPacketSize)
@@ -114,16 +113,20 @@ extension MQTTClientMachine {
         }
     }
 
+    /// What the connected server accepts or, without a connection, what can be said in the version of the next one.
+    private var limits: ServerLimits {
+        if case .connected(let session) = connection { return session.limits }
+        return ServerLimits(Connack.Properties(), configuration.version)
+    }
+
     /// Whether the message has to wait for MQTT 5, which is tried again before it is refused.
-    private func isVersionInsufficient(for message: OutboundMessage, _ limits: ServerLimits) -> Bool {
-        guard isConnected, configuration.isVersionTentative, case .properties? = refusal(of: message, limits) else {
-            return false
-        }
+    func isVersionInsufficient(for message: OutboundMessage, _ limits: ServerLimits) -> Bool {
+        guard configuration.isVersionTentative, case .properties? = refusal(of: message, limits) else { return false }
         return true
     }
 
     /// Leaves a server that may speak MQTT 5 after all.
-    private mutating func leaveForFive(_ step: inout Step) {
+    mutating func leaveForFive(_ step: inout Step) {
         step.emit(.versionInsufficient)
         disconnect(.normalDisconnection, &step)
     }
@@ -131,12 +134,14 @@ extension MQTTClientMachine {
     /// Checks that the MQTT version of the present or next connection can express the message, whatever the server
     /// accepts.
     ///
-    /// - Throws: ``PublishError/propertiesNotSupported`` if the version is 3.1.1 and the message has properties;
-    ///   otherwise as the static method of this name.
+    /// - Throws: ``PublishError/propertiesNotSupported`` if the version is 3.1.1, not only tentatively, and the message has
+    ///   properties; otherwise as the static method of this name.
     public func checkContent(of message: OutboundMessage) throws(PublishError) {
         try Self.checkContent(of: message)
         let inUse = isConnected ? version : configuration.version
-        guard inUse == .five || !message.hasProperties else { throw .propertiesNotSupported }
+        guard inUse == .five || configuration.isVersionTentative || !message.hasProperties else {
+            throw .propertiesNotSupported
+        }
     }
 
     /// Checks that MQTT can express the message at all.

@@ -2,7 +2,8 @@
 // the measures of `Consequence.rows`.
 
 extension MQTTClientMachine {
-    /// What the machine has learned about the server, for as long as it lives.
+    /// What the machine has learned about the server. It is forgotten at another server, and after a day the next connection
+    /// tries a little more again: a server may be configured differently by then.
     struct Lessons: Sendable {
         /// Set by 0x93 and 0x96: half of the window that was too large.
         var windowCap = Int.max
@@ -14,9 +15,27 @@ extension MQTTClientMachine {
         /// How often the server has ended a connection with 0x8D; from the second time on the keep-alive is capped.
         private var keepAliveTimeouts = 0
         private var keepAliveCap: UInt16?
+        /// When the last of it was learned, or tried again.
+        private var since: Timestamp?
 
         /// In seconds.
         private static let shortestKeepAlive: UInt16 = 5
+        /// In milliseconds.
+        private static let memory: Int64 = 86_400_000
+
+        mutating func learned(at now: Timestamp) { since = now }
+
+        /// Goes back by one step where the last lesson is old. If the server still objects, that costs one connection a day.
+        mutating func relax(at now: Timestamp) {
+            guard let since, now >= since.advanced(by: Self.memory) else { return }
+            usesAliases = true
+            windowCap = windowCap > Int(UInt16.max) / 2 ? .max : 2 * windowCap
+            keepAliveCap = keepAliveCap.flatMap { $0 > UInt16.max / 2 ? nil : 2 * $0 }
+            self.since = windowCap == .max && keepAliveCap == nil ? nil : now
+        }
+
+        /// Shifts the time, because the wall clock was set forward by this many milliseconds.
+        mutating func clockStepped(by milliseconds: Int64) { since = since?.advanced(by: milliseconds) }
 
         /// The server's keep-alive or ours, capped at what was found to be short enough.
         func capped(_ keepAlive: UInt16) -> UInt16 {
@@ -53,6 +72,7 @@ extension MQTTClientMachine {
         if measures.contains(.shortenKeepAlive), let seconds = lessons.shortenKeepAlive(from: keepAlive) {
             remedies.append(.keepAlive(seconds))
         }
+        if !remedies.isEmpty { lessons.learned(at: step.now) }
         if measures.contains(.quarantine) {
             let isAboutFilters = code == .topicFilterInvalid || code.isAboutSubscriptions
             let found =

@@ -348,6 +348,13 @@ extension MQTTClientMachine {
         if symptom == .silence, patience.requests.count > 0 { subscriptions.isolate(because: symptom) }
     }
 
+    /// Has announcements go out alone, because one of them ended connections before.
+    mutating func isolateAnnouncements() {
+        isolation.begin(because: .end, through: nil)
+        isolation.needsProof = true
+        isolation.includesAnnouncements = true
+    }
+
     /// Judges the end of a connection on which nothing came from the server any more.
     ///
     /// Only what its host has acknowledged can be the reason. That host acknowledged a PINGREQ that was sent later too,

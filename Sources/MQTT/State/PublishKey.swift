@@ -30,6 +30,8 @@ public struct KeyedMessage: Hashable, Sendable {
         case waiting
         case quarantined(ReasonCode, String)
         case done(PublishOutcome)
+        /// The store has lost it, and does not know how far it had come.
+        case lost
     }
 
     public var sequence: MessageSequence

@@ -29,6 +29,9 @@ package struct RoomMembership: Sendable {
     /// earlier connections for it.
     package private(set) var refusedAt: Instant?
 
+    /// Whether the server refused the subscription to the room when it last answered it.
+    private var isRefused = false
+
     /// How far the correction of our own presence is, after someone else has changed it.
     private enum Correction: Hashable, Sendable {
         /// Can transition to: underWay.
@@ -108,6 +111,18 @@ package struct RoomMembership: Sendable {
         else { return false }
         clearings += 1
         return true
+    }
+
+    /// Takes the server's answer to the subscription to the room.
+    ///
+    /// - Returns: whether to announce our presence again: after an earlier refusal, no message of ours has marked the end of
+    ///   the retained ones.
+    package mutating func subscribed(isRefused: Bool) -> Bool {
+        defer { self.isRefused = isRefused }
+        // What changes from now on is not heard.
+        if isRefused, participants.isKnown { participants.beginSnapshot() }
+        guard self.isRefused, !isRefused, !participants.isKnown else { return false }
+        return step == .done || step == .announcing
     }
 
     /// How long a presence that was refused is not announced again.

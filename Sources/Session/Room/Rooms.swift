@@ -294,8 +294,13 @@ package struct Rooms: Sendable {
         return actions + [.subscribe(joining.filter)]
     }
 
-    /// Takes the server's answer to a subscription, which may be that of the new room.
+    /// Takes the server's answer to a subscription, which may be that of the room, or of the new one.
     package mutating func subscribed(_ filter: TopicFilter, _ code: ReasonCode) -> [Action] {
+        if membership?.filter == filter, membership?.subscribed(isRefused: code.isError) == true,
+            let online = membership?.online
+        {
+            return [.announce(online)]
+        }
         guard let change, change.joining.filter == filter else { return [] }
         guard !code.isError else { return endChange(refusal(of: change, code)) }
         guard change.joining.step == .done else { return [] }

@@ -30,6 +30,13 @@ package struct ProtocolChoice: Sendable {
         configured ?? servers[address, default: Server()].next
     }
 
+    /// The version that messages are accepted for while there is no connection: 3.1.1 only if the server is known not to
+    /// accept 5.
+    package func expected(at address: Endpoint) -> ProtocolVersion {
+        guard configured == nil, let server = servers[address] else { return configured ?? .five }
+        return server.isKnown || server.refused.contains(.five) ? server.next : .five
+    }
+
     /// Whether the next connection uses 3.1.1 only because of a close, which may have had another reason. The connection after
     /// it uses 5.
     package func isTentative(at address: Endpoint) -> Bool {

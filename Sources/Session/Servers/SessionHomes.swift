@@ -124,6 +124,8 @@ package struct SessionHomes: Hashable, Sendable {
         for index in older.indices where older[index].address == address { older[index].retained = RetainedTopics() }
         if !resumed, let home, home != address || isLost {
             let endsAt = self.expiry.map { Timestamp(rawValue: time.rawValue + Int64($0) * 1000) }
+            // What this address retains is still the session's own to delete, and not something that it comes back to.
+            let retained = home == address ? RetainedTopics() : retained
             leave(SessionHome(home, left: left, retained: retained, endsAt: endsAt))
         }
         home = address

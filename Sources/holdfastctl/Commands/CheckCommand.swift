@@ -38,8 +38,15 @@ struct CheckCommand: AsyncParsableCommand {
         var isGood = true
         for status in sessions {
             do {
-                isGood = try await common.check(status.session, endpoint: endpoint, client) && isGood
+                isGood = try await common.check(status.session, endpoint: endpoint, client).isGood && isGood
                 if !common.json, status.state != .connected { common.terminal.print(sentenceOf: status) }
+                if let errors = status.configurationError {
+                    common.complain(
+                        Complaint(
+                            notice:
+                                "\(status.session) was checked with its previous configuration, because its file has "
+                                + "errors: \(errors)"))
+                }
             } catch ClientError.refused(let refusal) {
                 // One broken session must not keep the others from being checked.
                 guard refusal.known == .wrongState, sessions.count > 1 else { throw ClientError.refused(refusal) }
@@ -47,16 +54,16 @@ struct CheckCommand: AsyncParsableCommand {
                 common.complain(Complaint(Ending(ClientError.refused(refusal))))
             }
         }
-        if !common.json { await common.tellChangedFiles(of: session, client) }
+        if !common.json { await common.tellRest(of: session, client) }
         guard isGood else { throw CommandFailure(.failed, "") }
     }
 }
 
 extension CommonOptions {
     /// Tries to reach the endpoints of a session, or only one of them, and says how that went.
-    ///
-    /// - Returns: whether the session can reach at least one.
-    func check(_ session: String, endpoint: String? = nil, _ client: HoldfastClient) async throws -> Bool {
+    func check(
+        _ session: String, endpoint: String? = nil, _ client: HoldfastClient
+    ) async throws -> CheckRunMethod.Result {
         let answer = try await client.callUndecoded(
             CheckRunMethod.self, .init(session: session, endpoint: endpoint), timeout: nil)
         let result = try decode(CheckRunMethod.Result.self, answer)
@@ -66,7 +73,19 @@ extension CommonOptions {
             terminal.print(
                 CheckText.lines(for: result, width: terminal.wrap, isColoured: terminal.isColoured))
         }
-        return result.endpoints.contains { $0.ok }
+        return result
+    }
+}
+
+extension CheckRunMethod.Result {
+    /// Whether the session can use at least one endpoint.
+    var isGood: Bool { endpoints.contains(where: \.ok) }
+
+    /// Whether a server has refused the password.
+    var isRefused: Bool {
+        endpoints.contains { endpoint in
+            ["credential-rejected", "not-authorized"].contains(endpoint.steps.last { $0.step == .connect }?.code)
+        }
     }
 }
 

@@ -6,8 +6,9 @@ import HoldfastClient
 struct ConfigCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "config",
-        abstract: "Check or show the configuration; create, edit or remove a session's file, or change its password.",
-        subcommands: [Check.self, Show.self, Init.self, Edit.self, Password.self, Remove.self])
+        abstract:
+            "Check or show the configuration; create, edit, rename or remove a session's file, or change its password.",
+        subcommands: [Check.self, Show.self, Init.self, Edit.self, Password.self, Rename.self, Remove.self])
 
     /// The directory of the configuration files.
     struct Place: ParsableArguments {
@@ -93,11 +94,12 @@ struct ConfigCommand: AsyncParsableCommand {
                 }
                 throw place.hasNoFile(of: session, configuration)
             }
+            let shown = changed ? files.map(ConfigText.changed) : files
             let terminal = Terminal()
             if common.json {
-                terminal.print(json: JSONText.value(EffectiveConfiguration(files: files, errors: errors)))
+                terminal.print(json: JSONText.value(EffectiveConfiguration(files: shown, errors: errors)))
             } else {
-                let texts = files.map { ConfigText.lines($0, onlyChanged: changed) }
+                let texts = shown.map(ConfigText.lines)
                 terminal.print(table: Array(texts.joined(separator: [""])))
                 common.complain(errors)
             }
@@ -174,7 +176,8 @@ extension ConfigCommand {
             discussion: """
                 This also removes the password that "config init --ask-password" has stored, unless another file names \
                 it or the daemon does not read its configuration. Messages waiting in the session's outbox stay on disk, \
-                and are sent if a session of that name is created again.
+                and are sent if a session of that name is created again. "holdfastctl queue" lists them, and "holdfastctl \
+                queue drop" removes them.
                 """)
 
         @OptionGroup var common: CommonOptions
@@ -262,11 +265,17 @@ extension SessionName {
 
 /// `config show` in words.
 enum ConfigText {
+    /// Returns only what the file itself says, or the preset that it names.
+    static func changed(_ file: EffectiveConfiguration.File) -> EffectiveConfiguration.File {
+        var file = file
+        file.values.removeAll { $0.origin != .file && $0.origin != .preset }
+        return file
+    }
+
     /// Returns a configuration file with the same effect, whose comments say where each value comes from.
-    static func lines(_ file: EffectiveConfiguration.File, onlyChanged: Bool) -> [String] {
-        let values = file.values.filter { !onlyChanged || $0.origin == .file || $0.origin == .preset }
+    static func lines(_ file: EffectiveConfiguration.File) -> [String] {
         let heading = file.session.map { "# session \($0): \(file.file)" } ?? "# \(file.file)"
-        let rows = values.map { value in
+        let rows = file.values.map { value in
             ["\(value.key) = \(value.value)", "# \(origin(value))"]
         }
         // A long value must not push all comments to the right.

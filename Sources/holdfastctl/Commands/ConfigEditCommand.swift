@@ -33,6 +33,7 @@ extension ConfigCommand {
             if let old { try OutputFile.write(old, to: draft.path) }
             // What cannot be checked afterwards need not be edited.
             let known = try draft.allErrors()
+            KeptFile.begin(printable("the edited copy is \(draft.path)"))
             while true {
                 try startEditor(on: draft.path)
                 // An editor may also remove the file.
@@ -75,8 +76,14 @@ extension ConfigCommand {
             guard status == 0 else {
                 throw CommandFailure(
                     .failed, "the editor failed, so nothing was changed",
-                    advice: editor == nil ? "choose one: EDITOR=nano holdfastctl config edit" : nil)
+                    advice: editor == nil ? "choose one: \(choice)" : nil)
             }
+        }
+
+        /// The same command with an editor. sudo removes the variable from the environment.
+        private var choice: String {
+            let sudo = getenv("SUDO_USER") == nil ? "" : "sudo env "
+            return "\(sudo)EDITOR=nano holdfastctl config edit\(session.map { " \($0)" } ?? "")\(place.option)"
         }
 
         // MARK: Errors

@@ -38,6 +38,8 @@ extension ConfigCommand {
             false
         @Flag(help: "Write the file without trying the server.") var untried = false
         @Flag(help: "Connect the session, and wait until it is connected.") var connect = false
+        @Option(help: "How long to wait with --connect, like 500ms, 30s, 5min or never; exit code 4 after that.")
+        var timeout = SpanArgument(duration: .seconds(30))
         @Flag(help: "Print the file instead of writing it.") var stdout = false
 
         private var isTemplate: Bool { name.hasSuffix("@") }
@@ -62,6 +64,7 @@ extension ConfigCommand {
                 throw ValidationError(
                     "--connect needs --endpoint and --user, and cannot be combined with --stdout or a template")
             }
+            try timeout.checkAsTimeout()
         }
 
         func run() async throws {
@@ -144,7 +147,7 @@ extension ConfigCommand {
                 common.complain(errors)
                 throw CommandFailure(.failed, "")
             }
-            return try await common.connect(name, client)
+            return try await common.connect(name, client, within: timeout)
         }
 
         private func tell(_ trial: Trial?) {
@@ -153,7 +156,7 @@ extension ConfigCommand {
             var load = "holdfastctl reload"
             if case .impossible(let why, let isRunning)? = trial {
                 terminal.print("The settings could not be tried: \(printable(why)).")
-                if !isRunning { load = "systemctl start holdfast" }
+                if !isRunning { load = SocketAdvice(socket: common.socket).start }
             }
             if isTemplate, case .passed? = trial {
                 terminal.print("The login was not tried, since each instance has its own.")

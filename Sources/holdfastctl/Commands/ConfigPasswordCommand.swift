@@ -9,14 +9,16 @@ extension ConfigCommand {
             abstract: "Give a session a new password, and try it.",
             discussion: """
                 Asks twice for the password, or reads the first line of standard input, and writes it to the file that the \
-                session's key "password" names. The daemon then tries to log in with it, as "holdfastctl check" does. A \
-                session that is connected stays so, and uses the new password when it connects again; one that is \
-                connecting or has failed connects now.
+                session's key "password" names. The daemon then tries to log in with it, as "holdfastctl check" does; if a \
+                server refuses it and none accepts it, the file gets the previous password back. A session that is \
+                connected stays so, and uses the new password when it connects again; one that is connecting or has \
+                failed connects now. --untried writes a password that the server will only know later.
                 """)
 
         @OptionGroup var common: CommonOptions
         @OptionGroup var place: Place
         @Argument(help: "The session.", completion: .sessions) var session: String
+        @Flag(help: "Write the password without trying it.") var untried = false
 
         func validate() throws {
             guard let name = SessionName(listed: session) else { throw ValidationError(SessionName.rule) }
@@ -32,11 +34,13 @@ extension ConfigCommand {
             let secret = SecretFile(path: String(reference.dropFirst("file:".count)))
             try secret.checkFolder()
             let user = printable(values["username"] ?? session)
+            let previous = try? InputFile.read(secret.path)
             try secret.replace(with: SecretFile.ask("New password for \(user): ", again: "The same again: "))
             let written = Timestamp.now
             common.complain(Complaint(done: "\(secret.path) is written"))
+            if untried { return }
             do {
-                try await use(since: written)
+                try await use(since: written, secret, previous)
             } catch ClientError.notRunning {
                 common.complain(Complaint(notice: "the daemon is not running; it uses the password when it starts"))
             } catch ClientError.refused(let refusal) where refusal.known == .unknownSession {
@@ -45,11 +49,19 @@ extension ConfigCommand {
             }
         }
 
-        private func use(since written: Timestamp) async throws {
+        /// - Parameter previous: what the file had before; `nil` if there was none.
+        private func use(since written: Timestamp, _ secret: SecretFile, _ previous: [UInt8]?) async throws {
             let client = common.client()
-            let isGood = try await common.check(session, client)
-            if !common.json { await common.tellChangedFiles(of: session, client) }
-            guard isGood else {
+            let result = try await common.check(session, client)
+            if !common.json { await common.tellRest(of: session, client) }
+            guard result.isGood else {
+                // A session that works must not fail at its next reconnect because of a typing error.
+                if result.isRefused, let previous {
+                    try secret.replace(with: previous)
+                    throw CommandFailure(
+                        .failed, "the server refuses the password, so \(secret.path) has the previous one again",
+                        advice: "give another password; --untried writes one that the server will only know later")
+                }
                 throw CommandFailure(
                     .failed, "the password is written, but the check failed",
                     advice: "give another password, or correct this and try again: holdfastctl check \(session)")
@@ -57,7 +69,8 @@ extension ConfigCommand {
             let status = try await client.call(
                 SessionStatusMethod.self, .init(session: session), timeout: CommonOptions.answerTimeout)
             switch status.state {
-            case .connecting, .reconnecting, .failed: _ = try await common.connect(session, client)
+            case .connecting, .reconnecting, .failed:
+                _ = try await common.connect(session, client, within: SpanArgument(duration: .seconds(30)))
             case _ where common.json: return
             case .connected where status.since < written:
                 common.terminal.print("\(session) stays connected, and uses the new password when it connects again.")

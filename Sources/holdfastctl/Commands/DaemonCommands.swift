@@ -70,7 +70,7 @@ extension CommonOptions {
         if json {
             terminal.print(json: JSONText.value(result))
         } else {
-            terminal.print(wrapped: [ReloadText.sentence(result)] + ReloadText.leftBehind(result))
+            terminal.print(wrapped: [ReloadText.sentence(result)] + ReloadText.rest(result))
         }
         complain(result.errors)
         guard result.errors.allSatisfy({ $0.session != nil && $0.session != session }) else {
@@ -94,11 +94,13 @@ enum ReloadText {
             let needed = change.session == nil && change.key == "durability" ? ", once the service is restarted" : ""
             lines.append(printable("    \(change.key): \(change.from) → \(change.to)\(needed)"))
         }
-        return lines + leftBehind(result)
+        return lines + rest(result)
     }
 
-    static func leftBehind(_ result: DaemonReloadMethod.Result) -> [String] {
+    /// What remains of sessions that ended.
+    static func rest(_ result: DaemonReloadMethod.Result) -> [String] {
         result.leftBehind.map { printable("  \($0.session) could not say goodbye to its server: \($0.message)") }
+            + result.absentSessions.map { printable("  \($0.sentence)") }
     }
 
     static func sentence(_ result: DaemonReloadMethod.Result, isDry: Bool = false) -> String {

@@ -73,11 +73,12 @@ struct HistoryCommand: AsyncParsableCommand {
     private func timeline(
         of answer: JSONValue, from start: Timestamp, to end: Timestamp, _ client: HoldfastClient
     ) async throws -> Timeline {
-        let entries = try decode(SessionHistoryMethod.Result.self, answer).entries
         let sessions = try await client.sessions().filter { session == nil || $0.session == session }
+        let all = try decode(SessionHistoryMethod.Result.self, answer).entries
+        let entries = session == nil ? Self.worthARow(all, Set(sessions.map(\.session))) : all
         var earlier: [SessionHistoryEntry] = []
         // If the limit may have cut off entries, the state before the oldest entry is unknown.
-        if entries.count < limit {
+        if all.count < limit {
             let names = Set(sessions.map(\.session)).union(entries.map(\.session)).sorted()
             let answers = try await client.callInOrder(
                 SessionHistoryMethod.self, names.map { .init(session: $0, until: start, limit: 1) },
@@ -87,6 +88,13 @@ struct HistoryCommand: AsyncParsableCommand {
         return Timeline(
             start: start.rawValue, end: end.rawValue, entries: entries, earlier: earlier, sessions: sessions
         ).fitted
+    }
+
+    /// Omits what was removed again without ever having been connected in this time, such as a mistyped name.
+    static func worthARow(_ entries: [SessionHistoryEntry], _ configured: Set<String>) -> [SessionHistoryEntry] {
+        let connected = entries.filter { $0.from == .connected || $0.to == .connected }
+        let shown = configured.union(connected.map(\.session))
+        return entries.filter { shown.contains($0.session) }
     }
 
     private func text(_ timeline: Timeline, _ terminal: Terminal, _ times: TimeText) -> TimelineText {

@@ -103,12 +103,19 @@ struct PublishCommand: AsyncParsableCommand {
     }
 
     private func report(_ answer: JSONValue, _ result: MessagePublishMethod.Result) {
+        var result = result
+        // Without `--key`, it was this command that repeated the call.
+        if key == nil { result.repeated = nil }
         var terminal = Terminal()
         terminal.done = "message \(result.id) is \(result.delivered ? "delivered" : "accepted")"
         if common.json { terminal.print(json: answer) } else { terminal.print(Self.sentence(result)) }
     }
 
     static func sentence(_ result: MessagePublishMethod.Result) -> String {
+        if result.repeated == true {
+            let delivered = result.delivered ? ", and is delivered" : ""
+            return "Message \(result.id) was already accepted with this key\(delivered); nothing new is published."
+        }
         guard result.delivered else { return "Message \(result.id) is accepted." }
         return "Message \(result.id) is delivered\(Self.note(result.reasonCode))."
     }

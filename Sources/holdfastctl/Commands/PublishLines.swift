@@ -43,7 +43,7 @@ struct PublishLines: Sendable {
             return
         }
         if tally.unanswered > 0 { tally.areTaken = await watch.value }
-        let failure = CommandFailure(.failed, "interrupted: \(tally.sentence)")
+        let failure = CommandFailure(.failed, "interrupted: \(tally.sentenceAfterInterruption)")
         Complaint(Ending(failure), status: 128 + signal).write(json: json)
         endProcess(by: signal)
     }
@@ -155,6 +155,9 @@ struct LineTally {
         if unanswered > 0 { text += ", and \(unanswered) more may or may not have been" }
         return "\(text); to be published again: \(remainder)"
     }
+
+    /// What to say when no more lines are read. Without the final full stop.
+    var sentenceAfterInterruption: String { "\(sentence); to be published again: \(remainder)" }
 
     /// The lines that are certainly not accepted, including those that were not sent.
     private var remainder: String {

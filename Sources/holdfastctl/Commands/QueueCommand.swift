@@ -42,20 +42,32 @@ struct QueueCommand: AsyncParsableCommand {
                 return
             }
             let sessions = try await client.sessions()
-            let busy = sessions.filter(QueueText.isBusy)
-            for status in busy {
+            let busy = sessions.filter(QueueText.isBusy).map(\.session)
+            let absent = try await client.call(DaemonStatusMethod.self, .init(), timeout: CommonOptions.answerTimeout)
+                .absentSessions
+            // A program that reads JSON gets an object for each session. A template has no outbox.
+            let shown = common.json ? sessions.map(\.session).filter { !$0.hasSuffix("@") } : busy
+            for session in shown + (absent ?? []).map(\.session) {
                 do {
-                    try await show(status.session, client)
+                    try await show(session, client)
                 } catch ClientError.refused(let refusal) where refusal.known == .internalError {
                     // It cannot be read, and must not keep the others from being shown.
                     common.complain(Complaint(notice: refusal.message))
+                } catch ClientError.refused(let refusal) where refusal.known == .unknownSession {
+                    // A reload has removed it meanwhile, or its last messages were dropped.
                 }
             }
-            if busy.isEmpty, !common.json, selection.fields == nil {
+            if absent == nil { common.complain(Complaint(notice: QueueText.absentUnknown)) }
+            guard !common.json, selection.fields == nil else { return }
+            if let absent, !absent.isEmpty {
+                common.terminal.print(wrapped: absent.map { printable("\($0.sentence).") })
+            } else if busy.isEmpty {
                 Terminal().print(
                     sessions.isEmpty
                         ? StatusText.overview(of: [], creation: common.creation)
-                        : "No messages are waiting: every outbox is empty.")
+                        : absent == nil
+                            ? "No messages of these sessions are waiting."
+                            : "No messages are waiting: every outbox is empty.")
             }
         }
 
@@ -151,18 +163,37 @@ struct QueueCommand: AsyncParsableCommand {
         @OptionGroup var common: CommonOptions
         @OptionGroup var selection: Selection
         @Flag(help: "With --all: all that have not been sent yet, instead of the quarantined ones.") var queued = false
+        @Flag(help: "With --all: all messages of the outbox, also those in flight.") var anyState = false
 
         func validate() throws {
-            if queued, !selection.all { throw ValidationError("--queued is only for --all") }
+            if queued || anyState, !selection.all {
+                throw ValidationError("\(queued ? "--queued" : "--any-state") is only for --all")
+            }
+            if queued, anyState { throw ValidationError("--queued and --any-state cannot be combined") }
         }
 
         func run() async throws {
-            var tally = QueueTally(verb: "dropped")
+            var (selection, tally) = (selection, QueueTally(verb: "dropped"))
+            // The daemon takes all messages of one state, and those in flight only by their ids.
+            if anyState { (selection.all, selection.id) = (false, try await allIDs()) }
             try await selection.decide(MessageQueueDropMethod.self, queued ? .queued : .quarantined, common) { result in
                 tally.add(result.dropped.count, result.skipped)
                 return result.more
             }
             try tally.tell(json: common.json)
+        }
+
+        private func allIDs() async throws -> [Int64] {
+            let client = common.client()
+            var (ids, after) = ([Int64](), Int64?.none)
+            repeat {
+                let page = try await client.call(
+                    MessageQueueListMethod.self, .init(session: selection.session, after: after, limit: 1000),
+                    timeout: CommonOptions.answerTimeout)
+                ids += page.messages.map(\.id)
+                after = page.next
+            } while after != nil
+            return ids
         }
     }
 }
@@ -193,6 +224,9 @@ struct QueueTally {
 
 /// `queue` in words.
 enum QueueText {
+    static let absentUnknown =
+        "whether sessions that are not configured have messages on disk is not known: the disk does not answer"
+
     /// Whether messages wait in the session's outbox, or may.
     static func isBusy(_ status: SessionStatus) -> Bool {
         status.outbox.unknown != nil || status.outbox.queued + status.outbox.inFlight + status.outbox.quarantined > 0

@@ -105,7 +105,6 @@ struct WaitOptions: ParsableArguments {
     var timeout = SpanArgument(duration: .seconds(30))
 
     func validate() throws {
-        if let seconds = timeout.seconds, seconds <= 0 { throw ValidationError("--timeout must be above 0") }
         try timeout.checkAsTimeout()
     }
 
@@ -136,12 +135,13 @@ enum CommandOutcome {
 }
 
 extension CommonOptions {
-    /// Connects a session, waits for at most 30 seconds until it is connected, and says so.
-    func connect(_ session: String, _ client: HoldfastClient) async throws -> SessionStatus {
-        let patience = SpanArgument(duration: .seconds(30))
+    /// Connects a session, waits until it is connected, and says so.
+    func connect(
+        _ session: String, _ client: HoldfastClient, within patience: SpanArgument
+    ) async throws -> SessionStatus {
         let result = try await client.call(
             SessionConnectMethod.self, .init(session: session, wait: true, timeout: patience.seconds),
-            timeout: Self.answerTimeout * 2)
+            timeout: patience.duration.map { $0 + Self.answerTimeout })
         if let failure = CommandOutcome.failure(result, session, isConnect: true, timeout: patience) { throw failure }
         let status = try await client.call(
             SessionStatusMethod.self, .init(session: session), timeout: Self.answerTimeout)

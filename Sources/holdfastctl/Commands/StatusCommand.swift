@@ -60,7 +60,7 @@ struct StatusCommand: AsyncParsableCommand {
                 Self.lines(
                     sessions, times: times, verbose: verbose, width: terminal.wrap, creation: common.creation,
                     marked: terminal.marked))
-            await common.tellChangedFiles(of: session, client)
+            await common.tellRest(of: session, client)
         }
         if check, let failure = Self.failure(sessions) { throw failure }
     }

@@ -25,13 +25,14 @@ struct WatchCommand: AsyncParsableCommand {
         let client = common.client()
         let watch = try await client.watch(session: session, since: since)
         if terminal.canDraw, !common.json { return try await draw(watch, client, on: terminal) }
+        var text = WatchText()
         for try await element in watch {
             if case .detached(let error) = element {
                 common.complain(Complaint(detached: error))
             } else if common.json {
                 Self.printJSON(element, to: terminal)
             } else {
-                for line in Self.lines(element, terminal) { terminal.print(line) }
+                for line in text.lines(element, terminal) { terminal.print(line) }
             }
         }
     }
@@ -63,19 +64,32 @@ struct WatchCommand: AsyncParsableCommand {
             terminal.print(json: .object(["event": .string("dropped"), "count": .integer(Int64(count))]))
         }
     }
+}
 
-    fileprivate static func lines(_ element: SessionWatch.Element, _ terminal: Terminal) -> [String] {
+/// What is said about each element of a watch.
+struct WatchText {
+    /// The last event that the newest snapshot contains.
+    private var sequence = Int64.min
+
+    mutating func lines(_ element: SessionWatch.Element, _ terminal: Terminal) -> [String] {
         let times = Terminal.times()
         let time = times.now.time(offset: times.offset)
         switch element {
         case .snapshot(let result):
+            sequence = result.sequence
             return result.snapshot.sessions.map { status in
                 "\(time) \(terminal.marked(StatusText.sentence(for: status, times: times), status.state))"
             }
-        case .event(let event): return [EventText.line(event, offset: times.offset)]
+        case .event(let event): return [line(event, offset: times.offset)]
         case .detached: return []
         case .dropped(let count): return ["\(time) \(count) events were dropped: this reader is too slow"]
         }
+    }
+
+    /// After a restart of the daemon, and with `--since`, events follow that led to the states already shown.
+    func line(_ event: SessionEvent, offset: Int64) -> String {
+        let line = EventText.line(event, offset: offset)
+        return event.sequence > sequence ? line : "\(line) (before the states above)"
     }
 }
 
@@ -86,6 +100,7 @@ private actor WatchView {
     private let terminal: Terminal
     private var view: LiveLines
     private var shown: [SessionStatus] = []
+    private var text = WatchText()
 
     init(session: String?, client: HoldfastClient, terminal: Terminal) {
         self.session = session
@@ -99,14 +114,15 @@ private actor WatchView {
         switch element {
         case .snapshot(let result):
             shown = result.snapshot.sessions
+            _ = text.lines(element, terminal)
         case .detached(let error):
             passed = ["\(printable("\(error)")); waiting for the daemon"]
             // Their current states are unknown.
             shown = []
         case .event(let event) where !event.changesStates:
-            passed = WatchCommand.lines(element, terminal)
+            passed = text.lines(element, terminal)
         case .event, .dropped:
-            passed = WatchCommand.lines(element, terminal)
+            passed = text.lines(element, terminal)
             if let sessions = try? await client.sessions() {
                 shown = sessions.filter { session == nil || $0.session == session }
             }
@@ -141,7 +157,7 @@ struct WaitCommand: AsyncParsableCommand {
     var timeout = SpanArgument(duration: .seconds(30))
     @Option(help: "The state to wait for.") var state = SessionStatus.State.connected
 
-    func validate() throws { try timeout.checkAsTimeout() }
+    func validate() throws { try timeout.checkAsTimeout(canBeZero: true) }
 
     func run() async throws {
         let start = ContinuousClock.now

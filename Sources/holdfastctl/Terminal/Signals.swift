@@ -69,6 +69,22 @@ enum UnfinishedFile {
     }
 }
 
+/// A file that stays when a signal ends the process, which says where it is.
+enum KeptFile {
+    nonisolated(unsafe) private static var words: UnsafeMutablePointer<CChar>?
+
+    /// - Parameter sentence: where the file is, without the final full stop.
+    static func begin(_ sentence: String) {
+        words = strdup("\nholdfastctl: \(sentence)\n")
+        for number in [SIGINT, SIGTERM, SIGHUP] where !isIgnored(number) {
+            signal(number) { number in
+                if let words = KeptFile.words { _ = write(STDERR_FILENO, words, strlen(words)) }
+                endProcess(by: number)
+            }
+        }
+    }
+}
+
 /// The terminal's settings, while the command has changed them. A signal that ends the process restores them.
 enum TerminalSettings {
     private struct Change {

@@ -4,13 +4,19 @@ enum Columns {
     ///
     /// - Parameters:
     ///   - width: the width of a terminal. If the table is wider, the cells of the widest columns are cut, so that one long
-    ///     name does not hide all other columns; the last column is left to be cut at the edge.
+    ///     name does not hide all other columns; the last column is left to be cut at the edge. If nothing of it would be
+    ///     seen, each row becomes a list of its cells.
     ///   - marks: the colour of each row's mark, as the number in an escape sequence; `nil` without colour.
     static func table(
         _ heading: [String], _ rows: [[String]], width: Int? = nil, marks: [String]? = nil
     ) -> [String] {
         let table = [heading] + rows
         let markWidth = marks?.isEmpty == false ? 2 : 0
+        if let width, !rows.isEmpty, !fits(table, in: width - markWidth) {
+            return rows.enumerated().flatMap { row, cells in
+                list(heading, cells, width: width, mark: marks.flatMap { row < $0.count ? $0[row] : nil })
+            }
+        }
         let lines = align(width.map { narrowed(table, to: $0 - markWidth) } ?? table)
         guard let marks else { return lines }
         let blank = String(repeating: " ", count: markWidth)
@@ -23,6 +29,19 @@ enum Columns {
     private static let gap = 2
     /// The width that a column keeps.
     static let least = 16
+
+    /// Whether the last column begins within the width once the others are cut.
+    private static func fits(_ rows: [[String]], in width: Int) -> Bool {
+        widths(rows).dropLast().reduce(0) { $0 + min($1, least) + gap } < width
+    }
+
+    /// A row as its first cell, and below it the others with their headings.
+    private static func list(_ heading: [String], _ cells: [String], width: Int, mark: String?) -> [String] {
+        let name = shortened(printable(cells.first ?? ""), to: width - (mark == nil ? 0 : 2))
+        let rest = zip(heading, cells).dropFirst().filter { !["", "-"].contains($0.1) }
+        return [mark.map { "\u{1B}[\($0)m●\u{1B}[0m \(name)" } ?? name]
+            + details(rest.map { ($0.0, $0.1) }, width: width)
+    }
 
     private static func narrowed(_ rows: [[String]], to width: Int) -> [[String]] {
         var widths = widths(rows)

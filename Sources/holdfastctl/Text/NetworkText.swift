@@ -6,7 +6,7 @@ enum NetworkText {
     static func lines(
         for status: NetworkStatus, times: TimeText, width: Int? = nil, isColoured: Bool = false
     ) -> [String] {
-        var lines = [overview(status), ""]
+        var lines = Columns.wrapped(overview(status), to: width, indent: 2) + [""]
         lines += Columns.table(
             ["INTERFACE", "TYPE", "STATE", "ADDRESSES", "DEFAULT ROUTE"],
             status.interfaces.map { interface in

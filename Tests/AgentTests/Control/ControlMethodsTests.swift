@@ -94,7 +94,7 @@ struct ControlMethodsTests {
                 try await gone.close()
             }
             await daemon.server.publish("a", "anybody?")
-            while await daemon.registry.watches.count != 1 { try await peer.call("session.list") }
+            try await until("the others are gone") { await daemon.registry.watches.count == 1 }
             try await peer.call("session.list")
             #expect(await daemon.registry.watches.count == 1)
         }
@@ -327,9 +327,9 @@ struct ControlMethodsTests {
             let driver = try await daemon.registry.driver("main")
             let peer = try await daemon.peer()
             try await peer.request("session.connect", #"{"session":"main","wait":true,"timeout":3600}"#)
-            while await driver.session.calls.outcomeWaiters.nextDeadline == nil { try Task.checkCancellation() }
+            try await until("it waits") { await driver.session.calls.outcomeWaiters.nextDeadline != nil }
             try await peer.close()
-            while await driver.session.calls.outcomeWaiters.nextDeadline != nil { try Task.checkCancellation() }
+            try await until("it waits no longer") { await driver.session.calls.outcomeWaiters.nextDeadline == nil }
         }
     }
 

@@ -19,14 +19,14 @@ struct HostileProgramTests {
     enum Behaviour: CaseIterable {
         case historyNeverRead, historyRead, historyAbandoned, listsNeverRead, batchesNeverRead, publishesNeverRead
         case lineWithoutEnd, oneByteEach, garbage, manyValues, deeplyNested, watchesNeverRead, subscriptionsNeverRead
-        case deliveriesNeverMade, unknownMethods, notifications
+        case deliveriesNeverMade, unknownMethods, notifications, emptyLines, nearMisses
 
         /// How many connections it uses.
         var connections: Int { self == .oneByteEach ? 100 : 6 }
 
         var readsAnswers: Bool {
             switch self {
-            case .historyRead, .garbage, .unknownMethods, .notifications: true
+            case .historyRead, .garbage, .unknownMethods, .notifications, .nearMisses: true
             default: false
             }
         }
@@ -59,6 +59,8 @@ struct HostileProgramTests {
                         #"{"session":"away","topic":"hog","payload":"x","wait":"delivered","timeout":3600}"#), 1500
                 )
             case .unknownMethods: (Self.call("session.steal"), 2000)
+            case .emptyLines: (String(repeating: "\r\n\n", count: 10_000), 100)
+            case .nearMisses: (Self.call("session.status", #"{"session":"mian"}"#), 2000)
             case .notifications: (#"{"jsonrpc":"2.0","method":"session.history","params":{"limit":10000}}"# + "\n", 500)
             }
         }
@@ -108,7 +110,26 @@ struct HostileProgramTests {
             for hog in hogs { try? await hog.close() }
             try await watcher.call("session.list")
             // The daemon has noticed that they are gone once it holds nothing of theirs.
-            while await daemon.control.memory.borrowed > 0 { try await watcher.call("session.list") }
+            try await until("nothing is held") { await daemon.control.memory.borrowed == 0 }
+        }
+    }
+
+    @Test func `a line that is not finished delays no other program of the user`() async throws {
+        var limits = ControlScheduler.Limits()
+        // So that the others do not only wait until the one that stands still is closed.
+        limits.patience = .seconds(3600)
+        limits.linePatience = .seconds(3600)
+        try await DaemonUnderTest.run(limits: limits) { daemon in
+            let publisher = try await daemon.watcher()
+            let hog = try await daemon.peer(reads: false)
+            await hog.pour(String(repeating: "x", count: 1 << 20), count: 2)
+            while await daemon.control.memory.borrowed < 20 << 20 { try await publisher.call("session.list") }
+            for length in [100, 60_000, 900_000] {
+                let payload = String(repeating: "x", count: length)
+                try await publisher.call(
+                    "message.publish", #"{"session":"main","topic":"t","payload":"\#(payload)"}"#)
+            }
+            try await hog.close()
         }
     }
 
@@ -140,14 +161,14 @@ struct HostileProgramTests {
     @Test func `what reads of a program that is gone hold is given back`() async throws {
         try await DaemonUnderTest.run(autoconnect: false) { daemon in
             try await Self.recordHistory(of: daemon)
-            let (peer, gone) = (try await daemon.peer(), try await daemon.peer())
+            let gone = try await daemon.peer()
             for _ in 0..<100 { try await gone.request("session.history", #"{"limit":10000}"#) }
             _ = try await gone.lines.first { $0 }
             try await gone.close()
-            while await daemon.control.runningReads > 0 { try await peer.call("session.list") }
+            try await until("no read runs") { await daemon.control.runningReads == 0 }
             // Between two reads none runs. Once the daemon has noticed that the program is gone, it holds nothing of
             // it.
-            while await daemon.control.memory.borrowed > 0 { try await peer.call("session.list") }
+            try await until("nothing is held") { await daemon.control.memory.borrowed == 0 }
             try await until("no read runs") { await daemon.control.runningReads == 0 }
         }
     }
@@ -167,8 +188,8 @@ struct HostileProgramTests {
                 slow.append(peer)
             }
             let driver = try await daemon.registry.driver("main")
-            while await driver.session.durableConsumers.attached.count < slow.count {
-                try await watcher.call("session.list")
+            try await until("all are attached") {
+                await driver.session.durableConsumers.attached.count >= slow.count
             }
             await daemon.server.publish("flood", String(repeating: "x", count: 900 << 10), qos: .atLeastOnce)
             for _ in 1...100 {
@@ -203,13 +224,13 @@ struct HostileProgramTests {
                 return clients.contains { $0["unread"]?.wholeNumber ?? 0 > unread }
             }
             let driver = try await daemon.registry.driver("main")
-            while await driver.session.mqtt.inboxCounts.messages < 900 { await Task.yield() }
+            try await until("all messages are there") { await driver.session.mqtt.inboxCounts.messages >= 900 }
             try await until("more messages are given than the kernel takes") { try await waits() }
             // As many as the program was certainly given.
             for id in 1...100 {
                 try await peer.request("message.ack", #"{"subscription":"\#(subscription)","id":\#(id)}"#)
             }
-            while await driver.session.mqtt.inboxCounts.messages > 800 { await Task.yield() }
+            try await until("they are acknowledged") { await driver.session.mqtt.inboxCounts.messages <= 800 }
             #expect(try await waits(), "the program has not read, and is not stuck all the same")
         }
     }
@@ -225,14 +246,15 @@ struct HostileProgramTests {
                     for _ in 1...2 { try await one.request("session.history", #"{"limit":850}"#) }
                     gone.append(one)
                 }
-                while await daemon.control.runningReads == 0 { await Task.yield() }
+                // A read is short.
+                while await daemon.control.runningReads == 0 { try Task.checkCancellation() }
                 await withThrowingTaskGroup(of: Void.self) { group in
                     for one in gone { group.addTask { try await one.close() } }
                 }
             }
-            while await daemon.control.memory.borrowed > 0 { try await peer.call("session.list") }
+            try await until("nothing is held") { await daemon.control.memory.borrowed == 0 }
             // A read that was under way still ends.
-            while await daemon.control.runningReads > 0 { try await peer.call("session.list") }
+            try await until("no read runs") { await daemon.control.runningReads == 0 }
             try await peer.call("daemon.status")
         }
     }

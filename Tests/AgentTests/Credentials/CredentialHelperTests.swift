@@ -157,6 +157,19 @@ import Transport
         }
     }
 
+    @Test func `whose interpreter is missing says so`() async throws {
+        let directory = try TemporaryDirectory()
+        defer { directory.remove() }
+        try directory.write("helper", "#!/nonexistent/python\n")
+        let program = "\(directory.path)/helper"
+        try #require(chmod(program, 0o755) == 0)
+        await #expect {
+            try await CredentialHelper.fetch([program], by: Self.calls)
+        } throws: { error in
+            (error as? Credential.Failure)?.description.contains("the interpreter that its first line names") == true
+        }
+    }
+
     @Test func `whose file system does not answer is not waited for beyond its time`() async throws {
         let gate = ConditionLock(value: false)
         let blocked = Self.calls.run("/hung/helper", within: nil) {
@@ -189,9 +202,9 @@ import Transport
         let first = Task { try await helpers.fetch(command) }
         try await until("the first runs") { scratch.read("runs") == "\n" }
         let second = Task { try await helpers.fetch(command) }
-        while await helpers.waitingCount < 1 { await Task.yield() }
+        try await until("the second waits") { await helpers.waitingCount >= 1 }
         let third = Task { try await helpers.fetch(["/bin/echo", "third"]) }
-        while await helpers.waitingCount < 2 { await Task.yield() }
+        try await until("the third waits") { await helpers.waitingCount >= 2 }
         second.cancel()
         await #expect(throws: Credential.Failure.self) { try await second.value }
         #expect(scratch.read("runs") == "\n")

@@ -1,6 +1,7 @@
 import NIOCore
 import NIOPosix
 import Session
+import Support
 import Synchronization
 import Testing
 
@@ -31,14 +32,16 @@ import Testing
 
         func endAll() { for end in state.withLock({ $0.ends }) { end.resume() } }
 
-        func waitForRuns(_ count: Int) async { while begun.count < count { await Task.yield() } }
+        func waitForRuns(_ count: Int) async throws {
+            try await until("\(count) have begun") { begun.count >= count }
+        }
     }
 
     private let programs = Programs()
-    private let loop = MultiThreadedEventLoopGroup.singleton.next()
 
     private func helpers(
-        _ maximumRuns: Int, timeLimit: Duration = .seconds(3600), patience: TimeAmount = .hours(1)
+        _ maximumRuns: Int, timeLimit: Duration = .seconds(3600), patience: TimeAmount = .hours(1),
+        on loop: any EventLoop = MultiThreadedEventLoopGroup.singleton.next()
     ) -> RunningHelpers {
         let programs = programs
         return RunningHelpers(
@@ -46,18 +49,18 @@ import Testing
         ) { command throws(Credential.Failure) in try await programs.run(command) }
     }
 
-    private func wait(for count: Int, in helpers: RunningHelpers) async {
-        while await helpers.waitingCount != count { await Task.yield() }
+    private func wait(for count: Int, in helpers: RunningHelpers) async throws {
+        try await until("\(count) wait") { await helpers.waitingCount == count }
     }
 
     @Test func `those of one program leave places to others`() async throws {
         let helpers = helpers(4)
         let hanging = (1...10).map { _ in Task { try await helpers.fetch(["/hang"]) } }
-        await wait(for: 8, in: helpers)
+        try await wait(for: 8, in: helpers)
         #expect(try await helpers.fetch(["/good"]).secret == Array("/good".utf8))
         #expect(programs.begun == ["/hang", "/hang", "/good"])
         for task in hanging { task.cancel() }
-        await wait(for: 0, in: helpers)
+        try await wait(for: 0, in: helpers)
         programs.endAll()
     }
 
@@ -65,29 +68,32 @@ import Testing
         let helpers = helpers(4)
         let turns = Mutex<[RunningHelpers.Turn]>([])
         var tasks = (1...4).map { _ in Task { try await helpers.fetch(["/hang1"]) } }
-        await wait(for: 2, in: helpers)
+        try await wait(for: 2, in: helpers)
         tasks += (1...3).map { _ in Task { try await helpers.fetch(["/hang2"]) } }
-        await wait(for: 3, in: helpers)
+        try await wait(for: 3, in: helpers)
         tasks.append(Task { try await helpers.fetch(["/hang1", "of another kind"]) })
-        await wait(for: 4, in: helpers)
+        try await wait(for: 4, in: helpers)
         let good = Task {
             try await helpers.fetch(["/good"]) { turn in turns.withLock { $0.append(turn) } }
         }
-        await wait(for: 5, in: helpers)
+        try await wait(for: 5, in: helpers)
         #expect(turns.withLock { $0 } == [.isAwaited])
         programs.endFirst()
         #expect(try await good.value.secret == Array("/good".utf8))
         #expect(turns.withLock { $0 } == [.isAwaited, .hasCome])
         #expect(programs.begun == ["/hang1", "/hang1", "/hang2", "/hang2", "/good", "/hang1"])
         // The one of another kind came before those that came first.
-        await wait(for: 3, in: helpers)
+        try await wait(for: 3, in: helpers)
         for task in tasks { task.cancel() }
-        await wait(for: 0, in: helpers)
+        try await wait(for: 0, in: helpers)
         programs.endAll()
     }
 
     @Test func `one that cannot be ended loses its place, and is not waited for`() async throws {
-        let helpers = helpers(2, timeLimit: .milliseconds(1), patience: .milliseconds(1))
+        // Its time passes only when a helper hangs.
+        let loop = VirtualLoop()
+        defer { loop.stop() }
+        let helpers = helpers(2, timeLimit: .seconds(10), patience: .seconds(4), on: loop)
         func failure(_ program: String) async -> String {
             do throws(Credential.Failure) {
                 _ = try await helpers.fetch([program])
@@ -105,17 +111,16 @@ import Testing
         #expect(
             await failure("/good") == "/good: it is not run, because 2 helpers do not even end when they are killed")
         programs.endAll()
-        // As soon as they have ended.
-        while await failure("/good") != "" { await Task.yield() }
+        try await until("they have ended") { await failure("/good") == "" }
         await helpers.stop()
     }
 
     @Test func `those that cannot be ended do not keep the daemon from ending`() async throws {
         let helpers = helpers(2, patience: .milliseconds(1))
         let hanging = Task { try await helpers.fetch(["/hang"]) }
-        await programs.waitForRuns(1)
+        try await programs.waitForRuns(1)
         let waiting = Task { try await helpers.fetch(["/hang"]) }
-        await wait(for: 1, in: helpers)
+        try await wait(for: 1, in: helpers)
         await helpers.stop()
         for task in [hanging, waiting] { await #expect(throws: Credential.Failure.self) { try await task.value } }
         await #expect(throws: Credential.Failure.self) { try await helpers.fetch(["/good"]) }

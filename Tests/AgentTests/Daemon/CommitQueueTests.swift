@@ -16,6 +16,7 @@ struct CommitQueueTests {
         case failing(StoreError?)
         case stalled(Bool)
         case leftOut
+        case unfit
     }
 
     private struct Bench: Sendable {
@@ -72,6 +73,8 @@ struct CommitQueueTests {
             events.assumeIsolated { $0.append(.stalled(stall != nil)) }
         } leftOut: { _, _ in
             events.assumeIsolated { $0.append(.leftOut) }
+        } unfitMessage: { _, _ in
+            events.assumeIsolated { $0.append(.unfit) }
         }
         try await body(
             Bench(
@@ -168,11 +171,7 @@ struct CommitQueueTests {
             #expect(session.assignedClientID == "x")
             #expect(session.queuedCount == 1)
             #expect(await bench.queue.failure == nil)
-            #expect(await bench.queue.refusal?.code == "store-inconsistent")
-            try await bench.commit([[.mqtt(.setEstablished(false))]])
-            #expect(await bench.queue.refusal?.code == "store-inconsistent", "no message was committed since")
-            try await bench.commit([[Self.insert(6)]])
-            #expect(await bench.queue.refusal == nil)
+            #expect(await bench.queue.hindrance == nil, "the disk is well")
         }
     }
 
@@ -254,9 +253,9 @@ struct CommitQueueTests {
                         queue.commit([.mqtt(.setEstablished(true))], of: bench.main) { _ in }
                     }
                 }.get()
-                while await bench.events.all.count < 2 * number - 1 { await Task.yield() }
+                try await until("the failure is told") { await bench.events.all.count >= 2 * number - 1 }
                 try await bench.store.setWritable(true)
-                while await bench.events.all.count < 2 * number { await Task.yield() }
+                try await until("its end is told") { await bench.events.all.count >= 2 * number }
             }
             let told = await bench.events.all.map { $0 == .failing(nil) }
             #expect(told == [false, true, false, true])
@@ -282,7 +281,7 @@ struct CommitQueueTests {
             #expect(await bench.queue.hindrance == stalled)
             #expect(await bench.events.all == [.stalled(true)])
             standstill.end()
-            while await bench.events.all.count < 3 { try Task.checkCancellation() }
+            try await until("the disk has answered") { await bench.events.all.count >= 3 }
             #expect(Set(await bench.events.all.dropFirst()) == [.done(1, .committed), .stalled(false)], "in any order")
             #expect(await bench.queue.hindrance == nil)
             _ = try await bench.queue.watch.answer { () throws(StoreError) in await bench.store.statistics() }
@@ -356,7 +355,10 @@ struct CommitQueueTests {
             }.get()
             _ = try await answers.first { $0 == "refused store-unwritable" ? true : nil }
             let before = await bench.store.statistics().commits.failed
-            while await bench.store.statistics().commits.failed < before + 2, await answers.all.count == 1 {}
+            try await until("it was tried twice again, or there is an answer") {
+                if await answers.all.count > 1 { return true }
+                return await bench.store.statistics().commits.failed >= before + 2
+            }
             #expect(await answers.all == ["refused store-unwritable"])
             #expect(await bench.queue.failure?.code == "store-unwritable")
             try await bench.store.setWritable(true)
@@ -418,24 +420,81 @@ struct CommitQueueTests {
             _ = try await answers.first { $0 == "barrier store-unwritable" ? true : nil }
             await bench.queue.giveUp(bench.main)
             try await bench.store.setWritable(true)
-            while await bench.queue.failure != nil {
-                try Task.checkCancellation()
-                await Task.yield()
-            }
+            try await until("the failure has ended") { await bench.queue.failure == nil }
             #expect(await bench.queue.refusal == nil)
         }
     }
 
-    @Test func `a period of refused messages is reported once, and its end once`() async throws {
+    @Test func `messages that do not fit are told once, and say nothing about the disk`() async throws {
         try await Self.run { bench in
             try await bench.commit([[Self.insert(5)]])
             for _ in 1...3 { try await bench.commit([[Self.insert(5)]]) }
-            try await bench.commit([[.mqtt(.setEstablished(true))]])
             try await bench.commit([[Self.insert(6)]])
-            let told = await bench.events.all.compactMap { event -> Bool? in
-                if case .failing(let failure) = event { failure != nil } else { nil }
+            try await bench.commit([[Self.insert(6)]])
+            #expect(await bench.events.all.filter { if case .done = $0 { false } else { true } } == [.unfit, .unfit])
+            // The next failure of the disk is told.
+            try await bench.store.setWritable(false)
+            try await bench.queue.eventLoop.submit {
+                bench.queue.assumeIsolated { $0.commit([Self.insert(7)], of: bench.main) { bench.note(7, $0) } }
+            }.get()
+            _ = try await bench.events.first { if case .failing(.some) = $0 { true } else { nil } }
+            try await bench.store.setWritable(true)
+            _ = try await bench.events.first { $0 == .failing(nil) ? true : nil }
+        }
+    }
+
+    @Test func `while not even an acknowledgement can be stored, the status says so`() async throws {
+        try await Self.run { bench in
+            try await bench.store.setWritable(false)
+            try await bench.queue.eventLoop.submit {
+                bench.queue.assumeIsolated { queue in
+                    queue.commit([.mqtt(.setEstablished(true))], of: bench.main) { bench.note(1, $0) }
+                }
+            }.get()
+            _ = try await bench.events.first { if case .failing(.some) = $0 { true } else { nil } }
+            #expect(await bench.queue.hindrance?.code == "store-unwritable")
+            try await bench.store.setWritable(true)
+            _ = try await bench.events.first { $0 == .done(1, .committed) ? true : nil }
+            #expect(await bench.queue.hindrance == nil)
+        }
+    }
+
+    @Test func `what a person waits for is answered when the disk does not answer`() async throws {
+        try await Self.run(patience: .milliseconds(20)) { bench in
+            let standstill = Standstill(of: bench.disk)
+            let answers = Arrivals<String>(eventLoop: bench.queue.eventLoop)
+            try await bench.queue.eventLoop.submit {
+                bench.queue.assumeIsolated { queue in
+                    queue.commit([.mqtt(.setEstablished(true))], of: bench.main) { bench.note(1, $0) }
+                    queue.barrier(bench.main) { answers.note("patient \($0?.code ?? "durable")") }
+                    queue.barrier(bench.main, isPatient: false) { answers.note("person \($0?.code ?? "durable")") }
+                }
+            }.get()
+            _ = try await answers.first { $0 == "person store-stalled" ? true : nil }
+            try await bench.queue.eventLoop.submit {
+                bench.queue.assumeIsolated { queue in
+                    queue.barrier(bench.main, isPatient: false) { answers.note("later \($0?.code ?? "durable")") }
+                }
+            }.get()
+            #expect(await answers.all == ["person store-stalled", "later store-stalled"])
+            standstill.end()
+            _ = try await answers.first { $0 == "patient durable" ? true : nil }
+            #expect(await answers.all.count == 3)
+        }
+    }
+
+    @Test func `the last work does not wait for a disk that does not answer`() async throws {
+        try await Self.run(patience: .milliseconds(20)) { bench in
+            let isFirstDone = await bench.queue.watch.finish(bench.store, orStalledFor: .hours(1)) {
+                _ = await bench.store.epoch
             }
-            #expect(told == [true, false])
+            #expect(isFirstDone)
+            let standstill = Standstill(of: bench.disk)
+            let isDone = await bench.queue.watch.finish(bench.store, orStalledFor: .milliseconds(20)) {
+                _ = await bench.store.epoch
+            }
+            #expect(!isDone)
+            standstill.end()
         }
     }
 }

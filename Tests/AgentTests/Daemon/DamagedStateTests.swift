@@ -41,7 +41,9 @@ struct DamagedStateTests {
             try Database(path: file).execute("UPDATE consumer SET qos = 1")
             try await DaemonUnderTest.run(in: directory, daemon.server, on: group) { daemon in
                 let peer = try await daemon.watcher()
-                while try await peer.call("session.status", #"{"session":"other"}"#)["state"] != "connected" {}
+                try await until("the session is connected") {
+                    try await peer.call("session.status", #"{"session":"other"}"#)["state"] == "connected"
+                }
             }
             try await group.shutdownGracefully()
         }
@@ -75,7 +77,7 @@ struct DamagedStateTests {
             #expect(session["state"] == "connected")
             #expect(session["storeFailure"] == status["storeFailure"])
             try await daemon.store.setWritable(true)
-            while try await peer.call("daemon.status")["storeFailure"] != .null {}
+            try await until("it can be written") { try await peer.call("daemon.status")["storeFailure"] == .null }
             #expect(try await peer.call("message.publish", publish)["delivered"] == .bool(true))
         }
     }
@@ -104,7 +106,7 @@ struct DamagedStateTests {
                 }
             }
             try await daemon.store.setWritable(true)
-            while try await peer.call("daemon.status")["storeFailure"] != .null {}
+            try await until("it can be written") { try await peer.call("daemon.status")["storeFailure"] == .null }
             let status = try await peer.call("session.status", #"{"session":"main"}"#)
             #expect(status["inbox"]?["consumers"]?.elements?.compactMap { $0["name"]?.text } == ["early"])
             let list = try await peer.call("publication.list", #"{"session":"main"}"#)
@@ -124,7 +126,9 @@ struct DamagedStateTests {
             #expect(error?["message"]?.text?.hasPrefix("the removal is not on disk yet: ") == true)
             #expect(error?["data"]?["hint"]?.text?.contains("it is written without another call") == true)
             try await daemon.store.setWritable(true)
-            while try await peer.call("publication.list", #"{"session":"main"}"#)["publications"]?.elements != [] {}
+            try await until("it is removed") {
+                try await peer.call("publication.list", #"{"session":"main"}"#)["publications"]?.elements == []
+            }
         }
     }
 
@@ -158,7 +162,9 @@ struct DamagedStateTests {
             #expect(daemon.log.lines.contains { $0.message.contains("the durable state was damaged") })
             // The session is started again meanwhile.
             let after = #"{"session":"main","topic":"t","payload":"after","key":"after","wait":"delivered"}"#
-            while try await peer.call("message.publish", after)["delivered"] != .bool(true) {}
+            try await until("it is delivered") {
+                try await peer.call("message.publish", after)["delivered"] == .bool(true)
+            }
         }
     }
 }

@@ -212,6 +212,104 @@ struct ReloadTests {
         }
     }
 
+    private static func publish(_ payload: String, to session: String = "main") -> String {
+        #"{"session":"\#(session)","topic":"t","payload":"\#(payload)"}"#
+    }
+
+    /// Returns the sessions without a file that have messages, and how many.
+    private static func absent(_ result: JSONValue) -> [String: Int64] {
+        guard case .array(let sessions)? = result["absentSessions"] else { return [:] }
+        return sessions.reduce(into: [:]) { found, session in
+            guard let name = session["session"]?.text, case .integer(let count)? = session["messages"] else { return }
+            found[name] = count
+        }
+    }
+
+    @Test func `messages of a session that is removed are told, and can be listed and dropped`() async throws {
+        try await DaemonUnderTest.run(autoconnect: false) { daemon, peer in
+            for payload in ["1", "2"] { try await peer.call("message.publish", Self.publish(payload)) }
+            #expect(Self.absent(try await peer.call("daemon.status")) == [:])
+            #expect(unlink("\(daemon.directory.path)/sessions.d/main.toml") == 0)
+            #expect(Self.absent(try await peer.call("daemon.reload", #"{"dryRun":true}"#)) == ["main": 2])
+            #expect(Self.absent(try await peer.call("daemon.reload")) == ["main": 2])
+            #expect(
+                daemon.log.lines.contains {
+                    $0.message == "main: 2 accepted messages stay on disk; a file named main.toml sends them"
+                })
+            #expect(Self.absent(try await peer.call("daemon.reload")) == [:], "nothing was removed")
+            #expect(Self.absent(try await peer.call("daemon.status")) == ["main": 2])
+            let list = try await peer.call("message.queue.list", #"{"session":"main"}"#)
+            #expect(list["messages"].map { if case .array(let all) = $0 { all.count } else { 0 } } == 2)
+            await #expect(throws: ControlPeer.CallFailure(code: "unknown-session")) {
+                try await peer.call("message.queue.list", #"{"session":"mian"}"#)
+            }
+            let dropped = try await peer.call("message.queue.drop", #"{"session":"main","ids":[1]}"#)
+            #expect(dropped["dropped"] == .array([1]))
+            #expect(Self.absent(try await peer.call("daemon.status")) == ["main": 1])
+
+            try await daemon.writeSession()
+            try await peer.call("daemon.reload")
+            #expect(try await daemon.server.message().payload == ByteBuffer(string: "2"))
+            #expect(Self.absent(try await peer.call("daemon.status")) == [:])
+        }
+    }
+
+    @Test func `a session that is renamed continues with its messages, session at the server and history`()
+        async throws
+    {
+        try await DaemonUnderTest.run { daemon, peer in
+            try await peer.call(
+                "message.subscribe", #"{"session":"main","filter":"in","qos":1,"consumer":"billing"}"#)
+            await daemon.server.set { $0.answersMessages = false }
+            try await peer.call("message.publish", Self.publish("1"))
+            _ = try await daemon.server.message()
+            let files = "\(daemon.directory.path)/sessions.d"
+            #expect(rename("\(files)/main.toml", "\(files)/core.toml") == 0)
+            await daemon.server.set { $0.answersMessages = true }
+            let call = try await peer.request("daemon.reload", #"{"renamed":{"from":"main","to":"core"}}"#)
+            let result = try await peer.answer(call)["result"] ?? .null
+            #expect(Self.names(result, "added") == ["core"] && Self.names(result, "removed") == ["main"])
+            #expect(Self.absent(result) == [:])
+            #expect(try await daemon.server.message().payload == ByteBuffer(string: "1"))
+            try await peer.state("connected", of: "core")
+            let status = try await peer.call("session.status", #"{"session":"core"}"#)
+            #expect(status["resumed"] == .bool(true))
+            #expect(status["counters"]?["connects"] == 2)
+            #expect(status["inbox"]?["consumers"].map { if case .array(let all) = $0 { all.count } else { 0 } } == 1)
+            let connects = await daemon.server.events.all.compactMap { event -> Connect? in
+                if case .packet(.connect(let connect)) = event { connect } else { nil }
+            }
+            #expect(connects.map(\.cleanStart) == [false, false])
+            let history = try await peer.call("session.history")
+            guard case .array(let entries)? = history["entries"] else { throw ControlPeer.CallFailure(code: "none") }
+            #expect(Set(entries.compactMap { $0["session"]?.text }) == ["core"])
+        }
+    }
+
+    @Test func `a session is not renamed to one that has messages, or that has no file`() async throws {
+        try await DaemonUnderTest.run(autoconnect: false) { daemon, peer in
+            let files = "\(daemon.directory.path)/sessions.d"
+            try daemon.directory.write(
+                "sessions.d/core.toml", await DaemonUnderTest.session(daemon.server, autoconnect: false, user: "core"))
+            try await peer.call("daemon.reload")
+            try await peer.call("message.publish", Self.publish("1", to: "core"))
+            #expect(unlink("\(files)/core.toml") == 0)
+            try await peer.call("daemon.reload")
+            func refusal(_ from: String, _ to: String) async throws -> String? {
+                let wanted = #"{"renamed":{"from":"\#(from)","to":"\#(to)"}}"#
+                let answer = try await peer.answer(try await peer.request("daemon.reload", wanted))
+                return answer["error"]?["message"]?.text
+            }
+            #expect(try await refusal("main", "new")?.contains("still is a file for session \"main\"") == true)
+            #expect(rename("\(files)/main.toml", "\(files)/core.toml") == 0)
+            #expect(try await refusal("main", "new")?.contains("no file for session \"new\"") == true)
+            #expect(try await refusal("main", "core")?.contains("of an earlier session \"core\" are on disk") == true)
+            #expect(try await refusal("main", "gw@1")?.contains("only sessions with a file of their own") == true)
+            #expect(try await refusal("mian", "core")?.contains("no session \"mian\"") == true)
+            #expect(try await peer.call("session.status", #"{"session":"main"}"#)["state"] == "disconnected")
+        }
+    }
+
     @Test func `a session that is removed and added again still has its subscriptions`() async throws {
         try await DaemonUnderTest.run { daemon, peer in
             try await peer.call("message.subscribe", #"{"session":"main","filter":"a"}"#)
@@ -458,9 +556,9 @@ struct ReloadTests {
         try await DaemonUnderTest.run { daemon, peer in
             let standstill = Standstill(of: daemon.disk)
             await daemon.registry.storeReplaced(.init(path: nil, cause: "a test"))
-            while await !daemon.registry.turns.isTaken { try await peer.call("session.list") }
+            try await until("they are restarted") { await daemon.registry.turns.isTaken }
             let reload = try await peer.request("daemon.reload")
-            while await daemon.registry.turns.waiting.isEmpty { try await peer.call("session.list") }
+            try await until("the reload waits") { await !daemon.registry.turns.waiting.isEmpty }
             standstill.end()
             #expect(try await peer.answer(reload)["result"] != nil)
             try await peer.state("connected")

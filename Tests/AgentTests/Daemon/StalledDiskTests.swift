@@ -32,7 +32,7 @@ struct StalledDiskTests {
             #expect(metrics["text"]?.text?.contains("holdfast_store_commits_total") == true)
             standstill.end()
             #expect(try await published["id"] != nil)
-            while try await peer.call("daemon.status")["storeFailure"] != .null {}
+            try await until("the disk works") { try await peer.call("daemon.status")["storeFailure"] == .null }
         }
     }
 

@@ -13,7 +13,7 @@ struct TimeExtensionTests {
         let extending = TimeExtension(on: loop, every: .milliseconds(1)) {
             asked.assumeIsolated { $0.append(true) }
         }
-        while await asked.all.count < 3 {}
+        try await until("more time was asked for") { await asked.all.count >= 3 }
         extending.end()
         let count = try await loop.submit { asked.assumeIsolated { $0.all.count } }.get()
         // Another extension, which continues, shows that the time has passed.
@@ -21,7 +21,7 @@ struct TimeExtensionTests {
         let other = TimeExtension(on: loop, every: .milliseconds(1)) {
             others.assumeIsolated { $0.append(true) }
         }
-        while await others.all.count < 3 {}
+        try await until("the other one has asked") { await others.all.count >= 3 }
         other.end()
         #expect(await asked.all.count == count)
         #expect(TimeExtension.requested > .nanoseconds(TimeExtension.interval.nanoseconds))

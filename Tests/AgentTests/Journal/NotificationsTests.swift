@@ -43,7 +43,7 @@ import Testing
             // The service manager is gone, and then there again, under its new name.
             reader = nil
             notifications.tell(.ready)
-            while try await loop.submit({ notifications.isSending }).get() {}
+            try await until("nothing is being sent") { try await !loop.submit { notifications.isSending }.get() }
 
             let socket = try #require(DatagramSocket())
             setenv("NOTIFY_SOCKET", socket.name, 1)

@@ -136,6 +136,33 @@ struct DaemonMetricsTests {
         }
     }
 
+    @Test func `an address or a file that cannot be used is an error of the reload and of the status`() async throws {
+        try await DaemonUnderTest.run(autoconnect: false) { daemon in
+            await daemon.daemon.publishMetrics()
+            let peer = try await daemon.peer()
+            let address = "127.0.0.1:\(await daemon.server.port)"
+            try daemon.directory.write("holdfast.toml", "[metrics]\nlisten = \"\(address)\"\n")
+            let result = try await peer.call("daemon.reload")
+            guard case .array(let errors)? = result["errors"], let error = errors.first else {
+                throw ControlPeer.CallFailure(code: "none")
+            }
+            let sentence = "metrics cannot be served on \(address): Address already in use"
+            #expect(error["message"]?.text == sentence)
+            #expect(error["file"]?.text == "\(daemon.directory.path)/holdfast.toml")
+            #expect(try await peer.call("daemon.status")["metricsFailure"]?.text == sentence)
+            let file = "\(daemon.directory.path)/none/holdfast.prom"
+            try daemon.directory.write("holdfast.toml", "[metrics]\ntextfile = \"\(file)\"\n")
+            try await peer.call("daemon.reload")
+            try await until("the status says so") {
+                try await peer.call("daemon.status")["metricsFailure"]?.text
+                    == "metrics cannot be written to \(file): No such file or directory"
+            }
+            try daemon.directory.write("holdfast.toml", "")
+            try await peer.call("daemon.reload")
+            #expect(try await peer.call("daemon.status")["metricsFailure"] == .null)
+        }
+    }
+
     @Test func `metrics are offered on a loopback address and in a file, as the configuration says`() async throws {
         try await DaemonUnderTest.run(autoconnect: false) { daemon in
             await daemon.daemon.publishMetrics()

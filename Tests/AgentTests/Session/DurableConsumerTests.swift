@@ -49,8 +49,8 @@ struct DurableConsumerTests {
             try await Self.acknowledged(daemon, 1)
             let driver = try await daemon.registry.driver("main")
             let name = try #require(ConsumerName("billing"))
-            while await driver.session.durableConsumers[name]?.attachment?.cursor != InboxSequence(rawValue: 1) {
-                await Task.yield()
+            try await until("the message is given") {
+                await driver.session.durableConsumers[name]?.attachment?.cursor == InboxSequence(rawValue: 1)
             }
             let disconnect = try await peer.request("session.disconnect", #"{"session":"main"}"#)
             // The call does not wait for the peer to read what it did not ask for.
@@ -388,8 +388,8 @@ struct DurableConsumerTests {
             try await Self.acknowledged(daemon, 1)
             let driver = try await daemon.registry.driver("main")
             let name = try #require(ConsumerName("billing"))
-            while await driver.session.durableConsumers[name]?.attachment?.cursor != InboxSequence(rawValue: 1) {
-                await Task.yield()
+            try await until("the message is given") {
+                await driver.session.durableConsumers[name]?.attachment?.cursor == InboxSequence(rawValue: 1)
             }
             _ = try await Self.subscribe(second)
             let id = try #require(published.packetID)

@@ -18,8 +18,16 @@ struct PublishKeyTests {
         try await DaemonUnderTest.run { daemon, peer in
             let first = try await peer.call("message.publish", Self.publish("a", wait: "delivered"))
             #expect(first["id"] == 1)
-            #expect(try await peer.call("message.publish", Self.publish("a", wait: "delivered")) == first)
-            #expect(try await peer.call("message.publish", Self.publish("a"))["id"] == 1)
+            #expect(first["repeated"] == nil)
+            for (wait, payload) in [("delivered", "x"), ("accepted", "x"), ("accepted", "another")] {
+                let again = try await peer.call("message.publish", Self.publish("a", wait: wait, payload: payload))
+                #expect(again["id"] == 1 && again["repeated"] == .bool(true))
+                if wait == "delivered" {
+                    var members = try #require(again.members)
+                    members["repeated"] = nil
+                    #expect(.object(members) == first)
+                }
+            }
             #expect(try await peer.call("message.publish", Self.publish("b", wait: "delivered"))["id"] == 2)
             #expect(try await daemon.server.message().payload == ByteBuffer(string: "x"))
             #expect(try await daemon.server.message().payload == ByteBuffer(string: "x"))
@@ -48,6 +56,17 @@ struct PublishKeyTests {
         }
     }
 
+    @Test(arguments: ["accepted", "delivered"])
+    func `of a message that the store has lost does not say that it was delivered`(wait: String) async throws {
+        try await DaemonUnderTest.run(autoconnect: false) { daemon, peer in
+            try await peer.call("message.publish", Self.publish("a"))
+            try await daemon.store.execute("DELETE FROM message")
+            await #expect(throws: ControlPeer.CallFailure(code: "message-lost")) {
+                try await peer.call("message.publish", Self.publish("a", wait: wait))
+            }
+        }
+    }
+
     private static func hasPublishers(_ driver: isolated SessionDriver) -> Bool {
         !driver.programs.publishers.isEmpty
     }
@@ -66,9 +85,9 @@ struct PublishKeyTests {
             for key in ["a", "b"] {
                 let gone = try await daemon.peer()
                 try await gone.request("message.publish", Self.publish(key, wait: "delivered"))
-                while await !Self.hasPublishers(driver) { try Task.checkCancellation() }
+                try await until("the caller waits") { await Self.hasPublishers(driver) }
                 try await gone.close()
-                while await Self.hasPublishers(driver) { try Task.checkCancellation() }
+                try await until("the caller is let go") { await !Self.hasPublishers(driver) }
             }
         }
     }
@@ -121,7 +140,7 @@ struct PublishKeyTests {
                 try await daemon.writeSession("room = \"hall\"")
                 try await peer.request("daemon.reload")
             }
-            while await !driver.isStopping { await Task.yield() }
+            try await until("the session stops") { await driver.isStopping }
             standstill.end()
             await stopped
             let answer = try await peer.answer(publish)

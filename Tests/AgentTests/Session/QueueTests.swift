@@ -117,7 +117,9 @@ struct QueueTests {
                 try await peer.call("message.queue.drop", #"{"session":"main","ids":[3]}"#)
             }
             try await daemon.store.setWritable(true)
-            while try await peer.call("session.status", Self.main)["outbox"]?["queued"] != 2 {}
+            try await until("one is gone") {
+                try await peer.call("session.status", Self.main)["outbox"]?["queued"] == 2
+            }
 
             await daemon.server.set { $0.refusedTopics = [:] }
             try await daemon.writeSession()
@@ -187,6 +189,9 @@ struct QueueTests {
             #expect(one["retried"] == .array([.object(["id": 2, "newID": 3])]))
             guard case .array(let skipped)? = one["skipped"] else { throw ControlPeer.CallFailure(code: "shape") }
             #expect(skipped.map { $0["code"] } == ["unknown-message"])
+            await #expect(throws: RPCError.self) {
+                try await peer.call("message.queue.retry", #"{"session":"main","all":"queued"}"#)
+            }
             let all = try await peer.call("message.queue.retry", #"{"session":"main","all":"quarantined"}"#)
             #expect(all["retried"] == .array([.object(["id": 1, "newID": 4])]))
             #expect(all["more"] == .bool(false))

@@ -157,12 +157,8 @@ struct SessionDriverTests {
             let name = try #require(SessionName("main"))
             let driver = try #require(try await daemon.registry.driverNow("main"))
             let answers = Arrivals<String>(eventLoop: daemon.eventLoop)
-            let calls = (1...3).map { _ in
-                Task {
-                    _ = try await driver.disconnect()
-                    await answers.append("answered")
-                }
-            }
+            var calls: [Task<Void, any Error>] = []
+            for _ in 1...3 { calls.append(await driver.beginDisconnect { await answers.append("answered") }) }
             try await peer.state("disconnected")
             // Whatever these calls can do without the disk is done by then.
             for _ in 1...100 { _ = try await daemon.eventLoop.submit {}.get() }
@@ -208,4 +204,14 @@ struct SessionDriverTests {
 extension JSONValue: ExpressibleByStringLiteral, ExpressibleByIntegerLiteral {
     public init(stringLiteral value: String) { self = .string(value) }
     public init(integerLiteral value: Int64) { self = .integer(value) }
+}
+
+extension SessionDriver {
+    /// Calls `disconnect`, and returns when the call waits.
+    fileprivate func beginDisconnect(_ then: @escaping @Sendable () async -> Void) -> Task<Void, any Error> {
+        Task.immediate {
+            _ = try await self.disconnect()
+            await then()
+        }
+    }
 }

@@ -122,6 +122,19 @@ actor DiskAccess: SessionStore {
 
     func setPresent(_ sessions: Set<SessionName>) async { await real?.setPresent(sessions) }
 
+    func absentOutboxes(besides present: Set<SessionName>) async throws(StoreError) -> [AbsentOutbox] {
+        // No session is removed in the simulation, or renamed.
+        try await real?.absentOutboxes(besides: present) ?? []
+    }
+
+    func ownsNothing(_ session: SessionName) async throws(StoreError) -> Bool {
+        try await real?.ownsNothing(session) ?? false
+    }
+
+    func rename(_ old: SessionName, to new: SessionName) async throws(StoreError) {
+        try await real?.rename(old, to: new)
+    }
+
     func die(landing: Bool) async {
         dieAtOnce(landing: landing)
         try? await real?.close()

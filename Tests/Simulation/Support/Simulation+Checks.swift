@@ -322,8 +322,13 @@ extension Simulation {
         }
         // A session that switched to another room than the other one cannot see it there either, and can only be slow.
         // Nor can it see another device where no server keeps retained messages.
+        let presences = world.presences
         let keepsPresence = scenario.here { scenario in
-            Scenario.ServerName.allCases.allSatisfy { scenario.broker($0).connackProperties.retainAvailable != false }
+            Scenario.ServerName.allCases.map { scenario.broker($0) }.allSatisfy { broker in
+                broker.connackProperties.retainAvailable != false
+                    && !presences.contains { broker.refusedTopics[$0] != nil }
+                    && !World.presenceFilters.contains { broker.refusedFilters[$0] != nil }
+            }
         }
         guard Set(rooms).count < 2, keepsPresence else {
             displacements = [:]

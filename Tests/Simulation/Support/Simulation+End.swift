@@ -120,6 +120,7 @@ extension Simulation {
         let driver = resident.host.here { $0.driver() }
         return driver?.here { driver in
             driver.subscriptionStatus.contains { $0.state == .refused }
+                || driver.session.publications.entries.contains { $0.isRefusedForNow }
                 || !driver.session.mqtt.subscriptions.left.isEmpty
                 || driver.session.rooms.membership?.refusedAt != nil
         } ?? false
@@ -322,6 +323,9 @@ extension Simulation {
             presence = driver.session.rooms.membership?.topic
             (publications, retained) = (driver.session.publications.entries, driver.session.publications.retained)
             isLimited = true
+            var usual = usual
+            // A server of MQTT 3.1.1 cannot say that it knows them.
+            if driver.session.mqtt.version == .threeOneOne { usual.topicAliasMaximum = nil }
             if case .connected(let session) = driver.session.mqtt.connection {
                 isLimited =
                     session.limits != MQTTClientMachine.ServerLimits(usual, driver.session.mqtt.version)
@@ -374,6 +378,8 @@ extension Simulation {
             case .published where broker.retained[topic]?.payload != entry.publication.payload:
                 note(.heals, "\(name) has published on \(topic), and the server does not have it")
             case .pending, .sending: note(.heals, "\(name) is connected, and has not published on \(topic)")
+            case .refused where entry.isRefusedForNow:
+                note(.heals, "\(name) holds its publication on \(topic) to be refused, and the server would take it")
             default: break
             }
         }
@@ -397,4 +403,9 @@ extension Simulation {
             }
         }
     }
+}
+
+extension Publications.Entry {
+    /// Whether the server has refused it with a code that may not hold for ever.
+    fileprivate var isRefusedForNow: Bool { if case .refused(_, isFatal: false) = state { true } else { false } }
 }

@@ -39,6 +39,7 @@ extension Simulation {
         let isDislike = what == .dislike || what == .dislikeFilter
         if isDislike, Self.dislike(first) == .mutes, world[.measured] == 0 { return }
         if what == .crash { return crash(server, first) }
+        if what == .refuseTopic || what == .refuseFilter { return refuse(what, server, first, second) }
         let usual = world.serverLimits
         scenario.here { scenario in
             switch what {
@@ -50,6 +51,29 @@ extension Simulation {
                     scenario.with(server) { broker, _ in broker.connackProperties = Self.limits(first, usual) }
                 }
             default: if scenario.isUp(server) { Self.change(scenario, what, client, first, second, server) }
+            }
+        }
+    }
+
+    /// Makes a server refuse messages of some topics, or subscriptions to some filters; or take them again, if the code
+    /// is none.
+    private func refuse(_ what: Step.What, _ server: Scenario.ServerName, _ code: Int, _ which: Int) {
+        let code = Self.code(code).flatMap { $0.isError ? $0 : nil }
+        let topics =
+            switch which % 5 {
+            case 0: ["out/2"]
+            case 4: world.presences
+            case let number: residents.indices.map { publicationTopic(number - 1, on: $0) }
+            }
+        let filters = [["in/1"], ["in/#"], World.presenceFilters][which % 3]
+        scenario.here { scenario in
+            guard scenario.isUp(server) else { return }
+            scenario.with(server) { broker, _ in
+                if what == .refuseTopic {
+                    for topic in topics { broker.refusedTopics[topic] = code }
+                } else {
+                    for filter in filters { broker.refusedFilters[filter] = code }
+                }
             }
         }
     }
@@ -94,8 +118,6 @@ extension Simulation {
             broker.refusals[client] = Self.code(second).flatMap { $0.isError ? $0 : nil } ?? .serverUnavailable
         case .welcome: broker.refusals = [:]
         case .serverImage: broker.save()
-        case .refuseTopic: broker.refusedTopics["out/2"] = Self.code(first).flatMap { $0.isError ? $0 : nil }
-        case .refuseFilter: broker.refusedFilters["in/1"] = Self.code(first).flatMap { $0.isError ? $0 : nil }
         case .redirect where second == 2:
             broker.refusals[client] = .useAnotherServer
             broker.connackProperties.serverReference = other.address
@@ -110,7 +132,7 @@ extension Simulation {
         case .nonsense: broker.say(Self.nonsense(second), to: client)
         case .garbage: broker.say(Self.garbage(second), to: client)
         case .wrongAnswer: broker.answerWrongly(client)
-        case .again: broker.sendAgain(to: client)
+        case .again: if second == 1 { broker.releaseAgain(client) } else { broker.sendAgain(to: client) }
         case .dislike: broker.dislikesNext = Array(repeating: Self.dislike(first), count: max(1, second))
         case .dislikeFilter: broker.dislikedFilters[second == 1 ? "in/#" : "in/1"] = Self.dislike(first)
         default: preconditionFailure("\(what) is no business of a server")
@@ -130,7 +152,7 @@ extension Simulation {
 
     static func limits(_ number: Int, _ usual: Connack.Properties) -> Connack.Properties {
         var limits = usual
-        switch number % 14 {
+        switch number % 16 {
         case 1: limits.receiveMaximum = 1
         case 2: limits.receiveMaximum = 3
         case 3: limits.maximumPacketSize = 30
@@ -144,6 +166,8 @@ extension Simulation {
         case 11: limits.subscriptionIDsAvailable = false
         case 12: limits.sessionExpiryInterval = 0
         case 13: limits.serverKeepAlive = 0
+        case 14: limits.topicAliasMaximum = 2
+        case 15: limits.topicAliasMaximum = 0
         default: break
         }
         return limits

@@ -35,10 +35,12 @@ public struct World: Hashable, Sendable {
         case memory
         /// Whether servers forget a session a moment after its time.
         case forgetsLate = "forgets-late"
+        /// How many topic aliases the servers allow.
+        case aliases
 
         var choices: Int {
             switch self {
-            case .second, .version, .receiveMaximum, .inbox, .serverWindow: 3
+            case .second, .version, .receiveMaximum, .inbox, .serverWindow, .aliases: 3
             case .timing: 8
             case .outbox: 6
             default: 2
@@ -50,7 +52,7 @@ public struct World: Hashable, Sendable {
             switch self {
             case .second: 60
             case .version: 70
-            case .receiveMaximum, .kick, .silentTakeOver, .inbox, .serverWindow: 70
+            case .receiveMaximum, .kick, .silentTakeOver, .inbox, .serverWindow, .aliases: 70
             case .demand, .memory, .forgetsLate: 85
             case .measured: 30
             default: 50
@@ -84,6 +86,14 @@ public struct World: Hashable, Sendable {
     /// The password, which nobody but the server may ever see.
     static let secret = "open-sesame-4711"
     static let secretBytes = Needle(secret)
+
+    /// The topics of the presences in all rooms that the sessions switch to.
+    var presences: [String] {
+        hosts.flatMap { host in
+            ["r", "s"].map { "holdfast/rooms/\($0)/presence/\(user(of: host))/device-\(host.lowercased())" }
+        }
+    }
+    static let presenceFilters = ["r", "s"].map { "holdfast/rooms/\($0)/presence/+/+" }
 
     func user(of host: String) -> String { sharesIdentity ? "a" : host.lowercased() }
 
@@ -135,6 +145,7 @@ public struct World: Hashable, Sendable {
     var serverLimits: Connack.Properties {
         var limits = Connack.Properties()
         limits.receiveMaximum = [nil, 1, 3][self[.serverWindow]]
+        limits.topicAliasMaximum = [nil, 1, 10][self[.aliases]]
         return limits
     }
 

@@ -1,5 +1,6 @@
 import Foundation
 import Glibc
+import Synchronization
 
 /// A Debian that was booted with systemd, for one test: an in-memory copy of the one that `scripts/setup container`
 /// made, in its own network with nothing but a loopback interface.
@@ -36,9 +37,7 @@ public struct Container: Sendable {
         programs: String, packages: String? = nil, _ body: (Container) async throws -> Void
     ) async throws {
         if let obstacle { throw Lab.Failure(obstacle) }
-        var template = Array("/tmp/holdfast-container-XXXXXX".utf8CString)
-        guard let path = mkdtemp(&template) else { throw Lab.Failure("no directory can be made") }
-        let directory = String(cString: path)
+        let directory = try TemporaryDirectory("holdfast-container").path
         let name = (directory as NSString).lastPathComponent
         defer {
             try? FileManager.default.removeItem(atPath: directory)
@@ -46,18 +45,17 @@ public struct Container: Sendable {
             rmdir("/run/systemd/nspawn/propagate/\(name)")
         }
         let group = ControlGroup(name)
-        if packages == nil {
-            try await LabProcess.run(
-                [
-                    "make", "--silent", "-C", repository, "install", "RELEASE=\(programs)",
-                    "DESTDIR=\(directory)/installed",
-                ], files: "\(directory)/make")
+        let contents: String
+        if let packages {
+            contents = "\(packages):/packages"
+        } else {
+            contents = "\(try await installed(programs)):/installed"
         }
         let outcome: Result<Void, any Error>
         do {
             let container = try await boot(
                 name, directory, in: group, binding: try await runtime(of: programs),
-                contents: packages.map { "\($0):/packages" } ?? "\(directory)/installed:/installed")
+                contents: contents)
             outcome = await container.live(isInstalled: packages == nil, body)
         } catch {
             outcome = .failure(error)
@@ -66,6 +64,32 @@ public struct Container: Sendable {
         try await until("the cgroup is empty") { group.remove() }
         try outcome.get()
     }
+
+    private static let installations = Mutex<[String: Task<String, any Error>]>([:])
+
+    /// Returns the folder that has what `make install` installs, with stripped programs. It is made once for all tests.
+    public static func installed(_ programs: String) async throws -> String {
+        let task = installations.withLock { installations in
+            if let task = installations[programs] { return task }
+            let task = Task {
+                let folder = try TemporaryDirectory("holdfast-installed", in: TemporaryDirectory.diskParent).path
+                // It is copied with its permissions, and those of the folder are only ours.
+                let installed = folder + "/installed"
+                removed.withLock { $0.append(folder) }
+                atexit { for folder in Container.removed.withLock({ $0 }) { TemporaryDirectory.remove(folder) } }
+                try await LabProcess.run(
+                    ["make", "--silent", "-C", repository, "install", "RELEASE=\(programs)", "DESTDIR=\(installed)"],
+                    files: "\(folder)/make")
+                return installed
+            }
+            installations[programs] = task
+            return task
+        }
+        return try await task.value
+    }
+
+    /// What is removed when the tests end.
+    private static let removed = Mutex<[String]>([])
 
     private func live(isInstalled: Bool, _ body: (Container) async throws -> Void) async -> Result<Void, any Error> {
         let outcome: Result<Void, any Error>
@@ -83,7 +107,7 @@ public struct Container: Sendable {
     /// The folders of the shared libraries that Debian lacks: those of Swift, unless they are linked statically.
     public static func runtime(of programs: String) async throws -> Set<String> {
         let libraries = try await LabProcess.run(
-            ["ldd", "\(programs)/holdfastd"], files: "/tmp/holdfast-ldd-\(UUID())")
+            ["ldd", "\(programs)/holdfastd"], files: "\(TemporaryDirectory.parent)/holdfast-ldd-\(UUID())")
         return Set(
             libraries.split(separator: "\n").compactMap { line in
                 let words = line.split(separator: " ")

@@ -20,7 +20,7 @@ public struct Lab: Sendable {
     public let host: Namespace
     public let router: Namespace
     public let server: Namespace
-    /// For a second server; without links until `addBackup`.
+    /// For a second server; it exists after `addBackup`.
     public let backup: Namespace
     /// An empty directory that anyone may enter; removed at the end.
     public let directory: String
@@ -71,7 +71,7 @@ public struct Lab: Sendable {
     private init() async throws {
         let number = Self.numbers.add(1, ordering: .relaxed).newValue
         let name = "\(Namespace.prefix)\(getpid())x\(number)"
-        directory = "/tmp/\(name)"
+        directory = "\(TemporaryDirectory.parent)/\(name)"
         try FileManager.default.createDirectory(
             atPath: directory, withIntermediateDirectories: false, attributes: [.posixPermissions: 0o755])
         if number == 1 { await Namespace.sweep(scratch: directory) }
@@ -79,7 +79,7 @@ public struct Lab: Sendable {
         host = try await .make(name + "h", scratch: directory)
         router = try await .make(name + "r", scratch: directory)
         server = try await .make(name + "s", scratch: directory)
-        backup = try await .make(name + "b", scratch: directory)
+        backup = Namespace(name: name + "b", scratch: directory)
     }
 
     private func build() async throws {
@@ -115,8 +115,9 @@ public struct Lab: Sendable {
         try? FileManager.default.removeItem(atPath: directory)
     }
 
-    /// Connects the fourth namespace to the router, as another network.
+    /// Makes the fourth namespace, and connects it to the router as another network.
     public func addBackup() async throws {
+        _ = try await Namespace.make(backup.name, scratch: directory)
         try await router.ip(
             "link add farther type veth peer name eth0 netns \(backup.name)", "addr add 10.77.8.254/24 dev farther",
             "link set farther up")

@@ -142,8 +142,7 @@ public actor LabProcess {
         posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, output, flags, 0o644)
         posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, errors, flags, 0o644)
         // NIO's sockets stay open on exec: a connection of another test would stay open as long as this program.
-        let limit = CInt(min(8192, sysconf(CInt(_SC_OPEN_MAX))))
-        for descriptor in (STDERR_FILENO + 1)..<limit { posix_spawn_file_actions_addclose(&actions, descriptor) }
+        try closeFurtherDescriptors(&actions)
         // Otherwise the program would start with the signals blocked that this thread blocks, and those ignored that
         // this process ignores: a shell makes what it starts in the background ignore SIGINT.
         var attributes = posix_spawnattr_t()
@@ -166,4 +165,16 @@ public actor LabProcess {
         }
         return pid
     }
+}
+
+/// Makes a program start with no descriptors but the standard ones.
+///
+/// One action for each of the thousands that might be open costs more than the rest of the start.
+public func closeFurtherDescriptors(_ actions: inout posix_spawn_file_actions_t) throws {
+    // posix_spawn_file_actions_addclosefrom_np(3), which glibc's headers declare only if _GNU_SOURCE is defined.
+    guard let symbol = dlsym(nil, "posix_spawn_file_actions_addclosefrom_np"),
+        unsafeBitCast(
+            symbol, to: (@convention(c) (UnsafeMutablePointer<posix_spawn_file_actions_t>, Int32) -> Int32).self)(
+                &actions, STDERR_FILENO + 1) == 0
+    else { throw LabProcess.Failure(description: "this C library is older than 2.34") }
 }

@@ -20,8 +20,9 @@ public struct Namespace: Hashable, Sendable {
         return namespace
     }
 
+    /// Removes it, if it exists.
     package func remove() async {
-        _ = try? await command(["ip", "netns", "del", name])
+        if access("/run/netns/\(name)", F_OK) == 0 { _ = try? await command(["ip", "netns", "del", name]) }
         try? FileManager.default.removeItem(atPath: "/etc/netns/\(name)")
     }
 
@@ -94,7 +95,9 @@ extension Namespace {
         for name in leftovers(in: "/run/netns") + leftovers(in: "/etc/netns") {
             await Namespace(name: name, scratch: scratch).remove()
         }
-        for name in leftovers(in: "/tmp") { try? FileManager.default.removeItem(atPath: "/tmp/\(name)") }
+        for folder in [TemporaryDirectory.parent, TemporaryDirectory.diskParent] {
+            for name in leftovers(in: folder) { TemporaryDirectory.remove("\(folder)/\(name)") }
+        }
     }
 
     private static func leftovers(in directory: String) -> [String] {

@@ -33,11 +33,23 @@ public struct Podman: Sendable {
         self.lab = lab
         self.storage = storage ?? "\(lab.directory)/podman"
         self.images = images
-        // The mounts hold what podman keeps outside of its storage. crun refuses cgroups of both versions side by side.
+        // The mounts hold what podman keeps outside of its storage; the lab's directory may be in /dev/shm. crun refuses
+        // cgroups of both versions side by side.
+        let name = lab.directory.split(separator: "/").last ?? ""
         let prepare = """
-            umount /sys/fs/cgroup/unified 2>/dev/null
+            set -e
+            umount /sys/fs/cgroup/unified 2>/dev/null || true
             mkdir -p /var/lib/containers
-            mount -t tmpfs tmpfs /dev/shm && mount -t tmpfs tmpfs /var/lib/containers || exit
+            mount -t tmpfs tmpfs /var/lib/containers
+            if mountpoint --quiet /dev/shm; then
+                mkdir /var/lib/containers/shm
+                mount --move /dev/shm /var/lib/containers/shm
+            fi
+            mount -t tmpfs tmpfs /dev/shm
+            case \(lab.directory) in /dev/shm/*)
+                mkdir \(lab.directory)
+                mount --bind /var/lib/containers/shm/\(name) \(lab.directory)
+            esac
             echo ready
             while :; do sleep 3600; done
             """
@@ -62,6 +74,10 @@ public struct Podman: Sendable {
     public func finish(
         _ words: [String]
     ) async throws -> (ending: LabProcess.Ending, output: String, errors: String) {
+        try await lab.finish(command(words), in: nil)
+    }
+
+    private func command(_ words: [String]) -> [String] {
         // It leaves the host's cgroups alone.
         let engine = [
             "nsenter", "--target", "\(first)", "--mount", "--pid", "--net", "--", "podman", "--root", "\(storage)/root",
@@ -71,7 +87,7 @@ public struct Podman: Sendable {
         let others = images.map {
             ["--storage-driver", $0.driver, "--storage-opt", "\($0.driver).imagestore=\($0.root)"]
         }
-        return try await lab.finish(engine + (others ?? []) + words, in: nil)
+        return engine + (others ?? []) + words
     }
 
     /// Returns its images for other storages; nothing may be added to them any more.
@@ -102,12 +118,10 @@ public struct Podman: Sendable {
 
     /// Makes an image of the Debian that the containers with systemd are copies of.
     public func importDebian(as name: String) async throws {
-        let file = "\(lab.directory)/debian.tar"
-        try await LabProcess.run(
-            ["tar", "--directory", Container.tree, "--exclude", "./dev/*", "--create", "--file", file, "."],
-            files: "\(lab.directory)/tar")
-        try await callAsFunction("import", "--quiet", file, name)
-        unlink(file)
+        let pipe = "tar --directory \(Container.tree) --exclude './dev/*' --create . | \"$@\""
+        let result = try await lab.finish(
+            ["sh", "-c", pipe, "sh"] + command(["import", "--quiet", "-", name]), in: nil)
+        guard result.ending == .exited(0) else { throw Lab.Failure("no Debian: \(result.output)\(result.errors)") }
     }
 
     /// Builds an image from a recipe; nothing can be fetched from elsewhere.

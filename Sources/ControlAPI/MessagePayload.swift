@@ -28,8 +28,11 @@ public struct MessagePayload: Hashable, Sendable {
         guard let text else { return nil }
         guard bytes.count > Self.longText else { return text }
         let escaped = text.unicodeScalars.reduce(0) { $0 + OutgoingLine.escapedLength($1) }
-        return escaped <= bytes.count / 3 * 4 ? text : nil
+        return escaped <= Self.lengthInBase64(bytes.count) ? text : nil
     }
+
+    /// The most bytes that the text of so long a payload may take on its line.
+    static func lengthInBase64(_ count: Int) -> Int { count / 3 * 4 }
 
     init<Key: CodingKey>(
         from container: KeyedDecodingContainer<Key>, text textKey: Key, base64 base64Key: Key

@@ -56,58 +56,73 @@ public enum OutgoingLine {
     }
 
     /// Returns the notification of a received message. It is the same line as any notification, but is written without
-    /// the encoder if the message has no properties and its payload is plain text.
+    /// the encoder, which would take most of the time.
     public static func notification(_ message: ReceivedMessage) -> [UInt8]? {
-        guard message.properties == nil, isPlain(message.payload.bytes) else {
-            return encode(Call<ReceivedMessage>(id: nil, method: ReceivedMessage.name, params: message))
-        }
-        var line: [UInt8] = []
-        line.reserveCapacity(message.payload.bytes.count + message.topic.utf8.count + 256)
-        line += #"{"jsonrpc":"2.0","method":"message.received","params":{"duplicate":"#.utf8
-        line += (message.duplicate ? "true" : "false").utf8
-        line += #","id":"#.utf8
-        append(message.id, to: &line)
-        line += #","payload":""#.utf8
-        line += message.payload.bytes
-        line += #"","properties":null,"qos":"#.utf8
-        append(Int64(message.qos.rawValue), to: &line)
-        line += #","retain":"#.utf8
-        line += (message.retain ? "true" : "false").utf8
-        line += #","session":"#.utf8
-        append(message.session, to: &line)
-        line += #","subscription":"#.utf8
-        append(message.subscription.rawValue, to: &line)
-        line += #","topic":"#.utf8
-        append(message.topic, to: &line)
-        line += "}}\n".utf8
-        return line
+        SharedMessageLine(message).text(for: message.subscription)
     }
 
-    /// Whether the bytes can be written between quotes in JSON as they are.
-    private static func isPlain(_ bytes: some Sequence<UInt8>) -> Bool {
-        bytes.withContiguousStorageIfAvailable { isPlain(UnsafeRawBufferPointer($0)) } ?? bytes.allSatisfy(isPlain)
-    }
-
-    private static func isPlain(_ bytes: UnsafeRawBufferPointer) -> Bool {
-        bytes[bytes.skippingPlainBytes(from: 0)...].allSatisfy(isPlain)
-    }
-
+    /// Whether a byte can be written between quotes in JSON as it is.
     private static func isPlain(_ byte: UInt8) -> Bool {
         (0x20..<0x80).contains(byte) && byte != UInt8(ascii: "\"") && byte != UInt8(ascii: "\\")
     }
 
     fileprivate static func append(_ text: String, to line: inout [UInt8]) {
-        guard isPlain(text.utf8) else {
-            // Without the newline. Any text can be written as JSON.
-            line += (encode(text) ?? []).dropLast()
-            return
-        }
         line.append(UInt8(ascii: "\""))
-        line += text.utf8
+        var text = text
+        text.withUTF8 { append(escaped: UnsafeRawBufferPointer($0), to: &line) }
         line.append(UInt8(ascii: "\""))
     }
 
-    private static func append(_ number: Int64, to line: inout [UInt8]) {
+    /// Appends a text of valid UTF-8 as it stands between quotes.
+    fileprivate static func append(escaped text: UnsafeRawBufferPointer, to line: inout [UInt8]) {
+        var (written, position) = (0, 0)
+        while true {
+            position = text.skippingPlainBytes(from: position)
+            guard position < text.count else { break }
+            let byte = text[position]
+            if isPlain(byte) {
+                position += 1
+                continue
+            }
+            let scalar = scalar(at: position, of: text)
+            if let escape = escape(scalar) {
+                line += text[written..<position]
+                line += escape.utf8
+                written = position + UTF8.width(scalar)
+            }
+            position += UTF8.width(scalar)
+        }
+        line += text[written...]
+    }
+
+    private static func scalar(at position: Int, of text: UnsafeRawBufferPointer) -> Unicode.Scalar {
+        var bytes = text[position...].makeIterator()
+        var decoder = UTF8()
+        guard case .scalarValue(let scalar) = decoder.decode(&bytes) else {
+            preconditionFailure("the text is valid UTF-8")
+        }
+        return scalar
+    }
+
+    /// - Returns: what stands for a scalar between quotes; `nil` if it stands for itself.
+    private static func escape(_ scalar: Unicode.Scalar) -> String? {
+        switch scalar {
+        case "\"": return "\\\""
+        case "\\": return "\\\\"
+        case "\u{8}": return "\\b"
+        case "\t": return "\\t"
+        case "\n": return "\\n"
+        case "\u{C}": return "\\f"
+        case "\r": return "\\r"
+        case _ where scalar.value < 0x20 || !isShown(scalar):
+            // All of them have one UTF-16 unit.
+            let digits = String(scalar.value, radix: 16)
+            return "\\u" + String(repeating: "0", count: 4 - digits.count) + digits
+        default: return nil
+        }
+    }
+
+    fileprivate static func append(_ number: Int64, to line: inout [UInt8]) {
         let start = line.count
         var rest = number.magnitude
         repeat {
@@ -187,12 +202,10 @@ public enum OutgoingLine {
         guard !text.unicodeScalars.allSatisfy(isShown) else { return line }
         var escaped = ""
         for scalar in text.unicodeScalars {
-            if isShown(scalar) {
-                escaped.unicodeScalars.append(scalar)
+            if !isShown(scalar), let escape = escape(scalar) {
+                escaped += escape
             } else {
-                // All of them have one UTF-16 unit.
-                let digits = String(scalar.value, radix: 16)
-                escaped += "\\u" + String(repeating: "0", count: 4 - digits.count) + digits
+                escaped.unicodeScalars.append(scalar)
             }
         }
         return Array(escaped.utf8)
@@ -246,5 +259,100 @@ public struct SharedEventLine: Sendable {
         OutgoingLine.append(watch.rawValue, to: &line)
         line += Self.end.utf8
         return line
+    }
+}
+
+/// The notification of one message to several subscriptions. It is written once: the lines differ only in the name of the
+/// subscription.
+public struct SharedMessageLine: Sendable {
+    /// The line up to the name of the subscription, and after it.
+    private let beginning: [UInt8]
+    private let end: [UInt8]
+
+    /// - Parameter message: whatever its subscription is.
+    public init(_ message: ReceivedMessage) {
+        var line: [UInt8] = []
+        line.reserveCapacity(message.payload.bytes.count + 256)
+        line += #"{"jsonrpc":"2.0","method":"message.received","params":{"duplicate":"#.utf8
+        line += (message.duplicate ? "true" : "false").utf8
+        line += #","id":"#.utf8
+        OutgoingLine.append(message.id, to: &line)
+        line += ",".utf8
+        message.payload.write(to: &line)
+        line += #","properties":"#.utf8
+        if let properties = message.properties { Self.write(properties, to: &line) } else { line += "null".utf8 }
+        line += #","qos":"#.utf8
+        OutgoingLine.append(Int64(message.qos.rawValue), to: &line)
+        line += #","retain":"#.utf8
+        line += (message.retain ? "true" : "false").utf8
+        line += #","session":"#.utf8
+        OutgoingLine.append(message.session, to: &line)
+        line += #","subscription":"#.utf8
+        beginning = line
+        line = Array(#","topic":"#.utf8)
+        OutgoingLine.append(message.topic, to: &line)
+        line += "}}\n".utf8
+        end = line
+    }
+
+    /// Without the name of the subscription, in bytes.
+    public var length: Int { beginning.count + end.count }
+
+    /// Returns the line for this subscription.
+    public func text(for subscription: SubscriptionID) -> [UInt8] {
+        var line: [UInt8] = []
+        line.reserveCapacity(beginning.count + subscription.rawValue.utf8.count + 2 + end.count)
+        line += beginning
+        OutgoingLine.append(subscription.rawValue, to: &line)
+        line += end
+        return line
+    }
+
+    private static func write(_ properties: MessageProperties, to line: inout [UInt8]) {
+        line += "{".utf8
+        var isFirst = true
+        func name(_ name: String) {
+            line += (isFirst ? #""\#(name)":"# : #","\#(name)":"#).utf8
+            isFirst = false
+        }
+        let texts = [
+            ("contentType", properties.contentType), ("correlationDataBase64", properties.correlationDataBase64),
+            ("responseTopic", properties.responseTopic),
+        ]
+        for case (let member, let text?) in texts {
+            name(member)
+            OutgoingLine.append(text, to: &line)
+        }
+        if let user = properties.user {
+            name("user")
+            line += "[".utf8
+            for (index, property) in user.enumerated() {
+                line += (index == 0 ? #"{"name":"# : #",{"name":"#).utf8
+                OutgoingLine.append(property.name, to: &line)
+                line += #","value":"#.utf8
+                OutgoingLine.append(property.value, to: &line)
+                line += "}".utf8
+            }
+            line += "]".utf8
+        }
+        line += "}".utf8
+    }
+}
+
+extension MessagePayload {
+    /// Writes the member of a JSON object that has the payload.
+    fileprivate func write(to line: inout [UInt8]) {
+        let start = line.count
+        if text != nil {
+            line += #""payload":""#.utf8
+            let text = line.count
+            bytes.withUnsafeBytes { OutgoingLine.append(escaped: $0, to: &line) }
+            line.append(UInt8(ascii: "\""))
+            if bytes.count <= Self.longText || line.count - text - 1 <= Self.lengthInBase64(bytes.count) { return }
+            line.removeSubrange(start...)
+        }
+        line += #""payloadBase64":""#.utf8
+        line += Data(bytes).base64EncodedString().utf8
+        line.append(UInt8(ascii: "\""))
     }
 }

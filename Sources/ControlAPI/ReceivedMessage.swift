@@ -35,6 +35,14 @@ public struct ReceivedMessage: ControlNotification {
         self.properties = properties
     }
 
+    /// The bytes that the publisher chose, without the topic. The line of the message is longer.
+    public var contentLength: Int {
+        let user = properties?.user ?? []
+        let texts = [properties?.contentType, properties?.responseTopic, properties?.correlationDataBase64]
+        return payload.bytes.count + texts.reduce(0) { $0 + ($1?.utf8.count ?? 0) }
+            + user.reduce(0) { $0 + $1.name.utf8.count + $1.value.utf8.count }
+    }
+
     enum CodingKeys: String, CodingKey, CaseIterable {
         case subscription, session, id, topic, payload, payloadBase64, qos, retain, duplicate, properties
     }

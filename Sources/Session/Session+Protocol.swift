@@ -159,8 +159,10 @@ extension Session {
         case .received(let message):
             counts.received += 1
             perform(rooms.received(message))
-            for received in consumers.received(message, number: counts.received, session: settings.name) {
-                act(.deliver(received))
+            if let (received, wanting) = consumers.received(
+                message, number: counts.received, session: settings.name)
+            {
+                act(.deliver(received, to: wanting))
             }
         case .messageRefused(let message):
             counts.refused += 1

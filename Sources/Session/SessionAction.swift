@@ -45,7 +45,8 @@ extension Session {
         case answer([CallID], Answer)
         /// The session is no longer disconnecting.
         case isDown
-        case deliver(ReceivedMessage)
+        /// All of them get the same message, apart from the name of the subscription.
+        case deliver(ReceivedMessage, to: [SubscriptionID])
         /// There may be messages for durable consumers.
         case loadConsumers
 

@@ -26,8 +26,12 @@ struct ReceivedMessageLineTests {
     private static let payloads = [
         "plain text, with braces": Array("plain text, with {\"braces\"}".utf8), "plain": Array("plain".utf8),
         "empty": [], "control characters": Array("line\nbreak\t\\".utf8), "umlauts": Array("Grüße".utf8), "DEL": [0x7F],
-        "no UTF-8": [0xFF, 0x00], "long": [UInt8](repeating: 0x61, count: 100_000),
+        "all kinds": Array("/\u{8}\u{C}\r\u{1B}é\u{9B}\u{61C}\u{200E}\u{2028}\u{2069}€😀 \u{7F}".utf8),
+        "no UTF-8": [0xFF, 0x00], "cut short": [0x61, 0xE2, 0x80], "long": [UInt8](repeating: 0x61, count: 100_000),
         "long, all escaped": [UInt8](repeating: 0x22, count: 100_000),
+        "long, some escaped": Array(String(repeating: "Grüße und \"€\"", count: 10_000).utf8),
+        "long, zeros": [UInt8](repeating: 0, count: 100_000),
+        "long, no UTF-8": [UInt8](repeating: 0x80, count: 100_000),
     ]
 
     /// Payloads are looked at eight bytes at a time.
@@ -51,6 +55,13 @@ struct ReceivedMessageLineTests {
         let payload = try #require(Self.payloads[payload])
         let variants: [(id: Int64, properties: MessageProperties?)] = [
             (1, nil), (.max, MessageProperties(contentType: "text/plain")), (-5, nil),
+            (2, MessageProperties()), (3, MessageProperties(user: [])),
+            (
+                4,
+                MessageProperties(
+                    contentType: "a\"b", responseTopic: "tab\t\u{8}\u{C}\r\u{1F}\u{0}", correlationData: [0, 1, 255],
+                    user: [.init(name: "", value: "\u{202E}ä€😀"), .init(name: "a/b", value: "\u{7F}\u{85}\u{2067}")])
+            ),
         ]
         for (id, properties) in variants {
             let message = ReceivedMessage(

@@ -49,6 +49,15 @@ import Testing
         #expect(client.handle(.readOn).count == 1)
     }
 
+    @Test func `a long message counts for many packets`() {
+        var client = MQTTClientHarness { $0.packetsPerInput = 10 }
+        client.connect()
+        let message = Packet.publish(Publish(topic: "t", payload: ByteBuffer(repeating: 0, count: 20 << 10)))
+        #expect(client.handle(.received(encoded([message, message, message]))).count == 2)
+        #expect(client.machine.isBehind)
+        #expect(client.handle(.readOn).count == 1)
+    }
+
     @Test func `an input is processed up to its share of packets, and nothing is lost`() {
         var client = MQTTClientHarness { $0.packetsPerInput = 10 }
         client.connect()

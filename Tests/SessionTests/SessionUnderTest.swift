@@ -320,9 +320,8 @@ struct SessionUnderTest {
         case .answer(let calls, let answer): told += calls.map { "call \($0.rawValue): \(Self.text(answer))" }
         case .commit(let changes): remembered += changes
         case .tell(let news): told.append(Self.text(news))
-        case .deliver(let message):
-            told.append(
-                "give \(String(decoding: message.payload.bytes, as: UTF8.self)) to \(message.subscription.rawValue)")
+        case .deliver(let message, let wanting):
+            told += wanting.map { "give \(String(decoding: message.payload.bytes, as: UTF8.self)) to \($0.rawValue)" }
         case .loadConsumers: told.append("read the inbox")
         case .lookUp(let endpoint, let watch):
             let addresses = watch.addresses.compactMap(\.ipAddress).joined(separator: " ")

@@ -82,7 +82,7 @@ extension ControlConnection {
         _ filter: TopicFilter, on driver: SessionDriver
     ) async throws(RPCError) -> MessageSubscribeMethod.Result {
         let subscriber = Subscriber(
-            deliver: { [weak self] message in self?.assumeIsolated { $0.deliverDurably(message) } },
+            deliver: { [weak self] message in self?.assumeIsolated { $0.deliverDurably(message, to: id) } },
             hasRoom: { [weak self] in self?.assumeIsolated { $0.hasRoomForConsumers() } ?? false },
             takenOver: { [weak self] event in self?.assumeIsolated { $0.takenOver(id, event) } })
         try demandFilter(of: consumer, for: MessageSubscribeMethod.name, in: driver)
@@ -101,7 +101,7 @@ extension ControlConnection {
         let relative = Room.isRelative(parameters.filter) ? parameters.filter : nil
         let consumer = LiveConsumer(id: id, filter: filter, qos: parameters.qos, relative: relative)
         let subscriber = Subscriber(deliver: { [weak self] message in
-            self?.assumeIsolated { $0.deliver(message) }
+            self?.assumeIsolated { $0.deliver(message, to: id) }
         })
         return .init(subscription: id, grantedQoS: try await driver.subscribe(consumer, subscriber))
     }
@@ -228,20 +228,17 @@ extension ControlConnection {
         notify(.watch(event.watch), sequence: event.sequence, atLeast: 200) { line.text(for: event.watch) }
     }
 
-    private func deliver(_ message: ReceivedMessage) {
-        guard feeds.subscriptions[message.subscription] != nil else { return }
-        notify(.subscription(message.subscription), atLeast: message.payload.bytes.count) {
-            OutgoingLine.notification(message)
-        }
+    private func deliver(_ message: MessageLine, to id: SubscriptionID) {
+        guard feeds.subscriptions[id] != nil else { return }
+        notify(.subscription(id), atLeast: message.leastLength) { message.text(for: id) }
     }
 
     /// Delivers a message of a durable consumer. It is never dropped: the number of messages is bounded by what is
     /// unacknowledged, and more are read from the store only when the peer has read.
-    private func deliverDurably(_ message: ReceivedMessage) {
-        guard feeds.subscriptions[message.subscription] != nil, let line = OutgoingLine.notification(message) else {
-            return
-        }
-        switch feeds.offer(line, to: .subscription(message.subscription), keeping: .max) {
+    private func deliverDurably(_ message: MessageLine, to id: SubscriptionID) {
+        guard feeds.subscriptions[id] != nil else { return }
+        let line = message.text(for: id)
+        switch feeds.offer(line, to: .subscription(id), keeping: .max) {
         case .kept: holdBack(line.count)
         case .write, .full: write(line, isNotification: true)
         }

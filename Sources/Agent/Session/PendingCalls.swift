@@ -57,7 +57,7 @@ struct Programs {
 /// The program's side of a subscription.
 struct Subscriber: Sendable {
     /// Gives a message to the program.
-    var deliver: @Sendable (ReceivedMessage) -> Void
+    var deliver: @Sendable (MessageLine) -> Void
     /// Whether the program has read enough to be given more. Call `loadConsumers()` when that becomes true.
     var hasRoom: @Sendable () -> Bool = { true }
     /// Tells the program, with an event, that another one took over its durable consumer, or that it was removed.

@@ -54,8 +54,8 @@ extension SessionDriver {
             programs.switching.answer(calls, error.map { .failure($0) } ?? .success(()))
         case .isDown:
             programs.leaving.answerAll(())
-        case .deliver(let message):
-            deliver(message)
+        case .deliver(let message, let wanting):
+            deliver(message, to: wanting)
         case .loadConsumers:
             loadConsumers()
         case .report(let report):

@@ -70,7 +70,10 @@ extension SessionDriver {
         subscriber.takenOver(event)
     }
 
-    func deliver(_ message: ReceivedMessage) { programs.subscribers[message.subscription]?.deliver(message) }
+    func deliver(_ message: ReceivedMessage, to subscriptions: [SubscriptionID]) {
+        let line = MessageLine(message, on: eventLoop)
+        for subscription in subscriptions { programs.subscribers[subscription]?.deliver(line) }
+    }
 
     /// Removes a consumer for good, with all messages that wait for it.
     func endConsumer(_ consumer: ConsumerName) async throws(RPCError) {
@@ -105,7 +108,7 @@ extension SessionDriver {
         guard !isStopping else { return }
         let hasRoom = { (subscription: SubscriptionID) in self.programs.subscribers[subscription]?.hasRoom() ?? false }
         while let messages = ask({ $0.giveAhead(hasRoom: hasRoom) }) {
-            for message in messages { deliver(message) }
+            for message in messages { deliver(message, to: [message.subscription]) }
         }
         if let load = ask({ $0.beginLoad(hasRoom: hasRoom) }) { Task { await readInbox(load) } }
         if ask({ $0.hasWork }) { run() }
@@ -120,7 +123,7 @@ extension SessionDriver {
         // The consumers belong to another driver now.
         guard !isStopping else { return }
         let given = ask { $0.loaded(messages ?? [], for: load) }
-        for message in given { deliver(message) }
+        for message in given { deliver(message, to: [message.subscription]) }
         loadConsumers()
     }
 

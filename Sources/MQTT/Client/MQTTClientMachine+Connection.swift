@@ -247,11 +247,17 @@ extension MQTTClientMachine {
     /// sends single bytes now and then never reaches them.
     private static var partOfPacket: Int { 16 << 10 }
 
+    /// How many bytes of a message cost as much as a small packet.
+    private static var bytesOfPacket: Int { 4096 }
+
     /// For how many packets this one counts in an input's share.
     private func weight(of packet: Packet) -> Int {
         guard case .publish(let publish) = packet else { return 1 }
-        // A server can put thousands of user properties into one message, and each costs as much as a small packet.
-        return max(1, configuration.messageWeight) * (1 + publish.properties.userProperties.count / 16)
+        // A server can put thousands of user properties into one message, and each costs as much as a small packet. Each
+        // consumer gets a copy of the bytes.
+        let bytes = publish.payload.readableBytes + publish.topic.utf8.count
+        return max(1, configuration.messageWeight)
+            * (1 + publish.properties.userProperties.count / 16 + bytes / Self.bytesOfPacket)
     }
 
     /// Processes one input's share of what has arrived.

@@ -78,23 +78,19 @@ package struct LiveConsumers: Hashable, Sendable {
         return calls.values.joined().sorted()
     }
 
-    /// Returns the message for each program that wants it.
+    /// Returns the message and the programs that want it; `nil` if none does.
     ///
     /// - Parameter number: the position of the message among all that the session has received.
     package func received(
         _ message: MQTTClientMachine.InboundMessage, number: Int64, session: SessionName
-    ) -> [ReceivedMessage] {
-        let wanting = consumers.filter { message.isFor($0.filter) }
-        guard let first = wanting.first else { return [] }
-        // Built once, since thousands of programs may want it.
-        var received = ReceivedMessage(
-            subscription: first.id, session: session.description, id: number, topic: message.topic,
+    ) -> (message: ReceivedMessage, wanting: [SubscriptionID])? {
+        let wanting = consumers.filter { message.isFor($0.filter) }.map(\.id)
+        guard let first = wanting.first else { return nil }
+        let received = ReceivedMessage(
+            subscription: first, session: session.description, id: number, topic: message.topic,
             payload: MessagePayload(bytes: Array(message.payload.readableBytesView)),
             qos: message.qos, retain: message.retain, duplicate: message.duplicate,
             properties: MessageProperties(message.properties))
-        return wanting.map { consumer in
-            received.subscription = consumer.id
-            return received
-        }
+        return (received, wanting)
     }
 }

@@ -308,8 +308,8 @@ actor Host {
         let driver = try await registry().driver(session)
         let consumer = LiveConsumer(
             id: try await registry().nextSubscription(), filter: try TopicFilter(filter), qos: qos)
-        let subscriber = Subscriber(deliver: { [weak self] message in
-            self?.assumeIsolated { $0.received.append(message.payload.text ?? "") }
+        let subscriber = Subscriber(deliver: { [weak self] line in
+            self?.assumeIsolated { $0.received.append(line.message.payload.text ?? "") }
         })
         _ = try await driver.subscribe(consumer, subscriber)
         return consumer.id
@@ -324,7 +324,7 @@ actor Host {
         let driver = try await registry().driver(session)
         let id = try await registry().nextSubscription()
         let subscriber = Subscriber(
-            deliver: { [weak self] message in self?.assumeIsolated { $0.given.append(message) } },
+            deliver: { [weak self] line in self?.assumeIsolated { $0.given.append(line.message) } },
             takenOver: { [weak self] event in self?.assumeIsolated { $0.takenOver.append((id, event)) } })
         _ = try await driver.attach(
             subscriber, as: id, to: consumer, filter, try TopicFilter(await driver.session.resolve(filter)), qos)

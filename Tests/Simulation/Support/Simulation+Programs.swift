@@ -44,9 +44,9 @@ extension Simulation {
         let (id, life) = (nextSubscription(), host.here { $0.life })
         residents[index].live = id
         let consumer = LiveConsumer(id: id, filter: filter, qos: .atLeastOnce)
-        let subscriber = Subscriber(deliver: { [weak self] message in
+        let subscriber = Subscriber(deliver: { [weak self] line in
             self?.here { simulation in
-                simulation.ledger.saw(message.payload.text ?? "", on: host.name)
+                simulation.ledger.saw(line.message.payload.text ?? "", on: host.name)
                 simulation.countHandled(on: index)
             }
         })
@@ -78,7 +78,8 @@ extension Simulation {
         residents[index].given[name] = []
         let life = host.here { $0.life }
         let subscriber = Subscriber(
-            deliver: { [weak self] message in
+            deliver: { [weak self] line in
+                let message = line.message
                 self?.here { simulation in
                     guard simulation.residents[index].attached[name] == id,
                         host.here({ $0.life }) == life

@@ -113,6 +113,15 @@ extension EndToEnd {
 
     @Test func `programs that never read neither fill the daemon's memory nor block others`() async throws {
         try await withConnected { lab, _, daemon in
+            // One that holds as much memory as a program can, and does not finish.
+            let unfinished = try await RawControl(daemon.socket)
+            try await unfinished.pour([UInt8](repeating: UInt8(ascii: "x"), count: 1 << 16), maximum: 23 << 20)
+            for number in 1...20 {
+                try await daemon.publish("\(number) \(String(repeating: "x", count: 64 << 10))", to: "big")
+            }
+            // Otherwise they would have waited until it was.
+            let log = await daemon.log
+            #expect(!log.contains("closed a stalled connection"), "\(log)")
             let call = #"{"jsonrpc":"2.0","id":1,"method":"session.list"}"#
             let batch = "[" + Array(repeating: call, count: 500).joined(separator: ",") + "]\n"
             let watch = #"{"jsonrpc":"2.0","id":1,"method":"session.watch","params":{"since":0}}"# + "\n"
@@ -136,7 +145,7 @@ extension EndToEnd {
             }
             let memory = try #require(await daemon.residentMemory)
             #expect(memory < 128 << 10, "\(memory) KiB")
-            for raw in connections { await raw.close() }
+            for raw in [unfinished] + connections { await raw.close() }
             #expect(try await daemon.status().state == .connected)
         }
     }

@@ -315,6 +315,9 @@ extension EndToEnd {
             try await load(4...8)
             let after = try #require(await daemon.residentMemory)
             #expect(after < before + 16 << 10, "\(before) KiB, then \(after) KiB")
+            // It is closed only if others wait for what it holds.
+            let log = await daemon.log
+            #expect(!log.contains("closed a stalled connection"), "\(log)")
             #expect(try await daemon.status().counters.connects == 1)
             await idle.close()
         }

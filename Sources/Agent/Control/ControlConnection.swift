@@ -115,6 +115,8 @@ actor ControlConnection {
             case .line(.tooLong)?:
                 tookLine = true
                 incoming.wait(for: WaitingCall(.invalid(.null, .lineTooLong), text: []))
+            case .line(.empty(let bytes))?:
+                schedule { [id] scheduler, _ in scheduler.skipped(bytes, of: id) }
             case .line(.line(let bytes))?:
                 tookLine = true
                 parse(bytes)

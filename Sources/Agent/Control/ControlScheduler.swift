@@ -9,14 +9,16 @@ import SessionCore
 ///   about what they cost in time, so the connection that has asked for least is next. When the first call of a
 ///   connection may not begin, those behind it wait as well, and the connection is not read.
 /// - Each user's connections, watches and subscriptions are limited, so that some are left for the others (``Admission``).
+/// - Empty lines weigh as much as they are long, so that skipping them takes turns as well.
 /// - Turns are given in passes. Between two passes the event loop polls for what has arrived (``LoopPoll``).
 /// - No call begins for a peer that does not read its answers. Only a few calls of each kind run at once.
 /// - What a connection holds in memory (unfinished lines, calls, answers) is bounded for all connections together
 ///   (``MemoryShares``). A line that does not fit into the allowance gets room for the longest line at once, so that
-///   two such lines never wait for each other.
+///   two such lines never wait for each other. One that fits waits for no other connection.
 /// - Two reads of the disk run at a time, in turns, so that commits are not delayed.
 /// - While any connection waits for memory, one that holds more than its allowance and has not moved by
-///   ``Limits/progress`` within ``Limits/patience`` is closed: a byte a second is no progress.
+///   ``Limits/progress`` within ``Limits/patience`` is closed: a byte a second is no progress. An unfinished line has
+///   much less time, since only its program delays it.
 ///
 /// It does no I/O and reads no clock.
 struct ControlScheduler {
@@ -24,7 +26,10 @@ struct ControlScheduler {
         var admission = Admission.Limits()
         /// How many bytes every connection may hold, and how many all of them may hold beyond that.
         var allowance = 64 << 10
-        var pool = 48 << 20
+        ///
+        /// Half of it, the share of a user alone, is the longest line and two ordinary ones, so that a program that does not
+        /// finish the longest does not keep the user's others from theirs.
+        var pool = 52 << 20
         /// How many bytes are read ahead of the calls that run.
         var readAhead = 32 << 10
         /// With more bytes of unread answers, no call begins for the peer.
@@ -54,6 +59,9 @@ struct ControlScheduler {
         var patience = Duration.seconds(30)
         /// How many bytes its peer must have read by then, unless the peer has read everything.
         var progress = 1 << 20
+        /// How long an unfinished line that others wait for may stand still, and how many bytes of it must arrive by then.
+        var linePatience = Duration.seconds(2)
+        var lineProgress = 64 << 10
     }
 
     /// What a connection waits for.
@@ -85,6 +93,10 @@ struct ControlScheduler {
         /// Since when it has held more than it should without progress, and how many bytes have moved since.
         var stalledSince: Instant?
         var readSince = 0
+        /// Since when its unfinished line has held more than it should without progress, and how many bytes of it had
+        /// arrived then.
+        var unfinishedSince: Instant?
+        var arrivedBefore = 0
         /// Its watches and subscriptions.
         var feeds: [Admission.Kind: Int] = [:]
 
@@ -175,7 +187,7 @@ struct ControlScheduler {
     ) -> Bool {
         guard let connection = connections[id] else { return false }
         var needed = bytes
-        if !hasLine, bytes > limits.readAhead { needed = bytes <= limits.line ? limits.line : limits.longestLine }
+        if !hasLine, bytes > limits.allowance { needed = bytes <= limits.line ? limits.line : limits.longestLine }
         let more = parsed + max(needed, bytes) - connection.input
         var isRoom = true
         if more <= 0 {
@@ -191,6 +203,7 @@ struct ControlScheduler {
             if parsed == 0 { wait(id, for: .memory) }
         }
         noteMovement(of: id, by: tookLine ? limits.progress : 0, at: now)
+        noteArrival(of: id, hasLine ? 0 : bytes, at: now)
         if hasLine, parsed == 0 { ready(id) }
         return isRoom && connections[id]?.wait == nil && (!hasLine || bytes < limits.readAhead)
     }
@@ -226,6 +239,11 @@ struct ControlScheduler {
 
     /// Whether the connection whose turn it is must take no more lines.
     var isTurnOver: Bool { turn.map { $0.weight >= limits.turn } ?? true }
+
+    /// Empty lines have been skipped in a connection's turn.
+    mutating func skipped(_ bytes: Int, of id: ConnectionID) {
+        if turn?.id == id { turn?.weight += bytes }
+    }
 
     private mutating func endTurn() {
         guard let turn else { return }
@@ -404,14 +422,20 @@ struct ControlScheduler {
 
     /// When to close a connection that stands still while others wait for the memory it holds.
     var nextDeadline: Instant? {
-        guard isMemoryWanted, let since = connections.values.compactMap(\.stalledSince).min() else { return nil }
-        return since.advanced(by: limits.patience)
+        guard isMemoryWanted else { return nil }
+        return connections.values.compactMap(deadline(of:)).min()
+    }
+
+    private func deadline(of connection: Connection) -> Instant? {
+        let stalled = connection.stalledSince?.advanced(by: limits.patience)
+        guard let unfinished = connection.unfinishedSince?.advanced(by: limits.linePatience) else { return stalled }
+        return stalled.map { min($0, unfinished) } ?? unfinished
     }
 
     /// The connection to close now, if any.
     func stalled(at now: Instant) -> ConnectionID? {
         guard let deadline = nextDeadline, deadline <= now else { return nil }
-        return connections.filter { $0.value.stalledSince?.advanced(by: limits.patience) == deadline }.keys.min()
+        return connections.filter { self.deadline(of: $0.value) == deadline }.keys.min()
     }
 
     private var isMemoryWanted: Bool {
@@ -423,7 +447,7 @@ struct ControlScheduler {
         guard let place = connections.index(forKey: id) else { return }
         // A peer that is not read because memory is short is not to blame.
         let isUnfinished =
-            connections.values[place].input > limits.readAhead && connections.values[place].wait != .memory
+            connections.values[place].input > limits.allowance && connections.values[place].wait != .memory
         connections.values[place].readSince += bytes
         if !isUnfinished, connections.values[place].output + connections.values[place].heldBack <= limits.unread {
             connections.values[place].stalledSince = nil
@@ -432,6 +456,18 @@ struct ControlScheduler {
         {
             connections.values[place].stalledSince = now
             connections.values[place].readSince = 0
+        }
+    }
+
+    /// - Parameter bytes: how much of an unfinished line has arrived.
+    private mutating func noteArrival(of id: ConnectionID, _ bytes: Int, at now: Instant) {
+        guard let connection = connections[id] else { return }
+        // As above, a peer that is not read is not to blame.
+        if bytes <= limits.allowance || connection.wait == .memory {
+            connections[id]?.unfinishedSince = nil
+        } else if connection.unfinishedSince == nil || bytes >= connection.arrivedBefore + limits.lineProgress {
+            connections[id]?.unfinishedSince = now
+            connections[id]?.arrivedBefore = bytes
         }
     }
 

@@ -7,7 +7,12 @@ struct LineSplitter {
         case line([UInt8])
         /// A line was longer than allowed; it is skipped up to its end.
         case tooLong
+        /// Empty lines, which are skipped, and so are their ends: this many bytes, at most ``LineSplitter/skippedAtOnce``.
+        /// They cost time all the same.
+        case empty(bytes: Int)
     }
+
+    private static let skippedAtOnce = 16 << 10
 
     /// A buffer that has grown beyond this is released when it is empty.
     private static let keptCapacity = 64 << 10
@@ -37,12 +42,13 @@ struct LineSplitter {
         return found != nil || searched > maximumLength
     }
 
-    /// The next line, without its end; `nil` if none is complete yet. Empty lines are skipped.
+    /// The next line, without its end; `nil` if none is complete yet.
     mutating func next() -> Line? {
         while true {
             search()
             if let length = found {
                 found = nil
+                if length <= 1, !isSkipping, let line = skipEmptyLines() { return line }
                 guard let line = take(length) else { continue }
                 return line
             }
@@ -75,20 +81,44 @@ struct LineSplitter {
         }
     }
 
-    /// Takes a line of the given length, and its end, from the buffer; `nil` if the line is empty or skipped.
-    private mutating func take(_ length: Int) -> Line? {
-        defer {
-            buffer.moveReaderIndex(forwardBy: length + 1)
-            // Moving the rest to the front for every line would be quadratic in the lines of one read.
-            if buffer.readableBytes == 0 {
-                if buffer.capacity > Self.keptCapacity { buffer = ByteBuffer() } else { buffer.clear() }
-            } else if buffer.readerIndex > 1 << 20 {
-                buffer = ByteBuffer(buffer: buffer.slice())
-            } else if buffer.readerIndex > 1 << 16 {
-                buffer.discardReadBytes()
+    /// Skips the empty lines at the front of the buffer; `nil` if there are none.
+    private mutating func skipEmptyLines() -> Line? {
+        let (lineFeed, carriageReturn) = (UInt8(ascii: "\n"), UInt8(ascii: "\r"))
+        let count = buffer.withUnsafeReadableBytes { bytes in
+            var end = 0
+            while end < min(bytes.count, Self.skippedAtOnce) {
+                if bytes[end] == lineFeed {
+                    end += 1
+                } else if bytes[end] == carriageReturn, end + 1 < bytes.count, bytes[end + 1] == lineFeed {
+                    end += 2
+                } else {
+                    break
+                }
             }
-            searched = 0
+            return end
         }
+        guard count > 0 else { return nil }
+        drop(count)
+        return .empty(bytes: count)
+    }
+
+    /// Removes bytes from the front of the buffer.
+    private mutating func drop(_ count: Int) {
+        buffer.moveReaderIndex(forwardBy: count)
+        // Moving the rest to the front for every line would be quadratic in the lines of one read.
+        if buffer.readableBytes == 0 {
+            if buffer.capacity > Self.keptCapacity { buffer = ByteBuffer() } else { buffer.clear() }
+        } else if buffer.readerIndex > 1 << 20 {
+            buffer = ByteBuffer(buffer: buffer.slice())
+        } else if buffer.readerIndex > 1 << 16 {
+            buffer.discardReadBytes()
+        }
+        searched = 0
+    }
+
+    /// Takes a line of the given length, and its end, from the buffer; `nil` if it is the end of a line that was too long.
+    private mutating func take(_ length: Int) -> Line? {
+        defer { drop(length + 1) }
         if isSkipping {
             isSkipping = false
             return nil
@@ -96,6 +126,6 @@ struct LineSplitter {
         guard length <= maximumLength else { return .tooLong }
         var bytes = buffer.getBytes(at: buffer.readerIndex, length: length) ?? []
         if bytes.last == UInt8(ascii: "\r") { bytes.removeLast() }
-        return bytes.isEmpty ? nil : .line(bytes)
+        return .line(bytes)
     }
 }

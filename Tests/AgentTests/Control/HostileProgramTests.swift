@@ -19,14 +19,14 @@ struct HostileProgramTests {
     enum Behaviour: CaseIterable {
         case historyNeverRead, historyRead, historyAbandoned, listsNeverRead, batchesNeverRead, publishesNeverRead
         case lineWithoutEnd, oneByteEach, garbage, manyValues, deeplyNested, watchesNeverRead, subscriptionsNeverRead
-        case deliveriesNeverMade, unknownMethods, notifications
+        case deliveriesNeverMade, unknownMethods, notifications, emptyLines, nearMisses
 
         /// How many connections it uses.
         var connections: Int { self == .oneByteEach ? 100 : 6 }
 
         var readsAnswers: Bool {
             switch self {
-            case .historyRead, .garbage, .unknownMethods, .notifications: true
+            case .historyRead, .garbage, .unknownMethods, .notifications, .nearMisses: true
             default: false
             }
         }
@@ -59,6 +59,8 @@ struct HostileProgramTests {
                         #"{"session":"away","topic":"hog","payload":"x","wait":"delivered","timeout":3600}"#), 1500
                 )
             case .unknownMethods: (Self.call("session.steal"), 2000)
+            case .emptyLines: (String(repeating: "\r\n\n", count: 10_000), 100)
+            case .nearMisses: (Self.call("session.status", #"{"session":"mian"}"#), 2000)
             case .notifications: (#"{"jsonrpc":"2.0","method":"session.history","params":{"limit":10000}}"# + "\n", 500)
             }
         }
@@ -109,6 +111,25 @@ struct HostileProgramTests {
             try await watcher.call("session.list")
             // The daemon has noticed that they are gone once it holds nothing of theirs.
             while await daemon.control.memory.borrowed > 0 { try await watcher.call("session.list") }
+        }
+    }
+
+    @Test func `a line that is not finished delays no other program of the user`() async throws {
+        var limits = ControlScheduler.Limits()
+        // So that the others do not only wait until the one that stands still is closed.
+        limits.patience = .seconds(3600)
+        limits.linePatience = .seconds(3600)
+        try await DaemonUnderTest.run(limits: limits) { daemon in
+            let publisher = try await daemon.watcher()
+            let hog = try await daemon.peer(reads: false)
+            await hog.pour(String(repeating: "x", count: 1 << 20), count: 2)
+            while await daemon.control.memory.borrowed < 20 << 20 { try await publisher.call("session.list") }
+            for length in [100, 60_000, 900_000] {
+                let payload = String(repeating: "x", count: length)
+                try await publisher.call(
+                    "message.publish", #"{"session":"main","topic":"t","payload":"\#(payload)"}"#)
+            }
+            try await hog.close()
         }
     }
 

@@ -11,7 +11,10 @@ struct LineSplitterTests {
         var lines: [Line] = []
         for chunk in chunks {
             splitter.append(ByteBuffer(bytes: chunk))
-            while let line = splitter.next() { lines.append(line) }
+            while let line = splitter.next() {
+                if case .empty = line { continue }
+                lines.append(line)
+            }
         }
         return lines
     }
@@ -33,6 +36,27 @@ struct LineSplitterTests {
                 #expect(Self.lines([bytes[..<first], bytes[first..<second], bytes[second...]]) == expected)
             }
         }
+    }
+
+    /// What is skipped at once is counted against the turn.
+    @Test(arguments: ["\n", "\r\n"])
+    func `empty lines are skipped a few thousand at a time, and counted`(end: String) {
+        var splitter = LineSplitter(maximumLength: 8)
+        let count = 40_000
+        splitter.append(ByteBuffer(string: String(repeating: end, count: count) + "a\n\n\r\nb\n\r"))
+        var (skipped, steps) = (0, 0)
+        while case .empty(let bytes)? = splitter.next() {
+            #expect((1...16_386).contains(bytes))
+            (skipped, steps) = (skipped + bytes, steps + 1)
+            if skipped == count * end.utf8.count { break }
+        }
+        #expect(skipped == count * end.utf8.count)
+        #expect(steps <= 6)
+        #expect(splitter.next() == Self.line("a"))
+        #expect(splitter.next() == .empty(bytes: 3))
+        #expect(splitter.next() == Self.line("b"))
+        #expect(splitter.next() == nil)
+        #expect(splitter.byteCount == 1)
     }
 
     @Test func `a line that is too long is reported once, and skipped to its end`() {

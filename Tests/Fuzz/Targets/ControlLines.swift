@@ -20,6 +20,7 @@ func answerLines(_ bytes: [UInt8]) {
         while let next = splitter.next() {
             switch next {
             case .tooLong: check(OutgoingLine.failure(.null, .lineTooLong))
+            case .empty(let count): precondition(count > 0, "nothing is skipped")
             case .line(let line):
                 precondition(line.count <= maximumLength && !line.contains(UInt8(ascii: "\n")), "that is no line")
                 read(line)

@@ -201,6 +201,10 @@ public enum MessageUnsubscribeMethod: ControlMethod {
                 }
                 what = .subscription(try container.decode(SubscriptionID.self, forKey: .subscription), keep: keep)
             } else if container.contains(.consumer) {
+                if keep {
+                    throw container.refusal(
+                        of: .keep, "cannot be combined with consumer: one that is given by its name ends for good")
+                }
                 what = .consumer(
                     try container.decode(String.self, forKey: .consumer),
                     session: try container.decode(String.self, forKey: .session))

@@ -98,6 +98,12 @@ public struct ListedPublication: Codable, Hashable, Sendable {
     }
 }
 
+/// QoS 2 is not among them: receiving the same state twice changes nothing.
+private enum PublicationQoS: UInt8, Decodable, CaseIterable {
+    case atMostOnce = 0
+    case atLeastOnce = 1
+}
+
 /// `publication.put`: adds or replaces a publication; answers when that is committed to disk.
 public enum PublicationPutMethod: ControlMethod {
     public static let name = "publication.put"
@@ -140,10 +146,8 @@ public enum PublicationPutMethod: ControlMethod {
                     "must not be empty: to remove the message, use publication.remove, or "
                         + "holdfastctl publications remove")
             }
-            qos = try container.decodeIfPresent(QoS.self, forKey: .qos) ?? .atLeastOnce
-            if qos == .exactlyOnce {
-                throw container.refusal(of: .qos, "must be 0 or 1: receiving the same state twice changes nothing")
-            }
+            let given = try container.decodeIfPresent(PublicationQoS.self, forKey: .qos) ?? .atLeastOnce
+            qos = given == .atMostOnce ? .atMostOnce : .atLeastOnce
             properties = try container.decodeIfPresent(MessageProperties.self, forKey: .properties)
         }
 

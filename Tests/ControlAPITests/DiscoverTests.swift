@@ -59,6 +59,12 @@ struct DiscoverTests {
         #expect(sessions?["items"]?["properties"]?["outbox"]?["properties"]?["queued"]?["type"] == .string("integer"))
     }
 
+    @Test func `only what is accepted is described as possible`() throws {
+        let put = Self.list(try Self.method("publication.put")["params"])
+        let qos = try #require(put.first { $0["name"]?.text == "qos" }?["schema"])
+        #expect(qos["enum"] == .array([.integer(0), .integer(1), .null]))
+    }
+
     /// An entry of holdfast-rpc(7): the line that it begins with, and the text below it.
     private static func manual(_ item: String) throws -> (line: Substring, text: String) {
         let entries = try repositoryFile("man/holdfast-rpc.7").split(separator: "\n.It ")

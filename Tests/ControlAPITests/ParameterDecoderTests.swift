@@ -69,6 +69,23 @@ struct ParameterDecoderTests {
         #expect(subscribe.consumer == nil)
     }
 
+    @Test func `a consumer that is named cannot be kept`() throws {
+        typealias Parameters = MessageUnsubscribeMethod.Parameters
+        let error = try refusal(Parameters.self, #"{"session":"main","consumer":"c","keep":true}"#)
+        #expect(error.message.hasPrefix("keep cannot be combined with consumer"))
+        let own = try ParameterDecoder.decode(Parameters.self, from: try value(#"{"subscription":"s","keep":true}"#))
+        #expect(own.what == .subscription(SubscriptionID(rawValue: "s"), keep: true))
+        let named = try ParameterDecoder.decode(
+            Parameters.self, from: try value(#"{"session":"main","consumer":"c","keep":false}"#))
+        #expect(named.what == .consumer("c", session: "main"))
+    }
+
+    @Test func `a publication has QoS 0 or 1`() throws {
+        let error = try refusal(
+            PublicationPutMethod.Parameters.self, #"{"session":"main","topic":"t","payload":"x","qos":2}"#)
+        #expect(error.message.contains("qos must be 0 or 1"), "\(error.message)")
+    }
+
     @Test func `a method without parameters accepts none`() throws {
         #expect(throws: Never.self) { try ParameterDecoder.decode(NoParameters.self, from: nil) }
         #expect(throws: Never.self) { try ParameterDecoder.decode(NoParameters.self, from: .object([:])) }

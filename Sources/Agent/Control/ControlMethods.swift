@@ -256,6 +256,9 @@ extension ControlConnection {
             return try await registry.queueList(parameters)
         case MessageQueueRetryMethod.name:
             let parameters = try take(MessageQueueRetryMethod.self, parameters)
+            guard parameters.selection != .all(.queued) else {
+                throw .invalidParameters("all must be quarantined: the queued messages are sent without a retry")
+            }
             return try await registry.queueRetry(parameters)
         case MessageQueueDropMethod.name:
             let parameters = try take(MessageQueueDropMethod.self, parameters)

@@ -189,7 +189,7 @@ struct QueueTests {
             #expect(one["retried"] == .array([.object(["id": 2, "newID": 3])]))
             guard case .array(let skipped)? = one["skipped"] else { throw ControlPeer.CallFailure(code: "shape") }
             #expect(skipped.map { $0["code"] } == ["unknown-message"])
-            await #expect(throws: RPCError.self) {
+            await #expect(throws: ControlPeer.CallFailure.self) {
                 try await peer.call("message.queue.retry", #"{"session":"main","all":"queued"}"#)
             }
             let all = try await peer.call("message.queue.retry", #"{"session":"main","all":"quarantined"}"#)

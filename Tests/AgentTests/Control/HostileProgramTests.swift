@@ -133,25 +133,6 @@ struct HostileProgramTests {
         }
     }
 
-    @Test func `a line that is not finished delays no other program of the user`() async throws {
-        var limits = ControlScheduler.Limits()
-        // So that the others do not only wait until the one that stands still is closed.
-        limits.patience = .seconds(3600)
-        limits.linePatience = .seconds(3600)
-        try await DaemonUnderTest.run(limits: limits) { daemon in
-            let publisher = try await daemon.watcher()
-            let hog = try await daemon.peer(reads: false)
-            await hog.pour(String(repeating: "x", count: 1 << 20), count: 2)
-            while await daemon.control.memory.borrowed < 20 << 20 { try await publisher.call("session.list") }
-            for length in [100, 60_000, 900_000] {
-                let payload = String(repeating: "x", count: length)
-                try await publisher.call(
-                    "message.publish", #"{"session":"main","topic":"t","payload":"\#(payload)"}"#)
-            }
-            try await hog.close()
-        }
-    }
-
     /// Records as many entries as the history can have.
     private static func recordHistory(of daemon: DaemonUnderTest) async throws {
         let name = try #require(SessionName("main"))

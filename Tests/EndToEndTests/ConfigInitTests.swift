@@ -444,7 +444,7 @@ extension EndToEnd {
             let made = try await beginning.begin("main")
             #expect(
                 made.status == 0 && made.text.contains("could not be tried: the daemon is not running"), "\(made.text)")
-            #expect(made.text.hasSuffix("Next: systemctl start holdfast\n"))
+            #expect(made.text.hasSuffix("Next: start the daemon\n"))
             #expect(try beginning.files == ["main.toml"])
 
             // A disk with room for a file's name, but not for its contents.

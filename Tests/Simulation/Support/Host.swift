@@ -90,6 +90,9 @@ actor Host {
         self.onEvent = onEvent
     }
 
+    /// Identifies the session's configuration, if `prepare` gave it.
+    func digest(of session: SessionName) -> String? { try? configurations?[session]?.get().digest }
+
     /// Changes the sessions that `prepare` gave. A running daemon has them once it is told to read its files again.
     func change(_ configuration: SessionConfiguration, of session: SessionName) -> LoadedConfiguration {
         configurations?[session] = .success(configuration)

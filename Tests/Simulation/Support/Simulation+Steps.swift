@@ -107,6 +107,7 @@ extension Simulation {
         residents[index].attached = [:]
         residents[index].given = [:]
         residents[index].openCalls = [:]
+        residents[index].openSubjects = [:]
         residents[index].dropping = []
         residents[index].watch = Watch()
         (residents[index].unusable, residents[index].toldUnusable) = ([], 0)
@@ -117,9 +118,14 @@ extension Simulation {
         residents[index].setForward.noticed = .zero
         ledger.unsubscribed(resident.host.name)
         let boot = bootID(of: resident)
-        let isRemembered = resident.host.disk.here { $0.sessions.values.contains { $0.stored.verdict?.bootID == boot } }
-        // A disk that could not be written does not remember a failure, which people were told. A disconnect is answered
-        // when it is remembered.
+        let digest = SessionName("main").flatMap { name in resident.host.here { $0.digest(of: name) } }
+        let isRemembered = resident.host.disk.here { disk in
+            disk.sessions.values.lazy.compactMap(\.stored.verdict).contains {
+                $0.bootID == boot && (digest == nil || $0.configuration == digest)
+            }
+        }
+        // A disk that could not be written does not remember a failure, which people were told, or remembers one of an
+        // earlier configuration. A disconnect is answered when it is remembered.
         if !isRemembered, residents[index].rest != .disconnected { residents[index].rest = nil }
     }
 

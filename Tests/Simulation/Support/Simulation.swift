@@ -41,6 +41,8 @@ actor Simulation {
         var wokeAt: Instant?
         /// Requests of programs and people that have not been answered yet.
         var openCalls: [Int: String] = [:]
+        /// What each of them is about.
+        var openSubjects: [Int: String] = [:]
         /// The last requests about things that later requests change.
         var lastCalls: [String: Int] = [:]
         var live: SubscriptionID?
@@ -542,7 +544,12 @@ actor Simulation {
         answered: @escaping (Result<Answer, any Error>) -> Void = { _ in }
     ) {
         lastCall += 1
-        if let subject { residents[index].lastCalls[subject] = lastCall }
+        // Calls that are open at once may be carried out in any order.
+        let isAlone = !residents[index].openSubjects.values.contains { $0 == subject }
+        if let subject {
+            residents[index].lastCalls[subject] = lastCall
+            residents[index].openSubjects[lastCall] = subject
+        }
         let (call, host) = (lastCall, residents[index].host)
         let life = host.here { $0.life }
         residents[index].openCalls[call] = name
@@ -553,8 +560,9 @@ actor Simulation {
             guard host.here({ $0.life }) == life else { return }
             scenario.here { $0.digest.mix(5, UInt64(call), at: $0.now) }
             residents[index].openCalls[call] = nil
+            residents[index].openSubjects[call] = nil
             let isLast = subject.map { residents[index].lastCalls[$0] == call } ?? true
-            if isLast, case .success(let answer) = answer {
+            if isAlone, isLast, case .success(let answer) = answer {
                 let store = host.disk.here { $0.sessions.values.first } ?? ModelSession()
                 if !holds(answer, store.stored, store.mqtt) {
                     note(.committedFirst, "\(host.name) has answered \(name), which is not committed")

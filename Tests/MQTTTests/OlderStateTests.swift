@@ -76,6 +76,23 @@ import Testing
         #expect(client.server(.pubcomp(answer(1, .packetIdentifierNotFound))) == ["PUBLISH x id 1"])
     }
 
+    @Test func `is asked about identifiers when it has answered everything else, once it has ended one`() throws {
+        var client = try subscribed(.five)
+        client.handle(.connectionEnded(.byServer))
+        client.connect(resumed: true, expecting: .init())
+        #expect(try client.publish("x", qos: .exactlyOnce).contains("PUBREL 3"))
+        for _ in 1...3 {
+            // Perhaps because of the filter.
+            client.handle(.connectionEnded(.byServer))
+            #expect(client.connect(resumed: true, expecting: .init()).contains("SUBSCRIBE in"))
+            #expect(client.server(.pingresp) == [])
+        }
+        client.handle(.connectionEnded(.byServer))
+        let words = client.connect(resumed: true, expecting: .init())
+        #expect(words.contains("PINGREQ"), "the filter is set aside: \(words)")
+        #expect(client.server(.pingresp).contains("PUBREL 3"))
+    }
+
     /// [MQTT-3.3.1-1]
     @Test(arguments: [ProtocolVersion.five, .threeOneOne])
     func `may use the identifier of a message that it has forgotten for another one`(version: ProtocolVersion) {

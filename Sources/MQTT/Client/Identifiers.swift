@@ -14,7 +14,8 @@ import NIOCore
 /// The next connection asks about the same ones again, because what was sent on the last one may not have arrived. If
 /// the server ends three in a row, or does not answer on them although it answers other things, they are used all the
 /// same, before any other. An end that we, the network or another packet may have caused says nothing: after the first
-/// one that counts, the server is asked only when it has shown that the connection works.
+/// one that counts, the server is asked only when it has shown that the connection works, and has answered for all filters
+/// and announcements.
 struct Identifiers: Sendable {
     var allocator = PacketIDAllocator()
     /// Identifiers under which the server probably holds a message of QoS 2 that is not known here.

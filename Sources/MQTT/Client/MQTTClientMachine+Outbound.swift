@@ -320,9 +320,13 @@ extension MQTTClientMachine {
 
     /// Has the server release identifiers that messages of QoS 2 can then use.
     private mutating func clearIdentifiers(atMost limit: Int, _ step: inout Step) {
-        guard !identifiers.needsProof || link.isProven else {
-            if !link.isAwaiting(.clearing) { ping(.clearing, &step) }
-            return
+        if identifiers.needsProof {
+            // An end would say nothing if it could be because of something else.
+            guard subscriptions.isAnswered, announcements.outstanding.isEmpty else { return }
+            guard link.isProven else {
+                if !link.isAwaiting(.clearing) { ping(.clearing, &step) }
+                return
+            }
         }
         for id in identifiers.clear(atMost: limit) { enqueue(.pubrel(id, .success), step) }
     }

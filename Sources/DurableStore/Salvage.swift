@@ -177,20 +177,7 @@ struct Salvage {
         // Each message of an unreadable log took more than one byte of it.
         let skipped = ReservedSequence.block + Int64(unreadable)
         try new.run(
-            """
-            UPDATE session SET next_sequence = ?1 + max(
-                next_sequence, reserved_sequence,
-                coalesce((SELECT max(key) & 0xFFFFFFFFFFFF FROM message WHERE key >> 48 = session.id), 0))
-            """,
-            .integer(skipped))
-        try new.run(
-            """
-            UPDATE session SET next_inbox_sequence = ?1 + max(
-                next_inbox_sequence, reserved_inbox_sequence,
-                coalesce((
-                    SELECT max(inbox.key & 0xFFFFFFFFFFFF) FROM inbox JOIN consumer ON consumer.id = inbox.key >> 48
-                    WHERE consumer.session = session.id), 0))
-            """,
+            "UPDATE session SET next_sequence = next_sequence + ?1, next_inbox_sequence = next_inbox_sequence + ?1",
             .integer(skipped))
     }
 }

@@ -1,5 +1,6 @@
-/// The endpoints whose servers accept the session and then end the connection soon, or fall silent. An outage does not begin there as
-/// long as another endpoint is left: a first endpoint like this would keep the session from a second one that is well.
+/// The endpoints whose servers accept the session and then end the connection soon, or fall silent. An outage does not
+/// begin there as long as another endpoint is left: a first endpoint like this would keep the session from a second one
+/// that is well.
 ///
 /// A leaf machine. It forgets everything when a connection was stable, and when no attempt elsewhere succeeds.
 struct ShortStays: Hashable, Sendable {

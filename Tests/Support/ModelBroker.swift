@@ -701,7 +701,7 @@ public struct ModelBroker: Sendable {
         send(packet, to: id)
     }
 
-    /// Gives the message its topic, if it came with an alias (3.3.2.3.4); `nil` if there is none.
+    /// Returns the message with its topic in the place of an alias (3.3.2.3.4); `nil` if the alias is not valid.
     private mutating func resolve(_ publish: Publish, on id: ConnectionID) -> Publish? {
         guard let alias = publish.properties.topicAlias else { return publish }
         let maximum = connections[id]?.told.topicAliasMaximum ?? 0

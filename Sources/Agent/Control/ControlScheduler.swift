@@ -26,7 +26,6 @@ struct ControlScheduler {
         var admission = Admission.Limits()
         /// How many bytes every connection may hold, and how many all of them may hold beyond that.
         var allowance = 64 << 10
-        ///
         /// Half of it, the share of a user alone, is the longest line and two ordinary ones, so that a program that does not
         /// finish the longest does not keep the user's others from theirs.
         var pool = 52 << 20

@@ -79,10 +79,10 @@ extension SessionDriver {
     private static func answer(
         _ known: KeyedMessage, _ wait: MessagePublishMethod.Wait
     ) -> Result<MessagePublishMethod.Result, RPCError>? {
-        if known.state == .lost { return .failure(.messageLost.afterAcceptance(of: known.sequence.rawValue)) }
-        guard wait == .delivered else { return .success(.accepted(known.sequence)) }
         switch known.state {
-        case .waiting, .lost: return nil
+        case .lost: return .failure(.messageLost.afterAcceptance(of: known.sequence.rawValue))
+        case _ where wait != .delivered: return .success(.accepted(known.sequence))
+        case .waiting: return nil
         case .quarantined(let code, let words):
             let error = RPCError.messageRejected(Self.rejection(code, words), reasonCode: Int(code.rawValue))
             return .failure(error.afterAcceptance(of: known.sequence.rawValue))

@@ -55,8 +55,8 @@ extension Simulation {
         }
     }
 
-    /// Makes a server refuse messages of some topics, or subscriptions to some filters; or take them again, if the code
-    /// is none.
+    /// Makes a server refuse messages of some topics, or subscriptions to some filters; or take them again, without
+    /// a code.
     private func refuse(_ what: Step.What, _ server: Scenario.ServerName, _ code: Int, _ which: Int) {
         let code = Self.code(code).flatMap { $0.isError ? $0 : nil }
         let topics =

@@ -5,17 +5,13 @@ struct NetlinkMessage: Equatable {
     /// The content of a message.
     enum Body: Equatable {
         case link(LinkMessage)
-        case linkRemoved(index: Int32)
         case address(AddressMessage)
-        case addressRemoved(AddressMessage)
         case route(RouteMessage)
-        case routeRemoved(RouteMessage)
-        case ruleChanged
         /// The answer to a request that was refused (`number` is the positive errno) or carried out (0).
         case error(number: Int32, text: String?)
         /// The end of a dump; `number` is the positive errno if it failed half-way.
         case done(number: Int32, text: String?)
-        /// A kind that the watcher does not know, or one whose contents are too short.
+        /// A kind whose contents the watcher does not need, or one whose contents are too short.
         case skipped(type: UInt16)
     }
 
@@ -58,12 +54,8 @@ extension NetlinkMessage.Body {
             case Int(NLMSG_ERROR): .error(payload, flags: flags)
             case Int(NLMSG_DONE): .done(payload, flags: flags)
             case RTM_NEWLINK: LinkMessage(payload).map { .link($0) }
-            case RTM_DELLINK: payload.number(at: 4).map { .linkRemoved(index: $0) }
             case RTM_NEWADDR: AddressMessage(payload).map { .address($0) }
-            case RTM_DELADDR: AddressMessage(payload).map { .addressRemoved($0) }
             case RTM_NEWROUTE: RouteMessage(payload).map { .route($0) }
-            case RTM_DELROUTE: RouteMessage(payload).map { .routeRemoved($0) }
-            case RTM_NEWRULE, RTM_DELRULE: .ruleChanged
             default: nil
             }
         self = understood ?? .skipped(type: type)

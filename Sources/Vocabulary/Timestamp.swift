@@ -1,4 +1,5 @@
 import FoundationEssentials
+import Glibc
 
 /// A time on the wall clock, for what must survive reboots and for what people read.
 ///
@@ -26,7 +27,7 @@ public struct Timestamp: RawRepresentable, Hashable, Sendable, Comparable {
         var reader = Reader(text: Array(text.utf8))
         guard let year = reader.number(4), reader.skip("-"),
             let month = reader.number(2), (1...12).contains(month), reader.skip("-"),
-            let day = reader.number(2), day >= 1, day <= Self.days(in: month, of: year),
+            let day = reader.number(2), let midnight = Self.midnight(year, month, day),
             reader.skip("T") || reader.skip("t"),
             let hour = reader.number(2), hour <= 23, reader.skip(":"),
             let minute = reader.number(2), minute <= 59, reader.skip(":"),
@@ -38,8 +39,7 @@ public struct Timestamp: RawRepresentable, Hashable, Sendable, Comparable {
             fraction = read
         }
         guard let offset = reader.offset(), reader.isAtEnd else { return nil }
-        let days = Self.daysSince1970(year: year, month: month, day: day)
-        let seconds = days * 86_400 + hour * 3600 + minute * 60 + second - offset * 60
+        let seconds = midnight + hour * 3600 + minute * 60 + second - offset * 60
         self.rawValue = seconds * 1000 + fraction
     }
 
@@ -93,11 +93,13 @@ extension Timestamp: CustomStringConvertible {
     private func fields(offset: Int64) -> Fields {
         let inside = min(max(rawValue, Self.earliest), Self.latest)
         let local = min(max(inside + offset * 1000, Self.earliest), Self.latest)
-        let days = Self.floor(local, by: 86_400_000)
-        let rest = local - days * 86_400_000
-        let (year, month, day) = Self.date(daysSince1970: days)
+        let millisecond = (local % 1000 + 1000) % 1000
+        var seconds = time_t((local - millisecond) / 1000)
+        var fields = tm()
+        gmtime_r(&seconds, &fields)
         return (
-            year, month, day, rest / 3_600_000, rest / 60_000 % 60, rest / 1000 % 60, rest % 1000
+            Int64(fields.tm_year) + 1900, Int64(fields.tm_mon) + 1, Int64(fields.tm_mday),
+            Int64(fields.tm_hour), Int64(fields.tm_min), Int64(fields.tm_sec), millisecond
         )
     }
 
@@ -124,44 +126,17 @@ extension Timestamp: Codable {
     }
 }
 
-// The proleptic Gregorian calendar, counted in eras of 400 years that begin on the first of March, so that the leap day
-// is the last day of a year.
 extension Timestamp {
     private static let earliest: Int64 = -62_167_219_200_000
     private static let latest: Int64 = 253_402_300_799_999
 
-    private static func floor(_ value: Int64, by divisor: Int64) -> Int64 {
-        value >= 0 ? value / divisor : -((-value + divisor - 1) / divisor)
-    }
-
-    private static func daysSince1970(year: Int64, month: Int64, day: Int64) -> Int64 {
-        let shifted = month > 2 ? year : year - 1
-        let era = floor(shifted, by: 400)
-        let yearOfEra = shifted - era * 400
-        let monthFromMarch = (month + 9) % 12
-        let dayOfYear = (153 * monthFromMarch + 2) / 5 + day - 1
-        let dayOfEra = yearOfEra * 365 + yearOfEra / 4 - yearOfEra / 100 + dayOfYear
-        return era * 146_097 + dayOfEra - 719_468
-    }
-
-    private static func date(daysSince1970 days: Int64) -> (Int64, Int64, Int64) {
-        let shifted = days + 719_468
-        let era = floor(shifted, by: 146_097)
-        let dayOfEra = shifted - era * 146_097
-        let yearOfEra = (dayOfEra - dayOfEra / 1460 + dayOfEra / 36_524 - dayOfEra / 146_096) / 365
-        let dayOfYear = dayOfEra - (365 * yearOfEra + yearOfEra / 4 - yearOfEra / 100)
-        let monthFromMarch = (5 * dayOfYear + 2) / 153
-        let day = dayOfYear - (153 * monthFromMarch + 2) / 5 + 1
-        let month = monthFromMarch < 10 ? monthFromMarch + 3 : monthFromMarch - 9
-        return (yearOfEra + era * 400 + (month <= 2 ? 1 : 0), month, day)
-    }
-
-    private static func days(in month: Int64, of year: Int64) -> Int64 {
-        switch month {
-        case 4, 6, 9, 11: 30
-        case 2: year % 4 == 0 && (year % 100 != 0 || year % 400 == 0) ? 29 : 28
-        default: 31
-        }
+    /// Returns the beginning of a day in seconds since 1970; `nil` if the month does not have this day.
+    private static func midnight(_ year: Int64, _ month: Int64, _ day: Int64) -> Int64? {
+        var fields = tm()
+        (fields.tm_year, fields.tm_mon, fields.tm_mday) = (Int32(year - 1900), Int32(month - 1), Int32(day))
+        let seconds = timegm(&fields)
+        // A day that does not exist becomes one of the next month.
+        return fields.tm_mday == day ? Int64(seconds) : nil
     }
 
     private struct Reader {

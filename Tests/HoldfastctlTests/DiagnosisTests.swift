@@ -3,7 +3,6 @@ import ControlAPI
 import HoldfastClient
 import Testing
 
-@testable import Configuration
 @testable import holdfastctl
 
 struct CheckTextTests {
@@ -62,130 +61,6 @@ struct BugReportTests {
         }
         #expect(report.text.ranges(of: "/nonexistent/first").count == 2)
         #expect(!report.text.contains("/nonexistent/second"))
-    }
-
-    @Test func `a report omits possible secrets, and how to get them`() {
-        let file = #"""
-            endpoints = ["mqtts://a.example"]
-            password = "exec:get --token 12345"
-            # password = "exec:curl -H secret"
-            #password = "hunter2"
-            # the password was hunter2
-            # A comment.
-            user = "edge" # before: token hunter2
-            room = "token-ring" # The ring's room.
-            proxy = { url = "http://p", password = "hunter2" }
-            "password" = "hunter#2"
-            password = """
-            hunter2
-            """
-            password = [ # hunter2
-              "hunter2",
-            ]
-            device = 'a # b'
-            endpoints = ["mqtts://edge:hunter2@a.example", "ws://b.example/a@b"]
-            url = "http://edge:hunter@2@proxy:3128"
-            url = "http://edge:hunter/2@proxy"
-            ca = "/etc/secrets/ca.pem"
-              exec:get hunter2
-            [proxy]
-            password = "file:/p"
-            """#
-        #expect(
-            BugReport.withoutSecrets(file) == #"""
-                endpoints = ["mqtts://a.example"]
-                password = (left out)
-                # (left out)
-                # (left out)
-                # (left out)
-                # A comment.
-                user = "edge" # (left out)
-                room = "token-ring" # The ring's room.
-                proxy = (left out)
-                "password" = (left out)
-                password = (left out)
-                password = (left out)
-                device = 'a # b'
-                endpoints = ["mqtts://(left out)@a.example", "ws://b.example/a@b"]
-                url = "http://(left out)@proxy:3128"
-                url = "http://(left out)@proxy"
-                ca = "/etc/secrets/ca.pem"
-                (left out)
-                [proxy]
-                password = (left out)
-                """#)
-    }
-
-    @Test func `a report of a configuration shows only what known keys have, and no login`() {
-        let file = #"""
-            endpoints = ["mqtts://a.example"] # or mqtts://edge:hunter2@b.example
-            # endpoints = ["mqtts://edge:hunter2@a.example"]
-            # url = "http://edge:hunter5@p"
-            # pass = "hunter2"
-            pass = "hunter2"
-            pasword = [
-              "hunter2",
-            ]
-            "pass" = "hunter2"
-            proxy = { url = "http://p", pass = "hunter2" }
-            proxy.url = "http://p"
-            proxy.pas = "hunter2"
-            # It's for qos=2.
-            # Its room, as before:
-            [reconnect]
-            delays = [
-              "1s", # at once
-            ]
-            """#
-        #expect(
-            BugReport.withoutSecrets(file, keys: BugReport.configurationKeys) == #"""
-                endpoints = ["mqtts://a.example"] # or mqtts://(left out)@b.example
-                # endpoints = ["mqtts://(left out)@a.example"]
-                # url = "http://(left out)@p"
-                # (left out)
-                pass = (left out)
-                pasword = (left out)
-                "pass" = (left out)
-                proxy = (left out)
-                proxy.url = "http://p"
-                proxy.pas = (left out)
-                # (left out)
-                # Its room, as before:
-                [reconnect]
-                delays = [
-                  "1s", # at once
-                ]
-                """#)
-    }
-
-    @Test func `a report shows the values of all keys but those of secrets`() {
-        let names = DaemonConfiguration.keys.map(\.name) + SessionConfiguration.keys.map(\.name)
-        let words = Set(names.flatMap { $0.split(separator: ".").map(String.init) })
-        #expect(words.subtracting(BugReport.configurationKeys) == ["password"])
-        #expect(BugReport.configurationKeys.subtracting(words) == [])
-    }
-
-    @Test func `a report omits the secrets of a unit`() {
-        let unit = #"""
-            [Service]
-            ExecStart=/usr/sbin/holdfastd
-            Environment=BROKER=hunter2
-            SetCredential=broker: \
-            hunter2 \
-            # A comment in between does not end it.
-            hunter2
-            LoadCredential=broker:/etc/broker
-            WatchdogSec=3s
-            """#
-        #expect(
-            BugReport.withoutSecrets(unit) == """
-                [Service]
-                ExecStart=/usr/sbin/holdfastd
-                Environment= (left out)
-                SetCredential= (left out)
-                LoadCredential= (left out)
-                WatchdogSec=3s
-                """)
     }
 }
 

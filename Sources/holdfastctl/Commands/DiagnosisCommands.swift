@@ -125,8 +125,8 @@ struct BugreportCommand: AsyncParsableCommand {
         commandName: "bugreport",
         abstract: "Collect what is needed to diagnose a fault, without secrets.",
         discussion: """
-            Versions, states, history, network, metrics, the service and its drop-ins, the configuration without secrets, \
-            and the last journal entries. \
+            Versions, states, history, network, metrics, the service, the configuration without secrets, and the last \
+            journal entries. \
             The report is shown; with --output it is also written to a file, on a terminal after a confirmation. It \
             contains servers, users, addresses and topics: read it before you pass it on.
             """)
@@ -167,16 +167,8 @@ struct BugreportCommand: AsyncParsableCommand {
         await report.add("session.history", client, SessionHistoryMethod.self, .init(limit: 200))
         await report.add("daemon.clients", client, DaemonClientsMethod.self, NoParameters())
         await report.add("daemon.metrics", client, DaemonMetricsMethod.self, NoParameters())
-        for path in ["\(place.configDirectory)/holdfast.toml"] + sessionFiles() {
-            if let bytes = try? InputFile.read(path) {
-                let text = String(decoding: bytes, as: UTF8.self)
-                report.add(path, BugReport.withoutSecrets(text, keys: BugReport.configurationKeys))
-            }
-        }
-        if let state = ServiceUnit.state, let files = ServiceUnit.files {
-            report.add("systemctl show holdfast", state)
-            report.add("systemctl cat holdfast", BugReport.withoutSecrets(files))
-        }
+        report.add("config show", configuration())
+        if let state = ServiceUnit.state { report.add("systemctl show holdfast", state) }
         let words = ["journalctl", "--lines=300", "--no-pager", "--output=short-iso", "--quiet"] + Journalctl.service
         let journal =
             Journalctl.obstacle.map { $0.lines.joined(separator: "\n") }
@@ -185,9 +177,16 @@ struct BugreportCommand: AsyncParsableCommand {
         return report.text
     }
 
-    private func sessionFiles() -> [String] {
-        let folder = "\(place.configDirectory)/sessions.d"
-        return (Folder.names(in: folder) ?? []).filter { $0.hasSuffix(".toml") }.sorted().map { "\(folder)/\($0)" }
+    /// The effective configuration. The files themselves may have secrets anywhere: in comments, behind misspelled keys, in
+    /// the place of a reference.
+    private func configuration() -> String {
+        do {
+            let configuration = try ConfigCommand.effective(place)
+            let lines = configuration.files.flatMap(ConfigText.lines) + configuration.errors.map(ReloadText.problem)
+            return lines.joined(separator: "\n")
+        } catch {
+            return Ending(error).output
+        }
     }
 }
 
@@ -223,120 +222,4 @@ struct BugReport {
     }
 
     var text: String { parts.joined(separator: "\n\n") }
-
-    /// Omits whatever may contain a secret or a way to get one, such as a helper's command line with a token. This also
-    /// applies to comments, where people keep earlier settings, and to systemd units.
-    ///
-    /// A file with errors may even contain the secret itself where a reference belongs.
-    ///
-    /// - Parameter keys: the keys, or the parts of their names between full stops, whose values are shown; `nil` for all.
-    ///   What stands behind another word may be a password whose key is misspelled.
-    static func withoutSecrets(_ text: String, keys: Set<String>? = nil) -> String {
-        var shown: [String] = []
-        // Inside a secret that spans several lines: returns whether it continues after the given line.
-        var isRest: ((Substring) -> Bool)?
-        for line in text.split(separator: "\n", omittingEmptySubsequences: false) {
-            if let isContinued = isRest {
-                if !isContinued(line) { isRest = nil }
-                continue
-            }
-            let line = SettingLine(line, keys: keys)
-            shown.append(line.withoutSecrets)
-            isRest = line.continuation
-        }
-        return shown.joined(separator: "\n")
-    }
-
-    /// The words of which the names of the configuration's keys consist, except those of secrets.
-    static let configurationKeys: Set = [
-        "access", "acknowledge", "authenticate", "authentication", "autoconnect", "ca", "certificate", "client-id",
-        "control", "delays", "device", "dial", "durability", "endpoints", "give-up-after", "give-up-attempts",
-        "heartbeat", "idle-timeout", "inbox", "insecure", "instances", "interfaces", "interval", "jitter", "key",
-        "kick", "level", "listen", "log", "lost-after", "max-age", "max-bytes", "max-messages", "maximum-packet-size",
-        "message", "metered", "metrics", "minimum", "mqtt", "network", "observe", "on-demand", "on-suspend", "outbox",
-        "presence", "preset", "proxy", "publish", "receive-maximum", "reconnect", "redirects", "restore", "room",
-        "room-prefix", "server-name", "session-expiry", "spread", "stable-after", "subscribe", "textfile", "timeout",
-        "timeouts", "tls", "topics", "types", "url", "user", "username", "version", "watch", "when-full",
-    ]
-}
-
-/// A line of a TOML file or of a systemd unit.
-private struct SettingLine {
-    /// The line without its comment.
-    private let setting: Substring
-    /// The comment, including its `#`; empty for a line without a comment.
-    private let comment: Substring
-    /// The part of the setting that is outside quotes.
-    private var unquoted = ""
-    private let keys: Set<String>?
-
-    init(_ line: Substring, keys: Set<String>?) {
-        self.keys = keys
-        var quote: Character?
-        var isEscaped = false
-        var end = line.endIndex
-        for (index, character) in zip(line.indices, line) {
-            if let open = quote {
-                if character == open, !isEscaped { quote = nil }
-                isEscaped = character == "\\" && open == "\"" && !isEscaped
-                continue
-            }
-            if character == "#" {
-                end = index
-                break
-            }
-            if character == "\"" || character == "'" { quote = character } else { unquoted.append(character) }
-        }
-        // An unclosed quote may be an apostrophe, so a `#` after it may or may not begin a comment: all of it counts as
-        // the setting.
-        setting = line[..<end]
-        comment = line[end...]
-    }
-
-    private static func isSuspicious(_ text: some StringProtocol) -> Bool {
-        let text = text.lowercased()
-        return ["passw", "passphrase", "secret", "token", "credential", "environment", "exec:"].contains {
-            text.contains($0)
-        }
-    }
-
-    /// The text before the first `=`; the whole setting if it has no `=`.
-    private var key: Substring { setting.prefix { $0 != "=" } }
-
-    private var hasSecret: Bool {
-        Self.isSuspicious(key) || Self.isSuspicious(unquoted) || setting.contains("exec:") || hasUnknownKey(unquoted)
-    }
-
-    /// Whether a text has an `=` behind anything but a known key. A key in quotes counts as unknown.
-    private func hasUnknownKey(_ text: some StringProtocol) -> Bool {
-        guard let keys else { return false }
-        return String(text).matches(of: /([A-Za-z0-9_.\-]*)[ \t]*=/).contains { match in
-            !match.1.split(separator: ".", omittingEmptySubsequences: false).allSatisfy { keys.contains(String($0)) }
-        }
-    }
-
-    private static func withoutLogins(_ text: Substring) -> String {
-        // Also where the password has an @ or a slash, which such a URL must not have. A path with an @ behind a port is
-        // left out as well: it looks the same.
-        String(text.replacing(/:\/\/([^\/"'\s]*:[^"'\s]*|[^\/"'\s]*)@/, with: "://(left out)@"))
-    }
-
-    var withoutSecrets: String {
-        if hasSecret { return setting.contains("=") ? "\(key)= (left out)" : "(left out)" }
-        let hidesComment = Self.isSuspicious(comment) || hasUnknownKey(comment)
-        return Self.withoutLogins(setting) + (hidesComment ? "# (left out)" : Self.withoutLogins(comment))
-    }
-
-    /// Returns, for each of the following lines, whether the secret continues after it; `nil` if it ends on this line.
-    var continuation: ((Substring) -> Bool)? {
-        guard hasSecret else { return nil }
-        let value = setting.dropFirst(key.count + 1).drop { $0 == " " }
-        if let quotes = ["\"\"\"", "'''"].first(where: value.hasPrefix), !value.dropFirst(3).contains(quotes) {
-            return { !$0.contains(quotes) }
-        }
-        if value.hasPrefix("["), !value.contains("]") { return { !$0.contains("]") } }
-        // A line of a unit that ends with a backslash continues on the next one that is no comment.
-        guard value.hasSuffix("\\") else { return nil }
-        return { line in line.hasSuffix("\\") || line.drop { $0 == " " }.first.map("#;".contains) == true }
-    }
 }

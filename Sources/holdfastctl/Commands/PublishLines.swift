@@ -1,6 +1,7 @@
 import ControlAPI
 import Glibc
 import HoldfastClient
+import Vocabulary
 
 /// `publish --lines`: publishes every line of standard input as a message, and reports how many were accepted or
 /// delivered, even if it fails or is interrupted.
@@ -208,7 +209,7 @@ struct Interruption: Sendable {
         let (stream, continuation) = AsyncStream.makeStream(of: Void.self)
         raised = stream
         CaughtSignals.catch([SIGINT, SIGTERM, SIGHUP])
-        startThread {
+        _ = startThread {
             // What the handler writes is never read, so that every poll notices it.
             var waiting = pollfd(fd: CaughtSignals.descriptor, events: Int16(POLLIN), revents: 0)
             while poll(&waiting, 1, -1) < 0, errno == EINTR {}

@@ -1,6 +1,7 @@
 import ControlAPI
 import Glibc
 import HoldfastClient
+import Vocabulary
 
 /// Why a live view is drawn again.
 enum LiveInput: Sendable, Equatable {
@@ -77,7 +78,7 @@ enum LiveInputs {
                 }
             }
             CaughtSignals.catch([SIGWINCH])
-            startThread { read(readsKeys: readsKeys) { continuation.yield($0) } }
+            _ = startThread { read(readsKeys: readsKeys) { continuation.yield($0) } }
             continuation.onTermination = { _ in
                 events.cancel()
                 ticks.cancel()

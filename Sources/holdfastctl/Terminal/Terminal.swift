@@ -119,7 +119,7 @@ struct Terminal {
     /// notice it when they write.
     func endWithReader() {
         guard !isTerminal else { return }
-        startThread {
+        _ = startThread {
             var output = pollfd(fd: STDOUT_FILENO, events: 0, revents: 0)
             while poll(&output, 1, -1) < 0, errno == EINTR {}
             if output.revents & Int16(POLLERR | POLLHUP) != 0 { exit(EndStatus.failed.rawValue) }
@@ -133,8 +133,7 @@ struct Terminal {
     }
 
     func write(_ bytes: [UInt8]) {
-        let code = Self.write(bytes, to: STDOUT_FILENO)
-        guard code != 0 else { return }
+        guard let code = Self.write(bytes, to: STDOUT_FILENO) else { return }
         // A reader that has gone (`| head`) is not an error worth a message, unless the command changed something.
         if code != EPIPE || done != nil {
             let failure = CommandFailure(unwritten: String(cString: strerror(code)), done: done)
@@ -165,26 +164,10 @@ struct Terminal {
         _ = write(line, to: STDERR_FILENO)
     }
 
-    /// - Returns: 0, or the number of the error.
-    private static func write(_ bytes: [UInt8], to descriptor: Int32) -> Int32 {
+    /// - Returns: the `errno`; `nil` if there was no error.
+    private static func write(_ bytes: [UInt8], to descriptor: Int32) -> Int32? {
         let isShown = TerminalEncoding.isASCII && isatty(descriptor) == 1
-        var rest = isShown ? Array(String(decoding: bytes, as: UTF8.self).inASCII.utf8)[...] : bytes[...]
-        while !rest.isEmpty {
-            let written = rest.withUnsafeBytes { Glibc.write(descriptor, $0.baseAddress, $0.count) }
-            if written > 0 {
-                rest = rest.dropFirst(written)
-                continue
-            }
-            switch written < 0 ? errno : EIO {
-            case EINTR: break
-            case EAGAIN:
-                // Another program that has the same terminal or pipe made it non-blocking.
-                var output = pollfd(fd: descriptor, events: Int16(POLLOUT), revents: 0)
-                _ = poll(&output, 1, -1)
-            case let code: return code
-            }
-        }
-        return 0
+        return writeAll(isShown ? Array(String(decoding: bytes, as: UTF8.self).inASCII.utf8) : bytes, to: descriptor)
     }
 
     /// Returns a sentence about a session, with a mark in the colour of its state if colours are on.

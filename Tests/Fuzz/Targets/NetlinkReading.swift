@@ -13,12 +13,12 @@ func readNetlink(_ bytes: [UInt8]) {
     for message in messages {
         switch message.body {
         case .link(let link): links.append(link)
-        case .address(let address), .addressRemoved(let address):
+        case .address(let address):
             addresses.append(address)
             precondition(IPAddress("\(address.address)") == address.address, "an address is another one as text")
-        case .route(let route), .routeRemoved(let route): routes.append(route)
+        case .route(let route): routes.append(route)
         case .error(let number, _), .done(let number, _): precondition(number >= 0, "errno is not negative")
-        case .linkRemoved, .ruleChanged, .skipped: break
+        case .skipped: break
         }
     }
     // The type of a link is asked of sysfs by its name; here its name decides.

@@ -1,10 +1,10 @@
 import Glibc
 
-/// Runs `body` on a thread that ends with it. NIO's pools have a fixed number of threads, and start all of them at
-/// once.
+/// Runs `body`, which may block, on a thread of its own that ends with it. NIO's pools have a fixed number of threads, and
+/// start all of them at once.
 ///
 /// - Returns: 0, or the error for which no thread can be started.
-func startThread(_ body: @escaping @Sendable () -> Void) -> CInt {
+package func startThread(_ body: @escaping @Sendable () -> Void) -> CInt {
     final class Box: Sendable {
         let body: @Sendable () -> Void
         init(_ body: @escaping @Sendable () -> Void) { self.body = body }

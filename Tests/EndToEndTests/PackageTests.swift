@@ -236,7 +236,7 @@ extension EndToEnd {
                 try container.copy(repository, to: "/srv/holdfast")
                 // Debian's servers cannot be reached.
                 try container.write("/etc/apt/sources.list", "")
-                let commands = try Self.readmeCommands(servedAs: "file:/srv/holdfast")
+                let commands = try Self.documentedCommands(servedAs: "file:/srv/holdfast")
                 let (fetchKey, addSource, update, install) = (commands[0], commands[1], commands[2], commands[3])
                 try await container.shell(addSource)
                 let stranger = try await container.finish("sh", "-c", update)
@@ -254,13 +254,13 @@ extension EndToEnd {
             }
         }
 
-        /// Returns the README's commands for a host that installs the package from the repository. Root needs no sudo, and
-        /// the files are fetched without a web server.
-        private static func readmeCommands(servedAs address: String) throws -> [String] {
+        /// Returns the commands of Documentation/Installing.md for a host that installs the package from the repository.
+        /// Root needs no sudo, and the files are fetched without a web server.
+        private static func documentedCommands(servedAs address: String) throws -> [String] {
             let path = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
-                .deletingLastPathComponent().appending(path: "README.md")
+                .deletingLastPathComponent().appending(path: "Documentation/Installing.md")
             let blocks = try String(contentsOf: path, encoding: .utf8).components(separatedBy: "```\n")
-            let block = try #require(blocks.first { $0.hasPrefix("sudo wget") }, "the README has the commands")
+            let block = try #require(blocks.first { $0.hasPrefix("sudo wget") }, "the page has the commands")
             let commands = block.replacing("https://packages.example/holdfast", with: address)
                 .replacing("|\n", with: "|").split(separator: "\n").map(String.init)
             try #require(commands.count == 4, "\(commands)")

@@ -8,7 +8,7 @@ enum PageRows {
     static let situations: [String: [String: [Situation]]] = [
         "Documentation/From-LiveKit.md": liveKit, "Documentation/From-Nexconn.md": nexconn,
         "Documentation/From-Agora.md": agora, "Documentation/From-ZEGO.md": zego,
-        "Documentation/Coming-from-another-SDK.md": coming, "Documentation/Testing-reconnection.md": testing,
+        "Documentation/Testing-reconnection.md": testing,
     ]
 
     private static let liveKit: [String: [Situation]] = [
@@ -360,33 +360,6 @@ enum PageRows {
         "1001000 EngineAppidZero, 1001001 to 1001003 EngineAppsign…": [.badFile("app-id = 0")],
         "1001004 EngineAppidIncorrectOrNotOnline": [.clientIdentifier, .notAuthorized],
         "1001005 EngineAppsignIncorrect, 1001006 EngineLicenseNull": [.tokenRejected, .tokenNotAuthorized],
-    ]
-
-    private static let coming: [String: [Situation]] = [
-        "disconnected": [.disconnect],
-        "connecting": [.starts],
-        "connected, `resumed` false or true": [.full, .quick],
-        "reconnecting, `mode` quick or full": [.quick, .full],
-        "reconnecting with the event `connection-lost`": [.serverIsDown],
-        "disconnecting": [.disconnecting],
-        "failed": [.banned],
-        "reconnecting, `heartbeat-timeout`; `unacknowledged` with data on its way": [.silence, .silenceWithData],
-        "reconnecting, `path-moved`": [.pathMoved],
-        "failed, `retry-timeout`": [.givenUp, .attemptsUsedUp],
-        "failed, `displaced`": [.displaced],
-        "failed, `yielded`": [.yielded],
-        "failed, `removed-by-administrator`": [.removed],
-        "failed, `banned`": [.banned],
-        "failed, `credential-expired` if the end of the credential was known, "
-            + "else `credential-rejected` or `not-authorized`":
-            [
-                .tokenEnded, .tokenRejected, .tokenNotAuthorized,
-            ],
-        "failed, `credential-rejected` or `not-authorized`, as the server says it": [
-            .tokenRejected, .tokenNotAuthorized,
-        ],
-        "disconnected, `idle`; connecting, `demand`, when it is back": [.idle, .demand],
-        "disconnected, `user-disconnect`": [.disconnect],
     ]
 
     private static let testing: [String: [Situation]] = [

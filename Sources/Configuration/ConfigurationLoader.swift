@@ -14,8 +14,8 @@ package struct LoadedConfiguration: Hashable, Sendable {
     /// Set if there is no `sessions.d`. For a daemon that starts, this means that there are no sessions yet. It is an
     /// error for one that has sessions: they do not end because a directory was moved or a file system is missing.
     package var missingFolder: ConfigurationError?
-    /// The versions of the files that were read, by path.
-    package var versions: [String: FileVersion] = [:]
+    /// The files that were read.
+    package var files = ConfigurationFiles()
 
     /// What the files say about a running session; `nil` if it was removed.
     package subscript(name: SessionName) -> Result<SessionConfiguration, ConfigurationErrors>? {
@@ -28,6 +28,12 @@ package struct LoadedConfiguration: Hashable, Sendable {
             if case .failure(let failure)? = sessions[name] { failure.list.contains(error) } else { false }
         }.min()
     }
+
+    /// The errors that concern no session and no template: of files whose names cannot be a session's, for example.
+    package var errorsOfNoSession: [ConfigurationError] {
+        let ofTemplates = brokenTemplates.values.flatMap(\.list)
+        return errors.filter { session(of: $0) == nil && !ofTemplates.contains($0) }
+    }
 }
 
 /// Reads `holdfast.toml` and `sessions.d/NAME.toml`.
@@ -35,7 +41,7 @@ package enum ConfigurationLoader {
     /// Loads a directory. Never fails as a whole: all errors are in the result.
     package static func load(directory: String) -> LoadedConfiguration {
         // First, so that a file which is written at the same time counts as changed.
-        let versions = versions(in: directory)
+        let read = ConfigurationFiles(in: directory)
         let files = sessionFiles(in: directory)
         var errors = files.errors
         var daemon = result { () throws(ConfigurationErrors) in try daemonConfiguration(in: directory) }
@@ -62,7 +68,7 @@ package enum ConfigurationLoader {
         // Each instance of a template has the template's errors; they are listed once.
         return LoadedConfiguration(
             daemon: daemon, sessions: sessions, brokenTemplates: listing.brokenTemplates, errors: Set(errors).sorted(),
-            missingFolder: files.names == nil ? missingFolder("\(directory)/sessions.d") : nil, versions: versions)
+            missingFolder: files.names == nil ? missingFolder("\(directory)/sessions.d") : nil, files: read)
     }
 
     private static func missingFolder(_ path: String) -> ConfigurationError {
@@ -81,15 +87,6 @@ package enum ConfigurationLoader {
             throw ConfigurationErrors([error.error])
         }
         return try DaemonConfiguration(file)
-    }
-
-    /// Returns the present versions of the files of a configuration directory, by path.
-    package static func versions(in directory: String) -> [String: FileVersion] {
-        let names = ["holdfast.toml"] + (sessionFiles(in: directory).names ?? []).map { "sessions.d/\($0)" }
-        return names.reduce(into: [:]) { versions, name in
-            let path = "\(directory)/\(name)"
-            versions[path] = FileVersion(path: path)
-        }
     }
 
     /// Lists the files of `sessions.d` that end in `.toml`, except hidden ones, which editors leave behind: `nil` if the

@@ -349,6 +349,21 @@ extension RPCError {
                 + " may: try again with sudo, or ask to be added; see [access] in holdfast.toml")
     }
 
+    /// The last line on the connection of a caller that a reload has taken a role from.
+    public static func roleLost(_ role: Role) -> RPCError {
+        RPCError(
+            .notPermitted, "the configuration was read again, and no longer gives you the role \(role.rawValue)",
+            hint: "connect again for what you still may do; see [access] in holdfast.toml")
+    }
+
+    /// The last line on the connection of a caller that a reload has taken the filter of a subscription from.
+    public static func topicLost(_ filter: String, of session: String) -> RPCError {
+        RPCError(
+            .notPermitted,
+            "the configuration was read again, and you may no longer subscribe to \(quoted(filter)) in session \(session)",
+            hint: "connect again for what you still may do; [topics] in the session's file says who may subscribe")
+    }
+
     /// The session's `[topics]` does not allow the caller this topic.
     ///
     /// - Parameter use: "publish to" or "subscribe to".

@@ -103,7 +103,9 @@ extension ClientCall {
         do throws(RPCError) {
             guard let members = value.members else { throw .invalidRequest("\(value.kind) instead of an object") }
             guard members["id"] == nil || id != nil else {
-                throw .invalidRequest("id must be a string or a whole number")
+                throw .invalidRequest(
+                    "id must be a string, null or a whole number from −2^63 to 2^63−1 that is written without a fraction"
+                )
             }
             guard members["jsonrpc"] == .string("2.0") else { throw .invalidRequest(#""jsonrpc" must be "2.0""#) }
             guard let method = members["method"]?.text else { throw .invalidRequest("method must be a string") }

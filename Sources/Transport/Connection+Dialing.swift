@@ -81,7 +81,6 @@ extension Connection {
         race = nil
         switch result {
         case .failure(let failure):
-            contexts.setTried([], of: endpoint)
             fail(failure)
         case .success(let channel):
             let (burst, handler) = (BurstHandler(turns), ConnectionHandler(self))

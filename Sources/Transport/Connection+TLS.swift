@@ -87,7 +87,6 @@ extension Connection {
             channelFailed(NIOSSLExtraError.failedToValidateHostname)
             return
         }
-        contexts.setTried([], of: endpoint)
         let version: String? =
             switch handler.tlsVersion {
             case .tlsv13: "TLSv1.3"
@@ -107,10 +106,7 @@ extension Connection {
         case .tlsTimeout, .tlsFailed, .wrongProtocol, .certificateInvalid, .certificateExpired, .reset, .unreachable:
             // Perhaps only this address fails, and the race would choose it again at every attempt. The address of a peer
             // can be another one than was dialed: that of 0.0.0.0 is 127.0.0.1.
-            guard !left.isEmpty, left.count < addresses.count else {
-                contexts.setTried([], of: endpoint)
-                return fail(failure)
-            }
+            guard !left.isEmpty, left.count < addresses.count else { return fail(failure) }
             earlierFailures.append(failure)
             if let lastHandshake, eventLoop.now >= lastHandshake { return outOfTime(left) }
             stopTimer()

@@ -15,18 +15,19 @@ public final class TLSContextCache {
 
     public init() {}
 
-    /// Returns the addresses without those that took up the time of the last attempt; all, if there are no others.
+    /// Returns the addresses without those that took up the time of the last attempt; all, if there are no others. That
+    /// counts for one attempt: perhaps no network leads to those that are left.
     func untried(_ addresses: [SocketAddress], of endpoint: Endpoint) -> [SocketAddress] {
-        guard let tried = tried[endpoint] else { return addresses }
+        guard let tried = tried.removeValue(forKey: endpoint) else { return addresses }
         let others = addresses.filter { !tried.contains($0) }
         return others.isEmpty ? addresses : others
     }
 
     /// - Parameter addresses: those that took up the time of the present attempt, or earlier ones, while others were not
-    ///   tried; none if that is over.
+    ///   tried.
     func setTried(_ addresses: [SocketAddress], of endpoint: Endpoint) {
-        if tried.count == Self.mostTried, tried[endpoint] == nil, !addresses.isEmpty { tried = [:] }
-        tried[endpoint] = addresses.isEmpty ? nil : addresses
+        if tried.count == Self.mostTried { tried = [:] }
+        tried[endpoint] = addresses
     }
 
     func last(for options: TLSOptions) -> LoadedTLS? { last.flatMap { $0.options == options ? $0 : nil } }

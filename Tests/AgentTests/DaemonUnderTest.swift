@@ -88,7 +88,7 @@ struct DaemonUnderTest: Sendable {
     static func run(
         _ extra: String = "", autoconnect: Bool = true, files: [String: String] = [:],
         diskPatience: TimeAmount = .hours(1), configurationPatience: Duration = .seconds(3600),
-        limits: ControlScheduler.Limits = .init(),
+        limits: ControlScheduler.Limits = .init(), logLevel: String? = nil,
         prepare: (LoopbackServer) async throws -> Void = { _ in },
         _ body: (DaemonUnderTest) async throws -> Void
     ) async throws {
@@ -98,7 +98,7 @@ struct DaemonUnderTest: Sendable {
             for (name, text) in files { try directory.write(name, text) }
             try await run(
                 in: directory, server, on: group, diskPatience: diskPatience,
-                configurationPatience: configurationPatience, limits: limits, body)
+                configurationPatience: configurationPatience, limits: limits, logLevel: logLevel, body)
         }
     }
 
@@ -116,13 +116,13 @@ struct DaemonUnderTest: Sendable {
         in directory: TemporaryDirectory, _ server: LoopbackServer, on group: MultiThreadedEventLoopGroup,
         bootID: String = "boot", diskPatience: TimeAmount = .hours(1),
         configurationPatience: Duration = .seconds(3600), limits: ControlScheduler.Limits = .init(),
-        clock: HostClock = .system,
+        logLevel: String? = nil, clock: HostClock = .system,
         configure: (inout SessionConfiguration) -> Void = { _ in },
         _ body: (DaemonUnderTest) async throws -> Void
     ) async throws {
         let daemon = try await start(
             in: directory, server, on: group, bootID: bootID, diskPatience: diskPatience,
-            configurationPatience: configurationPatience, limits: limits, clock, configure)
+            configurationPatience: configurationPatience, limits: limits, logLevel: logLevel, clock, configure)
         let result: Result<Void, any Error>
         do {
             try await body(daemon)
@@ -137,7 +137,7 @@ struct DaemonUnderTest: Sendable {
     private static func start(
         in directory: TemporaryDirectory, _ server: LoopbackServer, on group: MultiThreadedEventLoopGroup,
         bootID: String, diskPatience: TimeAmount, configurationPatience: Duration, limits: ControlScheduler.Limits,
-        _ clock: HostClock, _ configure: (inout SessionConfiguration) -> Void
+        logLevel: String?, _ clock: HostClock, _ configure: (inout SessionConfiguration) -> Void
     ) async throws -> DaemonUnderTest {
         let (loop, disk, log) = (server.eventLoop, group.next(), RecordingLog())
         let store = try DurableStore(
@@ -152,10 +152,10 @@ struct DaemonUnderTest: Sendable {
         try await watcher.start()
         let options = DaemonOptions(
             configurationDirectory: directory.path, stateDirectory: "\(directory.path)/state",
-            socketPath: "\(directory.path)/run/control.sock")
+            socketPath: "\(directory.path)/run/control.sock", logLevel: logLevel)
         let daemon = Daemon(
             options: options, configuration: DaemonConfiguration(),
-            versions: ConfigurationLoader.versions(in: directory.path), store: store, registry: registry,
+            files: ConfigurationFiles(in: directory.path), store: store, registry: registry,
             network: NetworkView(watcher: watcher), threadPool: .singleton,
             notifications: notifications, logger: log.logger, eventLoop: loop, accountPatience: .seconds(3600),
             configurationPatience: configurationPatience)

@@ -171,7 +171,7 @@ private func name(_ text: String) throws -> SessionName { try #require(SessionNa
         let before = scratch.load()
         try scratch.write("sessions.d/main.toml", "# only a comment\n" + good)
         #expect(scratch.load().sessions == before.sessions)
-        #expect(scratch.load().versions != before.versions)
+        #expect(scratch.load().files != before.files)
         try scratch.write("sessions.d/main.toml", good + "device = \"d\"")
         #expect(scratch.load().sessions != before.sessions)
     }

@@ -226,6 +226,35 @@ import Vocabulary
         #expect(tried.sorted() == names)
     }
 
+    /// The addresses that were offered to each attempt.
+    private final class Offered: Sendable {
+        let addresses = Mutex<[[String]]>([])
+    }
+
+    /// Perhaps no network leads to those that the last attempt left over.
+    @Test func `addresses that took up an attempt are left out of one attempt only`() async throws {
+        let names = (1...4).map { "127.0.0.\($0)" }
+        let server = try await TestServer(.silent, host: "0.0.0.0")
+        let loop = MultiThreadedEventLoopGroup.singleton.next()
+        let contexts = try await loop.submit { NIOLoopBoundBox(TLSContextCache(), eventLoop: loop) }.get()
+        var options = options()
+        options.handshakeTimeout = .milliseconds(20)
+        let offered = Offered()
+        for _ in 0..<3 {
+            let client = try await TestClient(
+                "mqtts://localhost:\(server.port)", options: options, contexts: contexts, loop: loop,
+                lookUp: addresses(names))
+            _ = try await client.failure()
+            options.way = { addresses in
+                offered.addresses.withLock { $0.append(addresses.compactMap(\.ipAddress).sorted()) }
+                return nil
+            }
+        }
+        let (second, third) = offered.addresses.withLock { ($0.first, $0.last) }
+        #expect(try #require(second).count < names.count)
+        #expect(third == names)
+    }
+
     /// Its address as a peer is not the one that was dialed. Lists that block names answer 0.0.0.0 for them.
     @Test func `a server that is dialed at 0_0_0_0 is tried once`() async throws {
         let server = try await TestServer(.echo, tls: try certificates.server("untrusted"))

@@ -61,7 +61,7 @@ extension ControlConnection {
         let filter = try filter(parameters.filter, of: driver)
         let id = await registry.nextSubscription()
         try reserveFeed(.subscription)
-        feeds.add(id, ControlFeeds.Subscription(session: driver.name, consumer: durable))
+        feeds.add(id, ControlFeeds.Subscription(session: driver.name, filter: parameters.filter, consumer: durable))
         do throws(RPCError) {
             let result =
                 if let durable {

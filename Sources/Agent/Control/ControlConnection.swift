@@ -21,8 +21,12 @@ actor ControlConnection {
     let peer: Peer?
     /// What the peer calls itself in its `rpc.hello`.
     var client: String?
-    /// What the peer may do, decided when it connected.
-    let roles: Set<Role>
+    /// What the peer may do, decided when it connected and whenever the configuration is read again.
+    private(set) var roles: Set<Role>
+    /// Whether the peer waits for a reload.
+    var isReloading = false
+    /// Why the connection ends, though not before a reload that the peer asked for is answered.
+    private var dismissal: RPCError?
     let since = Timestamp.now
     let daemon: Daemon
     let logger: Logger
@@ -291,6 +295,7 @@ actor ControlConnection {
     /// Closes the connection if the peer will send nothing more, has all its answers, and has no watches or
     /// subscriptions.
     func closeWhenDone() {
+        if dismissal != nil { return dismiss() }
         guard stage == .inputClosed, calls.unanswered == 0, incoming.isEmpty, output.isEmpty, feeds.isEmpty else {
             return
         }
@@ -302,6 +307,38 @@ actor ControlConnection {
         stage = .refused
         channel.writeAndFlush(ByteBuffer(bytes: OutgoingLine.failure(.null, error)), promise: nil)
         channel.close(promise: nil)
+    }
+
+    /// Decides again what the peer may do, since the configuration was read again. If it lost a role, or subscribes to
+    /// what it no longer may, the connection ends: a program that connects again gets what it may still have, and learns
+    /// what it may not.
+    ///
+    /// - Returns: whether the connection ends.
+    func accessChanged() -> Bool {
+        guard let peer, stage == .open || stage == .inputClosed else { return false }
+        topicRights = [:]
+        let former = roles
+        roles = daemon.access.roles(of: peer)
+        if let lost = Role.allCases.first(where: { former.contains($0) && !roles.contains($0) }) {
+            dismissal = .roleLost(lost)
+        } else if let subscription = feeds.subscriptions.values.first(where: { !mayKeep($0) }) {
+            dismissal = .topicLost(subscription.filter, of: subscription.session.description)
+        }
+        guard dismissal != nil else { return false }
+        dismiss()
+        return true
+    }
+
+    private func mayKeep(_ subscription: ControlFeeds.Subscription) -> Bool {
+        let driver = registry.assumeIsolated { try? $0.runningDriver(subscription.session.description) }
+        return driver.map { mayUse(subscription.filter, to: .subscribe, in: $0) } ?? true
+    }
+
+    private func dismiss() {
+        guard let error = dismissal, !isReloading, !isClosed else { return }
+        dismissal = nil
+        write(OutgoingLine.failure(.null, error))
+        close()
     }
 
     /// Closes the connection, after writing as much of the answers as the kernel takes.

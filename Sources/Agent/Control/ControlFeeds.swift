@@ -33,6 +33,8 @@ struct ControlFeeds {
 
     struct Subscription {
         var session: SessionName
+        /// As the program writes it.
+        var filter: String
         /// The durable consumer, if it is one.
         var consumer: ConsumerName?
     }
@@ -165,8 +167,10 @@ struct ControlFeeds {
         let told = dropped.filter { held[$0.key] == nil }
         for feed in told.keys { dropped[feed] = nil }
         return told.map { feed, dropped in
+            var session: SessionName?
+            if case .subscription(let id) = feed { session = subscriptions[id]?.session }
             var event = SessionEvent(
-                watch: feed.watch, sequence: dropped.sequence, time: time, session: nil,
+                watch: feed.watch, sequence: dropped.sequence, time: time, session: session?.description,
                 event: feed.kind == .subscription ? .messageDropped : .dropped)
             event.count = dropped.count
             return event

@@ -99,12 +99,18 @@ extension ControlConnection {
     /// Checks that the peer may use the topic or filter.
     func demand(_ topic: String, to use: TopicRights.Use, for method: String, in driver: SessionDriver) throws(RPCError)
     {
-        guard !driver.configuration.topics.isEmpty, !rights(in: driver).permit(use, topic) else { return }
+        guard !mayUse(topic, to: use, in: driver) else { return }
         deny(method, because: "[topics] of session \(driver.name) does not let it \(use.rawValue) \(quoted(topic))")
         throw .topicNotPermitted(topic, of: driver.name.description, use.rawValue)
     }
 
-    /// Accounts are looked up once for each connection, as they are for the roles.
+    /// Whether `[topics]` of the session gives the peer the topic or filter.
+    func mayUse(_ topic: String, to use: TopicRights.Use, in driver: SessionDriver) -> Bool {
+        driver.configuration.topics.isEmpty || rights(in: driver).permit(use, topic)
+    }
+
+    /// Accounts are looked up once for each connection, and whenever the configuration is read again, as they are for the
+    /// roles.
     private func rights(in driver: SessionDriver) -> TopicRights {
         let topics = driver.configuration.topics
         if let known = topicRights[driver.name], known.topics == topics { return known.rights }
@@ -141,7 +147,7 @@ extension ControlConnection {
             return DaemonClientsMethod.Result(clients: await server.clients)
         case DaemonReloadMethod.name:
             let wanted = try take(DaemonReloadMethod.self, parameters)
-            guard wanted.dryRun == true else { return try await daemon.reload(renamed: wanted.renamed) }
+            guard wanted.dryRun == true else { return try await reload(wanted.renamed) }
             guard wanted.renamed == nil else {
                 throw .invalidParameters("dryRun and renamed cannot be combined")
             }
@@ -158,6 +164,14 @@ extension ControlConnection {
         default:
             throw .unknownMethod(method)
         }
+    }
+
+    private func reload(
+        _ renamed: DaemonReloadMethod.Renaming?
+    ) async throws(RPCError) -> DaemonReloadMethod.Result {
+        isReloading = true
+        defer { isReloading = false }
+        return try await daemon.reload(renamed: renamed)
     }
 
     private func hello(_ parameters: RPCHelloMethod.Parameters) throws(RPCError) -> RPCHelloMethod.Result {

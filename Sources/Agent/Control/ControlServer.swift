@@ -61,6 +61,7 @@ actor ControlServer {
     func prepare() async throws {
         guard let descriptor else { preconditionFailure("the socket is made before it is served") }
         self.descriptor = nil
+        await daemon.setControl(self)
         poll = try await LoopPoll.open(on: eventLoop) { [weak self] in self?.assumeIsolated { $0.polled() } }
         listener = try await bootstrap(autoRead: false).withBoundSocket(descriptor).get()
     }
@@ -159,6 +160,17 @@ actor ControlServer {
             let unread = scheduler.unread(by: id)
             return connection.assumeIsolated { $0.described(unread: unread) }
         }
+    }
+
+    /// The configuration was read again: ends the connections of programs that may do less than before.
+    func accessChanged() {
+        // A connection may end at once, and is forgotten then.
+        let open = Array(connections.values)
+        let count = open.count { connection in connection.assumeIsolated { $0.accessChanged() } }
+        guard count > 0 else { return }
+        logger.notice(
+            "closed \(count) \(count == 1 ? "connection" : "connections") to the control socket: the configuration gives less to these programs than before"
+        )
     }
 
     var isTurnOver: Bool { scheduler.isTurnOver }

@@ -36,8 +36,12 @@ actor Daemon {
     private var lastStatistics: StoreStatistics?
     private let since = Timestamp.now
     private var configuration: DaemonConfiguration
-    /// The versions of the files that the configuration was read from, by path.
-    private var versions: [String: FileVersion]
+    /// What the store was opened with.
+    private let durability: Durability
+    /// The files that the configuration was read from.
+    private var files: ConfigurationFiles
+    /// The control socket, once it is served.
+    private weak var control: ControlServer?
     /// How long a program that connects waits for the name service.
     private let accountPatience: Duration
     /// How long a reload waits for the file system of the configuration: less than `holdfastctl reload` and the service
@@ -52,14 +56,15 @@ actor Daemon {
     private var reloads = Turns<CheckedContinuation<Void, Never>>()
 
     init(
-        options: DaemonOptions, configuration: DaemonConfiguration, versions: [String: FileVersion],
+        options: DaemonOptions, configuration: DaemonConfiguration, files: ConfigurationFiles,
         store: DurableStore, registry: SessionRegistry, network: NetworkView, threadPool: NIOThreadPool,
         notifications: Notifications, logger: Logger, eventLoop: any EventLoop,
         accountPatience: Duration = .seconds(5), configurationPatience: Duration = .seconds(60)
     ) {
-        self.versions = versions
+        self.files = files
         self.options = options
         self.configuration = configuration
+        durability = configuration.durability
         self.store = store
         self.registry = registry
         self.network = network
@@ -114,16 +119,15 @@ actor Daemon {
             absentSessions: await registry.absentSessions(), metricsFailure: await metricsFailure)
     }
 
-    /// Returns the paths of the configuration's files that are not as they were when they were read; none while the file
+    /// Returns the paths of the configuration's files that do not have the contents that were read; none while the file
     /// system does not answer.
     func changedFiles() async -> [String] {
-        let directory = options.configurationDirectory
+        let (directory, files) = (options.configurationDirectory, files)
         // Not with the key of a reload: that may take long, and would be refused while this is unanswered.
-        let present = try? await blocking.run("versions in \(directory)", within: .seconds(1)) {
-            ConfigurationLoader.versions(in: directory)
+        let changed = try? await blocking.run("versions in \(directory)", within: .seconds(1)) {
+            files.changed(in: directory)
         }.get()
-        guard let present else { return [] }
-        return Set(versions.keys).union(present.keys).filter { versions[$0] != present[$0] }.sorted()
+        return changed ?? []
     }
 
     /// Returns the store's statistics, or the last ones while the disk does not answer.
@@ -196,9 +200,24 @@ actor Daemon {
                 hint: "correct it and try again")
         case .success(let new):
             var result = await registry.preview(loaded)
-            result.changes = DaemonConfiguration.changes(from: configuration, to: new) + result.changes
+            result.changes = changes(to: new) + result.changes
             return result
         }
+    }
+
+    func setControl(_ control: ControlServer) { self.control = control }
+
+    private func accessChanged() {
+        control?.assumeIsolated { $0.accessChanged() }
+    }
+
+    /// Returns what differs from what is in effect.
+    private func changes(to new: DaemonConfiguration) -> [ConfigurationChange] {
+        var present = configuration
+        present.durability = durability
+        // The command line's has precedence.
+        if options.logLevel != nil { present.logLevel = new.logLevel }
+        return DaemonConfiguration.changes(from: present, to: new)
     }
 
     /// Reads the configuration on a thread that nothing else waits for: thousands of files take a while, and a file
@@ -254,13 +273,14 @@ actor Daemon {
             throw .badConfiguration(
                 "the configuration has errors, and the old one stays: \(errors)", hint: "correct it and reload again")
         case .success(let new):
-            if new.durability != configuration.durability {
+            if new.durability != durability {
                 logger.warning("a change of durability takes effect when the daemon is restarted")
             }
-            let changes = DaemonConfiguration.changes(from: configuration, to: new)
+            let changes = changes(to: new)
             configuration = new
-            versions = loaded.versions
-            if options.logLevel == nil, let level = Logger.Level(rawValue: new.logLevel.rawValue) {
+            files = loaded.files
+            defer { accessChanged() }
+            if let level = Logger.Level(rawValue: options.logLevel ?? new.logLevel.rawValue) {
                 JournalLogHandler.setLevel(level)
             }
             await publisher?.apply(new.metrics)
@@ -271,6 +291,7 @@ actor Daemon {
                 result.errors.insert(
                     ConfigurationProblem(session: nil, file: file, line: nil, column: nil, message: failure), at: 0)
             }
+            for error in loaded.errorsOfNoSession { logger.error("\(error)") }
             let errors = result.errors.count == 1 ? "1 error" : "\(result.errors.count) errors"
             logger.notice(
                 "reloaded: \(result.added.count) added, \(result.changed.count) changed, \(result.removed.count) removed, \(errors)",

@@ -166,7 +166,7 @@ private struct DaemonStart {
         let threadPool = NIOThreadPool(numberOfThreads: 4)
         threadPool.start()
         let daemon = Daemon(
-            options: options, configuration: configuration, versions: loaded.versions, store: store,
+            options: options, configuration: configuration, files: loaded.files, store: store,
             registry: registry, network: NetworkView(watcher: watcher), threadPool: threadPool,
             notifications: notifications, logger: logger, eventLoop: loop)
         let server = ControlServer(daemon: daemon)
@@ -268,11 +268,7 @@ private struct DaemonStart {
             await surroundings.credentials.stop()
             throw StartFailure(status: .cannotCreate, sentence: error.description)
         }
-        // The registry reports the errors of sessions and templates.
-        let ofTemplates = loaded.brokenTemplates.values.flatMap(\.list)
-        for error in loaded.errors where loaded.session(of: error) == nil && !ofTemplates.contains(error) {
-            logger.error("\(error)")
-        }
+        for error in loaded.errorsOfNoSession { logger.error("\(error)") }
     }
 
     private func commits(

@@ -177,7 +177,8 @@ struct ControlMethodsTests {
             #expect(clients.last?["unread"]?.wholeNumber ?? 0 > 0)
             try await slow.startReading()
             let told = try await slow.lines.first { line -> Int64? in
-                line?["params"]?["event"] == "message-dropped" ? line?["params"]?["count"]?.wholeNumber : nil
+                line?["params"]?["event"] == "message-dropped" && line?["params"]?["session"] == "main"
+                    ? line?["params"]?["count"]?.wholeNumber : nil
             }
             let read = await slow.lines.all.filter { $0?["method"] == "message.received" }.count
             #expect(read + Int(told) == count)
@@ -376,6 +377,61 @@ struct ControlMethodsTests {
             }
             try await peer.call("message.unsubscribe", #"{"session":"main","consumer":"c"}"#)
             try await root.call("message.unsubscribe", #"{"session":"main","consumer":"root"}"#)
+        }
+    }
+
+    /// The code of the line without an id, which is the last one.
+    private func lastWords(of peer: ControlPeer) async throws -> String {
+        let told = try await peer.lines.first { line in line?["id"] == .null ? line?["error"] : nil }
+        try await peer.end()
+        #expect(told["data"]?["code"] == "not-permitted")
+        return told["message"]?.text ?? ""
+    }
+
+    private static let again = "the configuration was read again, and"
+
+    @Test func `a reload that takes a role away ends the connections that had it`() async throws {
+        try await DaemonUnderTest.run(autoconnect: false) { daemon in
+            func reload(_ access: String, by peer: ControlPeer) async throws {
+                try daemon.directory.write("holdfast.toml", "[access]\n\(access)\n")
+                try await peer.call("daemon.reload")
+            }
+            let root = try await daemon.peer()
+            try await reload(#"control = ["uid:4242"]"#, by: root)
+            let (idle, watching) = (try await peer(nil, of: daemon), try await peer(nil, of: daemon))
+            try await watching.call("session.watch")
+            #expect(try await idle.call("rpc.hello")["roles"] == .array(["observe", "message", "control"]))
+            // The reload that it asked for is answered first.
+            try await reload("observe = [\"uid:4242\"]\nmessage = [\"uid:4242\"]", by: watching)
+            for peer in [idle, watching] {
+                #expect(try await lastWords(of: peer) == "\(Self.again) no longer gives you the role control")
+            }
+            #expect(daemon.log.lines.contains { $0.message.hasPrefix("closed 2 connections to the control socket: ") })
+            // A role that is given counts at once, and ends nothing.
+            let other = try await peer(nil, of: daemon)
+            #expect(try await other.call("rpc.hello")["roles"] == .array(["observe", "message"]))
+            try await reload(#"control = ["uid:4242"]"#, by: root)
+            #expect(try await other.call("rpc.hello")["roles"] == .array(["observe", "message", "control"]))
+            try await reload("", by: root)
+            #expect(try await lastWords(of: other) == "\(Self.again) no longer gives you the role observe")
+        }
+    }
+
+    @Test(arguments: ["", #","consumer":"c""#])
+    func `a reload that narrows topics ends the connections that subscribe to others`(consumer: String) async throws {
+        func topics(_ filter: String) -> String { "[topics]\nsubscribe = [\"uid:4242 \(filter)\"]" }
+        try await DaemonUnderTest.run(topics("plant/#")) { daemon, root in
+            try daemon.directory.write("holdfast.toml", "[access]\nmessage = [\"uid:4242\"]\n")
+            try await root.call("daemon.reload")
+            let (one, other) = (try await peer(nil, of: daemon), try await peer(nil, of: daemon))
+            try await one.call("message.subscribe", #"{"session":"main","filter":"plant/a/+"\#(consumer)}"#)
+            try await other.call("message.subscribe", #"{"session":"main","filter":"plant/b/c"}"#)
+            try await daemon.writeSession(topics("plant/b/#"))
+            try await root.call("daemon.reload")
+            #expect(
+                try await lastWords(of: one)
+                    == "\(Self.again) you may no longer subscribe to \"plant/a/+\" in session main")
+            try await other.call("message.subscribe", #"{"session":"main","filter":"plant/b/d"}"#)
         }
     }
 

@@ -54,6 +54,38 @@ struct ReloadTests {
                 try await peer.call("daemon.reload")
             }
             #expect(try await changed() == ["holdfast.toml"], "it is not in effect")
+            // An editor makes another file.
+            try daemon.directory.write("holdfast.toml.new", "")
+            #expect(rename("\(daemon.directory.path)/holdfast.toml.new", "\(daemon.directory.path)/holdfast.toml") == 0)
+            #expect(try await changed() == [], "it says what is in effect")
+        }
+    }
+
+    @Test func `a change of durability counts from what the store was opened with`() async throws {
+        try await DaemonUnderTest.run(autoconnect: false) { daemon, peer in
+            for (written, expected) in [("full", ["\"normal\"", "\"full\""]), ("normal", [])] {
+                try daemon.directory.write("holdfast.toml", "durability = \"\(written)\"\n")
+                let changes = try await peer.call("daemon.reload")["changes"]?.elements ?? []
+                #expect(changes.flatMap { [$0["from"], $0["to"]] } == expected.map { JSONValue.string($0) })
+            }
+            #expect(daemon.log.lines.count { $0.message.hasPrefix("a change of durability takes effect") } == 1)
+        }
+    }
+
+    @Test func `the log level of the command line has precedence in a reload`() async throws {
+        try await DaemonUnderTest.run(autoconnect: false, logLevel: "info") { daemon in
+            try daemon.directory.write("holdfast.toml", "[log]\nlevel = \"error\"\n")
+            let peer = try await daemon.peer()
+            #expect(try await peer.call("daemon.reload")["changes"] == .array([]))
+            #expect(try await peer.call("daemon.logLevel")["level"] == "info")
+        }
+    }
+
+    @Test func `a reload logs what is wrong with files of no session`() async throws {
+        try await DaemonUnderTest.run(autoconnect: false) { daemon, peer in
+            try daemon.directory.write("sessions.d/Bad.toml", await DaemonUnderTest.session(daemon.server))
+            #expect(Self.problems(try await peer.call("daemon.reload")) == [])
+            #expect(daemon.log.lines.contains { $0.message.contains("/sessions.d/Bad.toml") })
         }
     }
 

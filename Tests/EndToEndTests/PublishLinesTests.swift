@@ -27,7 +27,8 @@ extension EndToEnd {
 
     private func queued(_ count: Int, _ daemon: DaemonProcess) async throws {
         try await until("\(count) messages are queued") {
-            try await daemon.ctl("queue", "main", "--fields", "id").output.split(separator: "\n").count == count
+            try await daemon.ctl("queue", "main", "--fields", "id", "--limit", "1000").output.split(separator: "\n")
+                .count == count
         }
     }
 
@@ -36,7 +37,10 @@ extension EndToEnd {
             ("", ">/dev/full", "message 1 is accepted, but the output cannot be written: No space left on device"),
             ("--json", ">&-", "message 1 is accepted, but the output cannot be written: Bad file descriptor"),
             ("--lines", ">/dev/full", "2 messages are accepted, but the output cannot be written"),
-            ("--lines --json", ">/dev/full", "2 messages are accepted, but the output cannot be written"),
+            (
+                "--lines --json", ">/dev/full",
+                "do not repeat the command, which would do it again; to be published again: all lines from 3 on"
+            ),
         ])
     func `a publish whose output cannot be written says that the message is accepted`(
         _ options: String, _ output: String, _ sentence: String
@@ -91,10 +95,28 @@ extension EndToEnd {
             await lines.process.signal(SIGINT)
             #expect(try await lines.ended() == .killed(signal: SIGINT))
             let sentence =
-                "interrupted: 2 messages are delivered, and 3 more, which the daemon has, are not delivered yet; "
+                "interrupted: 2 messages are delivered, and 3 are accepted and will be delivered; "
                 + "see: holdfastctl queue list main; to be published again: all lines from 6 on"
             #expect(lines.process.errors.contains(sentence), "\(lines.process.errors)")
             try await queued(3, daemon)
+        }
+    }
+
+    @Test func `the lines that an interrupted publish calls accepted are those that the daemon has`() async throws {
+        try await withLab { lab, daemon in
+            try daemon.session()
+            try await daemon.start()
+            let lines = try await Lines(lab, daemon, "main t --lines --wait delivered")
+            // More than the daemon takes while none is delivered.
+            lines.write((1...5000).map { "\($0)\n" }.joined())
+            try await queued(1000, daemon)
+            await lines.process.signal(SIGTERM)
+            #expect(try await lines.ended() == .killed(signal: SIGTERM))
+            #expect(
+                lines.process.errors
+                    == "holdfastctl: interrupted: 1000 messages are accepted and will be delivered; "
+                    + "see: holdfastctl queue list main; to be published again: all lines from 1001 on\n")
+            try await queued(1000, daemon)
         }
     }
 
@@ -149,8 +171,8 @@ extension EndToEnd {
             _ = try await daemon.stop()
             lines.write("3\n")
             #expect(try await lines.ended() == .exited(6))
-            #expect(
-                lines.process.errors.contains("before the error, 2 messages are accepted\n"), "\(lines.process.errors)")
+            let sentence = "before the error, 2 messages are accepted; to be published again: all lines from 3 on\n"
+            #expect(lines.process.errors.contains(sentence), "\(lines.process.errors)")
         }
     }
 }

@@ -40,6 +40,15 @@ enum StatusText {
         return printable(text + old + refusing) + "."
     }
 
+    /// Whether the session does not connect until a person or a change makes it.
+    static func isStopped(_ status: SessionStatus) -> Bool {
+        switch status.state {
+        case .failed: true
+        case .disconnected: !["idle", "configuration-changed"].contains(status.reason?.code)
+        case .connecting, .connected, .reconnecting, .disconnecting: false
+        }
+    }
+
     /// Returns a sentence about all sessions, for example
     /// `5 sessions: 4 connected, 1 reconnecting (edge-2: dns-failed)`.
     ///

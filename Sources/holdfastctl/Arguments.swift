@@ -47,6 +47,7 @@ struct CommonOptions: ParsableArguments {
         if session == nil, let failure = status.metricsFailure {
             sentences.append(printable("\(failure); holdfastctl reload tries again"))
         }
+        if let error = status.configurationError { sentences.append(StatusText.unusable(error)) }
         if let sentence = StatusText.changedFiles(status.changedFiles, of: session) { sentences.append(sentence) }
         for sentence in sentences { terminal.print(Columns.wrapped(sentence, to: terminal.wrap, indent: 2)) }
     }

@@ -114,16 +114,18 @@ actor Daemon {
             absentSessions: await registry.absentSessions(), metricsFailure: await metricsFailure)
     }
 
-    /// Returns the paths of the configuration's files that are not as they were when they were read; none while the file
-    /// system does not answer.
-    func changedFiles() async -> [String] {
+    /// Returns the paths of the configuration's files that are not as they were when they were read, and what is wrong
+    /// with the daemon's own, if it is one of them; none while the file system does not answer.
+    func changedFiles() async -> (paths: [String], error: String?) {
         let directory = options.configurationDirectory
         // Not with the key of a reload: that may take long, and would be refused while this is unanswered.
-        let present = try? await blocking.run("versions in \(directory)", within: .seconds(1)) {
-            ConfigurationLoader.versions(in: directory)
+        let present = try? await blocking.run("versions in \(directory)", within: .seconds(1)) { [versions] in
+            let present = ConfigurationLoader.versions(in: directory)
+            let changed = Set(versions.keys).union(present.keys).filter { versions[$0] != present[$0] }.sorted()
+            let isOwn = changed.contains("\(directory)/holdfast.toml")
+            return (changed, isOwn ? ConfigurationLoader.daemonErrors(in: directory)?.summary : nil)
         }.get()
-        guard let present else { return [] }
-        return Set(versions.keys).union(present.keys).filter { versions[$0] != present[$0] }.sorted()
+        return present ?? ([], nil)
     }
 
     /// Returns the store's statistics, or the last ones while the disk does not answer.

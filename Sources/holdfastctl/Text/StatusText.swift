@@ -89,6 +89,11 @@ enum StatusText {
                 + "holdfastctl reload")
     }
 
+    /// - Parameter error: what is wrong with the daemon's own file.
+    static func unusable(_ error: String) -> String {
+        printable("the daemon would not start again: \(error); correct that, then holdfastctl reload")
+    }
+
     private static func target(_ status: SessionStatus, _ preposition: String) -> String {
         status.endpoint.map { " \(preposition) \($0)" } ?? ""
     }

@@ -1,3 +1,4 @@
+import ControlAPI
 import Foundation
 import Glibc
 import Support
@@ -117,6 +118,56 @@ extension EndToEnd {
                     == "holdfastctl: interrupted: 1000 messages are accepted and will be delivered; "
                     + "see: holdfastctl queue list main; to be published again: all lines from 1001 on\n")
             try await queued(1000, daemon)
+        }
+    }
+
+    @Test func `a command that waits for a session that is stopped says so`() async throws {
+        try await withLab { lab, daemon in
+            try daemon.session()
+            try await daemon.start()
+            #expect(try await daemon.ctl("disconnect", "main").ending == .exited(0))
+            let accepted = try await daemon.ctl("publish", "main", "t", "x")
+            #expect(accepted.ending == .exited(0) && accepted.output == "Message 1 is accepted.\n")
+            #expect(accepted.errors.contains("main has been disconnected"), "\(accepted.errors)")
+            let late = try await daemon.ctl("publish", "main", "t", "x", "--wait", "delivered", "--timeout", "1s")
+            #expect(late.ending == .exited(4))
+            #expect(late.errors.contains("main has been disconnected"), "\(late.errors)")
+            #expect(
+                late.errors.contains("delivered once main is connected: holdfastctl connect main"), "\(late.errors)")
+            let subscriber = try await lab.start(
+                "subscribe",
+                ["\(DaemonProcess.programs)/holdfastctl", "subscribe", "main", "t", "--socket", daemon.socket], in: nil)
+            try await until("subscribe says so, too") { subscriber.errors.contains("main has been disconnected") }
+            try await subscriber.killed()
+        }
+    }
+
+    @Test func `a consumer keeps its filter unless the command is told to replace it`() async throws {
+        try await withLab { lab, daemon in
+            try daemon.session()
+            try await daemon.start()
+            func filters() async throws -> [String] { try await daemon.status().inbox.consumers.map(\.filter) }
+            func subscribe(_ words: String...) async throws -> LabProcess {
+                try await lab.start(
+                    "subscribe",
+                    [
+                        "\(DaemonProcess.programs)/holdfastctl", "subscribe", "main", "--consumer", "c", "--socket",
+                        daemon.socket,
+                    ] + words, in: nil)
+            }
+            let first = try await subscribe("jobs/#")
+            try await until("the consumer is there") { try await filters() == ["jobs/#"] }
+            let mistyped = try await subscribe("jbos/#")
+            #expect(try await mistyped.ended(within: .seconds(120)) == .exited(1))
+            #expect(
+                mistyped.errors.hasPrefix("holdfastctl: the consumer c of session main has the filter jobs/#\n"),
+                "\(mistyped.errors)")
+            #expect(try await filters() == ["jobs/#"])
+            #expect(await first.isRunning, "it was not taken over")
+            let wanted = try await subscribe("work/#", "--replace-filter")
+            try await until("the filter is replaced") { try await filters() == ["work/#"] }
+            try await wanted.killed()
+            try await first.killed()
         }
     }
 

@@ -77,6 +77,16 @@ package enum ConfigurationLoader {
         return error
     }
 
+    /// Returns what is wrong with `holdfast.toml`; `nil` if the daemon can start with it.
+    package static func daemonErrors(in directory: String) -> ConfigurationErrors? {
+        do throws(ConfigurationErrors) {
+            _ = try daemonConfiguration(in: directory)
+            return nil
+        } catch {
+            return error
+        }
+    }
+
     /// Returns the defaults if there is no file.
     static func daemonConfiguration(in directory: String) throws(ConfigurationErrors) -> DaemonConfiguration {
         let file: ConfigurationFile

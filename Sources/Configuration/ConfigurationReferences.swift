@@ -24,9 +24,13 @@ package struct ConfigurationReferences {
         sessions = listing.sources.sorted { $0.name < $1.name }.map { ($0, try? $0.content()) }
     }
 
-    /// - Parameter user: the user whom the daemon runs as, if this process runs as the same one; `nil`: it is not known
-    ///   what the daemon may read.
-    package func errors(for user: String?) -> [(SessionName?, ConfigurationError)] {
+    /// - Parameters:
+    ///   - user: the user whom the daemon runs as, if this process runs as the same one; `nil`: it is not known what the
+    ///     daemon may read.
+    ///   - pairProblem: returns what is wrong with a certificate and its key, which takes a TLS library.
+    package func errors(
+        for user: String?, pairProblem: (TLSOptions) -> String? = { _ in nil }
+    ) -> [(SessionName?, ConfigurationError)] {
         var errors = user.map(unreadable) ?? []
         if let daemon {
             errors += Self.accounts(["observe", "message", "control"], of: "access", daemon).map { (nil, $0) }
@@ -34,7 +38,7 @@ package struct ConfigurationReferences {
         }
         for (source, content) in sessions {
             guard let content else { continue }
-            errors += Self.files(content, for: user).map { (source.name, $0) }
+            errors += Self.files(content, for: user, pairProblem).map { (source.name, $0) }
             errors += Self.accounts(["publish", "subscribe"], of: "topics", content).map { (source.name, $0) }
         }
         return errors
@@ -106,22 +110,33 @@ package struct ConfigurationReferences {
         case key(String)
     }
 
-    private static func files(_ content: ConfigurationValue, for user: String?) -> [ConfigurationError] {
+    private static func files(
+        _ content: ConfigurationValue, for user: String?, _ pairProblem: (TLSOptions) -> String?
+    ) -> [ConfigurationError] {
         let secret = { (text: String) in SecretReference(text).map(Reference.secret) }
         let certificates = { (path: String) in path.hasPrefix("/") ? Reference.certificates(path) : nil }
         let references: [(key: String, read: (String) -> Reference?)] = [
             ("password", secret), ("proxy.password", secret), ("tls.ca", certificates),
             ("tls.certificate", certificates), ("tls.key", { $0.hasPrefix("/") ? .key($0) : nil }),
         ]
-        return references.compactMap { key, read in
+        var isPairWhole = true
+        let errors = references.compactMap { key, read -> ConfigurationError? in
             guard let value = content.value(named: key), case .text(let text) = value.content else { return nil }
-            return read(text).flatMap { problem($0, for: user) }.map(value.problem)
+            guard let problem = read(text).flatMap({ problem($0, for: user) }) else { return nil }
+            if key == "tls.certificate" || key == "tls.key" { isPairWhole = false }
+            return value.problem(problem)
         }
+        guard isPairWhole, let certificate = content.value(named: "tls.certificate"),
+            case .text(let path) = certificate.content, case .text(let key)? = content.value(named: "tls.key")?.content,
+            let problem = pairProblem(TLSOptions(certificate: path, key: key))
+        else { return errors }
+        return errors + [certificate.problem(problem)]
     }
 
     private static func problem(_ reference: Reference, for user: String?) -> String? {
         switch reference {
-        case .secret(.file(let path)): problem(path, isSecret: true, for: user).map { "\(path) \($0)" }
+        case .secret(.file(let path)):
+            (problem(path, isSecret: true, for: user) ?? emptiness(of: path)).map { "\(path) \($0)" }
         case .secret(.exec(let words)): words.first.flatMap { path in program(path, for: user).map { "\(path) \($0)" } }
         case .secret(.credential(let name)): credential(name)
         case .certificates(let path):
@@ -129,6 +144,12 @@ package struct ConfigurationReferences {
         case .key(let path):
             (problem(path, isSecret: true, for: user) ?? PEMFile.problem(path, .key)).map { "\(path) \($0)" }
         }
+    }
+
+    /// Returns what is wrong with a password's file that has none, as the end of a sentence.
+    private static func emptiness(of path: String) -> String? {
+        guard access(path, R_OK) == 0, let file = try? ConfigurationFile(path: path) else { return nil }
+        return file.text.allSatisfy(\.isNewline) ? "is empty" : nil
     }
 
     /// Only the service itself has its credentials; `holdfastctl config check` asks systemd for their names.

@@ -83,7 +83,8 @@ extension ConfigurationProblem {
 ///   - becomeDaemon: called when everything is read, and before the files are looked at that the configuration refers to;
 ///     returns the name of the user, if this process runs as the daemon's from then on.
 package func effectiveConfiguration(
-    in directory: String, deviceID: String, becomeDaemon: () -> String? = { nil }
+    in directory: String, deviceID: String, becomeDaemon: () -> String? = { nil },
+    pairProblem: (TLSOptions) -> String? = { _ in nil }
 ) -> EffectiveConfiguration {
     let loaded = ConfigurationLoader.load(directory: directory)
     var files: [EffectiveConfiguration.File] = []
@@ -111,7 +112,7 @@ package func effectiveConfiguration(
     let references = ConfigurationReferences(in: directory)
     return EffectiveConfiguration(
         files: files,
-        errors: (errors + references.errors(for: becomeDaemon())).sorted { $0.1 < $1.1 }.map {
+        errors: (errors + references.errors(for: becomeDaemon(), pairProblem: pairProblem)).sorted { $0.1 < $1.1 }.map {
             ConfigurationProblem($1, of: $0)
         })
 }

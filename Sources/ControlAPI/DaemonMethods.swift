@@ -60,6 +60,9 @@ public struct DaemonStatus: Codable, Hashable, Sendable {
     public var netlink: [String: Int64]
     /// The paths of files of the configuration that were changed, added or removed since the daemon read it.
     public var changedFiles: [String]
+    /// While `holdfast.toml` has errors as it is now, so that the daemon would not start again: the first error, and how
+    /// many more there are. Otherwise `nil`.
+    @OrNull public var configurationError: String?
     /// Sessions that are not configured, whose accepted messages stay on disk; `nil` while the disk does not answer.
     @OrNull public var absentSessions: [AbsentSession]?
     /// Why the metrics are not published as `[metrics]` says; `nil` if they are.
@@ -68,9 +71,11 @@ public struct DaemonStatus: Codable, Hashable, Sendable {
     public init(
         version: String, pid: Int32, since: Timestamp, sessions: SessionCounts, store: [String: Int64],
         storeFailure: String? = nil, netlink: [String: Int64], changedFiles: [String] = [],
+        configurationError: String? = nil,
         absentSessions: [AbsentSession]? = nil, metricsFailure: String? = nil
     ) {
         self.changedFiles = changedFiles
+        self.configurationError = configurationError
         self.absentSessions = absentSessions
         self.metricsFailure = metricsFailure
         self.storeFailure = storeFailure

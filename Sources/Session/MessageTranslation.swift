@@ -42,6 +42,11 @@ extension RPCError {
             case .invalidTopic(let reason): .invalidTopic(topic, reason.description)
             case .invalidProperty(let sentence): .invalidParameters(sentence)
             case .outboxFull: .outboxFull(session.description)
+            case .largerThanOutbox(let size, let limit):
+                RPCError(
+                    .outboxFull,
+                    "the message counts \(size) bytes, and the outbox of session \(session) has room for \(limit)",
+                    hint: "raise max-bytes of [outbox] in the session's file")
             case .dropped:
                 .messageDropped(
                     "the outbox of session \(session) is full",

@@ -20,6 +20,8 @@ extension Session {
         /// Whether the consumer is new, or is to get something else than before. Then a refusal changes it back, and its
         /// program is not attached.
         package let isChanged: Bool
+        /// The filter that this one replaces, as the program gave it.
+        package let replaced: String?
     }
 
     /// Attaches a program to a consumer, and creates the consumer if it does not exist. ``answered(_:_:)`` follows.
@@ -45,7 +47,7 @@ extension Session {
         }
         return Attaching(
             name: name, subscription: subscription, filter: filter, before: before, takenOver: takenOver,
-            granted: granted, isChanged: isChanged)
+            granted: granted, isChanged: isChanged, replaced: before?.text == text ? nil : before?.text)
     }
 
     /// The server has answered for the filter of a consumer; `nil`: it has not, or the session is not connected. If it

@@ -125,10 +125,13 @@ extension TransportFailure {
             return
         }
         if let error = error as? IOError {
+            let code = Code(errno: error.errnoCode)
+            let words = "the connection to \(peer) broke in the TLS handshake: \(systemText(error.errnoCode))"
+            // A server without TLS does that when it cannot read what we send.
+            let isReset = code == .reset
             self.init(
-                Code(errno: error.errnoCode),
-                "the connection to \(peer) broke in the TLS handshake: \(systemText(error.errnoCode))",
-                systemError: error.errnoCode)
+                code, isReset ? "\(words); it may not speak TLS on this port" : words,
+                systemError: error.errnoCode, detail: isReset ? .endedInHandshake : nil)
             return
         }
         let words = tlsWords(error)

@@ -47,8 +47,26 @@ struct CommonOptions: ParsableArguments {
         if session == nil, let failure = status.metricsFailure {
             sentences.append(printable("\(failure); holdfastctl reload tries again"))
         }
+        if let error = status.configurationError { sentences.append(StatusText.unusable(error)) }
         if let sentence = StatusText.changedFiles(status.changedFiles, of: session) { sentences.append(sentence) }
         for sentence in sentences { terminal.print(Columns.wrapped(sentence, to: terminal.wrap, indent: 2)) }
+    }
+
+    /// Returns the status of a session that does not connect until a person or a change makes it; `nil` for any other,
+    /// and when this user may not ask.
+    func stopped(_ session: String, _ client: HoldfastClient) async -> SessionStatus? {
+        guard let hello = try? await client.attach(), hello.roles.contains(.observe),
+            let status = try? await client.call(
+                SessionStatusMethod.self, .init(session: session), timeout: Self.viewTimeout)
+        else { return nil }
+        return StatusText.isStopped(status) ? status : nil
+    }
+
+    /// Says so if a command waits for a session that is stopped.
+    func tellIfStopped(_ session: String, _ client: HoldfastClient) async {
+        guard let status = await stopped(session, client), !Task.isCancelled else { return }
+        let sentence = StatusText.sentence(for: status, times: Terminal.times())
+        complain(Complaint(notice: String(sentence.dropLast())))
     }
 
     /// How long the daemon may take to answer a call that does not itself wait for something.

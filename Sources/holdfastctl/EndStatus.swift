@@ -79,12 +79,16 @@ extension CommandFailure {
 
     /// The output cannot be written.
     ///
-    /// - Parameter done: what the command has done nevertheless, without the final full stop.
-    init(unwritten cause: String, done: String?) {
+    /// - Parameters:
+    ///   - done: what the command has done nevertheless, without the final full stop.
+    ///   - rest: what it has not done.
+    init(unwritten cause: String, done: String?, rest: String? = nil) {
         let sentence = "the output cannot be written: \(cause)"
         self.init(
             .failed, done.map { "\($0), but \(sentence)" } ?? sentence,
-            advice: done.map { _ in "do not repeat the command, which would do it again" })
+            advice: done.map { _ in
+                "do not repeat the command, which would do it again" + (rest.map { "; \($0)" } ?? "")
+            })
     }
 
     private static let doubt = "the request may or may not have been carried out"

@@ -22,7 +22,8 @@ enum Folder {
     static func absolute(_ path: String) -> String {
         guard !path.hasPrefix("/"), let current = getcwd(nil, 0) else { return path }
         defer { free(current) }
-        return "\(String(cString: current))/\(path)"
+        let folder = String(cString: current)
+        return folder == "/" ? "/\(path)" : "\(folder)/\(path)"
     }
 
     /// Returns the path of the file itself if the path is that of a link to it; `nil` if there is no such file.

@@ -100,6 +100,36 @@ struct ConfigurationReferencesTests {
             ]) == [])
     }
 
+    @Test func `a certificate and a key that are whole are compared, and others are not`() throws {
+        let scratch = try ConfigurationScratch()
+        try scratch.write("cert.pem", Self.pem("CERTIFICATE"))
+        try scratch.write("key.pem", Self.pem("PRIVATE KEY"))
+        chmod("\(scratch.path)/key.pem", 0o600)
+        let pair = "[tls]\ncertificate = \"\(scratch.path)/cert.pem\"\nkey = \"\(scratch.path)/key.pem\"\n"
+        try scratch.write("sessions.d/main.toml", session + pair)
+        func errors() -> [String] {
+            let configuration = effectiveConfiguration(
+                in: scratch.path, deviceID: "device",
+                pairProblem: { options in
+                    options.certificate == "\(scratch.path)/cert.pem" && options.key == "\(scratch.path)/key.pem"
+                        ? "they do not belong together" : nil
+                })
+            return configuration.errors.map { "\($0.line ?? 0):\($0.column ?? 0) \($0.message)" }
+        }
+        #expect(errors() == ["4:15 they do not belong together"])
+        try scratch.write("key.pem", "")
+        #expect(errors().map { $0.prefix { $0 != " " } } == ["5:7"], "that is wrong already")
+    }
+
+    @Test func `an empty password is reported`() throws {
+        for (content, problem) in [("", " is empty"), ("\n", " is empty"), ("p\n", nil)] {
+            let found = try errors([
+                "secret": content, "sessions.d/main.toml": session + "password = \"file:FOLDER/secret\"\n",
+            ])
+            #expect(found == (problem.map { ["main 3:12 FOLDER/secret\($0)"] } ?? []))
+        }
+    }
+
     @Test(
         arguments: [
             (pem("CERTIFICATE"), nil), (pem("CERTIFICATE").replacing("\n", with: " \r\n"), nil),

@@ -89,6 +89,29 @@ extension EndToEnd {
         }
     }
 
+    @Test func `a bridge passes messages on under other topics, with their bytes`() async throws {
+        try await withConnected { lab, _, daemon in
+            let far = try await LabSubscriber(lab, filter: "up/#")
+            let bridge = try await lab.start(
+                "bridge",
+                [
+                    "env", "HOLDFAST_SOCKET=\(daemon.socket)", "python3", "-B",
+                    repositoryRoot.appending(path: "Examples/Python/bridge.py").path, "to-far", "main", "local/#",
+                    "main", "local/", "up/plant-7/",
+                ], in: nil)
+            try await until("it consumes") { try await daemon.status().inbox.consumers.map(\.name) == ["to-far"] }
+            let near = LabClient(lab)
+            let payloads = ["  x  y  ", "on"]
+            for payload in payloads { try await near.publish(payload, to: "local/door", contentType: "text/plain") }
+            try await far.received("everything") { $0.count == payloads.count }
+            #expect(far.messages.map(\.topic) == ["up/plant-7/door", "up/plant-7/door"])
+            #expect(far.messages.map(\.payload) == payloads)
+            #expect(far.messages.allSatisfy { $0.contentType == "text/plain" })
+            await bridge.signal(SIGINT)
+            #expect(try await bridge.ended(within: .seconds(180)) == .exited(0))
+        }
+    }
+
     @Test func `the client for Python takes events of every kind, and leaves what is no longer read`() async throws {
         try await withConnected { lab, _, daemon in
             let program = """

@@ -443,7 +443,7 @@ extension OperatorStory {
             title: "The server is away: messages wait",
             commands: ["holdfastctl publish main plant/7/door open", "holdfastctl queue"]
         ) { _, daemon in
-            try file(daemon, plain, user, "autoconnect = false")
+            try file(daemon, plain, user)
             try await daemon.start()
         },
         OperatorStory(

@@ -1,3 +1,4 @@
+import ControlAPI
 import Foundation
 import Glibc
 import Support
@@ -27,7 +28,8 @@ extension EndToEnd {
 
     private func queued(_ count: Int, _ daemon: DaemonProcess) async throws {
         try await until("\(count) messages are queued") {
-            try await daemon.ctl("queue", "main", "--fields", "id").output.split(separator: "\n").count == count
+            try await daemon.ctl("queue", "main", "--fields", "id", "--limit", "1000").output.split(separator: "\n")
+                .count == count
         }
     }
 
@@ -36,7 +38,10 @@ extension EndToEnd {
             ("", ">/dev/full", "message 1 is accepted, but the output cannot be written: No space left on device"),
             ("--json", ">&-", "message 1 is accepted, but the output cannot be written: Bad file descriptor"),
             ("--lines", ">/dev/full", "2 messages are accepted, but the output cannot be written"),
-            ("--lines --json", ">/dev/full", "2 messages are accepted, but the output cannot be written"),
+            (
+                "--lines --json", ">/dev/full",
+                "do not repeat the command, which would do it again; to be published again: all lines from 3 on"
+            ),
         ])
     func `a publish whose output cannot be written says that the message is accepted`(
         _ options: String, _ output: String, _ sentence: String
@@ -91,10 +96,78 @@ extension EndToEnd {
             await lines.process.signal(SIGINT)
             #expect(try await lines.ended() == .killed(signal: SIGINT))
             let sentence =
-                "interrupted: 2 messages are delivered, and 3 more, which the daemon has, are not delivered yet; "
+                "interrupted: 2 messages are delivered, and 3 are accepted and will be delivered; "
                 + "see: holdfastctl queue list main; to be published again: all lines from 6 on"
             #expect(lines.process.errors.contains(sentence), "\(lines.process.errors)")
             try await queued(3, daemon)
+        }
+    }
+
+    @Test func `the lines that an interrupted publish calls accepted are those that the daemon has`() async throws {
+        try await withLab { lab, daemon in
+            try daemon.session()
+            try await daemon.start()
+            let lines = try await Lines(lab, daemon, "main t --lines --wait delivered")
+            // More than the daemon takes while none is delivered.
+            lines.write((1...5000).map { "\($0)\n" }.joined())
+            try await queued(1000, daemon)
+            await lines.process.signal(SIGTERM)
+            #expect(try await lines.ended() == .killed(signal: SIGTERM))
+            #expect(
+                lines.process.errors
+                    == "holdfastctl: interrupted: 1000 messages are accepted and will be delivered; "
+                    + "see: holdfastctl queue list main; to be published again: all lines from 1001 on\n")
+            try await queued(1000, daemon)
+        }
+    }
+
+    @Test func `a command that waits for a session that is stopped says so`() async throws {
+        try await withLab { lab, daemon in
+            try daemon.session()
+            try await daemon.start()
+            #expect(try await daemon.ctl("disconnect", "main").ending == .exited(0))
+            let accepted = try await daemon.ctl("publish", "main", "t", "x")
+            #expect(accepted.ending == .exited(0) && accepted.output == "Message 1 is accepted.\n")
+            #expect(accepted.errors.contains("main has been disconnected"), "\(accepted.errors)")
+            let late = try await daemon.ctl("publish", "main", "t", "x", "--wait", "delivered", "--timeout", "1s")
+            #expect(late.ending == .exited(4))
+            #expect(late.errors.contains("main has been disconnected"), "\(late.errors)")
+            #expect(
+                late.errors.contains("delivered once main is connected: holdfastctl connect main"), "\(late.errors)")
+            let subscriber = try await lab.start(
+                "subscribe",
+                ["\(DaemonProcess.programs)/holdfastctl", "subscribe", "main", "t", "--socket", daemon.socket], in: nil)
+            try await until("subscribe says so, too") { subscriber.errors.contains("main has been disconnected") }
+            try await subscriber.killed()
+        }
+    }
+
+    @Test func `a consumer keeps its filter unless the command is told to replace it`() async throws {
+        try await withLab { lab, daemon in
+            try daemon.session()
+            try await daemon.start()
+            func filters() async throws -> [String] { try await daemon.status().inbox.consumers.map(\.filter) }
+            func subscribe(_ words: String...) async throws -> LabProcess {
+                try await lab.start(
+                    "subscribe",
+                    [
+                        "\(DaemonProcess.programs)/holdfastctl", "subscribe", "main", "--consumer", "c", "--socket",
+                        daemon.socket,
+                    ] + words, in: nil)
+            }
+            let first = try await subscribe("jobs/#")
+            try await until("the consumer is there") { try await filters() == ["jobs/#"] }
+            let mistyped = try await subscribe("jbos/#")
+            #expect(try await mistyped.ended(within: .seconds(120)) == .exited(1))
+            #expect(
+                mistyped.errors.hasPrefix("holdfastctl: the consumer c of session main has the filter jobs/#\n"),
+                "\(mistyped.errors)")
+            #expect(try await filters() == ["jobs/#"])
+            #expect(await first.isRunning, "it was not taken over")
+            let wanted = try await subscribe("work/#", "--replace-filter")
+            try await until("the filter is replaced") { try await filters() == ["work/#"] }
+            try await wanted.killed()
+            try await first.killed()
         }
     }
 
@@ -149,8 +222,8 @@ extension EndToEnd {
             _ = try await daemon.stop()
             lines.write("3\n")
             #expect(try await lines.ended() == .exited(6))
-            #expect(
-                lines.process.errors.contains("before the error, 2 messages are accepted\n"), "\(lines.process.errors)")
+            let sentence = "before the error, 2 messages are accepted; to be published again: all lines from 3 on\n"
+            #expect(lines.process.errors.contains(sentence), "\(lines.process.errors)")
         }
     }
 }

@@ -492,6 +492,52 @@ struct EndingTests {
         #expect(PublishCommand.sentence(result) == sentence)
     }
 
+    @Test(arguments: [false, true])
+    func `a message that is not delivered in time is not said to be published if its key was used before`(
+        _ isStopped: Bool
+    ) {
+        var result = MessagePublishMethod.Result(id: 40, accepted: true, delivered: false, reasonCode: nil)
+        let new = PublishCommand.undelivered(result, "main", isStopped: isStopped)
+        #expect(new.sentence == "message 40 is accepted, but not delivered yet")
+        result.repeated = true
+        let repeated = PublishCommand.undelivered(result, "main", isStopped: isStopped)
+        #expect(repeated.sentence.contains("already accepted with this key, so nothing new is published"))
+        #expect(repeated.advice == new.advice)
+        #expect(new.advice?.contains("holdfastctl connect main") == isStopped)
+    }
+
+    @Test(
+        arguments: [
+            ("plant/7/lamp", "on", "plant/7/lamp on"), ("a", "", "a "),
+            ("plant/7/lamp", "dim\nplant/7/door open", "plant/7/lamp dim\\nplant/7/door open"),
+            ("plant/7/door open", "", "plant/7/door\\x20open "), ("a\\x20b", "c\r\n", "a\\x5Cx20b c\\r\\n"),
+            ("a", #"{"path":"C:\\n"}"#, #"a {"path":"C:\\n"}"#), ("a", "b\u{0}\t\u{7F} c", "a b\u{0}\t\u{7F} c"),
+        ])
+    func `a message is one line, and only its own topic begins it`(_ topic: String, _ payload: String, _ line: String) {
+        #expect(MessageLine.bytes(topic: topic, payload: Array(payload.utf8)) == Array((line + "\n").utf8))
+    }
+
+    @Test func `a consumer with another filter is named with it`() {
+        let failure = SubscribeCommand.otherFilter(
+            .init(name: "billing", filter: "jobs/#", qos: .atLeastOnce, attached: false), "core")
+        #expect(failure.sentence == "the consumer billing of session core has the filter jobs/#")
+        #expect(failure.advice?.contains("--replace-filter") == true)
+    }
+
+    @Test(
+        arguments: [
+            (.failed, "not-authorized", true), (.disconnected, "user-disconnect", true), (.disconnected, "idle", false),
+            (.disconnected, "configuration-changed", false), (.reconnecting, "refused", false),
+            (.connected, "started", false),
+        ] as [(SessionStatus.State, String, Bool)])
+    func `a command that waits for a session says when only a person can connect it`(
+        _ state: SessionStatus.State, _ code: String, _ isStopped: Bool
+    ) {
+        let reason = SessionStatus.Reason(code: code, group: "local", terminal: state == .failed, message: "")
+        let status = SessionStatus(session: "main", state: state, since: Timestamp(rawValue: 0), reason: reason)
+        #expect(StatusText.isStopped(status) == isStopped)
+    }
+
     @Test func `names are in natural order`() {
         let names = ["gw-10", "gw-2", "a", "gw-02", "gw", "gw-2b", "b1c10", "b1c9"]
         #expect(
@@ -601,35 +647,80 @@ struct EndingTests {
         #expect(input.rest() == [])
     }
 
+    private static let accepted = MessagePublishMethod.Result(id: 1, accepted: true, delivered: false, reasonCode: nil)
+    private static let doubt =
+        "may or may not have been accepted: publishing it again may deliver it twice, and not doing so may lose it"
+
     @Test func `lines that were refused are told from those behind them that were accepted`() {
-        let accepted = MessagePublishMethod.Result(id: 1, accepted: true, delivered: false, reasonCode: nil)
         var tally = LineTally(wait: .accepted, session: "main")
-        tally.take(.success(accepted))
-        #expect(tally.sentenceBeforeError == "before the error, 1 message is accepted")
+        tally.read(20, isAtEnd: false)
+        tally.take(.success(Self.accepted))
+        #expect(
+            tally.sentenceBeforeError
+                == "before the error, 1 message is accepted; to be published again: all lines from 2 on")
         #expect(
             tally.sentenceAfterInterruption == "1 message is accepted; to be published again: all lines from 2 on")
         tally.take(.failure(.refused(.outboxFull("main"))))
         #expect(
             tally.sentenceBeforeError
                 == "line 2 was refused; 1 message before it is accepted; to be published again: all lines from 2 on")
-        for _ in 0..<2 { tally.take(.success(accepted)) }
+        for _ in 0..<2 { tally.take(.success(Self.accepted)) }
         for _ in 0..<3 { tally.take(.failure(.refused(.outboxFull("main")))) }
         tally.take(.failure(.connectionLost))
         #expect(tally.error as? ClientError == .refused(.outboxFull("main")))
         var none = LineTally(wait: .accepted, session: "main")
+        none.read(1, isAtEnd: true)
         none.take(.failure(.refused(.outboxFull("main"))))
         #expect(
             none.sentenceBeforeError
                 == "line 1 was refused; no message is accepted; to be published again: all lines from 1 on")
         #expect(
             tally.sentenceBeforeError
-                == "line 2 was refused; 1 message before it and 2 messages behind it are accepted, and 1 more may or may "
-                + "not have been; to be published again: lines 2, 5-7, and all from 9 on")
+                == "line 2 was refused; 1 message before it and 2 messages behind it are accepted; "
+                + "line 8 \(Self.doubt); to be published again: lines 2, 5-7, and all from 9 on")
+    }
+
+    @Test func `no line is left out of what the end says, and none is named when all are done`() {
+        var tally = LineTally(wait: .delivered, session: "main")
+        tally.read(3, isAtEnd: false)
+        tally.take(.success(.init(id: 1, accepted: true, delivered: true, reasonCode: 0)))
+        tally.take(.failure(.cancelled))
+        tally.take(.failure(.cancelled))
+        let doubt =
+            "lines 2-3 may or may not have been accepted: publishing them again may deliver them twice, "
+            + "and not doing so may lose them"
+        let rest = "to be published again: all lines from 4 on"
+        #expect(tally.sentenceAfterInterruption == "1 message is delivered; \(doubt); \(rest)")
+        tally.interrupted(areDurable: true)
+        let seen = "see: holdfastctl queue list main"
+        #expect(
+            tally.sentenceAfterInterruption
+                == "1 message is delivered, and 2 are accepted and will be delivered; \(seen); \(rest)")
+        tally.take(.failure(.connectionLost))
+        tally.interrupted(areDurable: true)
+        #expect(
+            tally.sentenceAfterInterruption
+                == "1 message is delivered; \(doubt.replacing("2-3", with: "2-4")); \(rest.replacing("4", with: "5"))",
+            "what a later connection says is about what was sent on it")
+
+        var complete = LineTally(wait: .accepted, session: "main")
+        complete.read(1, isAtEnd: false)
+        complete.take(.success(Self.accepted))
+        complete.read(1, isAtEnd: true)
+        complete.take(.failure(.timeout))
+        #expect(complete.sentenceBeforeError == "before the error, 1 message is accepted; line 2 \(Self.doubt)")
+        var unsent = LineTally(wait: .accepted, session: "main")
+        unsent.read(2, isAtEnd: true)
+        unsent.take(.success(Self.accepted))
+        #expect(unsent.remainder == "to be published again: all lines from 2 on")
+        unsent.take(.success(Self.accepted))
+        #expect(unsent.remainder == nil)
     }
 
     @Test func `a message that was rejected or dropped is not to be published again`() {
         let delivered = MessagePublishMethod.Result(id: 1, accepted: true, delivered: true, reasonCode: 0)
         var tally = LineTally(wait: .delivered, session: "main")
+        tally.read(4, isAtEnd: true)
         tally.take(.success(delivered))
         let rejected = RPCError.messageRejected("the server said no", reasonCode: 135).afterAcceptance(of: 2)
         tally.take(.failure(.refused(rejected)))
@@ -638,7 +729,7 @@ struct EndingTests {
         #expect(
             tally.sentenceBeforeError
                 == "before the error, 1 message is delivered, and 2 were rejected or dropped; "
-                + "see: holdfastctl queue list main")
+                + "see: holdfastctl queue list main; to be published again: all lines from 4 on")
         // Nothing was accepted of this one.
         tally.take(.failure(.refused(.messageDropped("the outbox of session main is full"))))
         #expect(

@@ -155,6 +155,8 @@ struct SessionTemplateTests {
         let text = SessionTemplate(name: "a", endpoints: [], password: "file:/p", isInsecure: true, ca: "/c").text
         #expect(text.contains("\n\n# The password may be sent unencrypted.\ninsecure = true\n\n# The room"))
         #expect(!SessionTemplate(name: "a", endpoints: []).text.contains("insecure"))
+        let pair = SessionTemplate(name: "a", endpoints: [], certificate: "/c.pem", key: "/k.pem").text
+        #expect(pair.contains("\n[tls]\ncertificate = \"/c.pem\"\nkey = \"/k.pem\"\n"))
     }
 
     @Test func `an error of a file that is not written is worded with options`() throws {

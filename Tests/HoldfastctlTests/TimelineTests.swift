@@ -1,4 +1,5 @@
 import ControlAPI
+import Glibc
 import Testing
 
 @testable import holdfastctl
@@ -370,10 +371,31 @@ struct HistoryArgumentTests {
         arguments: [
             ("24h", .span(86_400)), ("90min", .span(5400)),
             ("2026-11-20T12:00:00Z", .time(Timestamp(rawValue: minute(0)))), ("never", nil), ("0s", nil),
-            ("yesterday", nil), ("", nil),
+            ("last week", nil), ("", nil),
         ] as [(String, SinceArgument?)])
     func `since is a span or a time`(_ text: String, _ expected: SinceArgument?) {
         #expect(SinceArgument(argument: text) == expected)
+    }
+
+    /// The clock of this host, which may be anywhere.
+    private static func local(_ time: Timestamp?) -> [Int32]? {
+        guard let time else { return nil }
+        var (seconds, fields) = (time_t(time.rawValue / 1000), tm())
+        localtime_r(&seconds, &fields)
+        return [fields.tm_year + 1900, fields.tm_mon + 1, fields.tm_mday, fields.tm_hour, fields.tm_min, fields.tm_sec]
+    }
+
+    @Test(
+        arguments: [
+            ("2026-11-20 09:05:07", [2026, 11, 20, 9, 5, 7]), ("2026-11-20T09:05", [2026, 11, 20, 9, 5, 0]),
+            ("2026-11-20", [2026, 11, 20, 0, 0, 0]), ("16:30", [2026, 12, 1, 16, 30, 0]),
+            ("today", [2026, 12, 1, 0, 0, 0]), ("yesterday", [2026, 11, 30, 0, 0, 0]),
+            ("2026-02-30", nil), ("2026-11-20 24:00", nil), ("2026-11-20 9", nil), ("2026-11", nil), ("26-11-20", nil),
+            ("2026-11-20 ", nil), ("12:60", nil), ("noon", nil), ("12:00 2026-11-20", nil),
+        ] as [(String, [Int32]?)])
+    func `a local time is what the commands print, or a part of it`(_ text: String, _ expected: [Int32]?) throws {
+        let noon = try #require(LocalTime.time("2026-12-01 12:00", now: .now))
+        #expect(Self.local(LocalTime.time(text, now: noon)) == expected)
     }
 
     @Test func `a span ends now`() {

@@ -63,7 +63,7 @@ import Testing
         for payload in ["1234", "1234", "1234"] { try client.publish(payload) }
         #expect(try client.publish("1234567890") == ["accepted 4", "dropped 1", "dropped 2"])
         #expect(client.machine.counts.bytes == 16)
-        #expect(throws: MQTTClientMachine.PublishError.outboxFull, "larger than the whole outbox") {
+        #expect(throws: MQTTClientMachine.PublishError.largerThanOutbox(size: 21, limit: 20)) {
             try client.publish(String(repeating: "x", count: 20))
         }
         #expect(client.machine.counts.bytes == 16, "nothing was dropped in vain")

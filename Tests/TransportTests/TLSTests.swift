@@ -178,6 +178,8 @@ import Vocabulary
         let failure = try await TestClient("mqtts://127.0.0.1:\(server.port)", options: options()).failure()
         #expect(failure.code == .reset, "\(failure.message)")
         #expect(failure.systemError == ECONNRESET)
+        #expect(failure.detail == .endedInHandshake, "as a server does that does not speak TLS")
+        #expect(failure.message.hasSuffix("; it may not speak TLS on this port"), "\(failure.message)")
     }
 
     @Test func `another address is tried when the handshake with one fails`() async throws {
@@ -346,6 +348,18 @@ import Vocabulary
         let failure = try await TestClient("mqtts://127.0.0.1:\(server.port)", options: options).failure()
         #expect(failure.code == .tlsFilesUnusable)
         #expect(failure.message.contains(words), "\(failure.message)")
+    }
+
+    @Test(
+        arguments: [
+            ("client.pem", "client.key", nil), ("client.pem", "server.key", "do not belong together"),
+            ("damaged.pem", "client.key", "not PEM, or damaged"),
+            ("over.pem", "client.key", "has expired"),
+        ] as [(String, String, String?)])
+    func `a pair that no server accepts is found without one`(_ certificate: String, _ key: String, _ words: String?) {
+        let options = TLSOptions(certificate: certificates.path(certificate), key: certificates.path(key))
+        let problem = ownPairProblem(options)
+        #expect(words.map { problem?.contains($0) == true } ?? (problem == nil), "\(problem ?? "none")")
     }
 
     @Test func `a broken file leaves the last good one in use, and is reported`() async throws {

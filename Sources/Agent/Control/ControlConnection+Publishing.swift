@@ -103,11 +103,13 @@ extension ControlConnection {
     /// - Returns: whether the caller waits for more.
     private func published(_ call: RunningCall, _ step: Publisher.Step) -> Bool {
         switch step {
-        case .accepted(let sequence):
-            guard let isLate = deliveries.accepted(call.number, as: sequence) else { return false }
+        case .accepted(let sequence, let isRepeated):
+            guard let accepted = deliveries.accepted(call.number, as: sequence, isRepeated: isRepeated) else {
+                return false
+            }
             schedule { [id] scheduler, _ in scheduler.accepted(bytes: call.bytes, of: id) }
-            if isLate { endUndelivered(call, sequence) }
-            return !isLate
+            if accepted.isLate { endUndelivered(call, accepted.message) }
+            return !accepted.isLate
         case .ended(let result):
             var call = call
             if call.waitsForDelivery {
@@ -125,7 +127,7 @@ extension ControlConnection {
     private func timedOut(_ call: RunningCall) {
         guard let message = deliveries.timedOut(call.number) else { return }
         leave(call.number, message)
-        endUndelivered(call, message.sequence)
+        endUndelivered(call, message)
     }
 
     /// The caller does not wait for the delivery of its message any more.
@@ -135,10 +137,11 @@ extension ControlConnection {
     }
 
     /// Answers a call whose caller no longer waits for the delivery of its accepted message.
-    private func endUndelivered(_ call: RunningCall, _ sequence: MessageSequence) {
+    private func endUndelivered(_ call: RunningCall, _ message: PendingDeliveries.Message) {
         var call = call
         call.kind = .delivery
-        let result = MessagePublishMethod.Result.accepted(sequence)
+        var result = MessagePublishMethod.Result.accepted(message.sequence)
+        if message.isRepeated { result.repeated = true }
         ended(call, CallReply(line: OutgoingLine.answer(call.id ?? .null, result: result)))
     }
 

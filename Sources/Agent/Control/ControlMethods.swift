@@ -140,7 +140,7 @@ extension ControlConnection {
         case DaemonStatusMethod.name:
             _ = try take(DaemonStatusMethod.self, parameters)
             var status = await daemon.status()
-            status.changedFiles = await daemon.changedFiles()
+            (status.changedFiles, status.configurationError) = await daemon.changedFiles()
             return status
         case DaemonClientsMethod.name:
             _ = try take(DaemonClientsMethod.self, parameters)

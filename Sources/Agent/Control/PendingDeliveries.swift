@@ -8,18 +8,18 @@ struct PendingDeliveries {
     struct Message: Hashable {
         var session: SessionName
         var sequence: MessageSequence
+        /// Whether an earlier call with the same key has published it.
+        var isRepeated = false
     }
 
     private struct Delivery {
         var session: SessionName
         /// Ends the caller's wait.
         var timer: Scheduled<Void>?
-        /// Set once the message is accepted.
-        var sequence: MessageSequence?
+        /// Set once it is accepted.
+        var message: Message?
         /// Whether the caller's time is up.
         var isLate = false
-
-        var message: Message? { sequence.map { Message(session: session, sequence: $0) } }
     }
 
     private var deliveries: [Int: Delivery] = [:]
@@ -30,15 +30,19 @@ struct PendingDeliveries {
 
     /// The message of a call is accepted.
     ///
-    /// - Returns: whether the caller's time is up, so that the call ends now; `nil` if nothing waits for its delivery.
-    mutating func accepted(_ call: Int, as sequence: MessageSequence) -> Bool? {
+    /// - Returns: the message, and whether the caller's time is up, so that the call ends now; `nil` if nothing waits for
+    ///   its delivery.
+    mutating func accepted(
+        _ call: Int, as sequence: MessageSequence, isRepeated: Bool
+    ) -> (message: Message, isLate: Bool)? {
         guard let delivery = deliveries[call] else { return nil }
+        let message = Message(session: delivery.session, sequence: sequence, isRepeated: isRepeated)
         if delivery.isLate {
             deliveries[call] = nil
         } else {
-            deliveries[call]?.sequence = sequence
+            deliveries[call]?.message = message
         }
-        return delivery.isLate
+        return (message, delivery.isLate)
     }
 
     /// The caller's time is up. The caller is always told that its message is accepted, so the answer has to wait for
@@ -60,7 +64,7 @@ struct PendingDeliveries {
     mutating func ended(_ call: Int) -> Bool? {
         guard let delivery = deliveries.removeValue(forKey: call) else { return nil }
         delivery.timer?.cancel()
-        return delivery.sequence != nil
+        return delivery.message != nil
     }
 
     /// Ends the waits of all callers.

@@ -119,15 +119,17 @@ actor Daemon {
             absentSessions: await registry.absentSessions(), metricsFailure: await metricsFailure)
     }
 
-    /// Returns the paths of the configuration's files that do not have the contents that were read; none while the file
-    /// system does not answer.
-    func changedFiles() async -> [String] {
+    /// Returns the paths of the configuration's files that do not have the contents that were read, and what is wrong with
+    /// the daemon's own, if it is one of them; none while the file system does not answer.
+    func changedFiles() async -> (paths: [String], error: String?) {
         let (directory, files) = (options.configurationDirectory, files)
         // Not with the key of a reload: that may take long, and would be refused while this is unanswered.
-        let changed = try? await blocking.run("versions in \(directory)", within: .seconds(1)) {
-            files.changed(in: directory)
+        let present = try? await blocking.run("versions in \(directory)", within: .seconds(1)) {
+            let changed = files.changed(in: directory)
+            let isOwn = changed.contains("\(directory)/holdfast.toml")
+            return (changed, isOwn ? ConfigurationLoader.daemonErrors(in: directory)?.summary : nil)
         }.get()
-        return changed ?? []
+        return present ?? ([], nil)
     }
 
     /// Returns the store's statistics, or the last ones while the disk does not answer.

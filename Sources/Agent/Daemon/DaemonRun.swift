@@ -91,7 +91,8 @@ public func checkConfiguration(_ directory: String, as user: String?) -> ExitSta
     let loaded = ConfigurationLoader.load(directory: directory)
     let missing = loaded.missingFolder.map { [$0] } ?? []
     let references = ConfigurationReferences(in: directory)
-    let errors = loaded.errors + missing + references.errors(for: becomeDaemon(user)).map(\.1)
+    let referred = references.errors(for: becomeDaemon(user), pairProblem: ownPairProblem).map(\.1)
+    let errors = loaded.errors + missing + referred
     guard !errors.isEmpty else { return .success }
     let lines = Array("\(ConfigurationErrors(errors))\n".utf8)
     _ = lines.withUnsafeBytes { write(STDERR_FILENO, $0.baseAddress, $0.count) }
@@ -103,7 +104,8 @@ public func checkConfiguration(_ directory: String, as user: String?) -> ExitSta
 /// - Parameter user: `USER` or `USER:GROUP,…`, as whom the daemon runs. If this process is root's, it becomes this user's.
 public func showConfiguration(_ directory: String, as user: String?) -> ExitStatus {
     let configuration = effectiveConfiguration(
-        in: directory, deviceID: DeviceID.derived()?.description ?? "", becomeDaemon: { becomeDaemon(user) })
+        in: directory, deviceID: DeviceID.derived()?.description ?? "", becomeDaemon: { becomeDaemon(user) },
+        pairProblem: ownPairProblem)
     var rest = (OutgoingLine.encode(configuration) ?? [])[...]
     while !rest.isEmpty {
         let written = rest.withUnsafeBytes { write(STDOUT_FILENO, $0.baseAddress, $0.count) }

@@ -193,6 +193,11 @@ struct SessionLog {
         )
     }
 
+    /// A program has given a durable consumer another filter, perhaps by mistake.
+    func filterReplaced(of consumer: ConsumerName, _ old: String, by new: String) {
+        say(.notice, "a program gave the durable consumer \(consumer) the filter \(new); before, it had \(old)")
+    }
+
     /// A subscription that is granted as requested is not reported.
     mutating func subscriptionChanged(_ subscription: SessionStatus.Subscription, ofConsumers consumers: [ConsumerName])
     {

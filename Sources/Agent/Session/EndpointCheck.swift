@@ -171,6 +171,8 @@ struct EndpointCheck: Sendable {
     }
 
     private mutating func fail(_ reason: Reason, at now: Instant) -> Action {
+        // Our own files are read while TCP is connected, and are none of its business.
+        if reason.detail == .ownFilesUnusable { step = .tls }
         steps.append(
             CheckedStep(
                 step: step, ok: false, duration: elapsed(at: now), detail: reason.message, code: reason.code.rawValue,

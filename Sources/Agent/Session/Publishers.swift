@@ -12,8 +12,9 @@ struct PublishCall: Hashable, Sendable {
 struct Publisher: Sendable {
     /// What a publisher is told about its message.
     enum Step {
-        /// The message is committed; its delivery is awaited.
-        case accepted(MessageSequence)
+        /// The message is committed; its delivery is awaited. It is repeated if an earlier call with its key has
+        /// published it.
+        case accepted(MessageSequence, isRepeated: Bool = false)
         /// The final result.
         case ended(Result<MessagePublishMethod.Result, RPCError>)
     }
@@ -29,9 +30,15 @@ struct Publisher: Sendable {
     /// A caller that is told that its message was published before.
     var ofRepeatedMessage: Publisher {
         Publisher(call: call, wait: wait) { [told] step in
-            guard case .ended(.success(var result)) = step else { return told(step) }
-            result.repeated = true
-            return told(.ended(.success(result)))
+            switch step {
+            case .accepted(let sequence, _):
+                return told(.accepted(sequence, isRepeated: true))
+            case .ended(.success(var result)):
+                result.repeated = true
+                return told(.ended(.success(result)))
+            case .ended(.failure):
+                return told(step)
+            }
         }
     }
 }

@@ -173,7 +173,8 @@ struct Remedies: Sendable {
         case .certificateWanted?:
             guard let certificate = tls.certificate else {
                 return "the server wants a certificate of this host: "
-                    + inFile("set certificate and key of [tls] in \(file)")
+                    + (occasion == .draft
+                        ? "give --certificate and --key" : inFile("set certificate and key of [tls] in \(file)"))
             }
             return "check that the server accepts the certificate in \(certificate), and that it has not expired"
         case .certificateExpired?:
@@ -187,6 +188,7 @@ struct Remedies: Sendable {
                 + ": it must be a name in the server's certificate"
         case .ownFilesUnusable?:
             return "check \(files(of: tls))"
+                + (occasion == .draft ? "" : "; holdfastctl config check says what is wrong with them")
         case .elsewhereUnnamed?:
             return lasting("ask the server's administrator which server to use")
         case .webServer?, nil:
@@ -226,7 +228,8 @@ struct Remedies: Sendable {
     /// Names the files of `[tls]`.
     private func files(of tls: TLSOptions) -> String {
         let names = [tls.authorities, tls.certificate, tls.key].compactMap { $0 }.joined(separator: ", ")
-        return occasion == .draft ? "the file of --ca: \(names)" : "the files of [tls]: \(names)"
+        return occasion == .draft
+            ? "the files of --ca, --certificate and --key: \(names)" : "the files of [tls]: \(names)"
     }
 
     /// Advice when the server rejects the session's credentials.

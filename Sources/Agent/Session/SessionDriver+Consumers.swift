@@ -46,6 +46,7 @@ extension SessionDriver {
             detach(subscription)
             throw error
         }
+        if let replaced = attaching.replaced { log.filterReplaced(of: consumer, replaced, by: text) }
         let epoch = await surroundings.store.epoch
         // If the session was restarted meanwhile, the call is repeated at its next driver.
         try checkRunning()

@@ -37,7 +37,10 @@ extension MQTTClientMachine {
     func admit(_ message: OutboundMessage) throws(PublishError) {
         let excess = excess(adding: message.size)
         guard excess != (0, 0) else { return }
+        let limit = configuration.outbox.bytes
         switch configuration.outbox.whenFull {
+        case .refuse where message.size > limit, .dropOldest where message.size > limit:
+            throw .largerThanOutbox(size: message.size, limit: limit)
         case .refuse: throw .outboxFull
         case .dropNew: throw .dropped
         case .dropOldest:

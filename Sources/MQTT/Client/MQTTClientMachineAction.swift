@@ -311,6 +311,8 @@ extension MQTTClientMachine {
         case invalidProperty(String)
         /// The outbox is at its limit of messages or bytes, and nothing in it may be dropped for this one.
         case outboxFull
+        /// The message has more bytes than the outbox may have altogether.
+        case largerThanOutbox(size: Int, limit: Int)
         /// The same, and the configuration says that new messages are dropped then.
         case dropped
         /// Larger than the connected server takes, or than MQTT can express. Bytes of the packet, and the limit.

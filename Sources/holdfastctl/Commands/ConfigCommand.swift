@@ -245,6 +245,12 @@ extension ConfigCommand {
             let code = errno
             switch code {
             case ENOENT:
+                let template = session.prefix { $0 != "@" } + "@"
+                if session.count > template.count, names.contains("\(template).toml") {
+                    return CommandFailure(
+                        .failed, "there is no file \(path)",
+                        advice: "it may be listed in the key \"instances\" in \(template).toml; remove it there")
+                }
                 let sessions = names.filter { $0.hasSuffix(".toml") }.map { String($0.dropLast(".toml".count)) }
                 return CommandFailure(
                     .failed, "there is no file \(path)", advice: didYouMean(nearest(to: session, among: sessions)))

@@ -33,6 +33,14 @@ extension ConfigCommand {
             help: ArgumentHelp("The certificate authority to trust, instead of the system's.", valueName: "file"),
             completion: .file(), transform: Folder.absolute)
         var ca: String?
+        @Option(
+            help: ArgumentHelp("The certificate to show to the server, with its chain.", valueName: "file"),
+            completion: .file(), transform: Folder.absolute)
+        var certificate: String?
+        @Option(
+            help: ArgumentHelp("The private key of that certificate.", valueName: "file"),
+            completion: .file(), transform: Folder.absolute)
+        var key: String?
         @Option(help: "The client identifier; by default the user.") var clientID: String?
         @Flag(help: "Allow the password to be sent unencrypted, to a server with mqtt:// or ws://.") var insecure =
             false
@@ -55,6 +63,9 @@ extension ConfigCommand {
                 throw ValidationError(
                     "a password is never written to the file: say where it is kept with file:PATH, credential:NAME or exec:COMMAND"
                 )
+            }
+            if (certificate == nil) != (key == nil) {
+                throw ValidationError("--certificate and --key must be given together")
             }
             if stdout, common.json { throw ValidationError("--stdout and --json cannot be combined") }
             if askPassword, password != nil || stdout {
@@ -97,7 +108,7 @@ extension ConfigCommand {
         private func draft(password: String?) -> SessionTemplate {
             SessionTemplate(
                 name: name, endpoints: endpoint, user: user, clientID: clientID, password: password,
-                isInsecure: insecure, ca: ca)
+                isInsecure: insecure, ca: ca, certificate: certificate, key: key)
         }
 
         private func check(_ new: SessionTemplate) throws {
@@ -280,6 +291,22 @@ struct SessionTemplate {
     var password: String?
     var isInsecure = false
     var ca: String?
+    var certificate: String?
+    var key: String?
+
+    private var tls: String {
+        let values = [("ca", ca), ("certificate", certificate), ("key", key)]
+        guard values.contains(where: { $1 != nil }) else {
+            return """
+                # [tls]
+                # ca = "/etc/holdfast/ca.pem"
+                # certificate = "/etc/holdfast/\(name.prefix { $0 != "@" }).crt"
+                # key = "/etc/holdfast/\(name.prefix { $0 != "@" }).key"
+                """
+        }
+        return (["[tls]"] + values.compactMap { name, path in path.map { "\(name) = \(Self.quoted($0))" } })
+            .joined(separator: "\n")
+    }
 
     var text: String {
         let word = name.prefix { $0 != "@" }
@@ -304,14 +331,15 @@ struct SessionTemplate {
             # The room to join, for topics that begin with ~/ and for presence.
             # room = "plant-7"
 
-            # The certificates to trust; by default, the system's.
-            \(ca.map { "[tls]\nca = \(Self.quoted($0))" } ?? "# [tls]\n# ca = \"/etc/holdfast/ca.pem\"")
+            # The certificates to trust, by default the system's, and the one of this host for a server that wants one.
+            \(tls)
 
             """
     }
 
     private static let options = [
         "endpoints": "--endpoint", "user": "--user", "client-id": "--client-id", "password": "--password", "ca": "--ca",
+        "certificate": "--certificate", "key": "--key",
     ]
 
     /// Returns an error of the file in terms of the options, since the file is not written; `nil` if no option is to

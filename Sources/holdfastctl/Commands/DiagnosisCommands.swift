@@ -15,8 +15,15 @@ struct LogCommand: AsyncParsableCommand {
     @OptionGroup var common: CommonOptions
     @Argument(help: "Only entries about this session.", completion: .sessions) var session: String?
     @Flag(name: [.short, .long], help: "Keep printing new entries.") var follow = false
-    @Option(name: [.customShort("n", allowingJoined: true), .long], help: "Show this many of the newest entries.")
-    var lines = 50
+    @Option(
+        name: [.customShort("n", allowingJoined: true), .long],
+        help: "Show this many of the newest entries; 50 unless --since is given.")
+    var lines: Int?
+    @Option(
+        help: ArgumentHelp(
+            "Show the entries since then: a duration like 90min, or a time like \"2026-11-20 09:00\" or yesterday.",
+            valueName: "since"))
+    var since: SinceArgument?
     @Flag(name: [.customShort("x"), .long], help: "Explain each entry.") var explain = false
     @Option(
         help: ArgumentHelp(
@@ -29,14 +36,14 @@ struct LogCommand: AsyncParsableCommand {
 
     func validate() throws {
         if let level {
-            if session != nil || follow || explain || lines != 50 {
+            if session != nil || follow || explain || lines != nil || since != nil {
                 throw ValidationError("--level is about the whole daemon, and cannot be combined with others")
             }
             guard Self.levels.contains(level) || level == "show" else {
                 throw ValidationError("--level is one of \(Self.levels.joined(separator: ", ")) and show")
             }
         }
-        guard lines >= 0 else { throw ValidationError("--lines must not be negative") }
+        guard lines ?? 0 >= 0 else { throw ValidationError("--lines must not be negative") }
     }
 
     func run() async throws {
@@ -49,7 +56,9 @@ struct LogCommand: AsyncParsableCommand {
         if let session { try await checkName(session) }
         if let obstacle = Journalctl.obstacle { throw obstacle }
         let matches = session.map { ["SYSLOG_IDENTIFIER=holdfastd", "HOLDFAST_SESSION=\($0)"] } ?? Journalctl.service
-        var words = ["journalctl", "--lines=\(lines)"] + matches
+        let count = lines.map(String.init) ?? (since == nil ? "50" : "all")
+        var words = ["journalctl", "--lines=\(count)"] + matches
+        if let since { words.append("--since=@\(since.start(before: .now).rawValue / 1000)") }
         if follow { words.append("--follow") }
         if explain { words.append("--catalog") }
         if common.json { words.append("--output=json") }

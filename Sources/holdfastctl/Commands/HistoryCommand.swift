@@ -14,7 +14,8 @@ struct HistoryCommand: AsyncParsableCommand {
 
     @OptionGroup var common: CommonOptions
     @Argument(help: "The session; without it, all of them.", completion: .sessions) var session: String?
-    @Option(help: "How far back: a duration like 90min, 24h or 7d, or a time like 2026-11-20T09:00:00Z.")
+    @Option(
+        help: "How far back: a duration like 90min or 7d, or a time like \"2026-11-20 09:00\", 09:00 or yesterday.")
     var since = SinceArgument.span(86_400)
     @Option(help: ArgumentHelp("Use only this many of the newest state changes.", valueName: "number"))
     var limit = SessionHistoryMethod.Parameters.limits.upperBound
@@ -113,7 +114,7 @@ enum SinceArgument: ExpressibleByArgument, Equatable {
     case time(Timestamp)
 
     init?(argument: String) {
-        if let time = Timestamp(argument) {
+        if let time = Timestamp(argument) ?? LocalTime.time(argument, now: .now) {
             self = .time(time)
         } else if let seconds = SpanArgument(argument: argument)?.seconds, seconds > 0 {
             self = .span(seconds)

@@ -57,6 +57,8 @@ struct PublishCommand: AsyncParsableCommand {
 
     private func publish() async throws {
         let client = common.client(patience: timeout?.duration)
+        let notice = wait == .delivered ? Task { await common.tellIfStopped(session, client) } : nil
+        defer { notice?.cancel() }
         if lines {
             let message = parameters(MessagePayload(bytes: []))
             try await PublishLines(client: client, json: common.json, timeout: limit, message: message).run()
@@ -71,10 +73,15 @@ struct PublishCommand: AsyncParsableCommand {
         var parameters = parameters(payload)
         parameters.key = key
         let answer = try await client.publishUndecoded(parameters, timeout: limit)
-        let result = try decode(MessagePublishMethod.Result.self, answer)
+        var result = try decode(MessagePublishMethod.Result.self, answer)
+        // Without `--key`, it was this command that repeated the call.
+        if key == nil { result.repeated = nil }
         let isMissing = wait == .delivered && !result.delivered
         if common.json || !isMissing { report(answer, result) }
-        if isMissing { throw Self.undelivered(result, session) }
+        if isMissing {
+            throw Self.undelivered(result, session, isStopped: await common.stopped(session, client) != nil)
+        }
+        if !result.delivered { await common.tellIfStopped(session, client) }
     }
 
     /// How long to wait for an answer. The daemon itself ends the wait for a delivery; its answer then says that the
@@ -90,10 +97,18 @@ struct PublishCommand: AsyncParsableCommand {
     static let unanswered = CommandFailure(
         .timeout, ClientError.timeout.description, advice: "wait longer with --timeout")
 
-    static func undelivered(_ result: MessagePublishMethod.Result, _ session: String) -> CommandFailure {
-        CommandFailure(
-            .timeout, "message \(result.id) is accepted, but not delivered yet",
-            advice: "it will be delivered later; do not publish it again; see: holdfastctl queue list \(session)")
+    /// - Parameter isStopped: whether the session does not connect on its own.
+    static func undelivered(
+        _ result: MessagePublishMethod.Result, _ session: String, isStopped: Bool = false
+    ) -> CommandFailure {
+        let sentence =
+            result.repeated == true
+            ? "message \(result.id) was already accepted with this key, so nothing new is published, and it is"
+            : "message \(result.id) is accepted, but"
+        let later = isStopped ? "once \(session) is connected: holdfastctl connect \(session)" : "later"
+        return CommandFailure(
+            .timeout, "\(sentence) not delivered yet",
+            advice: "it will be delivered \(later); do not publish it again; see: holdfastctl queue list \(session)")
     }
 
     private func parameters(_ payload: MessagePayload) -> MessagePublishMethod.Parameters {
@@ -103,9 +118,6 @@ struct PublishCommand: AsyncParsableCommand {
     }
 
     private func report(_ answer: JSONValue, _ result: MessagePublishMethod.Result) {
-        var result = result
-        // Without `--key`, it was this command that repeated the call.
-        if key == nil { result.repeated = nil }
         var terminal = Terminal()
         terminal.done = "message \(result.id) is \(result.delivered ? "delivered" : "accepted")"
         if common.json { terminal.print(json: answer) } else { terminal.print(Self.sentence(result)) }

@@ -13,21 +13,20 @@ struct PublishLines: Sendable {
     /// The parameters of each message, except its payload.
     let message: MessagePublishMethod.Parameters
 
-    /// After an interruption: how long to wait for answers that are on their way.
-    private static let patience = Duration.seconds(2)
+    /// How many lines are sent before their answers are awaited: fewer than the 1024 calls of one connection that the
+    /// daemon runs at once, so that it reads them all, and what follows them, without waiting for a delivery.
+    static let window = 1000
+    /// After an interruption: how long to wait for the daemon.
+    private static let patience = Duration.seconds(5)
 
     func run() async throws {
         let interruption = Interruption()
         let work = Task { await publish(until: interruption) }
         let watch = Task {
             for await _ in interruption.raised {
-                // Once this is answered, the daemon has read every message that was sent.
-                let isTaken =
-                    await (try? client.call(RPCHelloMethod.self, RPCHelloMethod.Parameters(), timeout: Self.patience))
-                    != nil
-                if message.wait == .accepted { try? await Task.sleep(for: Self.patience) }
+                let areDurable = await awaitCommit()
                 work.cancel()
-                return isTaken
+                return areDurable
             }
             return false
         }
@@ -43,14 +42,29 @@ struct PublishLines: Sendable {
             if !json { terminal.print("\(tally.sentence).") }
             return
         }
-        if tally.unanswered > 0 { tally.areTaken = await watch.value }
+        if !tally.unanswered.isEmpty { tally.interrupted(areDurable: await watch.value) }
         let failure = CommandFailure(.failed, "interrupted: \(tally.sentenceAfterInterruption)")
         Complaint(Ending(failure), status: 128 + signal).write(json: json)
         endProcess(by: signal)
     }
 
-    /// Sends the lines that one read of standard input brings at once and in order, then awaits their answers, so that
-    /// a fast writer is slowed down to what the daemon commits.
+    /// Waits until every message that was sent is on disk or refused.
+    ///
+    /// - Returns: whether it is, so that a message without an answer is accepted.
+    private func awaitCommit() async -> Bool {
+        guard let hello = try? await client.attach() else { return false }
+        guard hello.roles.contains(.observe) else {
+            // This user may not ask for it.
+            if message.wait == .accepted { try? await Task.sleep(for: Self.patience) }
+            return false
+        }
+        // The queue is listed once everything that was sent before is on disk.
+        let queue = MessageQueueListMethod.Parameters(session: message.session, limit: 1)
+        return (try? await client.call(MessageQueueListMethod.self, queue, timeout: Self.patience)) != nil
+    }
+
+    /// Sends the lines that one read of standard input brings in order, as many at once as the daemon takes, then
+    /// awaits their answers, so that a fast writer is slowed down to what the daemon commits.
     private func publish(until interruption: Interruption) async -> LineTally {
         var terminal = Terminal()
         var input = InputLines()
@@ -58,19 +72,22 @@ struct PublishLines: Sendable {
         var progress = LineProgress(terminal, isWanted: !json)
         defer { progress.clear() }
         do {
-            var isAtEnd = false
-            while !isAtEnd, tally.error == nil, let bytes = try interruption.readSome() {
-                isAtEnd = bytes.isEmpty
-                let messages = (isAtEnd ? input.rest() : input.lines(bytes)).map { line in
-                    var message = message
-                    message.payload = MessagePayload(bytes: line)
-                    return message
+            while !tally.isAtEnd, tally.error == nil, let bytes = try interruption.readSome() {
+                var lines = (bytes.isEmpty ? input.rest() : input.lines(bytes))[...]
+                tally.read(lines.count, isAtEnd: bytes.isEmpty)
+                while !lines.isEmpty, tally.error == nil, interruption.signal == nil {
+                    let messages = lines.prefix(Self.window).map { line in
+                        var message = message
+                        message.payload = MessagePayload(bytes: line)
+                        return message
+                    }
+                    lines = lines.dropFirst(messages.count)
+                    let results = try await client.callInOrder(MessagePublishMethod.self, messages, timeout: timeout)
+                    for result in results { tally.take(result) }
+                    (terminal.done, terminal.rest) = (tally.sentence, tally.remainder)
+                    for case .success(let answer) in results where json { terminal.print(json: JSONText.value(answer)) }
+                    progress.show(tally.answered)
                 }
-                let results = try await client.callInOrder(MessagePublishMethod.self, messages, timeout: timeout)
-                for result in results { tally.take(result) }
-                terminal.done = tally.sentence
-                for case .success(let answer) in results where json { terminal.print(json: JSONText.value(answer)) }
-                progress.show(tally.answered)
                 if tally.error == nil, input.isTooLong {
                     throw CommandFailure(
                         .failed, "a line is longer than 16 MiB, the limit for a message", advice: "send it in parts")
@@ -83,10 +100,10 @@ struct PublishLines: Sendable {
     }
 }
 
-/// How many messages were accepted, delivered, or not answered, and which lines were refused.
+/// What has become of the lines: every one that was read was accepted, delivered, refused, is in doubt, or was not sent.
 ///
-/// The lines that are read at once are sent at once, so the daemon may refuse a line, for example because the outbox is
-/// full, and accept later ones.
+/// Several lines are sent at once, so the daemon may refuse a line, for example because the outbox is full, and accept
+/// later ones.
 struct LineTally {
     let wait: MessagePublishMethod.Wait
     let session: String
@@ -94,16 +111,21 @@ struct LineTally {
     private(set) var delivered = 0
     /// Accepted, and then rejected by the server or dropped.
     private(set) var undeliverable = 0
-    /// Sent, but it is not known whether they are accepted.
-    private(set) var unanswered = 0
-    /// Whether the daemon has read the unanswered messages.
-    var areTaken = false
+    /// The lines that were sent and have no answer, counted from 1.
+    private(set) var unanswered = LineNumbers()
+    /// Whether a line has no answer for another reason than that the command no longer waits for it.
+    private var isInDoubt = false
+    /// Whether the daemon has put the lines without an answer on disk.
+    private var areDurable = false
     /// The first error.
     var error: (any Error)?
+    /// Whether all lines have been read.
+    private(set) var isAtEnd = false
+    private var linesRead = 0
     /// How many lines were sent, or could not be sent.
     private var taken = 0
-    /// The lines that are certainly not accepted, counted from 1.
-    private var refused: [ClosedRange<Int>] = []
+    /// The lines that are certainly not accepted.
+    private var refused = LineNumbers()
     /// How many messages were accepted before the first refusal.
     private var answeredBefore = 0
 
@@ -113,6 +135,11 @@ struct LineTally {
     }
 
     var answered: Int { accepted + delivered + undeliverable }
+
+    mutating func read(_ lines: Int, isAtEnd: Bool) {
+        linesRead += lines
+        self.isAtEnd = isAtEnd
+    }
 
     mutating func take(_ result: Result<MessagePublishMethod.Result, ClientError>) {
         taken += 1
@@ -124,26 +151,26 @@ struct LineTally {
             if wait == .delivered { error = error ?? PublishCommand.undelivered(answer, session) }
         case .failure(let failure):
             switch failure {
-            case .cancelled, .connectionLost, .timeout, .invalidAnswer: unanswered += 1
+            case .cancelled:
+                unanswered.append(taken)
+            case .connectionLost, .timeout, .invalidAnswer:
+                unanswered.append(taken)
+                isInDoubt = true
             case .refused(let error) where error.data?.id != nil: undeliverable += 1
-            default: refuse()
+            default:
+                if refused.isEmpty { answeredBefore = answered }
+                refused.append(taken)
             }
             error = error ?? failure
         }
     }
 
-    private mutating func refuse() {
-        if refused.isEmpty { answeredBefore = answered }
-        if let last = refused.last, last.upperBound == taken - 1 {
-            refused[refused.count - 1] = last.lowerBound...taken
-        } else {
-            refused.append(taken...taken)
-        }
-    }
+    /// - Parameter areDurable: whether the daemon has said that everything is on disk that it was sent on the connection.
+    mutating func interrupted(areDurable: Bool) { self.areDurable = areDurable && !isInDoubt }
 
     /// What to say beside the error. Without the final full stop.
     var sentenceBeforeError: String {
-        guard let first = refused.first?.lowerBound else { return "before the error, \(sentence)" }
+        guard let first = refused.first else { return withRemainder("before the error, \(sentence)") }
         let places = [(answeredBefore, "before it"), (answered - answeredBefore, "behind it")]
         let parts = places.filter { $0.0 > 0 }.map { "\($0) \($0 == 1 ? "message" : "messages") \($1)" }
         var text = "line \(first) was refused; \(parts.isEmpty ? "no message" : parts.joined(separator: " and "))"
@@ -153,23 +180,36 @@ struct LineTally {
                 ", of which \(undeliverable) \(undeliverable == 1 ? "was" : "were") rejected or dropped"
                 + " (holdfastctl queue list \(session))"
         }
-        if unanswered > 0 { text += ", and \(unanswered) more may or may not have been" }
-        return "\(text); to be published again: \(remainder)"
+        return withRemainder(text)
     }
 
     /// What to say when no more lines are read. Without the final full stop.
-    var sentenceAfterInterruption: String { "\(sentence); to be published again: \(remainder)" }
+    var sentenceAfterInterruption: String { withRemainder(sentence) }
 
-    /// The lines that are certainly not accepted, including those that were not sent.
-    private var remainder: String {
-        var ranges = refused
-        let next = ranges.last?.upperBound == taken ? ranges.removeLast().lowerBound : taken + 1
-        guard !ranges.isEmpty else { return "all lines from \(next) on" }
-        let listed = ranges.map { $0.count == 1 ? "\($0.lowerBound)" : "\($0.lowerBound)-\($0.upperBound)" }
-        return "lines \(listed.joined(separator: ", ")), and all from \(next) on"
+    private func withRemainder(_ text: String) -> String { remainder.map { "\(text); \($0)" } ?? text }
+
+    /// The lines that were not accepted, including those that were not sent, and those that are in doubt; `nil` if there
+    /// are none.
+    var remainder: String? {
+        var parts: [String] = []
+        if !unanswered.isEmpty, !areDurable {
+            parts.append(
+                "\(unanswered.description) may or may not have been accepted: publishing \(unanswered.them) again may "
+                    + "deliver \(unanswered.them) twice, and not doing so may lose \(unanswered.them)")
+        }
+        var lost = refused
+        let next = lost.removeLast(endingAt: taken) ?? taken + 1
+        let hasMore = next <= taken || !isAtEnd || taken < linesRead
+        switch (lost.isEmpty, hasMore) {
+        case (true, true): parts.append("to be published again: all lines from \(next) on")
+        case (false, true): parts.append("to be published again: \(lost), and all from \(next) on")
+        case (false, false): parts.append("to be published again: \(lost)")
+        case (true, false): break
+        }
+        return parts.isEmpty ? nil : parts.joined(separator: "; ")
     }
 
-    /// Without the final full stop.
+    /// How many are accepted. Without the final full stop.
     var sentence: String {
         var parts: [String] = []
         func add(_ count: Int, _ one: String, _ several: String) {
@@ -177,26 +217,50 @@ struct LineTally {
             let noun = parts.isEmpty ? (count == 1 ? " message" : " messages") : ""
             parts.append("\(count)\(noun) \(count == 1 ? one : several)")
         }
+        let durable = areDurable ? unanswered.count : 0
         // A message of QoS 0 that is sent at once counts as delivered, whatever the command waits for.
         switch wait {
         case .accepted:
-            add(answered, "is accepted", "are accepted")
+            add(answered + durable, "is accepted", "are accepted")
         case .delivered:
             add(delivered, "is delivered", "are delivered")
-            add(accepted, "is accepted and will be delivered", "are accepted and will be delivered")
+            add(accepted + durable, "is accepted and will be delivered", "are accepted and will be delivered")
+            if durable > 0 { parts[parts.count - 1] += "; see: holdfastctl queue list \(session)" }
             add(undeliverable, "was rejected or dropped", "were rejected or dropped")
             if undeliverable > 0 { parts[parts.count - 1] += "; see: holdfastctl queue list \(session)" }
         }
-        if parts.isEmpty { parts = ["0 messages are \(wait.rawValue)"] }
-        if unanswered > 0 {
-            parts.append(
-                areTaken && wait == .delivered
-                    ? "\(unanswered) more, which the daemon has, \(unanswered == 1 ? "is" : "are") not delivered yet; "
-                        + "see: holdfastctl queue list \(session)"
-                    : "\(unanswered) more may or may not have been accepted"
-            )
+        return parts.isEmpty ? "0 messages are \(wait.rawValue)" : parts.joined(separator: ", and ")
+    }
+}
+
+/// Numbers of lines, in ascending order.
+struct LineNumbers: CustomStringConvertible {
+    private var ranges: [ClosedRange<Int>] = []
+
+    var isEmpty: Bool { ranges.isEmpty }
+    var first: Int? { ranges.first?.lowerBound }
+    var count: Int { ranges.reduce(0) { $0 + $1.count } }
+    var them: String { count == 1 ? "it" : "them" }
+
+    mutating func append(_ number: Int) {
+        if let last = ranges.last, last.upperBound == number - 1 {
+            ranges[ranges.count - 1] = last.lowerBound...number
+        } else {
+            ranges.append(number...number)
         }
-        return parts.joined(separator: ", and ")
+    }
+
+    /// Removes the last range if it ends at this number.
+    ///
+    /// - Returns: its first number.
+    mutating func removeLast(endingAt number: Int) -> Int? {
+        ranges.last?.upperBound == number ? ranges.removeLast().lowerBound : nil
+    }
+
+    /// For example `lines 2, 5-7`.
+    var description: String {
+        let listed = ranges.map { $0.count == 1 ? "\($0.lowerBound)" : "\($0.lowerBound)-\($0.upperBound)" }
+        return (count == 1 ? "line " : "lines ") + listed.joined(separator: ", ")
     }
 }
 

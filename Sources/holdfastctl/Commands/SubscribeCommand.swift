@@ -7,9 +7,10 @@ struct SubscribeCommand: AsyncParsableCommand {
         commandName: "subscribe",
         abstract: "Print messages as they are received.",
         discussion: """
-            One line per message: the topic and the payload; with --json, one object per line. It continues when the \
-            daemon is restarted, but messages sent in between are missed. With --consumer, nothing is missed: the daemon \
-            also collects messages while this command is not running, and each is acknowledged when it has been printed.
+            One line per message: the topic, a space and the payload, in which a line feed is written \\n, a carriage \
+            return \\r, and a space in a topic \\x20; with --json, one object per line. It continues when the daemon is \
+            restarted, but messages sent in between are missed. With --consumer, nothing is missed: the daemon also \
+            collects messages while this command is not running, and each is acknowledged when it has been printed.
             """)
 
     @OptionGroup var common: CommonOptions
@@ -21,8 +22,11 @@ struct SubscribeCommand: AsyncParsableCommand {
     @Option(
         help: "The durable consumer, which is created if it does not exist; it has one filter.", completion: .consumers)
     var consumer: String?
+    @Flag(help: "Let the consumer have this filter instead of the one it has; what it has collected stays.")
+    var replaceFilter = false
 
     func validate() throws {
+        if replaceFilter, consumer == nil { throw ValidationError("--replace-filter needs --consumer") }
         if consumer != nil, filters.count != 1 { throw ValidationError("a consumer has one filter") }
         if let count, count < 1 { throw ValidationError("--count must be at least 1") }
     }
@@ -39,6 +43,7 @@ struct SubscribeCommand: AsyncParsableCommand {
             subscriptions.append(
                 try await client.subscribe(.init(session: session, filter: filter, qos: qos)))
         }
+        await common.tellIfStopped(session, client)
         try await withThrowingTaskGroup(of: Void.self) { group in
             for subscription in subscriptions {
                 group.addTask {
@@ -57,16 +62,36 @@ extension SubscribeCommand {
     /// Prints each message, then acknowledges it: if the command is killed in between, the message is printed again.
     private func consume(_ consumer: String, _ client: HoldfastClient, _ printer: MessagePrinter) async throws {
         let isJSON = common.json
+        if !replaceFilter { try await checkFilter(of: consumer, client) }
         let messages = try await client.consume(
             session: session, filter: filters[0], qos: qos, consumer: consumer,
             detached: { Complaint(detached: $0).write(json: isJSON) })
         reportMissed(messages.missed)
+        await common.tellIfStopped(session, client)
         for try await element in messages {
             reportMissed(element.missed)
             let isLast = await printer.take(.message(element.message))
             try await element.ack()
             if isLast { return }
         }
+    }
+
+    /// A consumer that is given another filter by mistake would no longer collect what it was created for.
+    private func checkFilter(of consumer: String, _ client: HoldfastClient) async throws {
+        guard try await client.attach().roles.contains(.observe) else { return }
+        let status = try await client.call(
+            SessionStatusMethod.self, .init(session: session), timeout: CommonOptions.answerTimeout)
+        guard let known = status.inbox.consumers.first(where: { $0.name == consumer }), known.filter != filters[0]
+        else {
+            return
+        }
+        throw Self.otherFilter(known, session)
+    }
+
+    static func otherFilter(_ known: SessionStatus.Inbox.Consumer, _ session: String) -> CommandFailure {
+        CommandFailure(
+            .failed, "the consumer \(known.name) of session \(session) has the filter \(known.filter)",
+            advice: "subscribe to that; --replace-filter changes it")
     }
 
     private func reportMissed(_ missed: Int) {
@@ -128,12 +153,28 @@ private actor MessagePrinter {
         }
     }
 
-    /// A pipe gets the payload unchanged; a terminal must not be controlled by it.
     private static func line(_ message: ReceivedMessage, isTerminal: Bool) -> [UInt8] {
         let payload = message.payload
-        let shown =
-            isTerminal
-            ? Array((payload.text.map(printable) ?? "(\(payload.bytes.count) bytes)").utf8) : payload.bytes
-        return Array(printable(message.topic).utf8) + [UInt8(ascii: " ")] + shown + [UInt8(ascii: "\n")]
+        guard isTerminal else { return MessageLine.bytes(topic: message.topic, payload: payload.bytes) }
+        let shown = payload.text.map(printable) ?? "(\(payload.bytes.count) bytes)"
+        return Array("\(printable(message.topic)) \(shown)\n".utf8)
+    }
+}
+
+/// A message as programs read it from a pipe: one line, in which the first space ends the topic. No payload can look like
+/// another message, and no topic like another one with a payload. Everything else is unchanged.
+enum MessageLine {
+    static func bytes(topic: String, payload: [UInt8]) -> [UInt8] {
+        var line = Array(printable(topic).replacing("\\", with: "\\x5C").replacing(" ", with: "\\x20").utf8)
+        line.append(UInt8(ascii: " "))
+        line.reserveCapacity(line.count + payload.count + 1)
+        for byte in payload {
+            switch byte {
+            case UInt8(ascii: "\n"): line += [UInt8(ascii: "\\"), UInt8(ascii: "n")]
+            case UInt8(ascii: "\r"): line += [UInt8(ascii: "\\"), UInt8(ascii: "r")]
+            default: line.append(byte)
+            }
+        }
+        return line + [UInt8(ascii: "\n")]
     }
 }

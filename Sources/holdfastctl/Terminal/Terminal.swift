@@ -18,6 +18,8 @@ struct Terminal {
     /// What the command has done, without the final full stop. If the output cannot be written, the error says this:
     /// otherwise the command would be repeated.
     var done: String?
+    /// What it has not done, if `done` is not all.
+    var rest: String?
 
     /// - Parameter colour: the value of `--color`.
     init(_ colour: Colour = .auto) {
@@ -136,7 +138,7 @@ struct Terminal {
         guard let code = Self.write(bytes, to: STDOUT_FILENO) else { return }
         // A reader that has gone (`| head`) is not an error worth a message, unless the command changed something.
         if code != EPIPE || done != nil {
-            let failure = CommandFailure(unwritten: String(cString: strerror(code)), done: done)
+            let failure = CommandFailure(unwritten: String(cString: strerror(code)), done: done, rest: rest)
             let words = CommandWords(Array(CommandLine.arguments.dropFirst()))
             Complaint(Ending(failure)).write(json: words.wantsJSON)
         }

@@ -40,6 +40,15 @@ enum StatusText {
         return printable(text + old + refusing) + "."
     }
 
+    /// Whether the session does not connect until a person or a change makes it.
+    static func isStopped(_ status: SessionStatus) -> Bool {
+        switch status.state {
+        case .failed: true
+        case .disconnected: !["idle", "configuration-changed"].contains(status.reason?.code)
+        case .connecting, .connected, .reconnecting, .disconnecting: false
+        }
+    }
+
     /// Returns a sentence about all sessions, for example
     /// `5 sessions: 4 connected, 1 reconnecting (edge-2: dns-failed)`.
     ///
@@ -78,6 +87,11 @@ enum StatusText {
         return printable(
             "\(listed(names)) \(names.count == 1 ? "has" : "have") changed since the daemon read its configuration: "
                 + "holdfastctl reload")
+    }
+
+    /// - Parameter error: what is wrong with the daemon's own file.
+    static func unusable(_ error: String) -> String {
+        printable("the daemon would not start again: \(error); correct that, then holdfastctl reload")
     }
 
     private static func target(_ status: SessionStatus, _ preposition: String) -> String {

@@ -54,6 +54,10 @@ struct ReloadTests {
                 try await peer.call("daemon.reload")
             }
             #expect(try await changed() == ["holdfast.toml"], "it is not in effect")
+            let error = try await peer.call("daemon.status")["configurationError"]?.text
+            #expect(error?.contains("holdfast.toml:1:") == true, "the daemon would not start again")
+            try daemon.directory.write("holdfast.toml", "# nothing\n")
+            #expect(try await peer.call("daemon.status")["configurationError"] == .null)
             // An editor makes another file.
             try daemon.directory.write("holdfast.toml.new", "")
             #expect(rename("\(daemon.directory.path)/holdfast.toml.new", "\(daemon.directory.path)/holdfast.toml") == 0)

@@ -93,6 +93,17 @@ struct EndpointCheckTests {
         #expect(old?.hint?.contains("clock") == true)
     }
 
+    @Test func `TLS files of our own that cannot be used are not blamed on TCP`() throws {
+        let failure = TransportFailure(.tlsFilesUnusable, "cannot read the private key in k: Permission denied")
+        for event in [ConnectionEvent.closed(.failed(failure)), .tlsFilesRejected(failure)] {
+            var check = try check("mqtts://b.example")
+            _ = check.resolved([address], via: "eth0", at: at(5))
+            #expect(check.take(event, at: at(6)) == .finish)
+            #expect(check.steps.map(\.step) == [.dns, .route, .tls])
+            #expect(check.steps.last?.detail == failure.message)
+        }
+    }
+
     @Test func `the step that fails is the last one, with a hint`() throws {
         var lost = try check("mqtts://broker.example")
         #expect(lost.resolved([address], via: nil, at: at(5)) == .finish)

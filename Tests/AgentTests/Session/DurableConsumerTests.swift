@@ -339,6 +339,19 @@ struct DurableConsumerTests {
         }
     }
 
+    @Test func `the journal says when a consumer gets another filter, and only then`() async throws {
+        try await DaemonUnderTest.run { daemon in
+            let peer = try await daemon.watcher()
+            for (filter, qos) in [("a/#", 2), ("a/#", 1), ("b/#", 1)] {
+                _ = try await Self.subscribe(peer, filter: filter, qos: qos)
+            }
+            #expect(
+                daemon.log.lines.map(\.message).filter { $0.contains("billing") } == [
+                    "main: a program gave the durable consumer billing the filter b/#; before, it had a/#"
+                ])
+        }
+    }
+
     @Test func `a call whose consumer ends before the server answers is answered`() async throws {
         try await DaemonUnderTest.run { daemon in
             let (peer, other) = (try await daemon.watcher(), try await daemon.peer())

@@ -77,9 +77,10 @@ struct PublishKeyTests {
             let driver = try await daemon.registry.driver("main")
             let peer = try await daemon.watcher("disconnected")
             let late = #"{"session":"main","topic":"t","payload":"x","key":"a","wait":"delivered","timeout":0.01}"#
-            for _ in 1...3 {
+            for time in 1...3 {
                 let answer = try await peer.call("message.publish", late)
                 #expect(answer["id"] == 1 && answer["delivered"] == .bool(false))
+                #expect(answer["repeated"] == (time == 1 ? nil : .bool(true)), "only the first call published anything")
                 #expect(await !Self.hasPublishers(driver))
             }
             for key in ["a", "b"] {

@@ -22,7 +22,7 @@ extension DurableStore {
         for (name, id) in contents.sessionIDs where !present.contains(name) {
             let range = MessageKey.range(of: id)
             try database.query(
-                "SELECT count(*), sum(size), min(accepted_at) FROM message WHERE key BETWEEN ? AND ?",
+                "SELECT count(*), sum(size & 0x7FFFFFFF), min(accepted_at) FROM message WHERE key BETWEEN ? AND ?",
                 .integer(range.lowerBound), .integer(range.upperBound)
             ) { row in
                 let messages = Int(row.integer(0))
@@ -30,7 +30,7 @@ extension DurableStore {
                     found.append(
                         AbsentOutbox(
                             session: name, messages: messages, bytes: row.integer(1),
-                            oldest: Timestamp(rawValue: row.integer(2))))
+                            oldest: row.time(2)))
                 }
                 return false
             }

@@ -18,7 +18,8 @@ extension DurableStore {
         var absentOutboxes: (present: Set<SessionName>, found: [AbsentOutbox])?
 
         init(_ database: Database) throws(StoreError) {
-            try database.query("SELECT id, name FROM session") { row throws(StoreError) in
+            // From the table itself, as everything else that is read of a session.
+            try database.query("SELECT id, name FROM session NOT INDEXED") { row throws(StoreError) in
                 if let name = SessionName(row.text(1)) { sessionIDs[name] = row.integer(0) }
                 return true
             }
@@ -84,14 +85,7 @@ extension DurableStore {
         }
 
         private mutating func remove(_ id: Int64, _ name: SessionName?, from database: Database) throws(StoreError) {
-            // The history has names, and outlives sessions.
-            let tables = try database.rows(
-                """
-                SELECT tables.name FROM sqlite_schema AS tables JOIN pragma_table_info(tables.name) AS columns
-                WHERE tables.type = 'table' AND columns.name = 'session' AND tables.name <> 'history'
-                """
-            ) { $0.text(0) }
-            for table in tables {
+            for table in try DurableStore.sessionTables(in: database) {
                 try database.run(text: "DELETE FROM \(table) WHERE session = ?", with: [.integer(id)])
             }
             try database.run("DELETE FROM session WHERE id = ?", .integer(id))
@@ -111,6 +105,23 @@ extension DurableStore {
             try database.run("UPDATE session SET name = ? WHERE id = ?", .text(new.description), .integer(id))
             (sessionIDs[old], sessionIDs[new]) = (nil, id)
             absentOutboxes = nil
+        }
+
+        /// The session has what a server knows under its client identifier. An earlier session, which is not configured
+        /// any more and had the same identifier, must not find that one in its place: its messages that are in flight
+        /// would be released where they are not known, and count as delivered. They are sent again instead. Sessions
+        /// that are configured use one identifier at different servers only.
+        func takeSessionAtServer(_ session: Int64, in database: Database) throws(StoreError) {
+            let others = try database.rows(
+                """
+                SELECT id, name FROM session
+                WHERE established AND id <> ?1 AND client_id = (SELECT client_id FROM session WHERE id = ?1)
+                """,
+                .integer(session)
+            ) { ($0.integer(0), SessionName($0.text(1))) }
+            for (id, name) in others where !(name.map { present?.contains($0) ?? false } ?? false) {
+                try database.run("UPDATE session SET established = 0 WHERE id = ?", .integer(id))
+            }
         }
 
         mutating func consumerID(

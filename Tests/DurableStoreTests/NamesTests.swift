@@ -111,6 +111,36 @@ import Testing
         #expect(try await absent(besides: [other]) == [:])
     }
 
+    @Test func `do not find the session that a later one left at the server`() async throws {
+        let packetID = try id(7)
+        func hold(_ name: SessionName) async throws {
+            try await store.commit([(name, [.mqtt(.setEstablished(true)), .mqtt(.setClientID("me"))])])
+        }
+        await store.setPresent([old, other])
+        try await hold(old)
+        try await store.commit([(old, [.mqtt(.assign(sequence(1), packetID)), .mqtt(.release(sequence(1)))])])
+        // At another server: the configuration allows one client identifier at one server only once.
+        try await hold(other)
+        #expect(try await store.mqtt(old).established)
+        await store.setPresent([new, other])
+        try await hold(new)
+        #expect(try await store.mqtt(other).established)
+        #expect(try await store.mqtt(new).established)
+        let state = try await store.mqtt(old)
+        #expect(!state.established)
+        #expect(state.inFlight.map(\.state) == [.released(packetID)], "it is sent again")
+        await store.setPresent([old, other])
+        try await hold(old)
+        #expect(try await !store.mqtt(new).established)
+    }
+
+    @Test func `are listed whatever is in the file`() async throws {
+        try await store.execute("UPDATE message SET size = 9223372036854775807, accepted_at = -9223372036854775807")
+        #expect(try await absent(besides: [other]) == [old: 2])
+        try await store.execute("UPDATE message SET size = -5")
+        #expect(try await store.absentOutboxes(besides: []).allSatisfy { $0.bytes >= 0 })
+    }
+
     @Test func `continue under another name that owns nothing`() async throws {
         try await store.commit([(new, [.mqtt(.setEstablished(true))])])
         #expect(try await store.ownsNothing(new))

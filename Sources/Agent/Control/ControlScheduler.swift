@@ -13,8 +13,12 @@ import SessionCore
 /// - Turns are given in passes. Between two passes the event loop polls for what has arrived (``LoopPoll``).
 /// - No call begins for a peer that does not read its answers. Only a few calls of each kind run at once.
 /// - What a connection holds in memory (unfinished lines, calls, answers) is bounded for all connections together
-///   (``MemoryShares``). A line that does not fit into the allowance gets room for the longest line at once, so that
-///   two such lines never wait for each other. One that fits waits for no other connection.
+///   (``MemoryShares``). A line that does not fit into the allowance gets room for an ordinary line at once, and one that
+///   outgrows that gets room for the longest. One that fits waits for no other connection.
+/// - When all connections of a user that hold more than their allowance wait for memory, they may wait for each other.
+///   Then one of them may exceed the shares until its line has been read, has run, and has given its memory back. So each
+///   of them gets its turn in the end. There is one such connection at a time, whoever the others belong to, and it is
+///   closed if it takes longer than ``Limits/patience`` while others wait.
 /// - Two reads of the disk run at a time, in turns, so that commits are not delayed.
 /// - While any connection waits for memory, one that holds more than its allowance and has not moved by
 ///   ``Limits/progress`` within ``Limits/patience`` is closed: a byte a second is no progress. An unfinished line has
@@ -41,6 +45,9 @@ struct ControlScheduler {
         /// The length of an ordinary line, and of the longest line.
         var line = 1 << 20
         var longestLine = 24 << 20
+        /// How much the one connection that may exceed the shares may hold for its lines and calls: the longest line, an
+        /// ordinary one and the longest answer.
+        var exempt = 30 << 20
         /// What a call holds besides its line.
         var call = 512
         /// The weight at which a turn ends, and that at which a pass ends. The call or turn that reaches it is still
@@ -99,6 +106,8 @@ struct ControlScheduler {
         /// Its watches and subscriptions.
         var feeds: [Admission.Kind: Int] = [:]
 
+        var waitsForMemory: Bool { wait == .memory || readWait == .memory }
+
         /// Whether the connection's own calls and answers allow a call of the kind to begin.
         func mayBegin(_ kind: CallKind, _ limits: Limits) -> Bool {
             output - notifications.bytes
@@ -123,6 +132,8 @@ struct ControlScheduler {
     /// The connections that wait for memory or commits, in the order in which they began to wait.
     private var waiters: [ConnectionID] = []
     private var isSomethingFree = false
+    /// The connection that may exceed the shares, and since when. When its line is complete, nothing more is read from it.
+    private var exempt: (id: ConnectionID, since: Instant?, hasLine: Bool)?
     /// The connections whose durable consumers wait for memory, and those of them that may have it now.
     private var givers: [ConnectionID] = []
     private var woken: [ConnectionID] = []
@@ -153,6 +164,7 @@ struct ControlScheduler {
         givers.removeAll { $0 == id }
         uncommitted -= connection.uncommitted
         memory.close(id)
+        if exempt?.id == id { exempt = nil }
         isSomethingFree = true
     }
 
@@ -192,7 +204,7 @@ struct ControlScheduler {
         if more <= 0 {
             give(-more, by: id)
             connections[id]?.input += more
-        } else if memory.take(more, for: id) {
+        } else if take(more, for: id) {
             connections[id]?.input += more
         } else {
             isRoom = false
@@ -200,6 +212,15 @@ struct ControlScheduler {
             memory.takeAnyway(unavoidable, for: id)
             connections[id]?.input += unavoidable
             if parsed == 0 { wait(id, for: .memory) }
+        }
+        if exempt?.id == id {
+            exempt?.since = exempt?.since ?? now
+            if hasLine || parsed > 0 { exempt?.hasLine = true }
+            if exempt?.hasLine == true {
+                isRoom = false
+                // What it holds now is that of its calls, and of little that came behind its line.
+                if !hasLine, parsed == 0 { wait(id, for: .itself) }
+            }
         }
         noteMovement(of: id, by: tookLine ? limits.progress : 0, at: now)
         noteArrival(of: id, hasLine ? 0 : bytes, at: now)
@@ -272,7 +293,7 @@ struct ControlScheduler {
         let taken = min(bytes, connections.values[place].input)
         memory.give(taken, by: id)
         let cost = bytes + limits.call + (kind == .read ? 0 : answer)
-        guard memory.take(cost, for: id) else {
+        guard take(cost, for: id) else {
             memory.takeAnyway(taken, for: id)
             wait(id, for: .memory)
             return false
@@ -329,9 +350,10 @@ struct ControlScheduler {
                 connections[id]?.readWait = .itself
                 continue
             }
-            guard memory.take(answer, for: id) else {
+            guard take(answer, for: id) else {
                 connections[id]?.readWait = .memory
                 if !waiters.contains(id) { waiters.append(id) }
+                exemptOne(of: connection.user)
                 continue
             }
             connections[id]?.reads.removeFirst()
@@ -422,24 +444,26 @@ struct ControlScheduler {
     /// When to close a connection that stands still while others wait for the memory it holds.
     var nextDeadline: Instant? {
         guard isMemoryWanted else { return nil }
-        return connections.values.compactMap(deadline(of:)).min()
+        return connections.compactMap { deadline(of: $0.key, $0.value) }.min()
     }
 
-    private func deadline(of connection: Connection) -> Instant? {
-        let stalled = connection.stalledSince?.advanced(by: limits.patience)
-        guard let unfinished = connection.unfinishedSince?.advanced(by: limits.linePatience) else { return stalled }
-        return stalled.map { min($0, unfinished) } ?? unfinished
+    private func deadline(of id: ConnectionID, _ connection: Connection) -> Instant? {
+        // The disk may take as long as it likes.
+        let exempt = exempt?.id == id && connection.uncommitted == 0 ? exempt?.since : nil
+        return [
+            exempt?.advanced(by: limits.patience), connection.stalledSince?.advanced(by: limits.patience),
+            connection.unfinishedSince?.advanced(by: limits.linePatience),
+        ].compactMap { $0 }.min()
     }
 
     /// The connection to close now, if any.
     func stalled(at now: Instant) -> ConnectionID? {
         guard let deadline = nextDeadline, deadline <= now else { return nil }
-        return connections.filter { self.deadline(of: $0.value) == deadline }.keys.min()
+        return connections.filter { self.deadline(of: $0.key, $0.value) == deadline }.keys.min()
     }
 
     private var isMemoryWanted: Bool {
-        !givers.isEmpty
-            || waiters.contains { connections[$0]?.wait == .memory || connections[$0]?.readWait == .memory }
+        !givers.isEmpty || waiters.contains { connections[$0]?.waitsForMemory == true }
     }
 
     private mutating func noteMovement(of id: ConnectionID, by bytes: Int, at now: Instant) {
@@ -475,12 +499,47 @@ struct ControlScheduler {
     private mutating func wait(_ id: ConnectionID, for what: Wait) {
         connections[id]?.wait = what
         if what != .itself, !waiters.contains(id) { waiters.append(id) }
+        if what == .memory, let user = connections[id]?.user { exemptOne(of: user) }
+    }
+
+    /// Takes memory within the shares, or beyond them for the one connection that may exceed them.
+    private mutating func take(_ bytes: Int, for id: ConnectionID) -> Bool {
+        if memory.take(bytes, for: id) { return true }
+        guard exempt?.id == id, work(of: id) + bytes <= limits.exempt else { return false }
+        memory.takeAnyway(bytes, for: id)
+        return true
     }
 
     private mutating func give(_ bytes: Int, by id: ConnectionID) {
         let before = memory.borrowed
         memory.give(bytes, by: id)
         if memory.borrowed < before { isSomethingFree = true }
+        // A little may have arrived behind its line.
+        if exempt?.id == id, work(of: id) <= 2 * limits.allowance {
+            exempt = nil
+            isSomethingFree = true
+        }
+    }
+
+    /// What the connection holds for its lines and for calls that end without its peer or a server.
+    private func work(of id: ConnectionID) -> Int {
+        guard let connection = connections[id] else { return 0 }
+        return memory.held(by: id) - connection.output - connection.heldBack
+            - connection.running[CallKind.delivery.rawValue] * limits.call
+    }
+
+    /// Lets one connection of a user exceed the shares if its connections may wait for each other.
+    private mutating func exemptOne(of user: UInt32) {
+        guard exempt == nil else { return }
+        for (id, connection) in connections where connection.user == user && !connection.waitsForMemory {
+            let deliveries = connection.running[CallKind.delivery.rawValue] * limits.call
+            guard memory.held(by: id) - deliveries <= limits.allowance else { return }
+        }
+        let first = waiters.first { connections[$0]?.user == user && connections[$0]?.waitsForMemory == true }
+        guard let id = first else { return }
+        exempt = (id, nil, false)
+        waiters.removeAll { $0 == id }
+        wake(id)
     }
 
     /// One of the connection's own calls has ended, or its peer has read.
@@ -504,16 +563,19 @@ struct ControlScheduler {
         givers = []
         let waiters = waiters
         self.waiters = []
-        for id in waiters {
-            guard let connection = connections[id] else { continue }
-            if connection.wait == .memory || connection.wait == .commits {
-                connections[id]?.wait = nil
-                turns.add(id, of: connection.user)
-            }
-            if connection.readWait == .memory {
-                connections[id]?.readWait = nil
-                readTurns.add(id, of: connection.user)
-            }
+        for id in waiters { wake(id) }
+    }
+
+    /// Memory or commits may be there for a connection.
+    private mutating func wake(_ id: ConnectionID) {
+        guard let connection = connections[id] else { return }
+        if connection.wait == .memory || connection.wait == .commits {
+            connections[id]?.wait = nil
+            turns.add(id, of: connection.user)
+        }
+        if connection.readWait == .memory {
+            connections[id]?.readWait = nil
+            readTurns.add(id, of: connection.user)
         }
     }
 }

@@ -206,6 +206,7 @@ extension SessionRegistry {
     /// sessions know about the store may no longer be true, so they are restarted.
     func storeReplaced(_ moved: OpenReport.MovedAside) {
         logger.error("\(moved.sentence)", metadata: ["MESSAGE_ID": "\(MessageID.storeReplaced)"])
+        for sentence in moved.adopted.sentences { logger.error("\(sentence)") }
         guard !isStopping, !moved.isSeamless else { return }
         Task { await restartAll() }
     }

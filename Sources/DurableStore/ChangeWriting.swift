@@ -5,7 +5,7 @@ internal import Session
 extension DurableStore {
     func apply(_ changes: [SessionChange], to session: SessionName, in database: Database) throws(StoreError) {
         let id = try contents.makeSession(session, in: database)
-        if contents.absentOutboxes?.present.contains(session) == false { contents.absentOutboxes = nil }
+        if contents.absentStates?.present.contains(session) == false { contents.absentStates = nil }
         var last: MessageSequence?
         var lastCollected: InboxSequence?
         var rest = changes[...]

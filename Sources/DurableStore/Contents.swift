@@ -15,7 +15,7 @@ extension DurableStore {
         var present: Set<SessionName>?
         private(set) var epoch = ""
         /// What was last found of sessions other than `present`, until a commit changes one of those.
-        var absentOutboxes: (present: Set<SessionName>, found: [AbsentOutbox])?
+        var absentStates: (present: Set<SessionName>, found: [AbsentState])?
 
         init(_ database: Database) throws(StoreError) {
             // From the table itself, as everything else that is read of a session.
@@ -53,7 +53,11 @@ extension DurableStore {
             guard let present else { return nil }
             var found: (id: Int64, name: SessionName?)?
             try database.query(
-                text: "SELECT id, name FROM session WHERE \(Self.ownsNothing) ORDER BY established, id",
+                text: """
+                    SELECT id, name FROM session WHERE \(Self.ownsNothing) AND NOT EXISTS (
+                        SELECT 1 FROM publish_key WHERE session = session.id AND time > unixepoch() * 1000 - ?)
+                    ORDER BY established, id
+                    """,
                 with: [.integer(PublishKey.lifetime)]
             ) { row in
                 let name = SessionName(row.text(1))
@@ -66,21 +70,21 @@ extension DurableStore {
             return found.id
         }
 
-        /// Whether a row of `session` has no messages, consumers, publications or keys. It takes the lifetime of keys.
+        /// Whether a row of `session` has no messages, consumers or publications.
         private static let ownsNothing = """
             NOT EXISTS (SELECT 1 FROM message WHERE key BETWEEN id << 48 AND (id << 48) | 0xFFFFFFFFFFFF)
                 AND NOT EXISTS (SELECT 1 FROM consumer WHERE session = session.id)
                 AND NOT EXISTS (SELECT 1 FROM publication WHERE session = session.id)
                 AND NOT EXISTS (SELECT 1 FROM retained WHERE session = session.id)
-                AND NOT EXISTS (
-                    SELECT 1 FROM publish_key WHERE session = session.id AND time > unixepoch() * 1000 - ?)
             """
+
+        /// The keys of what a session has published and delivered do not count.
 
         func ownsNothing(_ session: SessionName, in database: Database) throws(StoreError) -> Bool {
             guard let id = sessionIDs[session] else { return true }
             return try !database.rows(
                 text: "SELECT id FROM session WHERE \(Self.ownsNothing) AND id = ?",
-                with: [.integer(PublishKey.lifetime), .integer(id)]
+                with: [.integer(id)]
             ) { $0.integer(0) }.isEmpty
         }
 
@@ -104,7 +108,7 @@ extension DurableStore {
             if let other = sessionIDs[new] { try remove(other, new, from: database) }
             try database.run("UPDATE session SET name = ? WHERE id = ?", .text(new.description), .integer(id))
             (sessionIDs[old], sessionIDs[new]) = (nil, id)
-            absentOutboxes = nil
+            absentStates = nil
         }
 
         /// The session has what a server knows under its client identifier. An earlier session, which is not configured

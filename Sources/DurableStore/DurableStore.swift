@@ -561,7 +561,7 @@ public actor DurableStore {
 
     /// Runs `body`, which writes to the log first. If there is no room, it is tried again after the log was emptied,
     /// and then, if it must always succeed, in the room that is reserved for that.
-    private func withRoom(orSpare mayUseSpare: Bool, _ body: () throws(StoreError) -> Void) throws(StoreError) {
+    func withRoom(orSpare mayUseSpare: Bool, _ body: () throws(StoreError) -> Void) throws(StoreError) {
         do {
             return try body()
         } catch .full {

@@ -141,11 +141,7 @@ extension ControlConnection {
             return DaemonClientsMethod.Result(clients: await server.clients)
         case DaemonReloadMethod.name:
             let wanted = try take(DaemonReloadMethod.self, parameters)
-            guard wanted.dryRun == true else { return try await daemon.reload(renamed: wanted.renamed) }
-            guard wanted.renamed == nil else {
-                throw .invalidParameters("dryRun and renamed cannot be combined")
-            }
-            return try await daemon.reloadPreview()
+            return wanted.dryRun == true ? try await daemon.reloadPreview() : try await daemon.reload()
         case DaemonMetricsMethod.name:
             _ = try take(DaemonMetricsMethod.self, parameters)
             return await daemon.metrics()

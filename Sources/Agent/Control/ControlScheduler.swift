@@ -214,7 +214,7 @@ struct ControlScheduler {
             if parsed == 0 { wait(id, for: .memory) }
         }
         if exempt?.id == id {
-            exempt?.since = exempt?.since ?? now
+            if exempt?.since == nil { exempt?.since = now }
             if hasLine || parsed > 0 { exempt?.hasLine = true }
             if exempt?.hasLine == true {
                 isRoom = false

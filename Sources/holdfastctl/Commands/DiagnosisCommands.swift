@@ -251,7 +251,8 @@ struct BugReport {
     static let configurationKeys: Set = [
         "access", "acknowledge", "authenticate", "authentication", "autoconnect", "ca", "certificate", "client-id",
         "control", "delays", "device", "dial", "durability", "endpoints", "give-up-after", "give-up-attempts",
-        "heartbeat", "idle-timeout", "inbox", "insecure", "instances", "interfaces", "interval", "jitter", "key",
+        "formerly", "heartbeat", "idle-timeout", "inbox", "insecure", "instances", "interfaces", "interval", "jitter",
+        "key",
         "kick", "level", "listen", "log", "lost-after", "max-age", "max-bytes", "max-messages", "maximum-packet-size",
         "message", "metered", "metrics", "minimum", "mqtt", "network", "observe", "on-demand", "on-suspend", "outbox",
         "presence", "preset", "proxy", "publish", "receive-maximum", "reconnect", "redirects", "restore", "room",

@@ -63,7 +63,7 @@ public struct DaemonStatus: Codable, Hashable, Sendable {
     /// While `holdfast.toml` has errors as it is now, so that the daemon would not start again: the first error, and how
     /// many more there are. Otherwise `nil`.
     @OrNull public var configurationError: String?
-    /// Sessions that are not configured, whose accepted messages stay on disk; `nil` while the disk does not answer.
+    /// Sessions that are not configured, of which something stays on disk; `nil` while the disk does not answer.
     @OrNull public var absentSessions: [AbsentSession]?
     /// Why the metrics are not published as `[metrics]` says; `nil` if they are.
     @OrNull public var metricsFailure: String?
@@ -112,32 +112,53 @@ public struct DaemonStatus: Codable, Hashable, Sendable {
     }
 }
 
-/// A session that is not configured, with messages that were accepted and not delivered. They stay on disk until a
-/// session of that name is configured, which sends them, or until they are dropped.
+/// A session that is not configured, and what stays on disk of it until a session of that name is configured, or one that
+/// was called so before.
 public struct AbsentSession: Codable, Hashable, Sendable {
     public var session: String
-    /// How many there are.
+    /// How many messages were accepted and not delivered.
     public var messages: Int
     /// What they count towards `max-bytes` together.
     public var bytes: Int64
     /// When the oldest of them was accepted.
     @OrNull public var oldest: Timestamp?
+    /// How many durable consumers there are.
+    public var consumers: Int
+    /// How many received messages these have not taken.
+    public var received: Int
+    /// How many publications there are.
+    public var publications: Int
 
-    public init(session: String, messages: Int, bytes: Int64, oldest: Timestamp?) {
+    public init(
+        session: String, messages: Int, bytes: Int64, oldest: Timestamp?, consumers: Int = 0, received: Int = 0,
+        publications: Int = 0
+    ) {
         self.session = session
         self.messages = messages
         self.bytes = bytes
         self.oldest = oldest
+        self.consumers = consumers
+        self.received = received
+        self.publications = publications
     }
 
-    /// What waits, and what sends it, without the final full stop.
+    /// What stays, and what uses it again, without the final full stop.
     public var sentence: String {
-        let (count, verb, object) =
-            messages == 1 ? ("1 accepted message", "stays", "it") : ("\(messages) accepted messages", "stay", "them")
-        let remedy =
-            session.contains("@")
-            ? "holdfastctl instance add \(session) sends \(object)" : "a file named \(session).toml sends \(object)"
-        return "\(session): \(count) \(verb) on disk; \(remedy)"
+        func count(_ number: Int, _ noun: String) -> String? {
+            number == 0 ? nil : "\(number) \(noun)\(number == 1 ? "" : "s")"
+        }
+        let parts = [
+            count(messages, "accepted message"), count(received, "received message"),
+            count(consumers, "durable consumer"), count(publications, "publication"),
+        ].compactMap(\.self)
+        let isOne = messages + received + consumers + publications == 1
+        let list =
+            parts.count < 2
+            ? parts.joined() : "\(parts.dropLast().joined(separator: ", ")) and \(parts.last ?? "")"
+        let file = session.contains("@") ? "holdfastctl instance add \(session)" : "a file named \(session).toml"
+        let object = isOne ? "it" : "them"
+        let remedy = parts.count == 1 && messages > 0 ? "sends \(object)" : "takes \(object) up"
+        return "\(session): \(list) \(isOne ? "stays" : "stay") on disk; \(file) \(remedy)"
     }
 }
 
@@ -152,25 +173,9 @@ public enum DaemonReloadMethod: ControlMethod {
     public struct Parameters: ClosedObject {
         /// Whether to report what would change without changing anything.
         public var dryRun: Bool?
-        /// A session whose file has another name now, and which takes its messages, publications, consumers and history
-        /// along. Not with ``dryRun``.
-        public var renamed: Renaming?
 
-        public init(dryRun: Bool? = nil, renamed: Renaming? = nil) {
+        public init(dryRun: Bool? = nil) {
             self.dryRun = dryRun
-            self.renamed = renamed
-        }
-    }
-
-    public struct Renaming: ClosedObject {
-        /// The session's name so far, of which there is no file any more.
-        public var from: String
-        /// Its name from now on, which no other session has, and of which nothing is stored.
-        public var to: String
-
-        public init(from: String, to: String) {
-            self.from = from
-            self.to = to
         }
     }
 
@@ -190,7 +195,7 @@ public enum DaemonReloadMethod: ControlMethod {
         /// What servers may keep of sessions that were removed, or whose endpoints are all others now, because the
         /// sessions were not connected when they ended. A dry run does not tell.
         public var leftBehind: [LeftBehind]
-        /// Sessions among `removed` whose accepted messages stay on disk.
+        /// Sessions among `removed` of which something stays on disk.
         public var absentSessions: [AbsentSession]
 
         public struct LeftBehind: Codable, Hashable, Sendable {

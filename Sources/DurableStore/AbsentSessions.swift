@@ -1,63 +1,100 @@
 public import Vocabulary
 
-/// The outbox of a session that does not exist any more.
-public struct AbsentOutbox: Hashable, Sendable {
+/// What is stored of a session that does not exist any more.
+public struct AbsentState: Hashable, Sendable {
     public var session: SessionName
-    /// At least 1.
-    public var messages: Int
+    /// Messages in the outbox.
+    public var messages = 0
     /// As ``StoredMessageSummary/size``, of all of them.
-    public var bytes: Int64
+    public var bytes: Int64 = 0
     /// When the oldest of them was accepted.
-    public var oldest: Timestamp
+    public var oldest: Timestamp?
+    /// Durable consumers.
+    public var consumers = 0
+    /// Messages that these have not taken.
+    public var received = 0
+    public var publications = 0
+
+    var isEmpty: Bool { messages == 0 && consumers == 0 && publications == 0 }
 }
 
-/// What the store has of sessions that do not exist any more. It stays until a session of that name exists again.
+/// What the store has of sessions that do not exist any more. It stays until a session of that name exists again, or one
+/// that was called so before.
 extension DurableStore {
-    /// Returns the messages that were accepted for sessions other than these and not delivered, in the order of the
-    /// names.
-    package func absentOutboxes(besides present: Set<SessionName>) throws(StoreError) -> [AbsentOutbox] {
+    /// Returns what there is of sessions other than these, in the order of the names.
+    package func absentStates(besides present: Set<SessionName>) throws(StoreError) -> [AbsentState] {
         let database = try opened()
-        if let known = contents.absentOutboxes, known.present == present { return known.found }
-        var found: [AbsentOutbox] = []
+        if let known = contents.absentStates, known.present == present { return known.found }
+        var found: [AbsentState] = []
         for (name, id) in contents.sessionIDs where !present.contains(name) {
-            let range = MessageKey.range(of: id)
-            try database.query(
-                "SELECT count(*), sum(size), min(accepted_at) FROM message WHERE key BETWEEN ? AND ?",
-                .integer(range.lowerBound), .integer(range.upperBound)
-            ) { row in
-                let messages = Int(row.integer(0))
-                if messages > 0 {
-                    found.append(
-                        AbsentOutbox(
-                            session: name, messages: messages, bytes: row.integer(1),
-                            oldest: Timestamp(rawValue: row.integer(2))))
-                }
-                return false
-            }
+            let state = try absentState(name, id, in: database)
+            if !state.isEmpty { found.append(state) }
         }
         found.sort { $0.session < $1.session }
-        contents.absentOutboxes = (present, found)
+        contents.absentStates = (present, found)
         return found
     }
 
-    /// Whether the store has nothing of a session that must not be lost: no messages, consumers, publications or keys.
-    package func ownsNothing(_ session: SessionName) throws(StoreError) -> Bool {
-        try contents.ownsNothing(session, in: opened())
+    private func absentState(
+        _ name: SessionName, _ id: Int64, in database: Database
+    ) throws(StoreError) -> AbsentState {
+        var state = AbsentState(session: name)
+        let range = MessageKey.range(of: id)
+        try database.query(
+            "SELECT count(*), sum(size & 0x7FFFFFFF), min(accepted_at) FROM message WHERE key BETWEEN ? AND ?",
+            .integer(range.lowerBound), .integer(range.upperBound)
+        ) { row in
+            (state.messages, state.bytes) = (row.count(0), row.integer(1))
+            if state.messages > 0 { state.oldest = row.time(2) }
+            return false
+        }
+        let consumers = try database.rows("SELECT id FROM consumer WHERE session = ?", .integer(id)) { $0.integer(0) }
+        state.consumers = consumers.count
+        for consumer in consumers {
+            let range = MessageKey.range(of: consumer)
+            state.received += Int(
+                try database.integer(
+                    "SELECT count(*) FROM inbox WHERE key BETWEEN ? AND ?", .integer(range.lowerBound),
+                    .integer(range.upperBound)) ?? 0)
+        }
+        state.publications = Int(
+            try database.integer("SELECT count(*) FROM publication WHERE session = ?", .integer(id)) ?? 0)
+        return state
     }
 
-    /// Gives all that the store has of a session, and its history, to another name, in one transaction.
+    /// Gives all that the store has of a session, and its history, to a session that was called so before, in one
+    /// transaction.
     ///
-    /// - Throws: ``StoreError/inconsistent(_:)`` if the other name owns something.
-    package func rename(_ old: SessionName, to new: SessionName) throws(StoreError) {
+    /// - Parameter present: the sessions that there are, as in ``setPresent(_:)``. What belongs to one of them stays.
+    package func takeOver(
+        _ old: SessionName, by new: SessionName, present: Set<SessionName>
+    ) throws(StoreError) -> TakeOver {
         let database = try opened()
-        guard try contents.ownsNothing(new, in: database) else {
-            throw .inconsistent("there already are messages, consumers or publications of \(new)")
+        contents.present = present
+        guard contents.sessionIDs[old] != nil, !present.contains(old) else { return .nothing }
+        if contents.sessionIDs[new] != nil {
+            if try contents.ownsNothing(old, in: database) { return .nothing }
+            guard try contents.ownsNothing(new, in: database) else { return .refused }
         }
-        var renamed = contents
-        try transaction(in: database, isFlushed: true) { () throws(StoreError) in
-            try renamed.rename(old, to: new, in: database)
+        // No message is added: a full disk must not keep the session from starting.
+        try withRoom(orSpare: true) { () throws(StoreError) in
+            var renamed = contents
+            try transaction(in: database, isFlushed: true) { () throws(StoreError) in
+                try renamed.rename(old, to: new, in: database)
+            }
+            contents = renamed
         }
-        contents = renamed
         mustFlush = true
+        return .done
     }
+}
+
+/// What became of what the store had under an earlier name of a session.
+package enum TakeOver: Hashable, Sendable {
+    /// There is nothing.
+    case nothing
+    /// It belongs to the session now.
+    case done
+    /// It stays where it is, because the session has messages, consumers or publications of its own.
+    case refused
 }

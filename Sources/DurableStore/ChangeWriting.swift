@@ -5,7 +5,7 @@ internal import Session
 extension DurableStore {
     func apply(_ changes: [SessionChange], to session: SessionName, in database: Database) throws(StoreError) {
         let id = try contents.makeSession(session, in: database)
-        if contents.absentOutboxes?.present.contains(session) == false { contents.absentOutboxes = nil }
+        if contents.absentStates?.present.contains(session) == false { contents.absentStates = nil }
         var last: MessageSequence?
         var lastCollected: InboxSequence?
         var rest = changes[...]
@@ -185,9 +185,11 @@ extension DurableStore {
                 "UPDATE session SET assigned_client_id = ? WHERE id = ?", .text(clientID), .integer(session))
         case .setClientID(let clientID):
             try database.run("UPDATE session SET client_id = ? WHERE id = ?", .text(clientID), .integer(session))
+            try contents.takeSessionAtServer(session, in: database)
         case .setEstablished(let established):
             try database.run(
                 "UPDATE session SET established = ? WHERE id = ?", .integer(established ? 1 : 0), .integer(session))
+            if established { try contents.takeSessionAtServer(session, in: database) }
         case .collect(let collected, let consumers, let packetID):
             for name in consumers { try collect(collected, name, session, database) }
             if let packetID { try apply(.insertInbound(packetID), to: session, in: database) }

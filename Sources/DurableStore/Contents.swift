@@ -15,10 +15,11 @@ extension DurableStore {
         var present: Set<SessionName>?
         private(set) var epoch = ""
         /// What was last found of sessions other than `present`, until a commit changes one of those.
-        var absentOutboxes: (present: Set<SessionName>, found: [AbsentOutbox])?
+        var absentStates: (present: Set<SessionName>, found: [AbsentState])?
 
         init(_ database: Database) throws(StoreError) {
-            try database.query("SELECT id, name FROM session") { row throws(StoreError) in
+            // From the table itself, as everything else that is read of a session.
+            try database.query("SELECT id, name FROM session NOT INDEXED") { row throws(StoreError) in
                 if let name = SessionName(row.text(1)) { sessionIDs[name] = row.integer(0) }
                 return true
             }
@@ -52,7 +53,11 @@ extension DurableStore {
             guard let present else { return nil }
             var found: (id: Int64, name: SessionName?)?
             try database.query(
-                text: "SELECT id, name FROM session WHERE \(Self.ownsNothing) ORDER BY established, id",
+                text: """
+                    SELECT id, name FROM session WHERE \(Self.ownsNothing) AND NOT EXISTS (
+                        SELECT 1 FROM publish_key WHERE session = session.id AND time > unixepoch() * 1000 - ?)
+                    ORDER BY established, id
+                    """,
                 with: [.integer(PublishKey.lifetime)]
             ) { row in
                 let name = SessionName(row.text(1))
@@ -65,33 +70,26 @@ extension DurableStore {
             return found.id
         }
 
-        /// Whether a row of `session` has no messages, consumers, publications or keys. It takes the lifetime of keys.
+        /// Whether a row of `session` has no messages, consumers or publications.
         private static let ownsNothing = """
             NOT EXISTS (SELECT 1 FROM message WHERE key BETWEEN id << 48 AND (id << 48) | 0xFFFFFFFFFFFF)
                 AND NOT EXISTS (SELECT 1 FROM consumer WHERE session = session.id)
                 AND NOT EXISTS (SELECT 1 FROM publication WHERE session = session.id)
                 AND NOT EXISTS (SELECT 1 FROM retained WHERE session = session.id)
-                AND NOT EXISTS (
-                    SELECT 1 FROM publish_key WHERE session = session.id AND time > unixepoch() * 1000 - ?)
             """
+
+        /// The keys of what a session has published and delivered do not count.
 
         func ownsNothing(_ session: SessionName, in database: Database) throws(StoreError) -> Bool {
             guard let id = sessionIDs[session] else { return true }
             return try !database.rows(
                 text: "SELECT id FROM session WHERE \(Self.ownsNothing) AND id = ?",
-                with: [.integer(PublishKey.lifetime), .integer(id)]
+                with: [.integer(id)]
             ) { $0.integer(0) }.isEmpty
         }
 
         private mutating func remove(_ id: Int64, _ name: SessionName?, from database: Database) throws(StoreError) {
-            // The history has names, and outlives sessions.
-            let tables = try database.rows(
-                """
-                SELECT tables.name FROM sqlite_schema AS tables JOIN pragma_table_info(tables.name) AS columns
-                WHERE tables.type = 'table' AND columns.name = 'session' AND tables.name <> 'history'
-                """
-            ) { $0.text(0) }
-            for table in tables {
+            for table in try DurableStore.sessionTables(in: database) {
                 try database.run(text: "DELETE FROM \(table) WHERE session = ?", with: [.integer(id)])
             }
             try database.run("DELETE FROM session WHERE id = ?", .integer(id))
@@ -110,7 +108,24 @@ extension DurableStore {
             if let other = sessionIDs[new] { try remove(other, new, from: database) }
             try database.run("UPDATE session SET name = ? WHERE id = ?", .text(new.description), .integer(id))
             (sessionIDs[old], sessionIDs[new]) = (nil, id)
-            absentOutboxes = nil
+            absentStates = nil
+        }
+
+        /// The session has what a server knows under its client identifier. An earlier session, which is not configured
+        /// any more and had the same identifier, must not find that one in its place: its messages that are in flight
+        /// would be released where they are not known, and count as delivered. They are sent again instead. Sessions
+        /// that are configured use one identifier at different servers only.
+        func takeSessionAtServer(_ session: Int64, in database: Database) throws(StoreError) {
+            let others = try database.rows(
+                """
+                SELECT id, name FROM session
+                WHERE established AND id <> ?1 AND client_id = (SELECT client_id FROM session WHERE id = ?1)
+                """,
+                .integer(session)
+            ) { ($0.integer(0), SessionName($0.text(1))) }
+            for (id, name) in others where !(name.map { present?.contains($0) ?? false } ?? false) {
+                try database.run("UPDATE session SET established = 0 WHERE id = ?", .integer(id))
+            }
         }
 
         mutating func consumerID(

@@ -190,7 +190,7 @@ public actor DurableStore {
         try database.excludeOthers()
         // First, because nothing may be written into a file of a later version.
         let known = Schema.version(after: migrations)
-        let found = try Schema.version(of: database, known: known)
+        let found = try Schema.version(of: database, after: migrations)
         if found == 0 {
             // Free pages go back to the file system a few at a time; this can only be set before the first table.
             try database.execute("PRAGMA auto_vacuum = INCREMENTAL")
@@ -225,7 +225,7 @@ public actor DurableStore {
         let limit = logLimit(of: directory)
         try database.execute("PRAGMA journal_size_limit = \(limit)")
         database.limitLog(to: limit / 4096, markedBy: isMarked ? LogMark(ofDatabase: database.path) : nil)
-        if isTakenUp { try takeUp(database) }
+        if isTakenUp { report.adopted = try takeUp(database) }
         return database
     }
 
@@ -256,11 +256,14 @@ public actor DurableStore {
 
     /// Prepares a file that may not have been closed properly, and may lack the last moments before this start: numbers
     /// continue after those that were reserved or are there, and packet identifiers that may have been used are suspect.
-    private static func takeUp(_ database: Database) throws(StoreError) {
+    ///
+    /// - Returns: what belonged to no session any more.
+    private static func takeUp(_ database: Database) throws(StoreError) -> OpenReport.Adopted {
         try checkNumbers(in: database)
-        try database.transaction { () throws(StoreError) in
+        try checkNames(in: database)
+        return try database.transaction { () throws(StoreError) -> OpenReport.Adopted in
+            let adopted = try adopt(in: database)
             try raiseNumbers(in: database)
-            try adoptMessages(in: database)
             let windows = try database.rows(
                 "SELECT id, window_first, window_count FROM session WHERE window_count > 0"
             ) { row in
@@ -280,6 +283,7 @@ public actor DurableStore {
                 }
             }
             try database.run("UPDATE session SET window_first = 0, window_count = 0 WHERE window_count > 0")
+            return adopted
         }
     }
 
@@ -344,22 +348,6 @@ public actor DurableStore {
         }
     }
 
-    /// Gives messages whose session is not known one of their own: they must not become those of another session, and a
-    /// person has to find them.
-    private static func adoptMessages(in database: Database) throws(StoreError) {
-        try database.run(
-            """
-            WITH RECURSIVE owner (id) AS (
-                SELECT min(key) >> 48 FROM message WHERE key > 0 UNION ALL
-                SELECT (SELECT min(key) >> 48 FROM message WHERE key > (owner.id << 48) | 0xFFFFFFFFFFFF)
-                FROM owner WHERE owner.id BETWEEN 0 AND 0x7FFE)
-            INSERT OR IGNORE INTO session (id, name, next_sequence)
-            SELECT id, 'recovered-' || id, 1 + (
-                SELECT max(key) & 0xFFFFFFFFFFFF FROM message WHERE key >> 48 = owner.id)
-            FROM owner WHERE id BETWEEN 1 AND 0x7FFF AND id NOT IN (SELECT id FROM session)
-            """)
-    }
-
     /// Calls `body` on the store's thread whenever a damaged file was replaced while the daemon runs.
     public func whenReplaced(_ body: @escaping @Sendable (OpenReport.MovedAside) -> Void) { replaced = body }
 
@@ -386,8 +374,9 @@ public actor DurableStore {
         let present = contents.present
         contents = try Contents(new)
         contents.present = present
-        let moved = try renewal.end(in: directory)
+        var moved = try renewal.end(in: directory)
         self.renewal = nil
+        moved.adopted = report.adopted
         // SQLite does not touch the new files, which now have the old one's names.
         old?.close()
         files = DatabaseFiles(in: directory, logLimit: Self.logLimit(of: directory))
@@ -572,7 +561,7 @@ public actor DurableStore {
 
     /// Runs `body`, which writes to the log first. If there is no room, it is tried again after the log was emptied,
     /// and then, if it must always succeed, in the room that is reserved for that.
-    private func withRoom(orSpare mayUseSpare: Bool, _ body: () throws(StoreError) -> Void) throws(StoreError) {
+    func withRoom(orSpare mayUseSpare: Bool, _ body: () throws(StoreError) -> Void) throws(StoreError) {
         do {
             return try body()
         } catch .full {

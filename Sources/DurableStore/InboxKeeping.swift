@@ -137,13 +137,15 @@ extension DurableStore {
             "UPDATE consumer SET filter = ?, qos = ? WHERE session = ? AND name = ?", .text(filter),
             .integer(qos.rawValue), .integer(session), .text(name.description))
         guard database.changes == 0 else { return }
-        // The lowest number that is free; there are few consumers.
+        // The lowest number that is free, and that no message of a consumer that was lost has; there are few consumers.
         let free = try database.integer(
             """
-            SELECT min(id) FROM (
-                SELECT 1 AS id UNION ALL SELECT id + 1 FROM consumer
-            ) WHERE id NOT IN (SELECT id FROM consumer)
-            """)
+            WITH RECURSIVE number (id) AS (SELECT 1 UNION ALL SELECT id + 1 FROM number WHERE id <= ?)
+            SELECT id FROM number WHERE id NOT IN (SELECT id FROM consumer) AND NOT EXISTS (
+                SELECT 1 FROM inbox WHERE key BETWEEN number.id << 48 AND (number.id << 48) | 0xFFFFFFFFFFFF)
+            LIMIT 1
+            """,
+            .integer(MessageKey.sessions.upperBound))
         guard let free, MessageKey.sessions.contains(free) else {
             throw .inconsistent("there is no room for another consumer than the 32767 that there are")
         }

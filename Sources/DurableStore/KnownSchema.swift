@@ -28,6 +28,15 @@ struct KnownSchema {
         return nil
     }
 
+    /// Whether the database has these tables, views and indexes, word for word, and no others.
+    func isExactly(that database: Database) throws(StoreError) -> Bool {
+        try Self.definitions(in: database) == Self.definitions(in: model)
+    }
+
+    private static func definitions(in database: Database) throws(StoreError) -> Set<[String]> {
+        Set(try database.rows("SELECT type, name, sql FROM sqlite_schema") { row in (0..<3).map { row.text($0) } })
+    }
+
     private func isIntact(_ table: String, in database: Database) throws(StoreError) -> Bool {
         try Self.columns(of: table, in: model).isSubset(of: Self.columns(of: table, in: database))
     }

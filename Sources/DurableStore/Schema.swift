@@ -1,6 +1,7 @@
 internal import Glibc
 
-/// The versions of the file's layout. A version is never changed after its release; the next one is appended.
+/// The versions of the file's layout. A version is never changed after its release; the next one is appended, and changes
+/// the schema, by which a later version is told from a damaged number.
 ///
 /// A message is written once and deleted once, however large it is: what happens to it in between is a small row in
 /// `in_flight` or `quarantine` with the same key. A message with neither is queued.
@@ -258,14 +259,17 @@ enum Schema {
 
     /// Returns the version of the file, 0 for a new one.
     ///
-    /// - Throws: ``StoreError/newerSchema(path:found:known:)``.
-    static func version(of database: Database, known: Int) throws(StoreError) -> Int {
+    /// - Throws: ``StoreError/newerSchema(path:found:known:)``, or ``StoreError/corrupt(path:cause:)`` for a number that
+    ///   is damaged: one from before the first release, or a higher one in a file whose schema is the newest that is
+    ///   known.
+    static func version(of database: Database, after migrations: [String]) throws(StoreError) -> Int {
+        let known = version(after: migrations)
         let found = Int(try database.integer("PRAGMA user_version") ?? 0)
-        guard found <= known else { throw .newerSchema(path: database.path, found: found, known: known) }
-        guard found == 0 || found >= first else {
-            throw .failed(path: database.path, cause: "it is of version \(found), from before the first release")
+        if found == 0 || (first...known).contains(found) { return found }
+        guard found > known, try !KnownSchema(version: known, migrations: migrations).isExactly(that: database) else {
+            throw .corrupt(path: database.path, cause: "it has the number of a schema that it has not (\(found))")
         }
-        return found
+        throw .newerSchema(path: database.path, found: found, known: known)
     }
 
     /// Copies the file. A daemon that is started again and again must not fill the disk with partial copies, so they all
@@ -302,7 +306,7 @@ enum Schema {
         _ database: Database, to migrations: [String], backupName: (Int) -> String, directory: borrowing StateDirectory
     ) throws(StoreError) -> String? {
         let known = version(after: migrations)
-        let found = try version(of: database, known: known)
+        let found = try version(of: database, after: migrations)
         guard found < known else { return nil }
         var backup: String?
         if found > 0 {

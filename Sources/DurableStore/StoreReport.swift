@@ -46,6 +46,8 @@ public struct OpenReport: Hashable, Sendable {
     public var movedAside: MovedAside?
     /// The copy that was made before the file was brought to a newer schema.
     public var backup: String?
+    /// What had lost its session.
+    public var adopted = Adopted()
     /// The last sign of life of the daemon that had the directory before; `nil` if there was none.
     public var lastAlive: Timestamp?
 
@@ -61,6 +63,16 @@ public struct OpenReport: Hashable, Sendable {
         public var isComplete = false
         /// Whether the new one equals the old one, so that sessions can go on with what they know.
         public var isSeamless = false
+        /// What had lost its session, if that was found while the daemon runs.
+        public var adopted = Adopted()
+    }
+
+    /// What is left of sessions and consumers whose own rows are lost.
+    public struct Adopted: Hashable, Sendable {
+        /// The names that what is left of sessions was given.
+        public var sessions: [String] = []
+        /// Received messages of consumers that are not known any more.
+        public var received = 0
     }
 }
 
@@ -72,5 +84,20 @@ extension OpenReport.MovedAside {
                 ? "everything in it was recovered"
                 : "\(messages) messages were recovered; others that were accepted and not delivered may be lost"
                     + (path == nil ? "" : ", and sqlite3 .recover may find them there"))
+    }
+}
+
+extension OpenReport.Adopted {
+    /// What was found, for people, one sentence each.
+    public var sentences: [String] {
+        var sentences = sessions.map {
+            "the name of a session is lost: what is left of it is kept as \($0), and a file \($0).toml takes it up"
+        }
+        if received > 0 {
+            sentences.append(
+                "\(received) received \(received == 1 ? "message" : "messages") of durable consumers that are lost "
+                    + "\(received == 1 ? "stays" : "stay") in the table inbox, where only sqlite3 can read them")
+        }
+        return sentences
     }
 }

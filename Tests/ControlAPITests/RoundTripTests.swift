@@ -231,7 +231,8 @@ struct RoundTripTests {
              "connecting":0,"reconnecting":0,"disconnecting":0,"disconnected":0,"failed":0},"store":{"rows":4},
              "storeFailure":null,"netlink":{"overruns":0},"changedFiles":["/etc/holdfast/holdfast.toml"],
              "configurationError":"/etc/holdfast/holdfast.toml:2:7: wrong",
-             "absentSessions":[{"session":"old","messages":2,"bytes":40,"oldest":"2026-11-20T09:12:44.120Z"}],
+             "absentSessions":[{"session":"old","messages":2,"bytes":40,"oldest":"2026-11-20T09:12:44.120Z",
+              "consumers":1,"received":3,"publications":0}],
              "metricsFailure":null}
             """)
         _ = try roundTrip(
@@ -240,7 +241,8 @@ struct RoundTripTests {
             {"changed":["a"],"added":[],"removed":[],"kept":["b"],"changes":[{"session":null,
              "key":"log.level","from":"\\"info\\"","to":"\\"debug\\""}],"errors":[{"session":null,"file":"x.toml","line":3,"column":1,
              "message":"no"}],"leftBehind":[{"session":"c","message":"the server may keep 1 publication"}],
-             "absentSessions":[{"session":"c","messages":1,"bytes":4,"oldest":null}]}
+             "absentSessions":[{"session":"c","messages":1,"bytes":4,"oldest":null,"consumers":0,"received":0,
+              "publications":0}]}
             """)
         let network = try roundTrip(
             NetworkStatus.self,

@@ -148,6 +148,14 @@ struct ModelSession {
                         try Self.next(after: changes.last, &random) ?? Self.change(after: session.last, &random)
                     changes.append(change)
                     isValid = session.apply(change) && isValid
+                    switch change {
+                    case .mqtt(.setClientID), .mqtt(.setEstablished(true)):
+                        guard let clientID = session.state.clientID else { break }
+                        for other in names where other != name && next[other]?.state.clientID == clientID {
+                            next[other]?.state.established = false
+                        }
+                    default: break
+                    }
                 }
                 next[name] = session
                 batch.append((name, changes))
@@ -294,7 +302,7 @@ struct ModelSession {
         case 51:
             return .setChosenRoom(
                 Bool.random(using: &random) ? nil : ChosenRoom(room: "\(packetID)", configured: "", bootID: "b"))
-        case 38 where Bool.random(using: &random): return .mqtt(.setClientID("client-\(packetID)"))
+        case 38 where Bool.random(using: &random): return .mqtt(.setClientID("client-\(packetID.rawValue % 2)"))
         case 38: return .mqtt(.setAssignedClientID("client-\(packetID)"))
         default: return .mqtt(.setEstablished(Bool.random(using: &random)))
         }

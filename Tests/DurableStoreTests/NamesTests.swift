@@ -1,4 +1,5 @@
 import MQTT
+import NIOCore
 import Session
 import SessionCore
 import Testing
@@ -96,14 +97,14 @@ import Testing
     }
 
     private func absent(besides present: Set<SessionName>) async throws -> [SessionName: Int] {
-        let found = try await store.absentOutboxes(besides: present)
+        let found = try await store.absentStates(besides: present)
         return Dictionary(uniqueKeysWithValues: found.map { ($0.session, $0.messages) })
     }
 
     @Test func `are those with messages, as they are after each commit`() async throws {
         #expect(try await absent(besides: []) == [old: 2, other: 1])
         #expect(try await absent(besides: [other]) == [old: 2])
-        let sizes = try await store.absentOutboxes(besides: [other]).map(\.bytes)
+        let sizes = try await store.absentStates(besides: [other]).map(\.bytes)
         #expect(sizes == [Int64(message(1).message.size + message(2).message.size)])
         try await store.commit([(old, [.mqtt(.acknowledge(.init(rawValue: 1)))])])
         #expect(try await absent(besides: [other]) == [old: 1])
@@ -111,20 +112,86 @@ import Testing
         #expect(try await absent(besides: [other]) == [:])
     }
 
-    @Test func `continue under another name that owns nothing`() async throws {
-        try await store.commit([(new, [.mqtt(.setEstablished(true))])])
-        #expect(try await store.ownsNothing(new))
-        try await store.rename(old, to: new)
+    @Test func `do not find the session that a later one left at the server`() async throws {
+        let packetID = try id(7)
+        func hold(_ name: SessionName) async throws {
+            try await store.commit([(name, [.mqtt(.setEstablished(true)), .mqtt(.setClientID("me"))])])
+        }
+        await store.setPresent([old, other])
+        try await hold(old)
+        try await store.commit([(old, [.mqtt(.assign(sequence(1), packetID)), .mqtt(.release(sequence(1)))])])
+        // At another server: the configuration allows one client identifier at one server only once.
+        try await hold(other)
+        #expect(try await store.mqtt(old).established)
+        await store.setPresent([new, other])
+        try await hold(new)
+        #expect(try await store.mqtt(other).established)
+        #expect(try await store.mqtt(new).established)
+        let state = try await store.mqtt(old)
+        #expect(!state.established)
+        #expect(state.inFlight.map(\.state) == [.released(packetID)], "it is sent again")
+        await store.setPresent([old, other])
+        try await hold(old)
+        #expect(try await !store.mqtt(new).established)
+    }
+
+    @Test func `are listed whatever is in the file`() async throws {
+        try await store.execute("UPDATE message SET size = 9223372036854775807, accepted_at = -9223372036854775807")
+        #expect(try await absent(besides: [other]) == [old: 2])
+        try await store.execute("UPDATE message SET size = -5")
+        #expect(try await store.absentStates(besides: []).allSatisfy { $0.bytes >= 0 })
+    }
+
+    @Test func `are listed with their consumers, received messages and publications`() async throws {
+        let billing = try #require(ConsumerName("billing"))
+        let collected = CollectedMessage(
+            sequence: .init(rawValue: 1),
+            message: .init(
+                topic: "a", payload: .init(string: "x"), qos: .atLeastOnce, retain: false, duplicate: false,
+                properties: .init()),
+            receivedAt: .now)
+        try await store.commit(
+            new, .putConsumer(billing, filter: "a", .atLeastOnce), .collect(collected, for: [billing], nil))
+        #expect(
+            try await store.absentStates(besides: [old, other]) == [
+                AbsentState(session: new, consumers: 1, received: 1)
+            ])
+        try await store.commit(new, .removeConsumer(billing))
+        #expect(try await store.absentStates(besides: [old, other]).isEmpty)
+        try await store.commit(
+            new,
+            .putPublication(
+                Publication(
+                    topic: "t", payload: .init(string: "x"), qos: .atLeastOnce, properties: .init(), since: .now)))
+        #expect(try await store.absentStates(besides: [old, other]) == [AbsentState(session: new, publications: 1)])
+    }
+
+    @Test func `are taken over by a session that has nothing of its own`() async throws {
+        let key = try #require(PublishKey("k"))
+        // A key of what it has delivered is no reason to leave messages behind.
+        try await store.commit(new, .setEstablished(true), .rememberKey(key, sequence(1), at: .now))
+        #expect(try await store.takeOver(old, by: new, present: [new, old]) == .nothing, "it has a file")
+        #expect(try await store.takeOver(old, by: new, present: [new]) == .done)
+        #expect(try await store.takeOver(old, by: new, present: [new]) == .nothing, "a second time")
         #expect(try await store.session(new).mqtt.queuedCount == 2)
         #expect(try await store.session(new).mqtt.established == false, "nothing of the earlier one is left")
         #expect(try await store.session(old) == StoredSession())
-        await #expect(throws: StoreError.self) { try await store.rename(new, to: other) }
-        #expect(try await !store.ownsNothing(other))
+        #expect(try await store.takeOver(other, by: new, present: [new]) == .refused)
         #expect(try await absent(besides: []) == [new: 2, other: 1])
         // So it is after a restart.
         try await store.close()
         let reopened = try openStore(directory)
         #expect(try await reopened.session(new).mqtt.queuedCount == 2)
         #expect(try await reopened.session(new).mqtt.nextSequence.rawValue == 3)
+    }
+
+    @Test func `without messages are taken over by a new session only`() async throws {
+        for sequence in [sequence(1), sequence(2)] { try await store.commit(old, .acknowledge(sequence)) }
+        try await store.commit(old, .setEstablished(true))
+        try await store.commit(new, .setClientID("new"))
+        #expect(try await store.takeOver(old, by: new, present: [new]) == .nothing)
+        let third = try #require(SessionName("third"))
+        #expect(try await store.takeOver(old, by: third, present: [third]) == .done)
+        #expect(try await store.mqtt(third).established)
     }
 }

@@ -433,10 +433,22 @@ import Testing
         #expect(try await store.history(limit: 9).entries.count == 3)
     }
 
-    @Test func `refuses a store from before the first release`() throws {
-        try Database(path: "\(directory.path)/holdfast.db").execute("PRAGMA user_version = 7")
-        let error = #expect(throws: StoreError.self) { try openStore(directory) }
-        #expect(error?.description.contains("version 7, from before the first release") == true)
+    @Test func `recovers everything whatever bit of its version is wrong`() async throws {
+        let store = try openStore(directory)
+        try await store.commit(main, .insert(message(1)))
+        try await store.close()
+        for bit in 0..<32 {
+            let copy = try directory.copyAsItIs()
+            do {
+                let database = try Database(path: "\(copy.path)/holdfast.db")
+                let number = Int32(truncatingIfNeeded: version) ^ Int32(bitPattern: 1 << UInt32(bit))
+                try database.execute("PRAGMA user_version = \(number)")
+                database.close()
+            }
+            let next = try openStore(copy)
+            #expect(next.openReport.movedAside?.isComplete == true, "bit \(bit)")
+            #expect(try await next.queue(main).count == 1, "bit \(bit)")
+        }
     }
 
     @Test func `leaves a newer schema alone`() async throws {

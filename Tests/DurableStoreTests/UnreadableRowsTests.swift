@@ -178,6 +178,81 @@ import Testing
         try await store.commit(other, .insert(message(1)))
         #expect(try await store.queue(other).count == 1)
         #expect(try await store.queue(session("recovered-1")).count == 3)
+        #expect(store.openReport.adopted.sessions == ["recovered-1"])
+    }
+
+    @Test func `without its session keeps whatever it had apart from other sessions`() async throws {
+        let store = try openStore(directory)
+        let (other, billing) = (try session("other"), try #require(ConsumerName("billing")))
+        let key = try #require(PublishKey("k"))
+        try await store.commit(main, .insert(message(1)), .remove(sequence(1)))
+        try await store.commit(
+            session("second"), .putConsumer(billing, filter: "a", .atLeastOnce),
+            .rememberKey(key, sequence(1), at: .now))
+        try await store.commit(session("third"), .putPublication(Self.publication))
+        // A name that was free is not, by chance or because it was so before.
+        try await store.commit(session("recovered-2"), .insert(message(1)))
+        let next = try await reopened(store, after: "DELETE FROM session WHERE id < 4")
+        try await next.commit([(other, [.insert(message(1))]), (main, [.insert(message(1))])])
+        #expect(try await next.session(other).publications.isEmpty)
+        #expect(try await next.session(main).mqtt.consumers.isEmpty)
+        #expect(try await next.keyed(other, key, now: .now) == nil)
+        #expect(try await next.mqtt(session("recovered-2")).queuedCount == 1)
+        #expect(next.openReport.adopted.sessions == ["recovered-2-2", "recovered-3"])
+        #expect(try await next.mqtt(session("recovered-2-2")).consumers.map(\.name) == [billing])
+        #expect(try await next.keyed(session("recovered-2-2"), key, now: .now) != nil)
+        #expect(try await next.session(session("recovered-3")).publications.count == 1)
+    }
+
+    private static let publication = Publication(
+        topic: "t", payload: .init(string: "x"), qos: .atLeastOnce, properties: .init(), since: .now)
+
+    @Test func `without its consumer does not become another consumer's`() async throws {
+        let store = try openStore(directory)
+        let (secret, new) = (try #require(ConsumerName("secret")), try #require(ConsumerName("new")))
+        let collected = CollectedMessage(
+            sequence: .init(rawValue: 1),
+            message: .init(
+                topic: "a", payload: .init(string: "x"), qos: .atLeastOnce, retain: false, duplicate: false,
+                properties: .init()),
+            receivedAt: .now)
+        try await store.commit(
+            main, .putConsumer(secret, filter: "a", .atLeastOnce), .collect(collected, for: [secret], nil))
+        let next = try await reopened(store, after: "DELETE FROM consumer")
+        #expect(next.openReport.adopted == .init(sessions: [], received: 1))
+        #expect(next.openReport.adopted.sentences.count == 1)
+        let other = try session("other")
+        try await next.commit(
+            other, .putConsumer(new, filter: "b", .atLeastOnce), .collect(collected, for: [new], nil))
+        let found = try await next.collected(other, for: new, after: .zero, maxCount: 9, maxBytes: 999)
+        #expect(found.count == 1)
+        #expect(try await next.mqtt(other).consumers.first?.runs.map(\.messages) == [1])
+    }
+
+    @Test func `with a name that no session can have is kept under another`() async throws {
+        let store = try await reopened(published(3), after: "UPDATE session SET name = 'Main'")
+        #expect(store.openReport.adopted.sessions == ["recovered-1"])
+        #expect(try await store.mqtt(session("recovered-1")).queuedCount == 3)
+        #expect(try await store.mqtt(main).queuedCount == 0)
+    }
+
+    @Test(arguments: [0, 1])
+    func `with one wrong bit in its name or in the index of names is found`(place: Int) async throws {
+        let name = try session("zz-plant-zz")
+        let store = try openStore(directory)
+        try await store.commit(name, .insert(message(1)))
+        try await store.close()
+        var bytes = try readFile("\(directory.path)/holdfast.db")
+        let text = Array("zz-plant-zz".utf8)
+        let places = bytes.indices.dropLast(text.count).filter { bytes[$0..<$0 + text.count].elementsEqual(text) }
+        try #require(places.count == 2)
+        bytes[places[place] + 3] ^= 0x20
+        try writeFile("\(directory.path)/holdfast.db", bytes)
+        let next = try openStore(directory)
+        #expect(next.openReport.movedAside != nil)
+        let recovered = try session("recovered-1")
+        #expect(try await next.mqtt(name).queuedCount + next.mqtt(recovered).queuedCount == 1)
+        #expect(next.openReport.adopted.sessions.isEmpty == (try await next.mqtt(name).queuedCount == 1))
     }
 }
 

@@ -321,12 +321,14 @@ struct DetailTests {
         let absent = [
             AbsentSession(session: "c", messages: 2, bytes: 9, oldest: nil),
             AbsentSession(session: "gw@a", messages: 1, bytes: 4, oldest: nil),
+            AbsentSession(session: "w", messages: 0, bytes: 0, oldest: nil, consumers: 1, received: 3, publications: 2),
         ]
         #expect(
-            ReloadText.lines(.init(removed: ["c", "gw@a"], absentSessions: absent), isDry: true) == [
-                "A reload would remove c, gw@a.",
+            ReloadText.lines(.init(removed: ["c", "gw@a", "w"], absentSessions: absent), isDry: true) == [
+                "A reload would remove c, gw@a, w.",
                 "  c: 2 accepted messages stay on disk; a file named c.toml sends them",
                 "  gw@a: 1 accepted message stays on disk; holdfastctl instance add gw@a sends it",
+                "  w: 3 received messages, 1 durable consumer and 2 publications stay on disk; a file named w.toml takes them up",
             ])
     }
 }

@@ -147,11 +147,7 @@ extension ControlConnection {
             return DaemonClientsMethod.Result(clients: await server.clients)
         case DaemonReloadMethod.name:
             let wanted = try take(DaemonReloadMethod.self, parameters)
-            guard wanted.dryRun == true else { return try await reload(wanted.renamed) }
-            guard wanted.renamed == nil else {
-                throw .invalidParameters("dryRun and renamed cannot be combined")
-            }
-            return try await daemon.reloadPreview()
+            return wanted.dryRun == true ? try await daemon.reloadPreview() : try await reload()
         case DaemonMetricsMethod.name:
             _ = try take(DaemonMetricsMethod.self, parameters)
             return await daemon.metrics()
@@ -166,12 +162,10 @@ extension ControlConnection {
         }
     }
 
-    private func reload(
-        _ renamed: DaemonReloadMethod.Renaming?
-    ) async throws(RPCError) -> DaemonReloadMethod.Result {
+    private func reload() async throws(RPCError) -> DaemonReloadMethod.Result {
         isReloading = true
         defer { isReloading = false }
-        return try await daemon.reload(renamed: renamed)
+        return try await daemon.reload()
     }
 
     private func hello(_ parameters: RPCHelloMethod.Parameters) throws(RPCError) -> RPCHelloMethod.Result {

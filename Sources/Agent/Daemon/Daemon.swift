@@ -245,11 +245,7 @@ actor Daemon {
     /// Reads the configuration again and applies it. If holdfast.toml has errors, nothing changes.
     ///
     /// Reloads take turns: each applies files that were read after it was asked for.
-    ///
-    /// - Parameter renamed: a session that takes its state along under another name.
-    func reload(
-        renamed: DaemonReloadMethod.Renaming? = nil
-    ) async throws(RPCError) -> DaemonReloadMethod.Result {
+    func reload() async throws(RPCError) -> DaemonReloadMethod.Result {
         await withCheckedContinuation { if reloads.begin($0) { $0.resume() } }
         defer { reloads.end()?.resume() }
         let loaded: LoadedConfiguration
@@ -264,7 +260,6 @@ actor Daemon {
         // A reload that is refused must not be announced: the service manager would mistake its end for the end of
         // stopping.
         try await registry.checkReload()
-        let renaming = try await registry.renaming(renamed, loaded)
         notifications.tell(.reloading())
         defer { notifications.tell(.ready) }
         switch loaded.daemon {
@@ -286,7 +281,7 @@ actor Daemon {
                 JournalLogHandler.setLevel(level)
             }
             await publisher?.apply(new.metrics)
-            var result = try await registry.apply(loaded, renaming)
+            var result = try await registry.apply(loaded)
             result.changes = changes + result.changes
             if let failure = await publisher?.failures.listener {
                 let file = "\(options.configurationDirectory)/holdfast.toml"

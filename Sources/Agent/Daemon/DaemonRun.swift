@@ -227,6 +227,7 @@ private struct DaemonStart {
         if let moved = store.openReport.movedAside {
             logger.error("\(moved.sentence)", metadata: ["MESSAGE_ID": "\(MessageID.storeReplaced)"])
         }
+        for sentence in store.openReport.adopted.sentences { logger.error("\(sentence)") }
         if let backup = store.openReport.backup {
             logger.notice("the durable state was migrated; a copy is \(backup)")
         }
@@ -295,7 +296,7 @@ private struct DaemonStart {
                 "\(session): a change of its state cannot be stored and is skipped, so a message may be sent twice after a restart: \(error)"
             )
         } unfitMessage: { [logger] session, error in
-            logger.error("\(session): a message that was published is refused: \(error)")
+            logger.error("\(session): a new message cannot be stored and is refused: \(error)")
         }
     }
 

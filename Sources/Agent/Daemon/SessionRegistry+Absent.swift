@@ -4,30 +4,35 @@ import Logging
 import Session
 import Systemd
 
-// Sessions that were removed from the configuration while messages waited in their outboxes. Those stay in the store.
+// Sessions that were removed from the configuration while the store had something of them. It stays there.
 
 extension SessionRegistry {
-    /// Returns the sessions that are not configured and have messages on disk; `nil` while the disk does not answer.
+    /// Returns the sessions that are not configured and of which something is on disk; `nil` while the disk does not answer.
     func absentSessions() async -> [AbsentSession]? {
         guard let surroundings else { return [] }
         let (store, present) = (surroundings.store, Set(entries.keys))
         let found = try? await surroundings.commits.watch.answer { () throws(StoreError) in
-            try await store.absentOutboxes(besides: present)
+            try await store.absentStates(besides: present)
         }
         return found?.map(AbsentSession.init)
     }
 
-    /// Returns those of these sessions, which are still configured, whose messages would stay on disk.
-    func withMessages(_ sessions: [String]) -> [AbsentSession] {
+    /// Returns those of these sessions, which are still configured, of which something would stay on disk.
+    func leavingSomething(_ sessions: [String]) -> [AbsentSession] {
         sessions.compactMap { session in
-            guard let outbox = try? status(session).outbox else { return nil }
-            let messages = outbox.queued + outbox.inFlight + outbox.quarantined
-            guard messages > 0 else { return nil }
-            return AbsentSession(session: session, messages: messages, bytes: outbox.bytes, oldest: outbox.oldest)
+            guard let status = try? status(session) else { return nil }
+            let outbox = status.outbox
+            let driver = try? runningDriver(session)
+            let absent = AbsentSession(
+                session: session, messages: outbox.queued + outbox.inFlight + outbox.quarantined, bytes: outbox.bytes,
+                oldest: outbox.oldest, consumers: status.inbox.consumers.count, received: status.inbox.messages,
+                publications: driver?.assumeIsolated { $0.ask { $0.publications.entries.count } } ?? 0)
+            return absent.messages + absent.consumers + absent.publications > 0 ? absent : nil
         }
     }
 
-    /// Returns those of the sessions that were just removed whose messages stay on disk, and writes them to the journal.
+    /// Returns those of the sessions that were just removed of which something stays on disk, and writes them to the
+    /// journal.
     ///
     /// - Parameter before: what they had before they were stopped, in case the disk does not answer.
     func tellAbsent(_ before: [AbsentSession], of removed: [String]) async -> [AbsentSession] {
@@ -41,8 +46,9 @@ extension SessionRegistry {
 }
 
 extension AbsentSession {
-    fileprivate init(_ outbox: AbsentOutbox) {
+    fileprivate init(_ state: AbsentState) {
         self.init(
-            session: outbox.session.description, messages: outbox.messages, bytes: outbox.bytes, oldest: outbox.oldest)
+            session: state.session.description, messages: state.messages, bytes: state.bytes, oldest: state.oldest,
+            consumers: state.consumers, received: state.received, publications: state.publications)
     }
 }

@@ -22,11 +22,7 @@ extension SessionRegistry {
     func endTurn() { turns.end()?.resume() }
 
     /// Applies a new configuration: adds, changes and removes sessions. The others are not touched.
-    ///
-    /// - Parameter renaming: a removed session that continues as an added one.
-    func apply(
-        _ loaded: LoadedConfiguration, _ renaming: Renaming? = nil
-    ) async throws(RPCError) -> DaemonReloadMethod.Result {
+    func apply(_ loaded: LoadedConfiguration) async throws(RPCError) -> DaemonReloadMethod.Result {
         await takeTurn()
         defer {
             endTurn()
@@ -35,46 +31,77 @@ extension SessionRegistry {
         try checkReload()
         let loaded = await listed(loaded)
         var result = changes(to: loaded)
-        let before = withMessages(result.removed)
-        if let renaming { try checkStill(renaming) }
-        let stopped = await stop(changedBy: loaded, renaming)
+        let renamed = renamed(loaded)
+        let before = leftOver(result.removed, renamed)
+        let stopped = await stop(changedBy: loaded, renamed)
         result.leftBehind = stopped.sorted { $0.key < $1.key }.compactMap { name, stopped in
             stopped.leftBehind.map { .init(session: name.description, message: $0) }
         }
-        await willHave(Set(loaded.sessions.keys))
+        // Also the instances of a template that cannot be read.
+        await willHave(Set(loaded.sessions.keys).union(entries.keys.filter { loaded[$0] != nil }))
         for name in entries.keys.sorted() where loaded[name] == nil {
             entries[name] = nil
-            if name != renaming?.from { changeParked(of: name) { $0.history = nil } }
+            if let next = renamed[name] { movePrograms(of: name, to: next) }
+            changeParked(of: name) { $0.history = nil }
             rejected[name] = nil
             report(name, SessionEvent(time: clock.wallClock(), session: name.description, event: .sessionRemoved))
             metrics.forget(name.description)
             changed(name)
         }
         var failure: RPCError?
-        if let renaming {
-            let wasUp = stopped[renaming.from]?.wasUp ?? false
-            do throws(RPCError) { try await carryOut(renaming, wasUp: wasUp) } catch { failure = error }
-        }
-        result.absentSessions = await tellAbsent(before, of: result.removed)
         for name in Set(entries.keys).union(loaded.sessions.keys).sorted() {
-            guard name != renaming?.to, let configuration = loaded[name] else { continue }
+            guard let configuration = loaded[name] else { continue }
             defer { changed(name) }
+            let former = renamed.first { $0.value == name && stopped[$0.key] != nil }.flatMap { stopped[$0.key] }
             do throws(StoreError) {
-                try await apply(configuration, to: name, wasUp: stopped[name]?.wasUp)
+                if let former, case .success(let new) = configuration {
+                    try await startNowOrLater(
+                        name, await next(after: former.driver, as: new, wasUp: former.wasUp, true))
+                } else {
+                    try await apply(configuration, to: name, wasUp: stopped[name]?.wasUp)
+                }
             } catch {
                 parked[name]?.releasePublishers()
                 failure = failure ?? .internalError(unreadable(name, error).reason.message)
             }
         }
+        // Not before: what a session had is another's now, if that was called so.
+        result.absentSessions = await tellAbsent(before, of: result.removed)
         statusMayHaveChanged()
         if let failure { throw failure }
         return result
     }
 
+    /// - Returns: what stays on disk of these sessions, without those that continue under another name.
+    private func leftOver(_ removed: [String], _ renamed: [SessionName: SessionName]) -> [AbsentSession] {
+        leavingSomething(removed.filter { SessionName($0).map { renamed[$0] == nil } ?? true })
+    }
+
+    private func movePrograms(of old: SessionName, to new: SessionName) {
+        var programs = ParkedPrograms()
+        changeParked(of: old) {
+            (programs.credential, programs.history) = ($0.credential, $0.history)
+            ($0.credential, $0.history) = (nil, nil)
+        }
+        if !programs.isEmpty { parked[new] = programs }
+    }
+
+    /// How a session is started that was stopped for a new configuration.
+    private func next(
+        after driver: SessionDriver, as new: SessionConfiguration, wasUp: Bool, _ isRenamed: Bool = false
+    ) async -> Start {
+        // What the server has under another client identifier was never this session's, and must not be resumed.
+        let isSameClient = driver.configuration.clientID == new.clientID
+        return Start(
+            configuration: new, wasUp: wasUp, obsolete: isSameClient ? [.failure] : [.failure, .sessionAtServer],
+            decided: .some(await driver.session.verdict), isRenamed: isRenamed)
+    }
+
     /// Returns what applying a configuration would change.
     func preview(_ loaded: LoadedConfiguration) async -> DaemonReloadMethod.Result {
-        var result = changes(to: await listed(loaded))
-        result.absentSessions = withMessages(result.removed)
+        let loaded = await listed(loaded)
+        var result = changes(to: loaded)
+        result.absentSessions = leftOver(result.removed, renamed(loaded))
         return result
     }
 
@@ -109,7 +136,7 @@ extension SessionRegistry {
     ///
     /// - Returns: the sessions that were stopped.
     private func stop(
-        changedBy loaded: LoadedConfiguration, _ renaming: Renaming?
+        changedBy loaded: LoadedConfiguration, _ renamed: [SessionName: SessionName]
     ) async -> [SessionName: StoppedSession] {
         var stopped: [SessionName: StoppedSession] = [:]
         await withTaskGroup(of: (SessionName, String?).self) { group in
@@ -118,9 +145,9 @@ extension SessionRegistry {
                 var reason = Reason(.configurationChanged)
                 var (forGood, hasNext, isSameClient) = (true, false, false)
                 switch loaded[name] {
-                case nil where renaming?.from == name:
-                    guard let new = renaming?.configuration else { continue }
-                    reason.message = "the session is called \(renaming?.to.description ?? "") now"
+                case nil where renamed[name] != nil:
+                    guard let next = renamed[name], case .success(let new)? = loaded[next] else { continue }
+                    reason.message = "the session is called \(next) now"
                     forGood = Set(driver.configuration.endpoints).isDisjoint(with: new.endpoints)
                     isSameClient = driver.configuration.isSameClient(as: new)
                 case nil: reason.message = "the session was removed from the configuration"
@@ -134,7 +161,7 @@ extension SessionRegistry {
                 case .failure?: continue
                 }
                 let state = await driver.session.state
-                stopped[name] = StoppedSession(wasUp: state != .disconnected && state != .disconnecting)
+                stopped[name] = StoppedSession(driver: driver, wasUp: state != .disconnected && state != .disconnecting)
                 // Callers that ask for this session wait until `changed`.
                 changing[name] = []
                 let (why, isForGood, isFollowed, keepsCredential) = (reason, forGood, hasNext, isSameClient)
@@ -150,6 +177,7 @@ extension SessionRegistry {
     }
 
     private struct StoppedSession {
+        var driver: SessionDriver
         /// Whether it was up or trying to be.
         var wasUp: Bool
         /// What its server may keep of it, if it is gone for good.
@@ -164,14 +192,7 @@ extension SessionRegistry {
         case (.running(let driver)?, .success(let new)):
             rejected[name] = nil
             guard let wasUp else { return }
-            // What the server has under another client identifier was never this session's, and must not be resumed.
-            let isSameClient = driver.configuration.clientID == new.clientID
-            try await startNowOrLater(
-                name,
-                Start(
-                    configuration: new, wasUp: wasUp,
-                    obsolete: isSameClient ? [.failure] : [.failure, .sessionAtServer],
-                    decided: .some(await driver.session.verdict)))
+            try await startNowOrLater(name, await next(after: driver, as: new, wasUp: wasUp))
         case (.running?, .failure(let errors)):
             if rejected.updateValue(errors, forKey: name) != errors { tellRejected(name, errors) }
         case (.failed(.configuration(let old, _), _, _)?, .failure(let errors)) where old == errors: break
@@ -206,6 +227,7 @@ extension SessionRegistry {
     /// sessions know about the store may no longer be true, so they are restarted.
     func storeReplaced(_ moved: OpenReport.MovedAside) {
         logger.error("\(moved.sentence)", metadata: ["MESSAGE_ID": "\(MessageID.storeReplaced)"])
+        for sentence in moved.adopted.sentences { logger.error("\(sentence)") }
         guard !isStopping, !moved.isSeamless else { return }
         Task { await restartAll() }
     }

@@ -5,103 +5,57 @@ import Logging
 import Session
 import SessionCore
 
-// A session that continues under another name. Its state is moved in the store in one transaction, after the session was
-// stopped and before it is started again. Programs that use it have to use the new name.
+// A session that continues under another name, because its file says what it was called before. What the store has under
+// that name is moved in one transaction, before the session is started. It does not matter when the file got its new name,
+// and whether the daemon ran then: whatever ends the daemon, the next start does the same.
 
 extension SessionRegistry {
-    struct Renaming {
-        var from: SessionName
-        var to: SessionName
-        /// The session's driver so far.
-        var driver: SessionDriver
-        var configuration: SessionConfiguration
-    }
-
-    /// Checks a wish before anything is changed.
-    func renaming(
-        _ wanted: DaemonReloadMethod.Renaming?, _ loaded: LoadedConfiguration
-    ) async throws(RPCError) -> Renaming? {
-        guard let wanted else { return nil }
-        guard let from = SessionName(wanted.from), let to = SessionName(wanted.to), from.template == nil,
-            to.template == nil
-        else {
-            throw .invalidParameters(
-                "only sessions with a file of their own can be renamed, not instances or templates")
-        }
-        let driver = try await driver(wanted.from)
-        guard loaded[from] == nil else {
-            throw .invalidParameters("there still is a file for session \"\(from)\"")
-        }
-        guard entries[to] == nil else { throw .invalidParameters("there already is a session \"\(to)\"") }
-        switch loaded[to] {
-        case nil: throw .invalidParameters("there is no file for session \"\(to)\"")
-        case .failure(let errors)?: throw .badConfiguration(errors.summary)
-        case .success(let configuration)?:
-            try await checkFree(to)
-            return Renaming(from: from, to: to, driver: driver, configuration: configuration)
-        }
-    }
-
-    private func checkFree(_ name: SessionName) async throws(RPCError) {
-        guard let surroundings else { throw .shuttingDown }
-        let store = surroundings.store
-        let isFree: Bool
-        do throws(StoreError) {
-            isFree = try await surroundings.commits.watch.answer { () throws(StoreError) in
-                try await store.ownsNothing(name)
-            }
-        } catch {
-            throw .internalError("the state of the session cannot be moved: \(error)")
-        }
-        guard isFree else {
-            throw .invalidParameters(
-                "messages, consumers or publications of an earlier session \"\(name)\" are on disk",
-                hint: "choose another name, or drop them under that name first")
-        }
-    }
-
-    /// - Throws: if the session was restarted since the wish was checked, which then has to be checked again.
-    func checkStill(_ renaming: Renaming) throws(RPCError) {
-        guard entries[renaming.to] == nil, case .running(let driver)? = entries[renaming.from],
-            driver === renaming.driver
-        else { throw .sessionIsRestarting }
-    }
-
-    /// Moves the state of a session that was stopped, and starts it under its new name. If that fails, it is listed as
-    /// failed: it must not start without its state.
-    func carryOut(_ renaming: Renaming, wasUp: Bool) async throws(RPCError) {
-        guard let surroundings else { return }
-        let (from, to, store, queue) = (renaming.from, renaming.to, surroundings.store, historyQueue)
-        do throws(StoreError) {
-            try await surroundings.commits.watch.answer { () throws(StoreError) in
+    /// Gives a session that is about to be started what the store has under a name that it had before.
+    ///
+    /// - Returns: that name, if there was something.
+    func takeOver(
+        by name: SessionName, _ configuration: SessionConfiguration
+    ) async throws(StoreError) -> SessionName? {
+        guard let surroundings else { return nil }
+        for former in configuration.formerNames(of: name).reversed() {
+            let (store, queue, present) = (surroundings.store, historyQueue, present)
+            let outcome = try await surroundings.commits.watch.wait { () throws(StoreError) in
                 await queue?.everythingRecorded()
-                try await store.rename(from, to: to)
+                return try await store.takeOver(former, by: name, present: present)
             }
-        } catch {
-            let sentence = "the state of session \(from) cannot be moved to \(to): \(error)"
-            await list(to, as: .store(sentence, later: nil))
-            throw .internalError(sentence)
+            switch outcome {
+            case .nothing: continue
+            case .done:
+                logger.notice(
+                    "\(name): it was called \(former) before, and has its messages and its history",
+                    metadata: ["HOLDFAST_SESSION": "\(name)"])
+                return former
+            case .refused:
+                logger.warning(
+                    "\(name): it has messages, consumers or publications of its own, so what is on disk under its earlier name \(former) stays there",
+                    metadata: ["HOLDFAST_SESSION": "\(name)"])
+                return nil
+            }
         }
-        var programs = ParkedPrograms()
-        changeParked(of: from) {
-            (programs.credential, programs.history) = ($0.credential, $0.history)
-            ($0.credential, $0.history) = (nil, nil)
+        return nil
+    }
+
+    /// Returns the sessions that new ones are to continue, each with the name of the new one.
+    func renamed(_ loaded: LoadedConfiguration) -> [SessionName: SessionName] {
+        var renamed: [SessionName: SessionName] = [:]
+        for (name, result) in loaded.sessions.sorted(by: { $0.key < $1.key }) where entries[name] == nil {
+            guard case .success(let configuration) = result else { continue }
+            for former in configuration.formerNames(of: name) where loaded[former] == nil && renamed[former] == nil {
+                if case .running? = entries[former] { renamed[former] = name }
+            }
         }
-        if !programs.isEmpty { parked[to] = programs }
-        logger.notice(
-            "\(to): it was called \(from) before, and has its messages and its history",
-            metadata: ["HOLDFAST_SESSION": "\(to)"])
-        // What the server has under another client identifier was never this session's.
-        let isSameClient = renaming.driver.configuration.clientID == renaming.configuration.clientID
-        do throws(StoreError) {
-            try await startNowOrLater(
-                to,
-                Start(
-                    configuration: renaming.configuration, wasUp: wasUp,
-                    obsolete: isSameClient ? [.failure] : [.failure, .sessionAtServer],
-                    decided: .some(await renaming.driver.session.verdict)))
-        } catch {
-            throw .internalError(unreadable(to, error).reason.message)
-        }
+        return renamed
+    }
+}
+
+extension SessionConfiguration {
+    /// The names that a session had before.
+    func formerNames(of name: SessionName) -> [SessionName] {
+        formerly.compactMap { SessionName($0) }.filter { $0 != name }
     }
 }

@@ -55,6 +55,8 @@ actor SessionRegistry {
     /// The programs of sessions that are not running at the moment, kept in case those come back.
     var parked: [SessionName: ParkedPrograms] = [:]
     var isStartingLater = false
+    /// The sessions that are configured.
+    private(set) var present: Set<SessionName> = []
     private(set) var watches = Watches()
     private var overruns = HourlyCount()
     var metrics = EventMetrics()
@@ -87,7 +89,10 @@ actor SessionRegistry {
         let sessions = await listed(sessions, brokenTemplates)
         await willHave(Set(sessions.keys))
         historyQueue = HistoryQueue(store: surroundings.store, logger: logger, eventLoop: eventLoop)
-        try await recordEndBefore(of: sessions.keys.sorted(), surroundings.store)
+        let former = sessions.flatMap { name, result -> [SessionName] in
+            (try? result.get())?.formerNames(of: name) ?? []
+        }
+        try await recordEndBefore(of: Set(sessions.keys).union(former).sorted(), surroundings.store)
         for (name, result) in sessions.sorted(by: { $0.key < $1.key }) {
             switch result {
             case .success(let configuration):
@@ -106,6 +111,7 @@ actor SessionRegistry {
 
     /// Prepares for the sessions that there are from now on.
     func willHave(_ sessions: Set<SessionName>) async {
+        present = sessions
         shareMemory(among: sessions.count)
         // A disk that does not answer must not hold up a reload.
         guard let store = surroundings?.store else { return }
@@ -135,6 +141,8 @@ actor SessionRegistry {
         var obsolete: Set<Obsolete> = []
         /// The verdict that the session's previous driver knew, if there was one: it may not be on disk yet.
         var decided: Verdict??
+        /// Whether the session is to go on where another one was stopped, under whose name the store has its state.
+        var isRenamed = false
     }
 
     func start(_ name: SessionName, _ how: Start) async throws(StoreError) {
@@ -148,7 +156,14 @@ actor SessionRegistry {
                 registry.historyQueue?.assumeIsolated { $0.noteAlive(at: now) }
             }
         }
+        let former = try await takeOver(by: name, how.configuration)
         var stored = try await surroundings.store.session(name)
+        var how = how
+        if how.isRenamed, former == nil { (how.wasUp, how.decided) = (false, nil) }
+        // What the server has under another client identifier is another session's.
+        if former != nil, let clientID = stored.mqtt.clientID, clientID != how.configuration.clientID {
+            how.obsolete.insert(.sessionAtServer)
+        }
         var changes: [SessionChange] = []
         let onDisk = stored.verdict
         if let decided = how.decided { stored.verdict = decided }

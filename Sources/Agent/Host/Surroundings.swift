@@ -114,9 +114,10 @@ protocol SessionStore: Actor {
     var epoch: String { get async }
     var sessionNames: [SessionName] { get async }
     func setPresent(_ sessions: Set<SessionName>) async
-    func absentOutboxes(besides present: Set<SessionName>) async throws(StoreError) -> [AbsentOutbox]
-    func ownsNothing(_ session: SessionName) async throws(StoreError) -> Bool
-    func rename(_ old: SessionName, to new: SessionName) async throws(StoreError)
+    func absentStates(besides present: Set<SessionName>) async throws(StoreError) -> [AbsentState]
+    func takeOver(
+        _ old: SessionName, by new: SessionName, present: Set<SessionName>
+    ) async throws(StoreError) -> TakeOver
 
     func commit(_ batch: [(session: SessionName, changes: [SessionChange])]) async throws(StoreError)
     func tryRoom(for bytes: UInt64) async throws(StoreError)

@@ -208,6 +208,7 @@ extension ConfigCommand {
                     advice: "holdfastctl instance remove \(session)\(place.option)")
             }
             let target = isLink ? Folder.resolved(path) : nil
+            let secret = self.secret
             guard unlink(path) == 0 else { throw failure(names) }
             let rest = target.map { "; \($0), which it was a link to, stays" } ?? ""
             common.complain(Complaint(done: "\(path) is removed\(rest)"))
@@ -220,18 +221,32 @@ extension ConfigCommand {
                 }
                 throw error
             }
-            try removeSecret()
+            try remove(secret)
         }
 
-        private var secret: String { "\(place.configDirectory)/\(session).secret" }
+        /// The file in which "config init --ask-password" has stored the password: the session's file names it, and may
+        /// have had another name then.
+        private var secret: String {
+            let standard = "\(place.configDirectory)/\(session).secret"
+            guard let bytes = try? InputFile.read(path) else { return standard }
+            let beginning = "\"file:\(place.configDirectory)/"
+            // Not the password of a table.
+            let lines = String(decoding: bytes, as: UTF8.self).split(separator: "\n").prefix { !$0.hasPrefix("[") }
+            for line in lines where line.hasPrefix("password") {
+                guard let start = line.firstRange(of: beginning) else { continue }
+                let name = line[start.upperBound...].prefix { $0 != "\"" }
+                if name.hasSuffix(".secret"), !name.contains("/") { return "\(place.configDirectory)/\(name)" }
+            }
+            return standard
+        }
 
         /// Removes the password, unless another file names it.
-        private func removeSecret() throws {
+        private func remove(_ secret: String) throws {
             guard access(secret, F_OK) == 0 else { return }
             let others = (Folder.names(in: folder) ?? []).filter { $0.hasSuffix(".toml") }.sorted()
             for other in others {
                 let text = String(decoding: try InputFile.read("\(folder)/\(other)"), as: UTF8.self)
-                guard text.contains("/\(session).secret") else { continue }
+                guard text.contains(secret.dropFirst(place.configDirectory.count)) else { continue }
                 return common.complain(Complaint(notice: "\(secret) stays: \(folder)/\(other) names it"))
             }
             unlink(secret)

@@ -9,10 +9,10 @@ extension ConfigCommand {
             commandName: "rename",
             abstract: "Give a session another name, under which it continues.",
             discussion: """
-                Renames the session's file, and makes the daemon read its configuration again and take the session's \
-                messages, publications, durable consumers and history along. The session disconnects and connects again. \
-                Programs have to use the new name. If the daemon refuses, the file gets its old name back. Instances of a \
-                template cannot be renamed.
+                Adds the present name to the key "formerly" of the session's file, renames the file, and makes the daemon \
+                read its configuration again. The session disconnects and connects again, with its messages, \
+                publications, durable consumers and history. Programs have to use the new name. If the daemon does not \
+                run, it does the same when it starts. Instances of a template cannot be renamed.
                 """)
 
         @OptionGroup var common: CommonOptions
@@ -36,56 +36,86 @@ extension ConfigCommand {
         }
 
         func run() async throws {
-            let client = common.client()
-            // Without the daemon, the messages could not be moved.
-            try await client.attach()
-            try move(old, to: new)
-            let result: DaemonReloadMethod.Result
-            do throws(ClientError) {
-                result = try await client.call(
-                    DaemonReloadMethod.self, .init(renamed: .init(from: session, to: name)),
-                    timeout: CommonOptions.reloadTimeout)
-            } catch {
-                guard case .refused(let refusal) = error else {
-                    throw CommandFailure(
-                        .failed, "\(new) has its new name, but the daemon did not confirm it: \(error)",
-                        advice: "holdfastctl status shows whether messages of \(session) stay on disk")
-                }
-                try move(new, to: old)
-                // It was refused because of the disk, after the session was stopped.
-                if refusal.known == .internalError {
-                    _ = try? await client.call(DaemonReloadMethod.self, .init(), timeout: CommonOptions.reloadTimeout)
-                }
-                throw CommandFailure(
-                    refusal.known == .notPermitted ? .notPermitted : .failed,
-                    "\(session) keeps its name: \(refusal.message)", advice: refusal.data?.hint)
-            }
-            if common.json {
-                Terminal().print(json: JSONText.value(result))
-            } else {
-                common.terminal.print(
-                    wrapped: ["\(session) is called \(name) now, and has its messages and its history."]
-                        + ReloadText.rest(result))
-            }
-            common.complain(result.errors)
+            guard access(old, F_OK) == 0 else { throw failure(errno) }
+            guard access(new, F_OK) != 0 else { throw failure(EEXIST) }
+            try noteName()
+            try move()
+            common.complain(Complaint(done: "\(session) is called \(name) now"))
+            // What was not done now is done by the next reload, or when the daemon starts.
+            try await common.reload(for: name)
         }
 
-        private func move(_ old: String, to new: String) throws(CommandFailure) {
-            guard link(old, new) == 0 else {
-                switch errno {
-                case ENOENT:
-                    let names = (Folder.names(in: Folder.of(old)) ?? []).filter { $0.hasSuffix(".toml") }
-                    throw CommandFailure(
-                        .failed, "there is no file \(old)",
-                        advice: didYouMean(nearest(to: session, among: names.map { String($0.dropLast(5)) })))
-                case EEXIST: throw CommandFailure(.failed, "\(new) already exists", advice: "choose another name")
-                case EACCES, EPERM:
-                    throw CommandFailure(.notPermitted, "\(old) cannot be renamed", advice: "try again with sudo")
-                case let code:
-                    throw CommandFailure(.failed, "\(old) cannot be renamed: \(String(cString: strerror(code)))")
-                }
+        /// Writes the present name into the file, where it has no effect until the file is renamed.
+        private func noteName() throws {
+            let before = try effectiveNames()
+            guard before.last != session else { return }
+            let text = try InputFile.read(old)
+            let names = before.filter { $0 != session } + [session]
+            try replace(with: Array(FormerNames.adding(names, to: String(decoding: text, as: UTF8.self)).utf8))
+            guard (try? effectiveNames()) == names else {
+                try replace(with: text)
+                throw CommandFailure(
+                    .failed, "\(old) is unchanged: its key \"formerly\" cannot be changed here",
+                    advice: "set it to \(FormerNames.list(names)), rename the file, and reload")
             }
+        }
+
+        /// The file's key `formerly`, as the daemon reads it.
+        private func effectiveNames() throws(CommandFailure) -> [String] {
+            let configuration = try ConfigCommand.effective(place)
+            guard let file = configuration.files.first(where: { $0.session == session }) else {
+                let errors = configuration.errors.filter { $0.session == session || $0.file == old }
+                common.complain(errors)
+                throw CommandFailure(.failed, "\(session) keeps its name: \(old) has errors")
+            }
+            let value = file.values.first { $0.key == "formerly" }?.value ?? "[]"
+            return value.split(separator: "\"").enumerated().filter { $0.offset % 2 == 1 }.map { String($0.element) }
+        }
+
+        private func replace(with bytes: [UInt8]) throws(CommandFailure) {
+            guard let code = OutputFile.replace(old, with: bytes, mode: 0o644) else { return }
+            throw failure(code)
+        }
+
+        private func move() throws(CommandFailure) {
+            guard link(old, new) == 0 else { throw failure(errno) }
             unlink(old)
         }
+
+        private func failure(_ code: Int32) -> CommandFailure {
+            switch code {
+            case ENOENT:
+                let names = (Folder.names(in: Folder.of(old)) ?? []).filter { $0.hasSuffix(".toml") }
+                return CommandFailure(
+                    .failed, "there is no file \(old)",
+                    advice: didYouMean(nearest(to: session, among: names.map { String($0.dropLast(5)) })))
+            case EEXIST: return CommandFailure(.failed, "\(new) already exists", advice: "choose another name")
+            case EACCES, EPERM:
+                return CommandFailure(.notPermitted, "\(old) cannot be renamed", advice: "try again with sudo")
+            default: return CommandFailure(.failed, "\(old) cannot be renamed: \(String(cString: strerror(code)))")
+            }
+        }
+    }
+}
+
+/// The key `formerly` in the text of a session's file.
+enum FormerNames {
+    static func list(_ names: [String]) -> String { "[" + names.map { "\"\($0)\"" }.joined(separator: ", ") + "]" }
+
+    /// Returns the text with this value of the key: in its present place, or else before the first key or table.
+    static func adding(_ names: [String], to text: String) -> String {
+        let line = "formerly = \(list(names))"
+        var lines = text.split(separator: "\n", omittingEmptySubsequences: false).map(String.init)
+        let words = lines.map { $0.drop { $0 == " " || $0 == "\t" } }
+        let tables = words.firstIndex { $0.hasPrefix("[") } ?? words.endIndex
+        if let place = words[..<tables].firstIndex(where: {
+            $0.prefix { $0 != "=" && $0 != " " && $0 != "\t" } == "formerly"
+        }) {
+            lines[place] = line
+        } else {
+            let first = words.firstIndex { !$0.isEmpty && !$0.hasPrefix("#") && $0 != "\r" } ?? words.endIndex
+            lines.insert(line, at: first)
+        }
+        return lines.joined(separator: "\n")
     }
 }

@@ -47,7 +47,7 @@ struct QueueCommand: AsyncParsableCommand {
                 .absentSessions
             // A program that reads JSON gets an object for each session. A template has no outbox.
             let shown = common.json ? sessions.map(\.session).filter { !$0.hasSuffix("@") } : busy
-            for session in shown + (absent ?? []).map(\.session) {
+            for session in shown + (absent ?? []).filter({ $0.messages > 0 }).map(\.session) {
                 do {
                     try await show(session, client)
                 } catch ClientError.refused(let refusal) where refusal.known == .internalError {

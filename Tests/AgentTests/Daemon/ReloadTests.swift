@@ -300,9 +300,11 @@ struct ReloadTests {
             try await peer.call("message.publish", Self.publish("1"))
             _ = try await daemon.server.message()
             let files = "\(daemon.directory.path)/sessions.d"
+            try await daemon.writeSession(#"formerly = ["older", "main"]"#)
             #expect(rename("\(files)/main.toml", "\(files)/core.toml") == 0)
             await daemon.server.set { $0.answersMessages = true }
-            let call = try await peer.request("daemon.reload", #"{"renamed":{"from":"main","to":"core"}}"#)
+            #expect(Self.absent(try await peer.call("daemon.reload", #"{"dryRun":true}"#)) == [:])
+            let call = try await peer.request("daemon.reload")
             let result = try await peer.answer(call)["result"] ?? .null
             #expect(Self.names(result, "added") == ["core"] && Self.names(result, "removed") == ["main"])
             #expect(Self.absent(result) == [:])
@@ -322,27 +324,54 @@ struct ReloadTests {
         }
     }
 
-    @Test func `a session is not renamed to one that has messages, or that has no file`() async throws {
+    @Test func `a session that was called otherwise keeps what it has of its own`() async throws {
         try await DaemonUnderTest.run(autoconnect: false) { daemon, peer in
             let files = "\(daemon.directory.path)/sessions.d"
-            try daemon.directory.write(
-                "sessions.d/core.toml", await DaemonUnderTest.session(daemon.server, autoconnect: false, user: "core"))
+            func write(_ name: String, _ extra: String = "") async throws {
+                try daemon.directory.write(
+                    "sessions.d/\(name).toml",
+                    await DaemonUnderTest.session(daemon.server, extra, autoconnect: false, user: name))
+            }
+            try await write("core")
             try await peer.call("daemon.reload")
             try await peer.call("message.publish", Self.publish("1", to: "core"))
-            #expect(unlink("\(files)/core.toml") == 0)
+            try await peer.call("message.publish", Self.publish("2"))
+            // As long as there is a session of the earlier name.
+            try await write("core", #"formerly = ["main"]"#)
+            let refused = try await peer.call("daemon.reload")
+            #expect(Self.names(refused, "kept") == ["core"] && Self.problems(refused) == ["core"])
+            #expect(unlink("\(files)/main.toml") == 0)
+            #expect(Self.absent(try await peer.call("daemon.reload")) == ["main": 1])
+            #expect(
+                daemon.log.lines.contains { $0.message.contains("under its earlier name main stays there") })
+            // Once it has nothing any more.
+            try await peer.call("message.queue.drop", #"{"session":"core","ids":[1]}"#)
+            try await write("core", "formerly = [\"main\"]\nroom = \"a\"")
             try await peer.call("daemon.reload")
-            func refusal(_ from: String, _ to: String) async throws -> String? {
-                let wanted = #"{"renamed":{"from":"\#(from)","to":"\#(to)"}}"#
-                let answer = try await peer.answer(try await peer.request("daemon.reload", wanted))
-                return answer["error"]?["message"]?.text
+            #expect(Self.absent(try await peer.call("daemon.status")) == [:])
+            let list = try await peer.call("message.queue.list", #"{"session":"core"}"#)
+            #expect(list["messages"].map { if case .array(let all) = $0 { all.count } else { 0 } } == 1)
+        }
+    }
+
+    @Test func `a session that is renamed while no daemon runs continues as well`() async throws {
+        try await DaemonUnderTest.withServer { directory, server, group in
+            try directory.write("sessions.d/main.toml", await DaemonUnderTest.session(server, autoconnect: false))
+            try await DaemonUnderTest.run(in: directory, server, on: group) { daemon in
+                let peer = try await daemon.watcher("disconnected")
+                try await peer.call("message.publish", Self.publish("1"))
             }
-            #expect(try await refusal("main", "new")?.contains("still is a file for session \"main\"") == true)
-            #expect(rename("\(files)/main.toml", "\(files)/core.toml") == 0)
-            #expect(try await refusal("main", "new")?.contains("no file for session \"new\"") == true)
-            #expect(try await refusal("main", "core")?.contains("of an earlier session \"core\" are on disk") == true)
-            #expect(try await refusal("main", "gw@1")?.contains("only sessions with a file of their own") == true)
-            #expect(try await refusal("mian", "core")?.contains("no session \"mian\"") == true)
-            #expect(try await peer.call("session.status", #"{"session":"main"}"#)["state"] == "disconnected")
+            #expect(unlink("\(directory.path)/sessions.d/main.toml") == 0)
+            try directory.write(
+                "sessions.d/core.toml", await DaemonUnderTest.session(server, #"formerly = ["main", "core"]"#))
+            try await DaemonUnderTest.run(in: directory, server, on: group) { daemon in
+                let message = try await server.message()
+                #expect(message.payload == ByteBuffer(string: "1"))
+                #expect(
+                    daemon.log.lines.contains {
+                        $0.message == "core: it was called main before, and has its messages and its history"
+                    })
+            }
         }
     }
 

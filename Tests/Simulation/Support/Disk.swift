@@ -122,17 +122,15 @@ actor DiskAccess: SessionStore {
 
     func setPresent(_ sessions: Set<SessionName>) async { await real?.setPresent(sessions) }
 
-    func absentOutboxes(besides present: Set<SessionName>) async throws(StoreError) -> [AbsentOutbox] {
+    func absentStates(besides present: Set<SessionName>) async throws(StoreError) -> [AbsentState] {
         // No session is removed in the simulation, or renamed.
-        try await real?.absentOutboxes(besides: present) ?? []
+        try await real?.absentStates(besides: present) ?? []
     }
 
-    func ownsNothing(_ session: SessionName) async throws(StoreError) -> Bool {
-        try await real?.ownsNothing(session) ?? false
-    }
-
-    func rename(_ old: SessionName, to new: SessionName) async throws(StoreError) {
-        try await real?.rename(old, to: new)
+    func takeOver(
+        _ old: SessionName, by new: SessionName, present: Set<SessionName>
+    ) async throws(StoreError) -> TakeOver {
+        try await real?.takeOver(old, by: new, present: present) ?? .nothing
     }
 
     func die(landing: Bool) async {

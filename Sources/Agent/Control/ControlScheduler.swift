@@ -462,7 +462,8 @@ struct ControlScheduler {
         return connections.filter { self.deadline(of: $0.key, $0.value) == deadline }.keys.min()
     }
 
-    private var isMemoryWanted: Bool {
+    /// Whether a connection waits for memory.
+    var isMemoryWanted: Bool {
         !givers.isEmpty || waiters.contains { connections[$0]?.waitsForMemory == true }
     }
 

@@ -27,6 +27,8 @@ actor ControlServer {
     /// Set from when a pass is planned until the loop has polled after it.
     private var isPassPlanned = false
     private var timer: (deadline: Instant, scheduled: Scheduled<Void>)?
+    /// Set from when the timer is to be set again until it is.
+    private var isTimerPlanned = false
 
     init(daemon: Daemon, limits: ControlScheduler.Limits = .init()) {
         self.daemon = daemon
@@ -185,7 +187,7 @@ actor ControlServer {
     }
 
     private func planPass() {
-        guard !isPassPlanned, scheduler.hasTurns else { return adjustTimer() }
+        guard !isPassPlanned, scheduler.hasTurns else { return planTimer() }
         isPassPlanned = true
         eventLoop.execute { self.assumeIsolated { $0.pass() } }
     }
@@ -203,6 +205,19 @@ actor ControlServer {
     private func polled() {
         isPassPlanned = false
         planPass()
+    }
+
+    /// Sets the timer once the present task of the loop has ended: in it, a message may be delivered to hundreds of
+    /// subscriptions, and each time, the deadlines of all connections may have changed.
+    private func planTimer() {
+        guard !isTimerPlanned, timer != nil || scheduler.isMemoryWanted else { return }
+        isTimerPlanned = true
+        eventLoop.execute {
+            self.assumeIsolated { server in
+                server.isTimerPlanned = false
+                server.adjustTimer()
+            }
+        }
     }
 
     /// Sets the timer that closes a connection for holding memory that others wait for.

@@ -47,8 +47,13 @@ struct CommonOptions: ParsableArguments {
         if session == nil, let failure = status.metricsFailure {
             sentences.append(printable("\(failure); holdfastctl reload tries again"))
         }
-        if let error = status.configurationError { sentences.append(StatusText.unusable(error)) }
-        if let sentence = StatusText.changedFiles(status.changedFiles, of: session) { sentences.append(sentence) }
+        var changed = status.changedFiles
+        if let error = status.configurationError {
+            sentences.append(StatusText.unusable(error))
+            // A reload would be refused.
+            changed.removeAll { $0.hasSuffix("/holdfast.toml") }
+        }
+        if let sentence = StatusText.changedFiles(changed, of: session) { sentences.append(sentence) }
         for sentence in sentences { terminal.print(Columns.wrapped(sentence, to: terminal.wrap, indent: 2)) }
     }
 

@@ -13,6 +13,10 @@ public struct QueuedMessageState: RawRepresentable, Codable, Hashable, Sendable 
     /// Set aside because the server rejected it, until someone retries or drops it.
     public static let quarantined = QueuedMessageState(rawValue: "quarantined")
 
+    /// No state of a message: all that is on disk of a session that is not configured, with its durable consumers, received
+    /// messages and publications. Only for ``MessageQueueDropMethod``.
+    public static let everything = QueuedMessageState(rawValue: "everything")
+
     /// The states that a request may name.
     public static let all: [QueuedMessageState] = [.queued, .inFlight, .quarantined]
 }
@@ -110,7 +114,7 @@ public struct ListedMessage: Codable, Hashable, Sendable {
 public enum MessageSelection: Hashable, Sendable {
     /// 1 to 1000 ids.
     case ids([Int64])
-    /// All that are in this state when the request arrives: quarantined or queued.
+    /// All that are in this state when the request arrives: quarantined or queued; or everything.
     case all(QueuedMessageState)
 }
 
@@ -140,8 +144,8 @@ public struct MessageQueueParameters: ClosedObject {
             }
             selection = .ids(ids)
         case (nil, let state?):
-            guard state == .quarantined || state == .queued else {
-                throw container.refusal(of: .all, "must be quarantined or queued")
+            guard [.quarantined, .queued, .everything].contains(state) else {
+                throw container.refusal(of: .all, "must be quarantined, queued or everything")
             }
             selection = .all(state)
         default:

@@ -303,6 +303,7 @@ struct RoundTripTests {
     @Test(arguments: [
         (#"{"session":"a","ids":[1,2]}"#, MessageSelection.ids([1, 2])),
         (#"{"session":"a","all":"queued"}"#, .all(.queued)),
+        (#"{"session":"a","all":"everything"}"#, .all(.everything)),
         (#"{"session":"a"}"#, nil), (#"{"session":"a","ids":[]}"#, nil), (#"{"session":"a","all":"in-flight"}"#, nil),
         (#"{"session":"a","ids":[1],"all":"queued"}"#, nil), (#"{"session":"a","all":true}"#, nil),
     ])

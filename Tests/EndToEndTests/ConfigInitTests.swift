@@ -250,6 +250,45 @@ extension EndToEnd {
         }
     }
 
+    @Test func `a session is renamed twice while no daemon runs, and its password goes with it`() async throws {
+        try await withLab { lab, daemon in
+            let beginning = try Beginning(lab, daemon)
+            let place = ["--config-directory", daemon.configuration]
+            func ctl(_ words: String...) async throws -> LabProcess.Ending {
+                let line = ["\(DaemonProcess.programs)/holdfastctl"] + words + place + ["--socket", daemon.socket]
+                return try await lab.finish(line, in: lab.host).ending
+            }
+            let secret = "\(daemon.configuration)/a.secret"
+            try "mine".write(toFile: secret, atomically: false, encoding: .utf8)
+            let text = """
+                # A comment.
+
+                endpoints = ["mqtts://a.example"]
+                user = "edge"
+                autoconnect = false
+                password = "file:\(secret)"
+
+                """
+            try lab.write("\(beginning.folder)/a.toml", text)
+            try await daemon.start()
+            try await daemon.publish("1", to: "t", session: "a")
+            _ = try await daemon.stop()
+            for (old, new) in [("a", "b"), ("b", "c")] {
+                #expect(try await ctl("config", "rename", old, new) == .exited(0), "\(old)")
+            }
+            #expect(try beginning.files == ["c.toml"])
+            let path = "\(beginning.folder)/c.toml"
+            #expect(
+                try String(contentsOfFile: path, encoding: .utf8)
+                    == text.replacing("\n\nend", with: "\n\nformerly = [\"a\", \"b\"]\nend"))
+            try await daemon.start()
+            let list = try await daemon.call(MessageQueueListMethod.self, .init(session: "c"))
+            #expect(list.messages.count == 1)
+            #expect(try await ctl("config", "remove", "c") == .exited(0))
+            #expect(access(secret, F_OK) != 0)
+        }
+    }
+
     @Test func `config remove leaves a password that is still used`() async throws {
         try await withLab { lab, daemon in
             let beginning = try Beginning(lab, daemon)

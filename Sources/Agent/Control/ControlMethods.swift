@@ -268,7 +268,7 @@ extension ControlConnection {
             return try await registry.queueList(parameters)
         case MessageQueueRetryMethod.name:
             let parameters = try take(MessageQueueRetryMethod.self, parameters)
-            guard parameters.selection != .all(.queued) else {
+            guard ![.all(.queued), .all(.everything)].contains(parameters.selection) else {
                 throw .invalidParameters("all must be quarantined: the queued messages are sent without a retry")
             }
             return try await registry.queueRetry(parameters)

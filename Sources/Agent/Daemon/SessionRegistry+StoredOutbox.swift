@@ -47,10 +47,48 @@ extension SessionRegistry {
     }
 
     func queueDrop(_ wanted: MessageQueueParameters) async throws(RPCError) -> MessageQueueDropMethod.Result {
+        if wanted.selection == .all(.everything) { return try await dropEverything(of: wanted.session) }
         guard let decided = try await decide(wanted, isRetry: false) else {
             return try await driver(wanted.session).queueDrop(wanted)
         }
         return .init(dropped: decided.done.map(\.before.rawValue), skipped: decided.skipped, more: decided.more)
+    }
+
+    /// Drops some messages of a session that is not configured, and once there are none, everything else that is on disk
+    /// of it.
+    private func dropEverything(of session: String) async throws(RPCError) -> MessageQueueDropMethod.Result {
+        guard let name = await unstarted(session), entries[name] == nil, let surroundings else {
+            _ = try status(session)
+            throw .invalidParameters("everything can only be dropped of a session that is not configured")
+        }
+        let found = try await surroundings.readOutbox(of: name) { store throws(StoreError) in
+            try await store.summaries(name, .init(QueuedMessageState?.none), after: .zero, limit: 1000)
+        }
+        if !found.isEmpty {
+            let ids = MessageSelection.ids(found.map(\.sequence.rawValue))
+            guard let decided = try await decide(.init(session: session, selection: ids), isRetry: false) else {
+                throw .sessionIsRestarting
+            }
+            let isLeft = await absentSessions()?.contains { $0.session == session } ?? true
+            return .init(
+                dropped: decided.done.map(\.before.rawValue), skipped: decided.skipped,
+                more: !decided.done.isEmpty && isLeft)
+        }
+        // Nothing starts the session meanwhile.
+        await takeTurn()
+        defer { endTurn() }
+        guard !isStopping else { throw .shuttingDown }
+        guard entries[name] == nil else { throw .sessionIsRestarting }
+        let stored = try await surroundings.readOutbox(of: name) { store throws(StoreError) in
+            try await store.session(name)
+        }
+        let changes: [SessionChange] =
+            stored.mqtt.consumers.map { .mqtt(.removeConsumer($0.name)) }
+            + stored.publications.map { .removePublication($0.topic) }
+            + stored.retainedTopics.map { .forgetRetained($0) }
+        if !changes.isEmpty { await surroundings.commits.commit(changes, of: name) { _ in } }
+        try await everythingDurable(of: name, surroundings, isDecided: true)
+        return .init(dropped: [], skipped: [], more: false)
     }
 
     // MARK: Decisions

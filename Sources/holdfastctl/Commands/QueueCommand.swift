@@ -157,7 +157,8 @@ struct QueueCommand: AsyncParsableCommand {
             abstract: "Remove messages for good.",
             discussion: """
                 This includes messages that are in flight, which the server may have received anyway. Returns when the \
-                removal is on disk.
+                removal is on disk. Of a session that is not configured any more, --all --any-state also removes the \
+                durable consumers, with what they have not taken, and the publications.
                 """)
 
         @OptionGroup var common: CommonOptions
@@ -175,12 +176,21 @@ struct QueueCommand: AsyncParsableCommand {
         func run() async throws {
             var (selection, tally) = (selection, QueueTally(verb: "dropped"))
             // The daemon takes all messages of one state, and those in flight only by their ids.
-            if anyState { (selection.all, selection.id) = (false, try await allIDs()) }
-            try await selection.decide(MessageQueueDropMethod.self, queued ? .queued : .quarantined, common) { result in
+            let isAbsent = anyState ? try await isAbsent() : false
+            if anyState, !isAbsent { (selection.all, selection.id) = (false, try await allIDs()) }
+            let state = isAbsent ? QueuedMessageState.everything : queued ? .queued : .quarantined
+            try await selection.decide(MessageQueueDropMethod.self, state, common) { result in
                 tally.add(result.dropped.count, result.skipped)
                 return result.more
             }
             try tally.tell(json: common.json)
+        }
+
+        /// Whether the session is not configured and has something on disk.
+        private func isAbsent() async throws -> Bool {
+            let status = try await common.client().call(
+                DaemonStatusMethod.self, .init(), timeout: CommonOptions.answerTimeout)
+            return status.absentSessions?.contains { $0.session == selection.session } ?? false
         }
 
         private func allIDs() async throws -> [Int64] {

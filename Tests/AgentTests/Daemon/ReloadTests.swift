@@ -324,6 +324,38 @@ struct ReloadTests {
         }
     }
 
+    @Test func `whatever is on disk of a session that is removed is told and can be dropped`() async throws {
+        try await DaemonUnderTest.run { daemon, peer in
+            func absent(_ result: JSONValue) -> [String: JSONValue]? {
+                guard case .array(let all)? = result["absentSessions"], all.count < 2 else { return nil }
+                return all.first?.members ?? [:]
+            }
+            try await peer.call(
+                "message.subscribe", #"{"session":"main","filter":"in","qos":1,"consumer":"billing"}"#)
+            try await peer.call("publication.put", #"{"session":"main","topic":"p","payload":"x"}"#)
+            await #expect(throws: ControlPeer.CallFailure(code: "invalid-parameters")) {
+                try await peer.call("message.queue.drop", #"{"session":"main","all":"everything"}"#)
+            }
+            #expect(unlink("\(daemon.directory.path)/sessions.d/main.toml") == 0)
+            let foreseen = try #require(absent(try await peer.call("daemon.reload", #"{"dryRun":true}"#)))
+            let told = try #require(absent(try await peer.call("daemon.reload")))
+            for member in [foreseen, told] {
+                #expect(member["consumers"] == 1 && member["publications"] == 1 && member["messages"] == 0)
+            }
+            #expect(
+                daemon.log.lines.contains {
+                    $0.message
+                        == "main: 1 durable consumer and 1 publication stay on disk; a file named main.toml takes them up"
+                })
+            let dropped = try await peer.call("message.queue.drop", #"{"session":"main","all":"everything"}"#)
+            #expect(dropped["dropped"] == .array([]) && dropped["more"] == .bool(false))
+            #expect(try await absent(peer.call("daemon.status")) == [:])
+            await #expect(throws: ControlPeer.CallFailure(code: "unknown-session")) {
+                try await peer.call("message.queue.drop", #"{"session":"main","all":"everything"}"#)
+            }
+        }
+    }
+
     @Test func `a session that was called otherwise keeps what it has of its own`() async throws {
         try await DaemonUnderTest.run(autoconnect: false) { daemon, peer in
             let files = "\(daemon.directory.path)/sessions.d"

@@ -110,6 +110,7 @@ public struct SessionEvent: ControlNotification {
         public static let participantLeft = Kind(rawValue: "participant-left")
         public static let messageRejected = Kind(rawValue: "message-rejected")
         public static let messageDropped = Kind(rawValue: "message-dropped")
+        public static let sessionDiscarded = Kind(rawValue: "session-discarded")
         public static let messageRepeated = Kind(rawValue: "message-repeated")
         public static let messageRefused = Kind(rawValue: "message-refused")
         public static let subscriptionChanged = Kind(rawValue: "subscription-changed")

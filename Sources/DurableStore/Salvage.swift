@@ -173,7 +173,7 @@ struct Salvage {
         try new.run("DELETE FROM in_flight WHERE key NOT IN (SELECT key FROM message)")
         try new.run("DELETE FROM quarantine WHERE key NOT IN (SELECT key FROM message)")
         try DurableStore.raiseNumbers(in: new)
-        try new.run("UPDATE session SET established = 0")
+        try new.run("UPDATE session SET established = 0, client_id = NULL")
         // Each message of an unreadable log took more than one byte of it.
         let skipped = ReservedSequence.block + Int64(unreadable)
         try new.run(

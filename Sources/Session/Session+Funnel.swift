@@ -128,6 +128,8 @@ extension Session {
                     acknowledged: measurement.acknowledgedBytes, pending: measurement.pendingBytes, at: wallClock)
             }
             handle(input)
+            // Nothing claims the session that is to be discarded, not even after a restart of the daemon.
+            if case .reconnect(.full) = input { take(.mqtt(.forgetSession)) }
         case .mqtt(let input):
             handle(input)
         case .connection(let id, let event):

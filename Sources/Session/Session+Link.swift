@@ -144,6 +144,7 @@ extension Session {
     /// Without a connection, messages are accepted for MQTT 5, unless the server is known not to speak it.
     private mutating func forgetVersion(at address: Endpoint) {
         mqtt.configuration.version = servers.protocols.expected(at: address)
+        mqtt.configuration.isVersionTentative = false
     }
 
     private mutating func noteEnd(_ code: Reason.Code) {

@@ -24,14 +24,36 @@ extension Session {
         // A failure is about the configuration that it had: another one since is like a reload.
         let isFailureOver = stored.verdict.map { isOver($0, under: configuration()) } ?? false
         let verdict = stored.verdict.flatMap { !isFailureOver && takeUp($0) ? $0 : nil }
+        let wasStarted = isStarted(by: stored.verdict)
         enterRoom(stored.chosenRoom, subscribedTo: stored.mqtt.rememberedSubscriptions)
+        noteEarlierPresence(stored)
         take(.mqtt(.timePassed))
         let wasUp = wasUp || isFailureOver
-        if verdict == nil, wasUp || settings.autoconnects {
-            let reason = Reason(wasUp ? .configurationChanged : .autoconnect)
+        if verdict == nil, wasUp || wasStarted || settings.autoconnects {
+            let reason =
+                if wasUp {
+                    Reason(.configurationChanged)
+                } else if settings.autoconnects {
+                    Reason(.autoconnect)
+                } else {
+                    Reason(.userConnect, "a connect was requested before the daemon was started again")
+                }
             tellMachine(outage.map { .resume($0, reason) } ?? .connect(reason))
         }
         return verdict
+    }
+
+    /// An earlier run of the daemon may have ended without a goodbye that the server heard. Its connection ended before an
+    /// explicit disconnect, and before now.
+    private mutating func noteEarlierPresence(_ stored: StoredSession) {
+        guard !stored.presenceTopics.isEmpty, let presence = rooms.membership?.presence else { return }
+        var end = now
+        if let verdict = stored.verdict, verdict.bootID == settings.bootID, !verdict.isStart {
+            guard verdict.reasonCode != Reason.Code.userDisconnect.rawValue else { return }
+            end = now.advanced(by: .milliseconds(min(0, verdict.since.rawValue - wallClock.rawValue)))
+        }
+        machine.remains.earlierVisibleUntil = end.advanced(
+            by: presence.longestVisibility(keepAlive: settings.keepAlive.inRoom))
     }
 
     // MARK: Messages

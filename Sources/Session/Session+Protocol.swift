@@ -132,6 +132,8 @@ extension Session {
             protocolEnded(ending)
         case .foreignProtocol(let other):
             protocolEnded(.init(Reason(other, at: link?.peer?.name)))
+        case .unknownSession:
+            act(.tell(.unknownSession))
         case .stateMismatch(let sentence):
             protocolEnded(.init(Reason(.stateMismatch, sentence)))
         case .discarded(let isForgottenLate):
@@ -299,7 +301,15 @@ extension Session {
             ending.reason = namedByEnd(ending.reason)
             // The next attempt finds out whether there is another credential.
             ending.mayHaveNewCredential = true
-            credentials.serverRejected(link.login.renewal?.credential.secret ?? link.login.password)
+            let secret = link.login.renewal?.credential.secret ?? link.login.password
+            credentials.serverRejected(secret)
+            if settings.hasPassword, let secret, secret == credentials.given?.secret {
+                act(
+                    .tell(
+                        .credentialNotRenewed(
+                            "the server rejected the token that a program gave (\(ending.reason.message)), and the "
+                                + "credential that the session's file names is used again")))
+            }
         }
         self.link?.ending = link.ending ?? ending
         retire(link.generation, ending)

@@ -1,7 +1,8 @@
 import SessionCore
 
 // The part of the session's state that survives restarts of the daemon within a boot: that somebody disconnected the
-// session, or that it failed for a reason that trying again cannot change.
+// session, that it was started although it does not connect on its own, or that it failed for a reason that trying again
+// cannot change.
 
 extension Session {
     /// Whether the verdict was a failure under a configuration that has changed since.
@@ -14,12 +15,15 @@ extension Session {
         return before != configuration()
     }
 
+    /// Whether somebody started the session in this boot, although it does not connect on its own.
+    func isStarted(by verdict: Verdict?) -> Bool { verdict?.isStart == true && verdict?.bootID == settings.bootID }
+
     /// Takes up an earlier verdict. Call it before anything else, so that nothing the session does at its start undoes
     /// the verdict.
     ///
     /// - Returns: whether the verdict is from this boot, and so applies.
     mutating func takeUp(_ verdict: Verdict) -> Bool {
-        guard verdict.bootID == settings.bootID else { return false }
+        guard verdict.bootID == settings.bootID, !verdict.isStart else { return false }
         let code = Reason.Code(rawValue: verdict.reasonCode) ?? .unknown
         machine.restore(
             isFailed: verdict.isFailure, reason: Reason(code, verdict.message, serverCode: verdict.serverCode))
@@ -29,8 +33,8 @@ extension Session {
         return true
     }
 
-    /// Remembers an explicit disconnect or a terminal reason for the next start of the daemon; all other states are
-    /// decided again then.
+    /// Remembers an explicit disconnect, the start of a session that does not connect on its own, or a terminal reason for
+    /// the next start of the daemon; all other states are decided again then.
     mutating func rememberVerdict(_ state: SessionState) {
         let reason = machine.reason
         switch state {
@@ -39,7 +43,9 @@ extension Session {
         case .disconnecting where reason.code.isDisconnectAskedFor,
             .disconnected where reason.code.isDisconnectAskedFor:
             remember(newVerdict(.disconnected, reason))
-        case .connecting: remember(nil)
+        case .connecting where settings.autoconnects: remember(nil)
+        case .connecting, .reconnecting:
+            if !settings.autoconnects, !isStarted(by: verdict) { remember(newVerdict(.connecting, reason)) }
         default: break
         }
     }
@@ -59,6 +65,9 @@ extension Session {
 }
 
 extension Verdict {
+    /// Whether the session was started although it does not connect on its own.
+    package var isStart: Bool { state == SessionState.connecting.rawValue }
+
     /// Whether it is a failure, which a new configuration ends. An explicit disconnect outlives a new configuration.
     package var isFailure: Bool { state == SessionState.failed.rawValue }
 }

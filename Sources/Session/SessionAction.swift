@@ -98,6 +98,8 @@ extension Session {
         case publicationRefused(String, ReasonCode)
         case dropped(Int)
         case granted(MQTTClientMachine.Connected)
+        /// The server had a session that is not known here, and has to discard it.
+        case unknownSession
         /// The server had an older copy of the session, from before it continued elsewhere.
         case olderCopy
         /// Another device now has the session's identity.

@@ -28,7 +28,8 @@ struct EndpointWatch: Hashable, Sendable {
     /// The interval between knocks in the first minute; `nil` means that there are none.
     private let interval: Duration?
     private var entries: [EndpointIndex: Entry] = [:]
-    private var isWaiting = false
+    /// Whether the session waits for so long that knocks are made.
+    private(set) var isWaiting = false
     private var random: SplitMix64
 
     /// Shorter waits are not interrupted.
@@ -54,14 +55,21 @@ struct EndpointWatch: Hashable, Sendable {
         }
     }
 
+    /// The attempt at the endpoint was abandoned before it had an answer that counts.
+    mutating func abandoned(_ endpoint: EndpointIndex, at now: Instant) {
+        if interval != nil, entries[endpoint] == nil { note(endpoint, .silent, at: now) }
+    }
+
     private mutating func note(_ endpoint: EndpointIndex, _ answer: KnockAnswer, at now: Instant) {
         var entry = entries[endpoint] ?? Entry(last: answer, since: now, nextKnock: now)
         entry.last = answer
         entries[endpoint] = entry
     }
 
-    /// Schedules the knocks of a session that waits for its next attempt.
-    mutating func waitBegan(until: Instant, at now: Instant) {
+    /// The session waits for its next attempt: schedules the knocks. A wait that only becomes shorter or longer keeps those
+    /// that it has.
+    mutating func waits(until: Instant, at now: Instant) {
+        guard !isWaiting else { return }
         isWaiting = now.duration(to: until) > Self.shortWait
         for endpoint in entries.keys.sorted() { schedule(endpoint, at: now) }
     }

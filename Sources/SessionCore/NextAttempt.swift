@@ -24,16 +24,17 @@ struct NextAttempt: Hashable, Sendable {
         case .stateMismatch, .sessionLost, .credentialRejected, .credentialExpired, .notAuthorized:
             (cause, isAtOnce) = (.unanswered, true)
         case .refused, .reset, .tlsFailed, .proxyFailed, .serverClosed, .displacedSuspected, .serverMoved, .serverError,
-            .authenticateTimeout, .restoreTimeout, .protocolError, .wrongProtocol, .webSocketFailed:
+            .authenticateTimeout, .restoreTimeout, .protocolError, .wrongProtocol, .webSocketFailed, .unknown:
             cause = .remote
-        case .autoconnect, .userConnect, .userDisconnect, .goodbyeUnheard, .userReconnect, .configurationChanged,
+        case .autoconnect, .notStarted, .userConnect, .userDisconnect, .goodbyeUnheard, .userReconnect,
+            .configurationChanged,
             .credentialRenewed, .credentialChanged, .shutdown, .switchRoom, .demand, .idle, .suspend, .wake, .returning,
-            .inboxRoom, .otherVersion, .storeReplaced, .storeUnavailable, .noPath, .pathGained, .pathMoved,
+            .inboxRoom, .otherVersion, .storeReplaced, .storeUnavailable, .clockSet, .noPath, .pathGained, .pathMoved,
             .pathReturned, .pathLost, .networkNotAllowed, .answered, .dnsFailed, .unreachable, .dialTimeout,
             .tlsTimeout, .retryTimeout, .heartbeatTimeout, .probeTimeout, .unacknowledged, .unanswered,
             .credentialUnreadable, .displaced, .yielded, .banned, .removedByAdministrator, .badConfiguration,
             .badEndpoint, .clientIdentifierRejected, .unsupportedVersion, .certificateInvalid, .serverUnauthenticated,
-            .authenticationMethodRejected, .redirectRefused, .incompatible, .quota, .unknown:
+            .authenticationMethodRejected, .redirectRefused, .incompatible, .quota:
             cause = .unanswered
         }
     }

@@ -46,6 +46,7 @@ extension Reason {
     public enum Code: String, Sendable, CaseIterable {
         // local
         case autoconnect
+        case notStarted = "not-started"
         case userConnect = "user-connect"
         case userDisconnect = "user-disconnect"
         case goodbyeUnheard = "goodbye-unheard"
@@ -64,6 +65,7 @@ extension Reason {
         case otherVersion = "other-version"
         case storeReplaced = "store-replaced"
         case storeUnavailable = "store-unavailable"
+        case clockSet = "clock-set"
         // network
         case noPath = "no-path"
         case pathGained = "path-gained"
@@ -151,6 +153,12 @@ extension Reason.Code {
     private var entry: (group: ReasonGroup, sentence: String) {
         switch self {
         case .autoconnect: (.local, "the session connects automatically when the daemon starts")
+        case .notStarted:
+            (
+                .local,
+                "the session does not connect on its own (autoconnect = false), and no connect was requested since the host "
+                    + "started"
+            )
         case .userConnect: (.local, "a connect was requested")
         case .userDisconnect: (.local, "a disconnect was requested")
         case .goodbyeUnheard: (.local, "a disconnect was requested, but the server cannot have received it")
@@ -168,6 +176,7 @@ extension Reason.Code {
         case .storeReplaced:
             (.local, "the durable state was damaged, and the session continues with what could be recovered")
         case .storeUnavailable: (.local, "what must be stored before the session can connect was not stored in time")
+        case .clockSet: (.local, "the host's clock was set")
         case .inboxRoom: (.local, "the inbox has room again, and the server resends the messages that did not fit")
         case .otherVersion: (.local, "a message cannot be sent with MQTT 3.1.1, and MQTT 5 is tried once more")
         case .noPath: (.network, "no network: the kernel has no route to any endpoint")

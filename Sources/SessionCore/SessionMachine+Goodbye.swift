@@ -13,6 +13,9 @@ extension SessionMachine {
         public var visibility: Visibility?
         /// How many publications the server was not told to delete.
         public var publications = 0
+        /// Until when others in the room may see what an earlier run of the daemon announced there. `nil` if it announced
+        /// nothing that lasts, and once a server has accepted this run's connection.
+        public var earlierVisibleUntil: Instant?
         /// When the last connection that a server had accepted ended on our side; `nil` if there was none. The server
         /// may have received any packet that was sent until then, whether or not an answer came: the kernel sends what
         /// is unacknowledged again as long as the connection is open.
@@ -49,18 +52,19 @@ extension SessionMachine {
     }
 
     private func presenceLeft(since end: Instant?, at now: Instant) -> String? {
-        guard let end else { return nil }
-        switch remains.visibility {
-        case nil:
-            return nil
-        case .unlimited:
-            return "others in the room may see the session until the server notices that the connection is gone"
-        case .limited(let duration):
-            let rest = now.duration(to: end.advanced(by: duration))
-            guard rest > .zero else { return nil }
-            let seconds = (rest + .nanoseconds(999_999_999)).components.seconds
-            return "others in the room may see the session for up to \(seconds) s from then on"
+        var until = remains.earlierVisibleUntil
+        if let end {
+            switch remains.visibility {
+            case nil: break
+            case .unlimited:
+                return "others in the room may see the session until the server notices that the connection is gone"
+            case .limited(let duration): until = max(until ?? end, end.advanced(by: duration))
+            }
         }
+        let rest = until.map { now.duration(to: $0) } ?? .zero
+        guard rest > .zero else { return nil }
+        let seconds = (rest + .nanoseconds(999_999_999)).components.seconds
+        return "others in the room may see the session for up to \(seconds) s from then on"
     }
 
     private var publicationsLeft: String? {

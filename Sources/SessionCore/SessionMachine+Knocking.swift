@@ -69,10 +69,9 @@ extension SessionMachine {
         // spread out.
         let planned = before == .refused ? now.advanced(by: pacing.backoff.random(upTo: policy.spread)) : now
         let earliest = allowed(planned)
-        trying.activity = .waiting(until: min(until, earliest), isHastened: isHastened && until <= earliest)
         reason = Reason(.answered)
         guard earliest <= now else {
-            state = .trying(trying)
+            wait(trying, until: min(until, earliest), isHastened: isHastened && until <= earliest, at: now)
             return
         }
         attemptNow(trying, at: now, into: &actions)

@@ -160,6 +160,7 @@ extension SessionMachine {
             attempt.generation == generation
         else { return }
         unusableCopies.remove(attempt.endpoint)
+        remains.earlierVisibleUntil = nil
         if attempt.discardsSession {
             discards.remove(attempt.endpoint)
             escalation = .discarded
@@ -228,6 +229,11 @@ extension SessionMachine {
             if ending.reason.code.group == .auth, ending.mayHaveNewCredential, !trying.credential.hasRenewed {
                 trying.credential.hasRenewed = true
                 trying.credential.rejection = ending.reason
+                // Another credential may be accepted, but not the one that the session reconnected for.
+                if trying.hasteReason?.code == .credentialRenewed {
+                    trying.hasteReason = ending.reason
+                    trying.hasteReason?.message = "the new credential was rejected: \(ending.reason.message)"
+                }
                 attemptAgain(trying, attempt, because: ending.reason, at: now, into: &actions)
             } else if ending.reason.isTerminal {
                 fail(because: ending.reason)

@@ -273,10 +273,11 @@ extension SessionMachine {
         wait(trying, until: endpoints.allowed(next), at: now)
     }
 
-    private mutating func wait(_ trying: Trying, until: Instant, at now: Instant) {
+    /// Begins to wait, or changes how long the wait lasts. Nothing else does, so that no wait is without the watch.
+    mutating func wait(_ trying: Trying, until: Instant, isHastened: Bool = false, at now: Instant) {
         var trying = trying
-        trying.activity = .waiting(until: until, isHastened: false)
-        endpoints.watch.waitBegan(until: until, at: now)
+        trying.activity = .waiting(until: until, isHastened: isHastened)
+        endpoints.watch.waits(until: until, at: now)
         state = .trying(trying)
     }
 
@@ -290,6 +291,7 @@ extension SessionMachine {
         trying.lastFailure = self.reason
         trying.hasteReason = nil
         trying.takesOver = false
+        endpoints.watch.waitEnded()
         var safetyAttempt = now.advanced(by: policy.safetyInterval)
         // Requests and events in the meantime do not postpone the safety attempt.
         if case .waitingForNetwork(let due) = trying.activity { safetyAttempt = min(safetyAttempt, due) }
@@ -325,33 +327,32 @@ extension SessionMachine {
     ///   table.
     mutating func hasten(_ trying: Trying, because reason: Reason?, at now: Instant, into actions: inout [Action]) {
         var trying = trying
-        if case .attempting(let attempt, _, _, _) = trying.activity { actions.append(.abandon(attempt.generation)) }
+        if case .attempting(let attempt, _, _, _) = trying.activity {
+            actions.append(.abandon(attempt.generation))
+            endpoints.watch.abandoned(attempt.endpoint, at: now)
+        }
         guard endpoints.hasPath else {
             waitForNetwork(trying, because: reason ?? self.reason, at: now)
             return
         }
         let rest = allowed(now)
         let allowed = max(rest, pacing.haste.next(at: now))
-        if allowed > now {
-            let planned: Instant
-            if case .waiting(let until, _) = trying.activity {
-                // It never comes later than it would have without the event.
-                guard allowed < until else { return }
-                planned = until
-            } else {
-                planned = max(rest, now.advanced(by: pacing.delay(after: .unanswered)))
-            }
-            trying.activity = .waiting(until: min(planned, allowed), isHastened: allowed < planned)
-        } else if reason != nil {
-            pacing.backoff.restart()
+        var planned = now
+        if case .waiting(let until, _) = trying.activity {
+            // It never comes later than it would have without the event.
+            guard allowed <= now || allowed < until else { return }
+            planned = until
+        } else if allowed > now {
+            planned = max(rest, now.advanced(by: pacing.delay(after: .unanswered)))
         }
         self.reason = reason ?? self.reason
         // A lost path sends an attempt elsewhere; it is not the reason why the session has a connection in the end.
         if let reason, reason.code != .pathLost { trying.hasteReason = reason }
         guard allowed <= now else {
-            state = .trying(trying)
+            wait(trying, until: min(planned, allowed), isHastened: allowed < planned, at: now)
             return
         }
+        if reason != nil { pacing.backoff.restart() }
         pacing.haste.hastened(at: now)
         attemptNow(trying, at: now, into: &actions)
     }

@@ -83,7 +83,7 @@ public struct SessionMachine: Sendable {
         self.demand = Demand(idleTimeout: rest.idleTimeout, at: now)
         self.handovers = HandoverPacing(calm: policy.stableAfter)
         let isOnDemand = rest.idleTimeout != nil
-        self.reason = isOnDemand ? Reason(.idle) : Reason(.userDisconnect, "the session was never connected")
+        self.reason = Reason(isOnDemand ? .idle : .notStarted)
         self.since = now
     }
 

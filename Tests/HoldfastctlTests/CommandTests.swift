@@ -813,7 +813,10 @@ struct WaitProgressTests {
         #expect(wanted.outcome == .reached(["a": "failed"]))
     }
 
-    @Test(arguments: [("user-disconnect", true), ("goodbye-unheard", true), ("idle", false), ("suspend", false)])
+    @Test(arguments: [
+        ("user-disconnect", true), ("goodbye-unheard", true), ("not-started", true), ("idle", false),
+        ("suspend", false),
+    ])
     func `wait ends when somebody disconnected the session, and goes on when it only rests`(
         _ code: String, _ isOver: Bool
     ) {

@@ -48,6 +48,11 @@ struct TimelineTests {
             // Nothing happened in this hour.
             ([], [entry(-90, .connecting, .connected)], ["connected to 60"]),
             ([], [entry(-90, .disconnected, .failed)], ["down to 60"]),
+            // The clock was set forward.
+            (
+                [entry(20, .connected, .connected, "clock-set"), entry(50, .connected, .connected)],
+                [entry(-90, .connecting, .connected)], ["connected to 20", "unknown to 50", "connected to 60"]
+            ),
             // No entries are kept, but the status says since when the present state has lasted.
             ([], [], ["unknown to 20", "connected to 60"]),
             // Lost, without a network, then with one, then back.

@@ -187,7 +187,7 @@ import Testing
         durable.clientID = before
         var client = MQTTClientHarness(durable: durable)
         let resumed = ["connected resumed", "restored"]
-        let refused = ["state mismatch", "DISCONNECT 00", "close"]
+        let refused = ["unknown session", "state mismatch", "DISCONNECT 00", "close"]
         #expect(client.connect(resumed: true) == (before == "me" ? resumed : refused))
     }
 

@@ -207,6 +207,7 @@ struct MQTTClientHarness {
                 + (reason.remedies.isEmpty ? "" : ": " + reason.remedies.map(\.description).joined(separator: ", "))
         case .protocolViolation(let code, _, _): "violation \(hex(code))"
         case .stateMismatch: "state mismatch"
+        case .unknownSession: "unknown session"
         case .discarded(let isForgottenLate): isForgottenLate ? "discarded, late" : "discarded"
         case .challenged(let challenge): "challenged \(challenge.iterations)"
         case .reauthenticated: "reauthenticated"

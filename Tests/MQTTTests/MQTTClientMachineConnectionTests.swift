@@ -37,10 +37,23 @@ import Testing
     /// [MQTT-3.2.2-2] [MQTT-3.2.2-4]
     @Test func `rule 2: Session Present while we have none closes the connection`() {
         var client = MQTTClientHarness()
-        #expect(client.connect(resumed: true) == ["state mismatch", "DISCONNECT 00", "close"])
+        #expect(client.connect(resumed: true) == ["unknown session", "state mismatch", "DISCONNECT 00", "close"])
         client.handle(.connectionClosed)
         #expect(client.open() == ["CONNECT clean"])
         #expect(client.server(.connack(Connack(sessionPresent: true))) == ["violation 82", "DISCONNECT 82", "close"])
+    }
+
+    @Test func `a session that is to be discarded is not claimed after a restart either, and is not unknown`() throws {
+        var client = MQTTClientHarness(durable: MQTTClientHarness.established()).connected(resumed: true)
+        client.handle(.connectionClosed)
+        client.handle(.forgetSession)
+        #expect(client.changes.last == .setEstablished(false))
+        client.handle(.forgetSession)
+        #expect(client.changes.filter { $0 == .setEstablished(false) }.count == 1)
+        var durable = DurableSession()
+        durable.clientID = "me"
+        client = MQTTClientHarness(durable: durable)
+        #expect(client.connect(resumed: true) == ["state mismatch", "DISCONNECT 00", "close"])
     }
 
     /// A server may keep a session that began with Clean Start 1 less well than another: mosquitto loses it when it restarts.

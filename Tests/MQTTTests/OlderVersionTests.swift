@@ -54,7 +54,8 @@ struct OlderVersionTests {
         harness.machine.configuration.will = Will(topic: "w")
         harness.open()
         #expect(
-            harness.server(.connack(Connack(sessionPresent: true))) == ["state mismatch", "DISCONNECT 00", "close"])
+            harness.server(.connack(Connack(sessionPresent: true)))
+                == ["unknown session", "state mismatch", "DISCONNECT 00", "close"])
         harness.handle(.connectionClosed)
         // The session asks for this after a mismatch.
         #expect(harness.open(force: true) == ["CONNECT clean"])
@@ -75,7 +76,7 @@ struct OlderVersionTests {
             words.append(harness.server(.connack(Connack(sessionPresent: isPresent))).first)
             harness.handle(.connectionClosed)
         }
-        #expect(words == ["state mismatch", "discarded", "state mismatch", "discarded, late", "connected"])
+        #expect(words == ["unknown session", "discarded", "state mismatch", "discarded, late", "connected"])
     }
 
     @Test func `the connection that discards a session has no will`() throws {

@@ -111,7 +111,7 @@ import Testing
     @Test(arguments: [
         (Reason.Code.unreachable, Backoff.Cause.unanswered), (.dialTimeout, .unanswered), (.dnsFailed, .unanswered),
         (.heartbeatTimeout, .unanswered), (.probeTimeout, .unanswered), (.pathLost, .unanswered),
-        (.unknown, .unanswered), (.refused, .remote), (.reset, .remote), (.tlsFailed, .remote),
+        (.unknown, .remote), (.refused, .remote), (.reset, .remote), (.tlsFailed, .remote),
         (.proxyFailed, .remote), (.webSocketFailed, .remote),
         (.serverClosed, .remote), (.serverShutdown, .remote), (.serverError, .remote), (.serverMoved, .remote),
         (.authenticateTimeout, .remote), (.restoreTimeout, .remote), (.serverBusy, .busy), (.rateLimited, .busy),

@@ -314,4 +314,15 @@ import Testing
         session.obtainCredential(for: nil)
         #expect(session.pass(.seconds(100_000)).isEmpty)
     }
+
+    @Test func `a renewed credential that is rejected is not the reason of the connection that another one gets`() {
+        var session = SessionUnderTest()
+        session.connect()
+        session.succeed()
+        session.take(.renew(Reason(.credentialRenewed)))
+        session.end(.notAuthorized, mayHaveNewCredential: true)
+        session.succeed()
+        #expect(session.reason == .notAuthorized)
+        #expect(session.status.reason.message.hasPrefix("the new credential was rejected: "))
+    }
 }

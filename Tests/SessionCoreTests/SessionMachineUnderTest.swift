@@ -344,6 +344,10 @@ struct SessionUnderTest {
 
     /// Something is open exactly in the states that have something open.
     private func checkLive(after input: SessionMachine.Input) {
+        // No wait is left alone: only one that began shorter than a second is without the watch.
+        if let retryIn, retryIn > EndpointWatch.shortWait {
+            #expect(machine.endpoints.watch.isWaiting, "waits for \(retryIn) without the watch, after \(input)")
+        }
         let expected =
             switch (state, phase) {
             case (.disconnected, _), (.failed, _), (_, .waiting), (_, .waitingForNetwork): false

@@ -66,6 +66,28 @@ import Testing
         #expect(session.wake() == [.knock(0)])
     }
 
+    /// Network events may bring six attempts a minute forward. After that the session waits, and the watch goes on.
+    @Test(
+        arguments: [[PathClass.lost, .returned], [.movedSourceKept], [.movedSourceGone]], [nil, Reason.Code.refused])
+    func `after a path that flapped, a server that answers is noticed within the watch's interval`(
+        flap: [PathClass], answer: Reason.Code?
+    ) {
+        var session = SessionUnderTest(policy: Self.policy)
+        session.connect()
+        for _ in 0..<100 where session.retryIn.map({ $0 < .seconds(10) }) ?? true {
+            for change in flap {
+                session.pass(.milliseconds(500))
+                session.path(change)
+                if let answer, session.live != nil { session.end(answer) }
+            }
+        }
+        #expect(session.phase == .waiting)
+        #expect(session.retryIn.map { $0 >= .seconds(10) } == true)
+        #expect(session.pass(.milliseconds(1300)).contains(.knock(0)))
+        session.knocked(.answered)
+        #expect(session.pass(.seconds(1)).contains { $0.isOpen } || session.live != nil)
+    }
+
     @Test func `a path that healed is used at once`() {
         var session = Self.waiting(.unreachable)
         session.pass(.seconds(30))

@@ -347,7 +347,10 @@ struct SessionRoomTests {
     // MARK: The verdict
 
     @Test func `a failure is remembered until somebody asks to connect`() throws {
-        var session = try SessionUnderTest { $0.bootID = "boot" }
+        var session = try SessionUnderTest {
+            $0.bootID = "boot"
+            $0.autoconnects = true
+        }
         session.dials()
         _ = session.receives(.connack(Connack(reasonCode: .banned)))
         let verdict = try #require(session.session.verdict)
@@ -364,7 +367,7 @@ struct SessionRoomTests {
     }
 
     @Test func `a disconnect is remembered from the moment of the request`() throws {
-        var session = try SessionUnderTest().connected()
+        var session = try SessionUnderTest { $0.autoconnects = true }.connected()
         _ = session.take(.stop(Reason(.shutdown), forGood: false))
         #expect(session.session.verdict == nil, "nobody asked for it")
         session = try SessionUnderTest().connected()

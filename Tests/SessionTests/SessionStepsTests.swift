@@ -346,6 +346,10 @@ struct SessionStepsTests {
         #expect(session.take(.closed(Reason(.serverClosed))) == ["dial a.example"])
         _ = session.opens()
         #expect(session.session.mqtt.version == .threeOneOne)
+        #expect(session.session.mqtt.configuration.isVersionTentative)
+        _ = session.receives(.connack(Connack()))
+        _ = session.take(.closed(Reason(.reset)))
+        #expect(!session.session.mqtt.configuration.isVersionTentative, "it was the connection's")
     }
 
     @Test func `auto tries version 5 once more before a message that needs it is set aside`() throws {
@@ -734,6 +738,83 @@ struct SessionStepsTests {
         #expect(session.take(.credentialGiven(me)) == [], "the server has it")
         #expect(session.take(.credentialGiven(other)) == ["abort", "dial a.example", "reconnecting"])
         #expect(session.opens() == ["send CONNECT other"])
+    }
+
+    @Test func `a token that the server rejects is told, and the configured credential is used`() throws {
+        var session = try SessionUnderTest { $0.hasPassword = true }
+        _ = session.take(.connect(Reason(.userConnect)))
+        _ = session.take(.fetched(.login(try role(session)), me))
+        _ = session.opens()
+        _ = session.receives(.connack(Connack()))
+        _ = session.take(.credentialGiven(other))
+        _ = session.opens()
+        #expect(session.receives(.connack(Connack(reasonCode: .notAuthorized))) == ["close", "fetch"])
+        #expect(session.told.contains { $0.hasPrefix("credential not renewed: the server rejected the token") })
+        _ = session.take(.fetched(.login(try role(session)), me))
+        _ = session.opens()
+        _ = session.receives(.connack(Connack(sessionPresent: true)))
+        #expect(session.session.state == .connected)
+        #expect(session.session.machine.reason.code == .notAuthorized)
+    }
+
+    // MARK: Restarts of the daemon
+
+    @Test(arguments: [("boot", true), ("another", false)])
+    func `a session that does not connect on its own does so if it was started in the same boot`(
+        bootID: String, isStarted: Bool
+    ) throws {
+        var session = try SessionUnderTest { $0.bootID = "boot" }
+        #expect(session.session.machine.reason.code == .notStarted)
+        _ = session.take(.connect(Reason(.userConnect)))
+        let verdict = try #require(session.session.verdict)
+        #expect(session.remembered == [.setVerdict(verdict)])
+        _ = session.take(.closed(Reason(.refused)))
+        #expect(session.remembered == [])
+        var next = try SessionUnderTest { $0.bootID = bootID }
+        #expect(next.session.start(StoredSession(mqtt: .init(), verdict: verdict), wasUp: false, under: "") == nil)
+        #expect(next.proceed().contains("connecting") == isStarted)
+        #expect(next.session.machine.reason.code == (isStarted ? .userConnect : .notStarted))
+        // In another boot, it can be started again.
+        _ = next.take(.connect(Reason(.userConnect)))
+        #expect(next.session.verdict?.bootID == bootID)
+        // What a person says last holds.
+        _ = next.take(.disconnect(Reason(.userDisconnect)))
+        #expect(next.session.verdict?.state == "disconnected")
+    }
+
+    @Test func `a full reconnect that was asked for is not forgotten over a restart`() throws {
+        var session = try SessionUnderTest().connected()
+        _ = session.take(.machine(.reconnect(.full)))
+        #expect(!session.session.mqtt.hasSession, "nothing claims it")
+    }
+
+    /// The same configuration and the same second: nothing but a goodbye that was not heard is left of the earlier run.
+    @Test(arguments: [nil, "goodbye-unheard", "user-disconnect", "displaced"])
+    func `a disconnect after a restart says how long others may see what the earlier run announced`(
+        code: String?
+    ) throws {
+        var session = try SessionUnderTest(room: "plant") { $0.bootID = "boot" }
+        var stored = StoredSession(mqtt: .init())
+        stored.presenceTopics = [Self.topic]
+        stored.verdict = code.map {
+            Verdict(
+                state: $0 == "displaced" ? "failed" : "disconnected", reasonCode: $0, message: "", bootID: "boot",
+                since: Timestamp(rawValue: -100_000))
+        }
+        _ = session.session.start(stored, wasUp: false, under: "")
+        _ = session.proceed()
+        _ = session.take(.disconnect(Reason(.userDisconnect)))
+        let reason = session.session.machine.reason
+        // 1.5 times 60 s, 8 s and the will delay of 90 s; after a verdict, 100 s of them are over.
+        switch code {
+        case "user-disconnect": #expect(reason.code == .userDisconnect)
+        case nil: #expect(reason.message.hasSuffix("for up to 188 s from then on"))
+        default: #expect(reason.message.hasSuffix("for up to 88 s from then on"))
+        }
+        #expect((reason.code == .goodbyeUnheard) == (code != "user-disconnect"))
+        _ = session.wait(200)
+        _ = session.take(.disconnect(Reason(.userDisconnect)))
+        #expect(session.session.machine.reason.code == .userDisconnect, "it is over")
     }
 
     @Test func `a rejected credential is fetched once more, and a different one is sent once`() throws {

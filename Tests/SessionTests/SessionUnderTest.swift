@@ -61,6 +61,7 @@ struct SessionUnderTest {
         let endpoints = try Self.hosts.map { try Endpoint("\(scheme)://\($0)") }
         var settings = SessionSettings(name: try #require(SessionName("main")), endpoints: endpoints, user: "me")
         settings.notesUses = idleTimeout != nil
+        settings.autoconnects = idleTimeout != nil
         settings.room = ("p", room ?? "")
         change(&settings)
         var rest = RestPolicy()
@@ -369,6 +370,7 @@ struct SessionUnderTest {
         case .publicationRefused(let topic, _): "publication \(topic) is refused"
         case .dropped(let count): "the inbox dropped \(count)"
         case .granted: "accepted by the server"
+        case .unknownSession: "unknown session"
         case .olderCopy: "older copy"
         case .displaced: "displaced"
         case .cannotLook(let sentence): "cannot look: \(sentence)"

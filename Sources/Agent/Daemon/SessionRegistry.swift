@@ -61,6 +61,8 @@ actor SessionRegistry {
     private var overruns = HourlyCount()
     var metrics = EventMetrics()
     private(set) var historyQueue: HistoryQueue?
+    /// Notices when the wall clock is set, so that the history does not take the difference for time that has passed.
+    private var clockSteps: ClockStepDetector?
     private var lastSubscription = 0
     /// The number of drafts tried so far.
     var drafts = 0
@@ -89,6 +91,7 @@ actor SessionRegistry {
         let sessions = await listed(sessions, brokenTemplates)
         await willHave(Set(sessions.keys))
         historyQueue = HistoryQueue(store: surroundings.store, logger: logger, eventLoop: eventLoop)
+        clockSteps = ClockStepDetector(now: clock.now(), wallClock: clock.wallClock().rawValue)
         let former = sessions.flatMap { name, result -> [SessionName] in
             (try? result.get())?.formerNames(of: name) ?? []
         }
@@ -239,6 +242,7 @@ actor SessionRegistry {
 
     /// The host's clock was set.
     func clockStepped() {
+        noteClockStep()
         for driver in drivers { driver.assumeIsolated { $0.clockStepped() } }
     }
 
@@ -398,7 +402,17 @@ actor SessionRegistry {
 
     // MARK: History
 
-    private func record(_ change: (isolated HistoryQueue) -> Void) { historyQueue?.assumeIsolated(change) }
+    private func record(_ change: (isolated HistoryQueue) -> Void) {
+        noteClockStep()
+        historyQueue?.assumeIsolated(change)
+    }
+
+    private func noteClockStep() {
+        guard let step = clockSteps?.check(now: clock.now(), wallClock: clock.wallClock().rawValue) else { return }
+        historyQueue?.assumeIsolated {
+            $0.clockStepped(by: .milliseconds(step.milliseconds), at: step.affected.upperBound)
+        }
+    }
 
     /// Records the end of a daemon that was killed, or lost its power, and could not do so itself.
     private func recordEndBefore(

@@ -40,6 +40,11 @@ actor HistoryQueue {
         record(recorder.started(status, session, at: time))
     }
 
+    /// Records that the wall clock was set.
+    func clockStepped(by step: Duration, at time: Timestamp) {
+        for entry in recorder.clockStepped(by: step, at: time) { record(entry) }
+    }
+
     /// Records that the daemon stops, and returns when everything is in the store, or dropped.
     func stopped(at time: Timestamp) async {
         for entry in recorder.stopped(at: time) { record(entry) }

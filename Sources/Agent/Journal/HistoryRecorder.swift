@@ -17,6 +17,7 @@ struct HistoryRecorder {
         /// Whether the session is trying to connect while there is no network.
         var isOffline: Bool
         var isShutdown: Bool
+        var reason: SessionStatus.Reason
     }
 
     private var last: [SessionName: Last] = [:]
@@ -49,6 +50,29 @@ struct HistoryRecorder {
     mutating func started(_ status: SessionStatus, _ session: SessionName, at time: Timestamp) -> HistoryEntry? {
         guard last[session] == nil, let reason = status.reason else { return nil }
         return append(session, to: status.state, mode: status.mode, reason: reason, at: time)
+    }
+
+    /// Smaller steps of the clock are not recorded: there may be many, and the history has room for only so many entries.
+    static let smallestStep = Duration.seconds(60)
+
+    /// Returns the entries for a step of the wall clock, two for each session. About the time between the two nothing is
+    /// known, or there was no such time.
+    ///
+    /// - Parameter time: by the clock before it was set.
+    mutating func clockStepped(by step: Duration, at time: Timestamp) -> [HistoryEntry] {
+        guard step >= Self.smallestStep || step <= .zero - Self.smallestStep else { return [] }
+        let direction = step > .zero ? "forward" : "back"
+        let sentence = "the host's clock was set \(direction) by \(SessionLog.text(step > .zero ? step : .zero - step))"
+        return last.sorted { $0.key < $1.key }.filter { !$0.value.isShutdown }.flatMap { session, last in
+            let reason = SessionStatus.Reason(
+                Reason(.clockSet, sentence), Remedies(session: session, configuration: nil))
+            return [
+                append(session, to: last.state, isOffline: last.isOffline, mode: nil, reason: reason, at: time),
+                append(
+                    session, to: last.state, isOffline: last.isOffline, mode: nil, reason: last.reason,
+                    at: Timestamp(rawValue: time.rawValue + step.wholeMilliseconds)),
+            ]
+        }
     }
 
     /// Returns the last entries when the daemon stops, one for each session that has not reported the shutdown itself.
@@ -88,7 +112,7 @@ struct HistoryRecorder {
         let from = last[session]?.state ?? .disconnected
         last[session] = Last(
             state: state, isOffline: isOffline,
-            isShutdown: state == .disconnected && reason.code == Reason.Code.shutdown.rawValue)
+            isShutdown: state == .disconnected && reason.code == Reason.Code.shutdown.rawValue, reason: reason)
         return HistoryEntry(
             time: time, session: session, from: from.rawValue, to: state.rawValue,
             phase: isOffline ? SessionStatus.Phase.waitingForNetwork.rawValue : nil, mode: mode?.rawValue,

@@ -185,6 +185,13 @@ struct SessionLog {
         say(.warning, "the server refused the publication \(topic): \(sentence)")
     }
 
+    func unknownSession() {
+        say(
+            .warning,
+            "the server has a session of this client that is not known here: the state was lost, or another program was this client before; it is discarded, with the messages that the server has kept in it"
+        )
+    }
+
     /// The configuration no longer has the session, or its servers.
     func leftBehind(_ sentence: String) {
         say(

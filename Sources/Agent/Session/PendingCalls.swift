@@ -38,6 +38,8 @@ struct Programs {
     var subscribers: [SubscriptionID: Subscriber] = [:]
     /// Calls that wait for the server's answer to a subscription; `nil` if the server does not answer.
     var subscribing = PendingCalls<ReasonCode?>()
+    /// What the calls are about that ask for a subscription.
+    var asking: [TopicFilter: Asking] = [:]
     /// Calls that wait until the session has switched to another room.
     var switching = PendingCalls<Result<Void, RPCError>>()
     /// Calls that wait for the outcome of a command.

@@ -39,7 +39,7 @@ struct Remedies: Sendable {
         guard let configuration else { return nil }
         if let hint = redirection(code, configuration) ?? advice(about: reason, configuration) { return hint }
         switch code {
-        case .userDisconnect: return "holdfastctl connect \(session) starts it"
+        case .userDisconnect, .notStarted: return "holdfastctl connect \(session) starts it"
         case .goodbyeUnheard:
             return "to leave immediately: holdfastctl connect --wait \(session), then holdfastctl disconnect \(session)"
         case .idle: return "the session connects automatically as soon as a local program publishes or subscribes"

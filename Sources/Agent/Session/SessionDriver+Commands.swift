@@ -42,7 +42,8 @@ extension SessionDriver {
         take(input)
         let state = session.state
         // That may be the decision of an earlier call, which the disk has not taken yet.
-        if verdictsUnderWay > 0 { try await everythingRemembered("session \(name) is \(state.rawValue)") }
+        let isRemembered = verdictsUnderWay == 0 && input != .reconnect(.full)
+        if !isRemembered { try await everythingRemembered("session \(name) is \(state.rawValue)") }
         return state
     }
 

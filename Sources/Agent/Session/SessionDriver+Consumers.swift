@@ -33,9 +33,11 @@ extension SessionDriver {
         programs.subscribers[subscription] = subscriber
         run()
         var code = attaching.granted
+        beginAsking(for: filter)
         if code == nil { code = await subscribing { .subscribe(filter, $0) } }
         ask { $0.answered(attaching, code) }
         run()
+        endAsking(for: filter)
         if let code, code.isError, attaching.isChanged {
             programs.subscribers[subscription] = nil
             throw .subscriptionRefused(filter.string, code.description, reasonCode: Int(code.rawValue))

@@ -10,6 +10,8 @@ extension SessionDriver {
         try checkRunning()
         let (id, filter) = (consumer.id, consumer.filter)
         programs.subscribers[id] = subscriber
+        beginAsking(for: filter)
+        defer { endAsking(for: filter) }
         let code = await subscribing { .consume(consumer, $0) }
         guard let code else { return nil }
         if code.isError {
@@ -35,6 +37,28 @@ extension SessionDriver {
     /// Reports that the server's answer to a subscription has changed.
     func subscriptionChanged(_ filter: TopicFilter) {
         guard let subscription = subscriptionStatus(of: filter) else { return }
+        programs.asking[filter]?.refusal = nil
+        if subscription.state == .refused, programs.asking[filter] != nil {
+            programs.asking[filter]?.refusal = subscription
+        } else {
+            tell(subscription, of: filter)
+        }
+    }
+
+    /// A call asks for a subscription. A refusal is told when the last such call has ended: it gives up the subscription,
+    /// unless something else wants it.
+    func beginAsking(for filter: TopicFilter) { programs.asking[filter, default: Asking()].calls += 1 }
+
+    func endAsking(for filter: TopicFilter) {
+        programs.asking[filter]?.calls -= 1
+        guard let asking = programs.asking[filter], asking.calls == 0 else { return }
+        programs.asking[filter] = nil
+        guard var refusal = asking.refusal else { return }
+        if subscriptionStatus(of: filter) == nil { refusal.retryAt = nil }
+        tell(refusal, of: filter)
+    }
+
+    private func tell(_ subscription: SessionStatus.Subscription, of filter: TopicFilter) {
         log.subscriptionChanged(subscription, ofConsumers: session.durableConsumers.names(for: filter))
         report(.subscriptionChanged) { $0.subscription = subscription }
     }
@@ -53,9 +77,16 @@ extension SessionDriver {
     }
 }
 
+/// The calls that ask for a subscription to one filter.
+struct Asking {
+    var calls = 0
+    /// The server's, which has not been told yet.
+    var refusal: SessionStatus.Subscription?
+}
+
 extension MQTTClientMachine.Connected {
-    /// Lists what the server grants less of than was asked for, or allows less of than we do, each as the end of a
-    /// sentence.
+    /// Lists what the server grants less of than was asked for, each as the end of a sentence. Its limits on what is sent to
+    /// it are not among them: what we ask for is what we accept.
     func shortfalls(from asked: MQTTClientMachine.Configuration, as version: ProtocolVersion) -> [String] {
         // In MQTT 3.1.1 the server does not say any of this.
         guard version == .five else { return [] }
@@ -71,15 +102,6 @@ extension MQTTClientMachine.Connected {
             shortfalls.append("it accepts QoS \(limits.maximumQoS.rawValue) at most")
         }
         if !limits.retainAvailable { shortfalls.append("it retains no messages") }
-        if limits.receiveMaximum < Int(asked.receiveMaximum) {
-            shortfalls.append(
-                "it accepts \(limits.receiveMaximum) unacknowledged message\(limits.receiveMaximum == 1 ? "" : "s"), not \(asked.receiveMaximum)"
-            )
-        }
-        if limits.maximumPacketSize < Int(asked.maximumPacketSize) {
-            shortfalls.append(
-                "it accepts packets of at most \(limits.maximumPacketSize) bytes, not \(asked.maximumPacketSize)")
-        }
         return shortfalls
     }
 

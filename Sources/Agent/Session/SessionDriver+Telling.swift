@@ -163,6 +163,9 @@ extension SessionDriver {
         case .dropped(let count): report(.messageDropped) { $0.count = count }
         case .granted(let grant):
             log.grants(grant.shortfalls(from: session.mqtt.configuration, as: session.mqtt.version))
+        case .unknownSession:
+            log.unknownSession()
+            report(.sessionDiscarded) { _ in }
         case .olderCopy:
             surroundings.logger.notice(
                 """

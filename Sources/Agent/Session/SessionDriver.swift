@@ -178,6 +178,8 @@ actor SessionDriver {
     /// Reports a step of the wall clock: what is measured by that clock must not change because somebody sets it.
     func checkClock() {
         guard let step = clockSteps.check(now: now, wallClock: wallClock.rawValue) else { return }
+        // So that it says how long ago that was.
+        if step.affected.contains(since) { since = Timestamp(rawValue: since.rawValue + step.milliseconds) }
         let input = MQTTClientMachine.Input.clockStepped(by: step.milliseconds, acceptedWithin: step.affected)
         if isWorking { session.handleFirst(input, at: moment) } else { run(input) }
     }
@@ -188,7 +190,8 @@ extension SessionSettings {
         self.init(name: name, endpoints: configuration.endpoints, user: configuration.user)
         username = configuration.username
         room = (configuration.roomPrefix, configuration.room)
-        autoconnects = configuration.autoconnect
+        // A session on demand connects when it is used, and nothing else has to be remembered for it.
+        autoconnects = configuration.autoconnect || configuration.onDemand
         hasPassword = configuration.password != nil
         mayCarryPassword = configuration.mayCarryPassword
         provesPassword = configuration.mqtt.authentication == .scramSHA256

@@ -19,6 +19,13 @@ extension MQTTClientMachine {
         case done
     }
 
+    /// The session at the server is to be discarded, and is not claimed until there is a new one.
+    mutating func forgetSession(_ step: inout Step) {
+        guard claim.isEstablished else { return }
+        claim.isEstablished = false
+        step.changes.append(.setEstablished(false))
+    }
+
     /// Handles a CONNACK with success. Returns whether the connection ends now: it was only for discarding, or it
     /// cannot continue.
     mutating func endedDiscarding(
@@ -28,6 +35,8 @@ extension MQTTClientMachine {
             claim.discarding = .done
             step.emit(.discarded(isForgottenLate: claim.isForgottenLate))
         } else if connack.sessionPresent, !connecting.claimsSession, connecting.expected.older == nil {
+            // Without a session that was to be discarded, the durable state is lost, or it is a client's that was not here.
+            if claim.discarding == .none, claim.durableClientID != clientID { step.emit(.unknownSession) }
             claim.isForgottenLate = claim.discarding == .done
             claim.discarding = .needed
             step.emit(.stateMismatch("the server has a session of this client that is not known here"))

@@ -91,6 +91,7 @@ public struct MQTTClientMachine: Sendable {
             case .reauthenticate(let exchange): machine.reauthenticate(exchange, &step)
             case .consumer(let name, let input): machine.handle(input, of: name, &step)
             case .resumeCollecting: machine.intake.isPaused = false
+            case .forgetSession: machine.forgetSession(&step)
             }
         }
     }

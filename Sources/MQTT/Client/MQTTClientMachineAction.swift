@@ -82,6 +82,8 @@ extension MQTTClientMachine {
         case consumer(ConsumerName, ConsumerInput)
         /// Try again to put messages into the inbox, a moment after `collectingPaused`.
         case resumeCollecting
+        /// The server's session is to be discarded: it is not claimed any more, and that is durable with the next commit.
+        case forgetSession
     }
 
     /// What the driver does, in this order. It must not call back into the machine before all actions are carried out.
@@ -165,6 +167,9 @@ extension MQTTClientMachine {
         case foreignProtocol(ForeignProtocol)
         /// The two sides disagree about the session, and a new one must be begun; DISCONNECT and `close` accompany it.
         case stateMismatch(String)
+        /// The server has a session of this client, of which nothing was ever known here, or nothing is left. It is
+        /// discarded, with the messages that the server keeps in it; `stateMismatch` follows.
+        case unknownSession
         /// The server's session was discarded, by a connection made only for that, and the next one begins a new
         /// session; DISCONNECT and `close` accompany it. In MQTT 3.1.1 only. A server that forgets it late would find it
         /// again at once.

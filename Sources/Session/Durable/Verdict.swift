@@ -1,9 +1,9 @@
 package import MQTT
 
 /// A decision about a session that survives restarts of the daemon, but not a reboot: somebody disconnected the
-/// session, or it failed for a reason that trying again cannot change.
+/// session, started one that does not connect on its own, or it failed for a reason that trying again cannot change.
 package struct Verdict: Hashable, Sendable {
-    /// `disconnected` or `failed`.
+    /// `disconnected`, `connecting` or `failed`.
     package var state: String
     /// The stable code of the reason.
     package var reasonCode: String

@@ -135,8 +135,12 @@ package struct OwnPresence: Hashable, Sendable {
     package func visibility(keepAlive: UInt16) -> SessionMachine.Remains.Visibility? {
         if state == .unknown { return nil }
         if keepAlive == 0 { return .unlimited }
-        let noticed = .milliseconds(1500) * Int(keepAlive) + SessionMachine.serverLateness
-        return .limited(noticed + (isWillDelayed ? willDelay : .zero))
+        return .limited(longestVisibility(keepAlive: keepAlive) - (isWillDelayed ? .zero : willDelay))
+    }
+
+    /// The same for a connection about which nothing else is known.
+    package func longestVisibility(keepAlive: UInt16) -> Duration {
+        .milliseconds(1500) * Int(keepAlive) + SessionMachine.serverLateness + willDelay
     }
 
     /// The server has accepted the clearing.

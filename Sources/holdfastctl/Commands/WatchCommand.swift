@@ -287,8 +287,9 @@ struct WaitProgress: Sendable {
         }
         // A session that only rests, such as an idle one, comes back on its own; one that a command disconnected does
         // not.
+        let lasting = ["user-disconnect", "goodbye-unheard", "not-started"]
         let isDown = { (name: String) in
-            states[name] == .disconnected && ["user-disconnect", "goodbye-unheard"].contains(reasons[name]?.code)
+            states[name] == .disconnected && lasting.contains(reasons[name]?.code ?? "")
         }
         if wanted == .connected, let down = awaited.first(where: isDown) {
             return .hopeless(

@@ -51,6 +51,8 @@ enum EventText {
             words([
                 "message", event.id.map { "\($0)" }, event.topic, "dropped", event.reason.map { "(\($0.code))" },
             ])
+        case .sessionDiscarded:
+            "the server had a session that is not known here: it is discarded, with the messages kept in it"
         case .messageRepeated: "\(event.count ?? 0) messages of QoS 2 are sent again, and may arrive twice"
         case .messageRefused: words(["message refused", event.topic, event.reason.map { "(\($0.message))" }])
         case .inboxFull: event.full == false ? "inbox has room again" : "inbox full"

@@ -12,7 +12,8 @@ struct Timeline: Equatable {
         case offline
         /// Nothing is tried: the session is disconnected or has failed.
         case down
-        /// The daemon did not run, or the history of that time no longer exists.
+        /// The daemon did not run, the history of that time no longer exists, or the clock skipped that time when it was
+        /// set.
         case unknown
     }
 
@@ -109,7 +110,8 @@ extension Timeline {
 extension Timeline.Condition {
     init(_ entry: SessionHistoryEntry) {
         let isStopped = entry.to == .disconnected && entry.reason.code == "shutdown"
-        self = isStopped ? .unknown : Self(entry.to, entry.phase)
+        let isSkipped = entry.reason.code == "clock-set"
+        self = isStopped || isSkipped ? .unknown : Self(entry.to, entry.phase)
     }
 
     init(_ status: SessionStatus) { self.init(status.state, status.phase) }

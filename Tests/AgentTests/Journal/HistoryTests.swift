@@ -55,6 +55,22 @@ struct HistoryTests {
         }
     }
 
+    @Test func `a step of the clock is recorded with the time before and after it, unless it is small`() throws {
+        let name = try #require(SessionName("main"))
+        var recorder = HistoryRecorder()
+        var event = SessionEvent(time: Timestamp(rawValue: 1000), session: "main", event: .stateChanged)
+        event.state = .connected
+        event.reason = .init(code: "autoconnect", group: "local", terminal: false, message: "")
+        _ = recorder.take(name, event)
+        #expect(recorder.clockStepped(by: .seconds(59), at: Timestamp(rawValue: 3000)) == [])
+        for step in [86_400, -86_400] as [Int64] {
+            let entries = recorder.clockStepped(by: .seconds(step), at: Timestamp(rawValue: 3000))
+            #expect(entries.map(\.time.rawValue) == [3000, 3000 + step * 1000])
+            #expect(entries.map(\.reasonCode) == ["clock-set", "autoconnect"])
+            #expect(entries.allSatisfy { $0.from == "connected" && $0.to == "connected" })
+        }
+    }
+
     @Test func `another room is recorded, and is not an outage`() async throws {
         try await DaemonUnderTest.run("room = \"plant\"") { daemon, peer in
             try await peer.call("session.switchRoom", #"{"session":"main","room":"lab"}"#)
@@ -97,8 +113,8 @@ struct HistoryTests {
                     ])
                 #expect(
                     Self.changes(try await peer.call("session.history", #"{"session":"idle"}"#)) == [
-                        "disconnected → disconnected user-disconnect", "disconnected → disconnected shutdown",
-                        "disconnected → disconnected user-disconnect",
+                        "disconnected → disconnected not-started", "disconnected → disconnected shutdown",
+                        "disconnected → disconnected not-started",
                     ])
             }
             try await group.shutdownGracefully()

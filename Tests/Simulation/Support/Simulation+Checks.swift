@@ -39,6 +39,8 @@ extension Simulation {
         var timeout: Duration
         var deadline: Instant?
         var hasPath: Bool
+        /// Whether the session waits for longer than a second without the watch for endpoints that answer again.
+        var isUnwatched: Bool
         /// Whether a second client says goodbye for a session that cannot do that itself any more.
         var isSayingGoodbye: Bool
         /// The session's own connection.
@@ -67,6 +69,8 @@ extension Simulation {
             timeout = driver.configuration.heartbeat.timeout
             deadline = driver.session.machine.nextDeadline
             hasPath = driver.session.machine.endpoints.hasPath
+            let retryIn = status.retryAt.map { driver.now.duration(to: $0) } ?? .zero
+            isUnwatched = retryIn > EndpointWatch.shortWait && !driver.session.machine.endpoints.watch.isWaiting
             isSayingGoodbye = if case .farewell = driver.session.looking?.purpose { true } else { false }
             let connection = driver.session.link?.connection.flatMap { driver.connections[$0] }
             wire = (connection as? ScenarioConnection)?.wire
@@ -152,6 +156,9 @@ extension Simulation {
         }
         if view.status.phase == .waiting, view.status.retryAt == nil {
             note(.heals, "\(name) waits, and nobody knows for what")
+        }
+        if view.isUnwatched {
+            note(.heals, "\(name) waits, and would not notice that an endpoint answers again")
         }
         if view.status.phase == .waitingForNetwork, view.hasPath {
             note(.heals, "\(name) waits for a network, and has one")

@@ -61,7 +61,8 @@ struct RestartScenarios {
             await a.kill()
             await a.forget()
             try await a.start()
-            #expect(try await a.status().state == .disconnected, "the verdict is gone, and autoconnect is off")
+            // The failure is gone, and it is remembered that the session was started, although autoconnect is off.
+            #expect(try await a.until(.connected).reason?.code == "user-connect")
         }
     }
 
@@ -135,7 +136,11 @@ struct RestartScenarios {
         try await Scenario.run { scenario in
             let a = try await scenario.host("A").connected()
             a.disk.here { $0.fault = .failing }
-            try await a.reconnect(.full)
+            await #expect {
+                try await a.reconnect(.full)
+            } throws: { error in
+                (error as? RPCError)?.data?.code == "store-full"
+            }
             let event = try await a.until("the attempt is over") { $0.reason?.code == "store-unavailable" }
             #expect(event.reason?.hint?.contains("disk") == true)
             a.disk.here { $0.fault = nil }

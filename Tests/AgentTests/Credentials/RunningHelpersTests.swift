@@ -32,6 +32,10 @@ import Testing
 
         func endAll() { for end in state.withLock({ $0.ends }) { end.resume() } }
 
+        func waitForHanging(_ count: Int) async throws {
+            try await until("\(count) hang") { state.withLock { $0.ends.count } >= count }
+        }
+
         func waitForRuns(_ count: Int) async throws {
             try await until("\(count) have begun") { begun.count >= count }
         }
@@ -57,6 +61,7 @@ import Testing
         let helpers = helpers(4)
         let hanging = (1...10).map { _ in Task { try await helpers.fetch(["/hang"]) } }
         try await wait(for: 8, in: helpers)
+        try await programs.waitForRuns(2)
         #expect(try await helpers.fetch(["/good"]).secret == Array("/good".utf8))
         #expect(programs.begun == ["/hang", "/hang", "/good"])
         for task in hanging { task.cancel() }
@@ -69,8 +74,10 @@ import Testing
         let turns = Mutex<[RunningHelpers.Turn]>([])
         var tasks = (1...4).map { _ in Task { try await helpers.fetch(["/hang1"]) } }
         try await wait(for: 2, in: helpers)
+        try await programs.waitForHanging(2)
         tasks += (1...3).map { _ in Task { try await helpers.fetch(["/hang2"]) } }
         try await wait(for: 3, in: helpers)
+        try await programs.waitForHanging(4)
         tasks.append(Task { try await helpers.fetch(["/hang1", "of another kind"]) })
         try await wait(for: 4, in: helpers)
         let good = Task {
@@ -81,6 +88,7 @@ import Testing
         programs.endFirst()
         #expect(try await good.value.secret == Array("/good".utf8))
         #expect(turns.withLock { $0 } == [.isAwaited, .hasCome])
+        try await programs.waitForRuns(6)
         #expect(programs.begun == ["/hang1", "/hang1", "/hang2", "/hang2", "/good", "/hang1"])
         // The one of another kind came before those that came first.
         try await wait(for: 3, in: helpers)

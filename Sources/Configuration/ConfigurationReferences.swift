@@ -81,11 +81,11 @@ package struct ConfigurationReferences {
             if name.isEmpty { return nil }
             let isThere =
                 switch text[..<colon] {
-                case "user": HostAccounts.uid(ofUser: name) != nil
-                case "group": HostAccounts.gid(ofGroup: name) != nil
+                case "user": try? HostAccounts.uid(ofUser: name) != nil
+                case "group": try? HostAccounts.gid(ofGroup: name) != nil
                 default: true
                 }
-            return isThere ? nil : element.problem("there is no \(text[..<colon]) \"\(name)\"")
+            return isThere ?? true ? nil : element.problem("there is no \(text[..<colon]) \"\(name)\"")
         }
     }
 

@@ -13,10 +13,13 @@ package struct DaemonUser {
     /// - Returns: `nil` if there is no such user or group.
     package init?(_ text: String) {
         let parts = text.split(separator: ":", maxSplits: 1)
-        guard let name = parts.first.map(String.init), let account = HostAccounts.user(named: name) else { return nil }
+        guard let name = parts.first.map(String.init), let account = try? HostAccounts.user(named: name)
+        else { return nil }
         var groups: [gid_t] = []
         for group in parts.dropFirst().first?.split(separator: ",", omittingEmptySubsequences: false) ?? [] {
-            guard let gid = group.isEmpty ? account.gid : HostAccounts.gid(ofGroup: String(group)) else { return nil }
+            guard let gid = group.isEmpty ? account.gid : try? HostAccounts.gid(ofGroup: String(group)) else {
+                return nil
+            }
             groups.append(gid)
         }
         self.init(name: name, uid: account.uid, gid: groups.first ?? account.gid, others: Array(groups.dropFirst()))

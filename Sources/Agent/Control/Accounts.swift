@@ -5,16 +5,22 @@ struct Accounts: Hashable, Sendable {
     /// `nil` for a name that does not exist.
     private var users: [String: UInt32?] = [:]
     private var groups: [String: UInt32?] = [:]
+    /// Why some names could not be looked up.
+    private(set) var failure: HostAccounts.Failure?
 
     init() {}
 
     /// Looks the names up. A name service may not answer, so this must not be called on the event loop.
     init(of principals: [Principal]) {
         for principal in Set(principals) {
-            switch principal {
-            case .user(let name): users[name] = .some(HostAccounts.uid(ofUser: name))
-            case .group(let name): groups[name] = .some(HostAccounts.gid(ofGroup: name))
-            case .anyone, .uid: break
+            do throws(HostAccounts.Failure) {
+                switch principal {
+                case .user(let name): users[name] = .some(try HostAccounts.uid(ofUser: name))
+                case .group(let name): groups[name] = .some(try HostAccounts.gid(ofGroup: name))
+                case .anyone, .uid: break
+                }
+            } catch {
+                failure = error
             }
         }
     }
@@ -22,7 +28,8 @@ struct Accounts: Hashable, Sendable {
     func uid(ofUser name: String) -> UInt32? { users[name] ?? nil }
     func gid(ofGroup name: String) -> UInt32? { groups[name] ?? nil }
 
-    /// Takes what was looked up, and keeps what is known of other names: a reload may need them next.
+    /// Takes what was looked up, and keeps what is known of other names: those that could not be looked up, and those that
+    /// a reload may need next.
     mutating func update(with newer: Accounts) {
         users.merge(newer.users) { $1 }
         groups.merge(newer.groups) { $1 }

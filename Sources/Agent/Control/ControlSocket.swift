@@ -13,7 +13,7 @@ enum ControlSocket {
     }
 
     /// The number of that group.
-    static var group: gid_t? { HostAccounts.gid(ofGroup: groupName) }
+    static var group: gid_t? { try? HostAccounts.gid(ofGroup: groupName) }
 
     /// - Parameter replacesStale: whether a socket at the path on which nothing listens is removed. A daemon that is
     ///   starting may not listen yet.

@@ -95,8 +95,9 @@ actor Daemon {
         let wanted = principals.filter(\.isName)
         guard !wanted.isEmpty else { return }
         do {
-            accounts.known.update(
-                with: try await blocking.run("accounts", within: accountPatience) { Accounts(of: wanted) }.get())
+            let found = try await blocking.run("accounts", within: accountPatience) { Accounts(of: wanted) }.get()
+            accounts.known.update(with: found)
+            if let failure = found.failure { throw failure }
             accounts.isFailureTold = false
         } catch {
             guard !accounts.isFailureTold else { return }

@@ -51,7 +51,7 @@ struct AccessPolicyTests {
         ] as [Principal])
     func `each kind of principal is recognised`(principal: Principal) throws {
         let (uid, gid) = (
-            try #require(HostAccounts.uid(ofUser: "daemon")), try #require(HostAccounts.gid(ofGroup: "daemon"))
+            try #require(try HostAccounts.uid(ofUser: "daemon")), try #require(try HostAccounts.gid(ofGroup: "daemon"))
         )
         let peer = principal == .uid(1000) ? Self.peer() : Self.peer(uid: uid, groups: [1000, gid])
         #expect(Self.roles(peer) { $0.observe = [principal] } == [.observe])

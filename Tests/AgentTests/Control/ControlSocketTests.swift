@@ -26,7 +26,7 @@ struct ControlSocketTests {
             let status = try Self.status(path)
             #expect(status.st_mode & S_IFMT == S_IFSOCK)
             #expect(status.st_mode & 0o777 == 0o660)
-            if let group = HostAccounts.gid(ofGroup: ControlSocket.groupName), geteuid() == 0 {
+            if let group = try HostAccounts.gid(ofGroup: ControlSocket.groupName), geteuid() == 0 {
                 #expect(status.st_gid == group)
             }
             #expect(fcntl(descriptor, F_GETFL) & O_NONBLOCK != 0)

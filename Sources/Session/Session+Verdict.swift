@@ -45,7 +45,10 @@ extension Session {
             remember(newVerdict(.disconnected, reason))
         case .connecting where settings.autoconnects: remember(nil)
         case .connecting, .reconnecting:
-            if !settings.autoconnects, !isStarted(by: verdict) { remember(newVerdict(.connecting, reason)) }
+            if settings.autoconnects || isStarted(by: verdict) { break }
+            // It was up because of an earlier configuration: that is no request.
+            if reason.code == .configurationChanged, verdict == nil { break }
+            remember(newVerdict(.connecting, reason))
         default: break
         }
     }

@@ -55,7 +55,7 @@ struct EndpointWatch: Hashable, Sendable {
         }
     }
 
-    /// The attempt at the endpoint was abandoned before it had an answer that counts.
+    /// The attempt at the endpoint was abandoned before it answered.
     mutating func abandoned(_ endpoint: EndpointIndex, at now: Instant) {
         if interval != nil, entries[endpoint] == nil { note(endpoint, .silent, at: now) }
     }

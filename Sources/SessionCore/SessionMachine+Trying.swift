@@ -327,9 +327,9 @@ extension SessionMachine {
     ///   table.
     mutating func hasten(_ trying: Trying, because reason: Reason?, at now: Instant, into actions: inout [Action]) {
         var trying = trying
-        if case .attempting(let attempt, _, _, _) = trying.activity {
+        if case .attempting(let attempt, let phase, _, _) = trying.activity {
             actions.append(.abandon(attempt.generation))
-            endpoints.watch.abandoned(attempt.endpoint, at: now)
+            if phase == .resolving || phase == .dialing { endpoints.watch.abandoned(attempt.endpoint, at: now) }
         }
         guard endpoints.hasPath else {
             waitForNetwork(trying, because: reason ?? self.reason, at: now)

@@ -512,6 +512,7 @@ struct EndingTests {
             ("plant/7/lamp", "dim\nplant/7/door open", "plant/7/lamp dim\\nplant/7/door open"),
             ("plant/7/door open", "", "plant/7/door\\x20open "), ("a\\x20b", "c\r\n", "a\\x5Cx20b c\\r\\n"),
             ("a", #"{"path":"C:\\n"}"#, #"a {"path":"C:\\n"}"#), ("a", "b\u{0}\t\u{7F} c", "a b\u{0}\t\u{7F} c"),
+            ("z/\u{2028}é", "q", "z/\\xE2\\x80\\xA8é q"),
         ])
     func `a message is one line, and only its own topic begins it`(_ topic: String, _ payload: String, _ line: String) {
         #expect(MessageLine.bytes(topic: topic, payload: Array(payload.utf8)) == Array((line + "\n").utf8))

@@ -173,8 +173,11 @@ struct LineTally {
         guard let first = refused.first else { return withRemainder("before the error, \(sentence)") }
         let places = [(answeredBefore, "before it"), (answered - answeredBefore, "behind it")]
         let parts = places.filter { $0.0 > 0 }.map { "\($0) \($0 == 1 ? "message" : "messages") \($1)" }
-        var text = "line \(first) was refused; \(parts.isEmpty ? "no message" : parts.joined(separator: " and "))"
-        text += " \(answered > 1 ? "are" : "is") accepted"
+        var text = "line \(first) was refused"
+        if answered > 0 || unanswered.isEmpty {
+            text += "; \(parts.isEmpty ? "no message" : parts.joined(separator: " and "))"
+            text += " \(answered > 1 ? "are" : "is") accepted"
+        }
         if undeliverable > 0 {
             text +=
                 ", of which \(undeliverable) \(undeliverable == 1 ? "was" : "were") rejected or dropped"

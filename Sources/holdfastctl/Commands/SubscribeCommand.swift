@@ -162,10 +162,15 @@ private actor MessagePrinter {
 }
 
 /// A message as programs read it from a pipe: one line, in which the first space ends the topic. No payload can look like
-/// another message, and no topic like another one with a payload. Everything else is unchanged.
+/// another message, and no topic like another one. Everything else is unchanged.
 enum MessageLine {
     static func bytes(topic: String, payload: [UInt8]) -> [UInt8] {
-        var line = Array(printable(topic).replacing("\\", with: "\\x5C").replacing(" ", with: "\\x20").utf8)
+        var line = topic.unicodeScalars.flatMap { scalar -> [UInt8] in
+            let bytes = UTF8.encode(scalar).map(Array.init) ?? []
+            return isPlain(scalar)
+                ? bytes
+                : bytes.flatMap { Array("\\x\($0 < 16 ? "0" : "")\(String($0, radix: 16, uppercase: true))".utf8) }
+        }
         line.append(UInt8(ascii: " "))
         line.reserveCapacity(line.count + payload.count + 1)
         for byte in payload {
@@ -176,5 +181,13 @@ enum MessageLine {
             }
         }
         return line + [UInt8(ascii: "\n")]
+    }
+
+    /// Whether a character of a topic is written as it is.
+    private static func isPlain(_ scalar: Unicode.Scalar) -> Bool {
+        switch scalar.properties.generalCategory {
+        case .control, .format, .lineSeparator, .paragraphSeparator, .spaceSeparator: false
+        default: scalar != "\\"
+        }
     }
 }

@@ -51,30 +51,18 @@ package enum ConfigurationLoader {
 
         var sessions: [SessionName: Result<SessionConfiguration, ConfigurationErrors>] = [:]
         var identities: [SharedClientIDs.Claim] = []
-        var contents: [SessionName: ConfigurationValue] = [:]
         let listing = SessionSource.list("\(directory)/sessions.d", files.names ?? [])
-        let present = Set(listing.sources.map(\.name.description))
         errors += listing.errors + listing.brokenTemplates.values.flatMap(\.list)
         for source in listing.sources {
             sessions[source.name] = result { () throws(ConfigurationErrors) in
                 let content = try source.content()
                 let session = try SessionConfiguration(content)
                 identities.append(SharedClientIDs.Claim(source.name, session, content))
-                if !session.formerly.isEmpty { contents[source.name] = content }
                 return session
             }
         }
         for (name, errors) in SharedClientIDs.errors(identities) {
             sessions[name] = .failure(ConfigurationErrors(errors))
-        }
-        // What is stored under an earlier name belongs to one session only.
-        for (name, content) in contents {
-            guard case .success(let session)? = sessions[name],
-                let other = session.formerly.first(where: { $0 != name.description && present.contains($0) }),
-                let value = content["formerly"]
-            else { continue }
-            let message = "formerly names \(other), which is a session with a file of its own: remove the name here"
-            sessions[name] = .failure(ConfigurationErrors(value.error(message).list))
         }
         for case .failure(let failure) in sessions.values { errors += failure.list }
         // Each instance of a template has the template's errors; they are listed once.

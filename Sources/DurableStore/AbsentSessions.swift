@@ -65,15 +65,18 @@ extension DurableStore {
     /// Gives all that the store has of a session, and its history, to a session that was called so before, in one
     /// transaction.
     ///
-    /// - Parameter present: the sessions that there are, as in ``setPresent(_:)``. What belongs to one of them stays.
+    /// - Parameters:
+    ///   - present: the sessions that there are, as in ``setPresent(_:)``. What belongs to one of them stays.
+    ///   - replacing: whether the new one may have been stored before, if it has no messages, consumers or publications.
+    ///     The rest of what was stored of it, such as its keys, is forgotten.
     package func takeOver(
-        _ old: SessionName, by new: SessionName, present: Set<SessionName>
+        _ old: SessionName, by new: SessionName, replacing: Bool, present: Set<SessionName>
     ) throws(StoreError) -> TakeOver {
         let database = try opened()
         contents.present = present
         guard contents.sessionIDs[old] != nil, !present.contains(old) else { return .nothing }
         if contents.sessionIDs[new] != nil {
-            if try contents.ownsNothing(old, in: database) { return .nothing }
+            guard replacing else { return .nothing }
             guard try contents.ownsNothing(new, in: database) else { return .refused }
         }
         // No message is added: a full disk must not keep the session from starting.

@@ -170,13 +170,17 @@ import Testing
         let key = try #require(PublishKey("k"))
         // A key of what it has delivered is no reason to leave messages behind.
         try await store.commit(new, .setEstablished(true), .rememberKey(key, sequence(1), at: .now))
-        #expect(try await store.takeOver(old, by: new, present: [new, old]) == .nothing, "it has a file")
-        #expect(try await store.takeOver(old, by: new, present: [new]) == .done)
-        #expect(try await store.takeOver(old, by: new, present: [new]) == .nothing, "a second time")
+        #expect(
+            try await store.takeOver(old, by: new, replacing: true, present: [new, old]) == .nothing, "it has a file")
+        #expect(
+            try await store.takeOver(old, by: new, replacing: false, present: [new]) == .nothing,
+            "it has keys of its own")
+        #expect(try await store.takeOver(old, by: new, replacing: true, present: [new]) == .done)
+        #expect(try await store.takeOver(old, by: new, replacing: true, present: [new]) == .nothing, "a second time")
         #expect(try await store.session(new).mqtt.queuedCount == 2)
-        #expect(try await store.session(new).mqtt.established == false, "nothing of the earlier one is left")
+        #expect(try await store.session(new).mqtt.established == false, "nothing of its own is left")
         #expect(try await store.session(old) == StoredSession())
-        #expect(try await store.takeOver(other, by: new, present: [new]) == .refused)
+        #expect(try await store.takeOver(other, by: new, replacing: true, present: [new]) == .refused)
         #expect(try await absent(besides: []) == [new: 2, other: 1])
         // So it is after a restart.
         try await store.close()
@@ -185,13 +189,15 @@ import Testing
         #expect(try await reopened.session(new).mqtt.nextSequence.rawValue == 3)
     }
 
-    @Test func `without messages are taken over by a new session only`() async throws {
+    @Test func `are taken over without messages as well, for what the server has`() async throws {
         for sequence in [sequence(1), sequence(2)] { try await store.commit(old, .acknowledge(sequence)) }
         try await store.commit(old, .setEstablished(true))
         try await store.commit(new, .setClientID("new"))
-        #expect(try await store.takeOver(old, by: new, present: [new]) == .nothing)
+        #expect(try await store.takeOver(old, by: new, replacing: false, present: [new]) == .nothing)
         let third = try #require(SessionName("third"))
-        #expect(try await store.takeOver(old, by: third, present: [third]) == .done)
+        #expect(try await store.takeOver(old, by: third, replacing: false, present: [third]) == .done)
         #expect(try await store.mqtt(third).established)
+        #expect(try await store.takeOver(third, by: new, replacing: true, present: [new]) == .done)
+        #expect(try await store.mqtt(new).established)
     }
 }

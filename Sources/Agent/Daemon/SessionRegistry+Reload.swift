@@ -78,7 +78,7 @@ extension SessionRegistry {
     }
 
     private func movePrograms(of old: SessionName, to new: SessionName) {
-        var programs = ParkedPrograms()
+        var programs = parked[new] ?? ParkedPrograms()
         changeParked(of: old) {
             (programs.credential, programs.history) = ($0.credential, $0.history)
             ($0.credential, $0.history) = (nil, nil)
@@ -192,7 +192,9 @@ extension SessionRegistry {
         case (.running(let driver)?, .success(let new)):
             rejected[name] = nil
             guard let wasUp else { return }
-            try await startNowOrLater(name, await next(after: driver, as: new, wasUp: wasUp))
+            var how = await next(after: driver, as: new, wasUp: wasUp)
+            how.isWished = driver.configuration.formerly != new.formerly
+            try await startNowOrLater(name, how)
         case (.running?, .failure(let errors)):
             if rejected.updateValue(errors, forKey: name) != errors { tellRejected(name, errors) }
         case (.failed(.configuration(let old, _), _, _)?, .failure(let errors)) where old == errors: break
@@ -211,7 +213,8 @@ extension SessionRegistry {
         case (_, .success(let new)):
             // It may have been given for another configuration.
             parked[name]?.credential = nil
-            try await startNowOrLater(name, Start(configuration: new, obsolete: [.failure]))
+            try await startNowOrLater(
+                name, Start(configuration: new, obsolete: [.failure], isWished: entries[name] == nil))
         case (_, .failure(let errors)):
             await list(name, as: .configuration(errors))
         }

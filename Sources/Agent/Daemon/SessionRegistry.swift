@@ -146,6 +146,8 @@ actor SessionRegistry {
         var decided: Verdict??
         /// Whether the session is to go on where another one was stopped, under whose name the store has its state.
         var isRenamed = false
+        /// Whether this reload brings the session, or what its file says about earlier names.
+        var isWished = false
     }
 
     func start(_ name: SessionName, _ how: Start) async throws(StoreError) {
@@ -159,7 +161,7 @@ actor SessionRegistry {
                 registry.historyQueue?.assumeIsolated { $0.noteAlive(at: now) }
             }
         }
-        let former = try await takeOver(by: name, how.configuration)
+        let former = try await takeOver(by: name, how)
         var stored = try await surroundings.store.session(name)
         var how = how
         if how.isRenamed, former == nil { (how.wasUp, how.decided) = (false, nil) }

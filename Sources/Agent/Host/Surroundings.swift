@@ -116,7 +116,7 @@ protocol SessionStore: Actor {
     func setPresent(_ sessions: Set<SessionName>) async
     func absentStates(besides present: Set<SessionName>) async throws(StoreError) -> [AbsentState]
     func takeOver(
-        _ old: SessionName, by new: SessionName, present: Set<SessionName>
+        _ old: SessionName, by new: SessionName, replacing: Bool, present: Set<SessionName>
     ) async throws(StoreError) -> TakeOver
 
     func commit(_ batch: [(session: SessionName, changes: [SessionChange])]) async throws(StoreError)

@@ -224,20 +224,13 @@ extension ConfigCommand {
             try remove(secret)
         }
 
-        /// The file in which "config init --ask-password" has stored the password: the session's file names it, and may
-        /// have had another name then.
+        /// The file in which "config init --ask-password" has stored the password, perhaps when the session had another name.
         private var secret: String {
-            let standard = "\(place.configDirectory)/\(session).secret"
-            guard let bytes = try? InputFile.read(path) else { return standard }
-            let beginning = "\"file:\(place.configDirectory)/"
-            // Not the password of a table.
-            let lines = String(decoding: bytes, as: UTF8.self).split(separator: "\n").prefix { !$0.hasPrefix("[") }
-            for line in lines where line.hasPrefix("password") {
-                guard let start = line.firstRange(of: beginning) else { continue }
-                let name = line[start.upperBound...].prefix { $0 != "\"" }
-                if name.hasSuffix(".secret"), !name.contains("/") { return "\(place.configDirectory)/\(name)" }
-            }
-            return standard
+            let former = (try? FormerNames.effective(of: session, place)) ?? []
+            let secrets = [session] + former.reversed()
+            let paths = secrets.map { "\(place.configDirectory)/\($0).secret" }
+            let text = String(decoding: (try? InputFile.read(path)) ?? [], as: UTF8.self)
+            return paths.first { text.contains("\"file:\($0)\"") } ?? paths[0]
         }
 
         /// Removes the password, unless another file names it.

@@ -37,12 +37,32 @@ extension ConfigCommand {
 
         func run() async throws {
             guard access(old, F_OK) == 0 else { throw failure(errno) }
-            guard access(new, F_OK) != 0 else { throw failure(EEXIST) }
+            guard access(new, F_OK) != 0 || isMovedHalfway else { throw failure(EEXIST) }
+            try await checkFree()
             try noteName()
             try move()
             common.complain(Complaint(done: "\(session) is called \(name) now"))
             // What was not done now is done by the next reload, or when the daemon starts.
             try await common.reload(for: name)
+        }
+
+        /// Refuses a name under which something is on disk: it would belong to the session then, in place of its own.
+        private func checkFree() async throws {
+            let status = try? await common.client().call(
+                DaemonStatusMethod.self, NoParameters(), timeout: CommonOptions.answerTimeout)
+            if let status {
+                guard status.absentSessions?.contains(where: { $0.session == name }) == true else { return }
+                throw CommandFailure(
+                    .failed, "messages, consumers or publications of an earlier session \"\(name)\" are on disk",
+                    advice: "choose another name, or remove them: holdfastctl queue drop \(name) --all --any-state")
+            }
+            let others = try ConfigCommand.effective(place).files.filter {
+                $0.session != session && FormerNames.effective(in: $0).contains(name)
+            }
+            guard let other = others.first?.session else { return }
+            throw CommandFailure(
+                .failed, "\(other) was called \(name), and may still have to take over what is on disk under that name",
+                advice: "start the daemon, and try again")
         }
 
         /// Writes the present name into the file, where it has no effect until the file is renamed.
@@ -68,8 +88,7 @@ extension ConfigCommand {
                 common.complain(errors)
                 throw CommandFailure(.failed, "\(session) keeps its name: \(old) has errors")
             }
-            let value = file.values.first { $0.key == "formerly" }?.value ?? "[]"
-            return value.split(separator: "\"").enumerated().filter { $0.offset % 2 == 1 }.map { String($0.element) }
+            return FormerNames.effective(in: file)
         }
 
         private func replace(with bytes: [UInt8]) throws(CommandFailure) {
@@ -78,8 +97,15 @@ extension ConfigCommand {
         }
 
         private func move() throws(CommandFailure) {
-            guard link(old, new) == 0 else { throw failure(errno) }
+            guard isMovedHalfway || link(old, new) == 0 else { throw failure(errno) }
             unlink(old)
+        }
+
+        /// Whether the file has both names, because the command was killed.
+        private var isMovedHalfway: Bool {
+            var (present, next) = (stat(), stat())
+            return lstat(old, &present) == 0 && lstat(new, &next) == 0 && present.st_dev == next.st_dev
+                && present.st_ino == next.st_ino
         }
 
         private func failure(_ code: Int32) -> CommandFailure {
@@ -100,6 +126,16 @@ extension ConfigCommand {
 
 /// The key `formerly` in the text of a session's file.
 enum FormerNames {
+    /// Returns the names that the daemon reads in the session's file.
+    static func effective(of session: String, _ place: ConfigCommand.Place) throws(CommandFailure) -> [String] {
+        try ConfigCommand.effective(place).files.first { $0.session == session }.map(effective) ?? []
+    }
+
+    static func effective(in file: EffectiveConfiguration.File) -> [String] {
+        let value = file.values.first { $0.key == "formerly" }?.value ?? "[]"
+        return value.split(separator: "\"").enumerated().filter { $0.offset % 2 == 1 }.map { String($0.element) }
+    }
+
     static func list(_ names: [String]) -> String { "[" + names.map { "\"\($0)\"" }.joined(separator: ", ") + "]" }
 
     /// Returns the text with this value of the key: in its present place, or else before the first key or table.

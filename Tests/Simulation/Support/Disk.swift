@@ -128,9 +128,9 @@ actor DiskAccess: SessionStore {
     }
 
     func takeOver(
-        _ old: SessionName, by new: SessionName, present: Set<SessionName>
+        _ old: SessionName, by new: SessionName, replacing: Bool, present: Set<SessionName>
     ) async throws(StoreError) -> TakeOver {
-        try await real?.takeOver(old, by: new, present: present) ?? .nothing
+        try await real?.takeOver(old, by: new, replacing: replacing, present: present) ?? .nothing
     }
 
     func die(landing: Bool) async {

@@ -239,7 +239,8 @@ actor Simulation {
             switch code {
             case "discarded":
                 resident.dropping.contains(id) || isQuarantined && resident.openCalls.values.contains(Self.droppingAll)
-            case "too-old": limits.maxAge.map { askedAt.duration(to: now) >= $0 } ?? false
+            // The time of acceptance is in whole milliseconds.
+            case "too-old": limits.maxAge.map { askedAt.duration(to: now) + .milliseconds(1) >= $0 } ?? false
             case "outbox-full":
                 limits.whenFull == .dropOldest
                     && (stored.count > limits.maxMessages

@@ -4,7 +4,7 @@ internal import Vocabulary
 // person has to find it.
 
 extension DurableStore {
-    /// Gives everything whose session is not known, and each session whose name is none, a name of its own.
+    /// Gives everything whose session is not known, and each session whose name is not valid, a name of its own.
     static func adopt(in database: Database) throws(StoreError) -> OpenReport.Adopted {
         var names: Set<String> = []
         var wrong: [Int64] = []

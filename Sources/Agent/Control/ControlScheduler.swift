@@ -17,7 +17,7 @@ import SessionCore
 ///   outgrows that gets room for the longest. One that fits waits for no other connection.
 /// - When all connections of a user that hold more than their allowance wait for memory, they may wait for each other.
 ///   Then one of them may exceed the shares until its line has been read, has run, and has given its memory back. So each
-///   of them gets its turn in the end. There is one such connection at a time, whoever the others belong to, and it is
+///   of them gets its turn in the end. There is one such connection at a time for all users, and it is
 ///   closed if it takes longer than ``Limits/patience`` while others wait.
 /// - Two reads of the disk run at a time, in turns, so that commits are not delayed.
 /// - While any connection waits for memory, one that holds more than its allowance and has not moved by

@@ -10,7 +10,7 @@ package enum HostAccounts {
 
         /// - Parameter number: what getpwnam_r(3) and getgrnam_r(3) return. Some services have numbers of their own for a
         ///   name that does not exist.
-        fileprivate static func check(_ number: Int32) throws(Failure) {
+        static func check(_ number: Int32) throws(Failure) {
             if ![0, ENOENT, ESRCH, EBADF, EPERM].contains(number) { throw Failure(number: number) }
         }
     }

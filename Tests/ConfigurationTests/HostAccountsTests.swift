@@ -11,6 +11,13 @@ struct HostAccountsTests {
         #expect(try HostAccounts.gid(ofGroup: "holdfast-nobody-of-this-name") == nil)
     }
 
+    @Test(
+        arguments: [(0, true), (ENOENT, true), (ESRCH, true), (EBADF, true), (EPERM, true)]
+            + [EIO, EMFILE, ENFILE, EAGAIN, ENOMEM, ERANGE].map { ($0, false) })
+    func `a name service that fails does not say that a name does not exist`(_ number: Int32, _ isAnswer: Bool) {
+        #expect(((try? HostAccounts.Failure.check(number)) != nil) == isAnswer)
+    }
+
     /// The C library reads a file like /etc/group with the same code and the same buffer.
     @Test(arguments: [10, 100_000])
     func `a group is found however many members it has`(members: Int) throws {

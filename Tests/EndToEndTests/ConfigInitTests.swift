@@ -242,6 +242,8 @@ extension EndToEnd {
                 let shown = try await run([command])
                 #expect(shown.text.contains(sentence) && !shown.text.contains("every outbox is empty"), "\(shown)")
             }
+            let onDisk = try await run(["config", "rename", "other", "core"] + place)
+            #expect(onDisk.ending == .exited(1) && onDisk.text.contains("queue drop core --all"), "\(onDisk)")
             let dropped = try await run(["queue", "drop", "core", "--all", "--any-state"])
             #expect(dropped.ending == .exited(0) && dropped.text == "2 messages dropped.\n", "\(dropped)")
             #expect(try await run(["queue"]).text == "No messages are waiting: every outbox is empty.\n")
@@ -310,6 +312,14 @@ extension EndToEnd {
             #expect(link.ending == .exited(0) && link.errors.contains("which it was a link to, stays"), "\(link)")
             #expect(try beginning.files == ["other.toml"])
             #expect(access(elsewhere, F_OK) == 0)
+
+            // Nor one that no command has stored.
+            let broker = "\(daemon.configuration)/broker.secret"
+            try "mine".write(toFile: broker, atomically: false, encoding: .utf8)
+            try lab.write(
+                "\(beginning.folder)/own.toml", settings + "client-id = \"p\"\npassword = \"file:\(broker)\"\n")
+            let own = try await daemon.ctl("config", "remove", "own", "--config-directory", daemon.configuration)
+            #expect(own.ending == .exited(0) && access(broker, F_OK) == 0, "\(own)")
         }
     }
 

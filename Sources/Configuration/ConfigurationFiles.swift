@@ -30,7 +30,7 @@ package struct ConfigurationFiles: Hashable, Sendable {
         let names = ["holdfast.toml"] + listed.map { "sessions.d/\($0)" }
         return names.reduce(into: [:]) { versions, name in
             let path = "\(directory)/\(name)"
-            versions[path] = FileVersion(path: path)
+            versions[path] = FileVersion(of: [path])
         }
     }
 

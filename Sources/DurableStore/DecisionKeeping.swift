@@ -16,7 +16,7 @@ extension DurableStore {
                 state: row.text(0), reasonCode: row.text(1), message: row.text(2),
                 serverCode: row.optionalInteger(3).flatMap { UInt8(exactly: $0) }, bootID: row.text(4),
                 since: row.time(5), configuration: row.optionalText(6),
-                credential: row.optionalText(7))
+                rejectedFile: row.optionalText(7))
         }.first
         stored.chosenRoom = try database.rows(
             "SELECT room, configured, boot_id FROM chosen_room WHERE session = ?", .integer(session)
@@ -35,7 +35,7 @@ extension DurableStore {
             """,
             .integer(session), .text(verdict.state), .text(verdict.reasonCode), .text(verdict.message),
             .optional(verdict.serverCode), .text(verdict.bootID), .integer(verdict.since.rawValue),
-            .optional(verdict.configuration), .optional(verdict.credential))
+            .optional(verdict.configuration), .optional(verdict.rejectedFile))
     }
 
     func setChosenRoom(_ chosen: ChosenRoom?, _ session: Int64, _ database: Database) throws(StoreError) {

@@ -2,6 +2,7 @@ import ControlAPI
 import MQTT
 import NIOCore
 import SessionCore
+package import Vocabulary
 
 // Where the session's credential comes from, when it ends, and how a new one gets to the server: by a quick reconnect,
 // or with enhanced authentication (MQTT 5, 4.12) on the connection that is up.
@@ -25,7 +26,7 @@ extension Session {
 
     /// Notes the credential that the attempt uses.
     mutating func noteCredential(_ credential: SessionCredential) {
-        credentials.mark = credential.mark
+        credentials.file = credential.file
         learn(credential.end)
     }
 
@@ -127,7 +128,7 @@ extension Session {
         self.link?.login.renewal = nil
         self.link?.login.credential = credential
         connections.lastOpened?.login.credential = credential
-        credentials.mark = credential.mark
+        credentials.file = credential.file
         act(.tell(.credentialTaken))
         tellMachine(.credentialReplaced(link.generation, expiresAt: live(until: credential.end)))
     }
@@ -151,15 +152,34 @@ extension Session {
     package enum WatchedFile: Hashable, Sendable {
         /// The one with the trusted certificates.
         case authorities
-        /// The credential's, and its version at the time of the failure, if that is known.
-        case credential(rejected: FileMark?)
+        case credential
     }
 
     /// `nil` unless the session has failed for a reason that the change of a file can end.
     package var fileToWatch: WatchedFile? {
         guard state == .failed else { return nil }
-        let code = machine.reason.code
-        if code == .certificateInvalid { return .authorities }
-        return code.group == .auth ? .credential(rejected: credentials.mark) : nil
+        if machine.reason.code == .certificateInvalid { return .authorities }
+        return machine.reason.code.group == .auth ? .credential : nil
     }
+
+    /// The version of ``fileToWatch`` that the session failed with; `nil` if that is not known.
+    package var rejectedFile: FileVersion? {
+        get {
+            switch fileToWatch {
+            case .authorities?: credentials.authorities
+            case .credential?: credentials.file
+            case nil: nil
+            }
+        }
+        set {
+            switch fileToWatch {
+            case .authorities?: credentials.authorities = newValue
+            case .credential?: credentials.file = newValue
+            case nil: break
+            }
+        }
+    }
+
+    /// The server's certificate was rejected by these files of trusted authorities.
+    package mutating func rejectedCertificate(by authorities: FileVersion?) { credentials.authorities = authorities }
 }

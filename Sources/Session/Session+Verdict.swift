@@ -1,4 +1,5 @@
 import SessionCore
+import Vocabulary
 
 // The part of the session's state that survives restarts of the daemon within a boot: that somebody disconnected the
 // session, that it was started although it does not connect on its own, or that it failed for a reason that trying again
@@ -29,7 +30,7 @@ extension Session {
             isFailed: verdict.isFailure, reason: Reason(code, verdict.message, serverCode: verdict.serverCode))
         // The watch notices if the file's version differs from this one, even if the file changed before the watch
         // began.
-        credentials.mark = verdict.credential.map { FileMark(rawValue: $0) }
+        rejectedFile = verdict.rejectedFile.map { FileVersion(rawValue: $0) }
         return true
     }
 
@@ -63,7 +64,7 @@ extension Session {
         Verdict(
             state: state.rawValue, reasonCode: reason.code.rawValue, message: reason.message,
             serverCode: reason.serverCode, bootID: settings.bootID, since: wallClock,
-            credential: credentials.mark?.rawValue)
+            rejectedFile: rejectedFile?.rawValue)
     }
 }
 

@@ -1,6 +1,6 @@
 import NIOCore
 import NIOSSL
-import Vocabulary
+package import Vocabulary
 
 /// What one attempt leaves for the next: the last good TLS files, so that a file that is broken while it is being replaced
 /// costs no connection, and an unchanged one is not parsed again; and the addresses that took up its time.
@@ -32,6 +32,9 @@ public final class TLSContextCache {
 
     func last(for options: TLSOptions) -> LoadedTLS? { last.flatMap { $0.options == options ? $0 : nil } }
     func keep(_ loaded: LoadedTLS) { last = loaded }
+
+    /// The authorities' files as the last attempt with these options read them.
+    package func authorities(for options: TLSOptions) -> FileVersion? { last(for: options)?.files.authorities }
 }
 
 @available(*, unavailable)
@@ -47,26 +50,26 @@ struct LoadedTLS: Sendable {
     private let authorities: Authorities
     private let identity: Identity?
     /// The files as they were when they were read, including those that were rejected.
-    private let files: [FileVersion?]
+    fileprivate let files: (authorities: FileVersion?, identity: FileVersion?)
     /// Why some of the present files are not used, and the previous ones are; `nil` also if that was reported before.
     private(set) var rejected: TransportFailure?
 
     private struct Authorities: Sendable {
-        let files: [FileVersion?]
+        let version: FileVersion?
         /// `nil`: the system's trust store.
         let certificates: [NIOSSLCertificate]?
     }
 
     /// A certificate with its chain, and the key that fits.
     private struct Identity: Sendable {
-        let files: [FileVersion?]
+        let version: FileVersion?
         let chain: [NIOSSLCertificate]
         let key: NIOSSLPrivateKey
         let path: String
     }
 
     /// Whether it was made from these files.
-    func isMade(of files: TLSFiles) -> Bool { self.files == files.authorities + files.identity }
+    func isMade(of files: TLSFiles) -> Bool { self.files == (files.authorities, files.identity) }
 
     /// Makes the context. It takes long, so it must be called on a thread of a pool.
     ///
@@ -80,16 +83,16 @@ struct LoadedTLS: Sendable {
         var failures: [TransportFailure] = []
         do throws(TransportFailure) {
             let authorities = try newer(last.map { $0.authorities }, &failures) { () throws(TransportFailure) in
-                if let last, last.authorities.files == authorityFiles { return last.authorities }
-                return Authorities(files: authorityFiles, certificates: try certificates(files))
+                if let last, last.authorities.version == authorityFiles { return last.authorities }
+                return Authorities(version: authorityFiles, certificates: try certificates(files))
             }
             let identity = try newer(last.map { $0.identity }, &failures) { () throws(TransportFailure) in
-                if let last, last.identity?.files == identityFiles { return last.identity }
+                if let last, last.identity?.version == identityFiles { return last.identity }
                 return try Self.identity(files)
             }
             let loaded = LoadedTLS(
                 options: options, context: try context(options, authorities.certificates, identity),
-                authorities: authorities, identity: identity, files: authorityFiles + identityFiles,
+                authorities: authorities, identity: identity, files: (authorityFiles, identityFiles),
                 rejected: failures.isEmpty
                     ? nil : TransportFailure(.tlsFilesUnusable, failures.map(\.message).joined(separator: "; ")))
             return .success(loaded)
@@ -151,7 +154,7 @@ struct LoadedTLS: Sendable {
             throw TransportFailure(.tlsFilesUnusable, "a TLS certificate and its key must be given together")
         case (let path?, let keyPath?):
             let identity = Identity(
-                files: files.identity,
+                version: files.identity,
                 chain: try parsed("the certificate", path, files) { try NIOSSLCertificate.fromPEMBytes($0) },
                 key: try parsed("the private key", keyPath, files) { try NIOSSLPrivateKey(bytes: $0, format: .pem) },
                 path: path)

@@ -7,8 +7,9 @@ struct TLSFiles: Sendable {
     static let maximumLength = 16 << 20
 
     let options: TLSOptions
-    let authorities: [FileVersion?]
-    let identity: [FileVersion?]
+    /// `nil`: there is no such file.
+    let authorities: FileVersion?
+    let identity: FileVersion?
     /// By path; empty if no file has changed since the last time.
     private(set) var contents: [String: Result<[UInt8], FileError>] = [:]
 
@@ -16,8 +17,8 @@ struct TLSFiles: Sendable {
     init(_ options: TLSOptions, last: LoadedTLS?) {
         self.options = options
         // Before the files are read, so that a later change is noticed the next time.
-        authorities = options.authorityFiles.map { FileVersion(path: $0) }
-        identity = options.identityFiles.map { FileVersion(path: $0) }
+        authorities = FileVersion(of: options.authorityFiles)
+        identity = FileVersion(of: options.identityFiles)
         if last?.isMade(of: self) == true { return }
         for path in options.ownFiles {
             contents[path] = Result { () throws(FileError) in
@@ -29,11 +30,12 @@ struct TLSFiles: Sendable {
 
 extension TLSOptions {
     /// The system's trust store: the bundles of Debian and Fedora.
-    package static let systemAuthorityFiles = [
+    private static let systemAuthorityFiles = [
         "/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt",
     ]
 
-    fileprivate var authorityFiles: [String] { authorities.map { [$0] } ?? Self.systemAuthorityFiles }
+    /// The file of authorities, or those of the system.
+    package var authorityFiles: [String] { authorities.map { [$0] } ?? Self.systemAuthorityFiles }
     fileprivate var identityFiles: [String] { [certificate, key].compactMap(\.self) }
 
     /// The files that the configuration names.

@@ -1,17 +1,30 @@
 import Glibc
 
-/// What tells one version of a file from another without reading it.
-package struct FileVersion: Hashable, Sendable {
-    private let file: [UInt64]
-    private let size: Int64
-    private let modified: [UInt8]
+/// What tells one version of a file, or of some files, from another without reading them.
+package struct FileVersion: RawRepresentable, Hashable, Sendable {
+    /// For each file its device, inode and size, and the times of the last modification and of the last status change.
+    /// Kept in the state directory.
+    package let rawValue: String
 
-    /// - Returns: `nil` if there is no such file.
-    package init?(path: String) {
+    package init(rawValue: String) {
+        self.rawValue = rawValue
+    }
+
+    /// The files that the paths lead to, following links. It blocks.
+    ///
+    /// - Parameter skipsEmpty: whether an empty file counts as none, because it is still to be written.
+    /// - Returns: `nil` if there is none of them.
+    package init?(of paths: [String], skipsEmpty: Bool = false) {
+        let versions = paths.map { Self.version(of: $0, skipsEmpty) }
+        guard versions.contains(where: { $0 != nil }) else { return nil }
+        rawValue = versions.map { $0 ?? "-" }.joined(separator: ", ")
+    }
+
+    private static func version(of path: String, _ skipsEmpty: Bool) -> String? {
         var status = stat()
-        guard stat(path, &status) == 0 else { return nil }
-        file = [UInt64(status.st_dev), UInt64(status.st_ino)]
-        size = Int64(status.st_size)
-        modified = withUnsafeBytes(of: status.st_mtim) { Array($0) }
+        guard stat(path, &status) == 0, status.st_size > 0 || !skipsEmpty else { return nil }
+        let (modified, changed) = (status.st_mtim, status.st_ctim)
+        return "\(status.st_dev):\(status.st_ino) \(status.st_size) \(modified.tv_sec).\(modified.tv_nsec) "
+            + "\(changed.tv_sec).\(changed.tv_nsec)"
     }
 }

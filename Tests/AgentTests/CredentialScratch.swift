@@ -47,7 +47,7 @@ final class CredentialScratch: Sendable {
     func changeSomethingElse() async throws {
         let file = "\(path)/something-else"
         let (reports, continuation) = AsyncStream.makeStream(of: Void.self)
-        let watch = try CredentialWatch(file, last: FileMark(file)) { continuation.finish() }
+        let watch = try CredentialWatch([file], last: written(file)) { continuation.finish() }
         try write("something-else", (read("something-else") ?? "") + "x")
         for await _ in reports {}
         _ = consume watch
@@ -55,6 +55,9 @@ final class CredentialScratch: Sendable {
 
     struct Failure: Error {}
 }
+
+/// The version of a file that has something in it.
+func written(_ path: String) -> FileVersion? { FileVersion(of: [path], skipsEmpty: true) }
 
 /// Whether a process exists and is not a zombie.
 func isRunning(_ process: pid_t) -> Bool {

@@ -266,7 +266,7 @@ import Vocabulary
     @Test func `keeps, replaces and forgets verdicts`() async throws {
         let failed = Verdict(
             state: "failed", reasonCode: "banned", message: "the server refuses us", serverCode: 0x8A,
-            bootID: "b1", since: Timestamp(rawValue: 12), configuration: "c0ffee", credential: "1:2 3 4.5 6.7")
+            bootID: "b1", since: Timestamp(rawValue: 12), configuration: "c0ffee", rejectedFile: "1:2 3 4.5 6.7")
         let disconnected = Verdict(
             state: "disconnected", reasonCode: "user-disconnect", message: "", bootID: "b2",
             since: Timestamp(rawValue: 13))

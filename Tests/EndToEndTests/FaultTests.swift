@@ -51,9 +51,10 @@ extension EndToEnd {
         }
     }
 
-    @Test func `a session that did not know the server's authority connects when the file of authorities is repaired`()
-        async throws
-    {
+    @Test(arguments: [true, false])
+    func `a session that did not know the server's authority connects when the file of authorities is repaired`(
+        isRunning: Bool
+    ) async throws {
         try await withLab { lab, daemon in
             let trusted = "\(lab.directory)/trusted.pem"
             let former = try await Certificates(lab, name: "broker.lab")
@@ -67,9 +68,16 @@ extension EndToEnd {
                 endpoint: "mqtts://\(Lab.serverAddress):8883",
                 tables: "[tls]\nca = \"\(trusted)\"\nserver-name = \"broker.lab\"")
             try await daemon.start()
-            let events = try await daemon.events()
+            var events = try await daemon.events()
             #expect(try await events.until(.failed).reason?.code == "certificate-invalid")
-            rename(certificates.authority, trusted)
+            if isRunning {
+                rename(certificates.authority, trusted)
+            } else {
+                #expect(try await daemon.stop() == .exited(0))
+                rename(certificates.authority, trusted)
+                try await daemon.start()
+                events = try await daemon.events()
+            }
             #expect(try await events.until(.connecting).reason?.code == "credential-changed")
             try await events.until(.connected)
         }

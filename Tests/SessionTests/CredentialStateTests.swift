@@ -1,6 +1,7 @@
 import ControlAPI
 import Session
 import Testing
+import Vocabulary
 
 @testable import SessionCore
 
@@ -17,7 +18,7 @@ struct CredentialStateTests {
     }
 
     private func credential(_ text: String, end: CredentialEnd? = nil) -> SessionCredential {
-        SessionCredential(secret: Array(text.utf8), end: end, mark: FileMark(rawValue: text))
+        SessionCredential(secret: Array(text.utf8), end: end, file: FileVersion(rawValue: text))
     }
 
     private mutating func given(for role: DialRole) -> [UInt8]? {
@@ -52,7 +53,7 @@ struct CredentialStateTests {
     @Test mutating func `a credential that the server rejected is not sent again`() {
         credentials.serverRejected(Array("old".utf8))
         #expect(credentials.obtained(credential("old"), for: attempt(rejection)) == rejection)
-        #expect(credentials.mark == FileMark(rawValue: "old"))
+        #expect(credentials.file == FileVersion(rawValue: "old"))
         credentials.serverRejected(Array("old".utf8))
         #expect(credentials.obtained(credential("new"), for: attempt(rejection)) == nil)
         #expect(credentials.obtained(credential("old"), for: attempt(rejection)) == nil, "a rejection counts once")

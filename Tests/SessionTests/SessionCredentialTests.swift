@@ -4,6 +4,7 @@ import NIOCore
 import SessionCore
 import Support
 import Testing
+import Vocabulary
 
 @testable import Session
 
@@ -248,15 +249,19 @@ struct SessionCredentialTests {
 
     // MARK: After a failure
 
-    /// A session that has failed because of this, with a credential whose file had this mark.
-    private func failed(_ code: Reason.Code, _ mark: FileMark) throws -> Session {
-        var session = try SessionUnderTest { $0.hasPassword = true }
+    /// A session that has failed because of this, with a credential or authorities of which the file had this version.
+    private func failed(_ code: Reason.Code, _ version: FileVersion) throws -> Session {
+        var session = try SessionUnderTest {
+            $0.hasPassword = true
+            $0.bootID = "boot"
+        }
         _ = session.take(.connect(Reason(.userConnect)))
         #expect(session.session.fileToWatch == nil, "it has not failed")
-        let credential = SessionCredential(secret: me, mark: mark)
+        let credential = SessionCredential(secret: me, file: code == .certificateInvalid ? nil : version)
         // Each of the two endpoints may have to fail.
         for _ in 0..<60 where session.session.state != .failed {
             if let use = session.fetched { _ = session.take(.fetched(use, credential)) }
+            if code == .certificateInvalid { session.session.rejectedCertificate(by: version) }
             _ = session.take(.closed(Reason(code)))
             _ = session.wait(1)
         }
@@ -264,10 +269,21 @@ struct SessionCredentialTests {
         return session.session
     }
 
-    @Test func `a failed session tries again when the file that it failed for changes`() throws {
-        let mark = FileMark(rawValue: "1")
-        #expect(try failed(.certificateInvalid, mark).fileToWatch == .authorities)
-        #expect(try failed(.notAuthorized, mark).fileToWatch == .credential(rejected: mark))
-        #expect(try failed(.badEndpoint, mark).fileToWatch == nil)
+    @Test(
+        arguments: [
+            (.certificateInvalid, .authorities), (.notAuthorized, .credential), (.badEndpoint, nil),
+        ] as [(Reason.Code, Session.WatchedFile?)])
+    func `a failed session tries again when the file that it failed for changes, also while no daemon runs`(
+        code: Reason.Code, file: Session.WatchedFile?
+    ) throws {
+        let version = FileVersion(rawValue: "1")
+        let session = try failed(code, version)
+        #expect(session.fileToWatch == file)
+        #expect(session.rejectedFile == (file == nil ? nil : version))
+        let verdict = try #require(session.verdict)
+        var next = try SessionUnderTest { $0.bootID = "boot" }
+        #expect(next.ask { $0.takeUp(verdict) })
+        #expect(next.session.fileToWatch == file)
+        #expect(next.session.rejectedFile == (file == nil ? nil : version))
     }
 }

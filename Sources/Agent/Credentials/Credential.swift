@@ -29,9 +29,9 @@ enum Credential {
         do {
             return try await calls.run(name, within: timeLimit) {
                 Result { () throws(Failure) in
-                    // The mark is taken first, so that a version that is written in between counts as a change.
-                    let mark = try path(of: reference).flatMap { FileMark($0) }
-                    return SessionCredential(secret: try read(reference), mark: mark)
+                    // The version first, so that one that is written in between counts as a change.
+                    let file = try path(of: reference).flatMap { FileVersion(of: [$0], skipsEmpty: true) }
+                    return SessionCredential(secret: try read(reference), file: file)
                 }
             }.get().get()
         } catch let failure as Failure {
@@ -41,14 +41,13 @@ enum Credential {
         }
     }
 
-    /// Returns when there is another version of a file, or when the task is cancelled.
+    /// Returns when ``CredentialWatch`` sees another version of the files, or when the task is cancelled.
     ///
     /// - Parameters:
-    ///   - files: the first that exists is watched, or the first of all.
     ///   - last: the version that cannot be used; `nil`: the present one.
     ///   - timeLimit: how long the file system may take to begin.
     static func change(
-        of files: [String], after last: FileMark?, by calls: BlockingCalls,
+        of files: [String], after last: FileVersion?, by calls: BlockingCalls,
         timeLimit: Duration = CredentialHelper.timeLimit
     ) async throws(Failure) {
         let (changes, continuation) = AsyncStream.makeStream(of: Never.self)
@@ -56,8 +55,7 @@ enum Credential {
         do {
             watch = try await calls.run(files[0], within: timeLimit) {
                 Result { () throws(Failure) in
-                    let path = files.first { FileMark($0) != nil } ?? files[0]
-                    return try CredentialWatch(path, last: last ?? FileMark(path)) { continuation.finish() }
+                    try CredentialWatch(files, last: last) { continuation.finish() }
                 }
             }.get().get()
         } catch let failure as Failure {

@@ -1,22 +1,10 @@
 import Dispatch
 import Glibc
-import Session
+import Vocabulary
 
-extension FileMark {
-    /// Returns the mark of the file that the path leads to, following links; `nil` if it does not exist, or is empty
-    /// because it is still to be written.
-    init?(_ path: String) {
-        var status = stat()
-        guard stat(path, &status) == 0, status.st_size > 0 else { return nil }
-        let (modified, changed) = (status.st_mtim, status.st_ctim)
-        self.init(
-            rawValue: "\(status.st_dev):\(status.st_ino) \(status.st_size) \(modified.tv_sec).\(modified.tv_nsec) "
-                + "\(changed.tv_sec).\(changed.tv_nsec)")
-    }
-}
-
-/// Waits for another version of a file. The kernel reports changes in the file's directory, so that a file that is
-/// replaced by a rename is noticed as well as one that is written in place; nothing is polled.
+/// Waits for another version of a file, or of some files of which the first that exists is used. The kernel reports changes
+/// in the file's directory, so that a file that is replaced by a rename is noticed as well as one that is written in place;
+/// nothing is polled.
 final class CredentialWatch: Sendable {
     /// May be cancelled on any thread.
     private nonisolated(unsafe) let source: any DispatchSourceRead
@@ -24,12 +12,16 @@ final class CredentialWatch: Sendable {
     /// Blocks on the file system, so call it off the event loop.
     ///
     /// - Parameters:
-    ///   - last: the version that cannot be used.
+    ///   - files: must not be empty.
+    ///   - last: the version that cannot be used; `nil`: the present one.
     ///   - changed: called once, on another thread, even if another version existed before the watch began.
     /// - Throws: an error when the kernel cannot watch the directory.
     init(
-        _ path: String, last: FileMark?, changed: @escaping @Sendable () -> Void
+        _ files: [String], last: FileVersion?, changed: @escaping @Sendable () -> Void
     ) throws(Credential.Failure) {
+        let version = { @Sendable in FileVersion(of: files, skipsEmpty: true) }
+        let path = files.first { FileVersion(of: [$0], skipsEmpty: true) != nil } ?? files[0]
+        let last = last ?? version()
         guard let news = FileNews(), news.watch(path) else {
             throw Credential.Failure(
                 description: "\(FileNews.directory(of: path)): \(String(cString: strerror(errno)))")
@@ -37,7 +29,7 @@ final class CredentialWatch: Sendable {
         source = DispatchSource.makeReadSource(
             fileDescriptor: news.descriptor, queue: DispatchQueue(label: "holdfast.credential"))
         let check: @Sendable (any DispatchSourceRead) -> Void = { source in
-            guard let mark = FileMark(path), mark != last else { return }
+            guard let present = version(), present != last else { return }
             source.cancel()
             changed()
         }

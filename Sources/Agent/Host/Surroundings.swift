@@ -181,7 +181,7 @@ protocol CredentialSource: Sendable {
         _ reference: SecretReference, turn: @escaping @Sendable (RunningHelpers.Turn) -> Void
     ) async throws(Credential.Failure) -> SessionCredential
     /// Returns when there is another version of a file: see ``Credential/change(of:after:by:timeLimit:)``.
-    func change(of files: [String], after last: FileMark?) async throws(Credential.Failure)
+    func change(of files: [String], after last: FileVersion?) async throws(Credential.Failure)
     /// The daemon is stopping. Returns when nothing is left that fetches a secret outside this process.
     func stop() async
 }
@@ -198,7 +198,7 @@ struct HostCredentials: CredentialSource {
         return try await Credential.fetch(reference, by: calls)
     }
 
-    func change(of files: [String], after last: FileMark?) async throws(Credential.Failure) {
+    func change(of files: [String], after last: FileVersion?) async throws(Credential.Failure) {
         try await Credential.change(of: files, after: last, by: calls)
     }
 

@@ -96,9 +96,12 @@ extension SessionDriver {
         if case .tlsFilesRejected(let failure) = event {
             if case .knock = role { return }
             log.tlsFilesRejected(failure)
-        } else if let event = DialEvent(event) {
-            if case .received = event, simulation.isSilent(id) { return }
-            run(.connection(id, event))
+        } else if let dialEvent = DialEvent(event) {
+            if case .closed(.failed(let failure)) = event, failure.code == .certificateInvalid {
+                ask { $0.rejectedCertificate(by: tlsContexts.authorities(for: configuration.tls)) }
+            }
+            if case .received = dialEvent, simulation.isSilent(id) { return }
+            run(.connection(id, dialEvent))
         }
     }
 

@@ -75,7 +75,8 @@ extension SessionDriver {
     /// starts it again.
     func watchCredential() {
         endWatch()
-        guard let (files, rejected) = filesToChange else { return }
+        guard let files = filesToChange else { return }
+        let rejected = ask { $0.rejectedFile }
         let source = surroundings.credentials
         secrets.watch = Task { [weak self] in
             let result: Result<Void, Credential.Failure>
@@ -106,15 +107,12 @@ extension SessionDriver {
         }
     }
 
-    /// The file whose change may help, or those of which the first that exists may, and its version when the session
-    /// failed, if that is known.
-    private var filesToChange: (paths: [String], rejected: FileMark?)? {
+    /// The file whose change may help, or those of which the first that exists may.
+    private var filesToChange: [String]? {
         switch ask({ $0.fileToWatch }) {
-        case .authorities?:
-            return (configuration.tls.authorities.map { [$0] } ?? TLSOptions.systemAuthorityFiles, nil)
-        case .credential(let rejected)?:
-            return configuration.password.flatMap { try? Credential.path(of: $0) }.map { ([$0], rejected) }
-        case nil: return nil
+        case .authorities?: configuration.tls.authorityFiles
+        case .credential?: configuration.password.flatMap { try? Credential.path(of: $0) }.map { [$0] }
+        case nil: nil
         }
     }
 }

@@ -1,5 +1,6 @@
-package import ControlAPI
+import ControlAPI
 package import SessionCore
+package import Vocabulary
 
 /// Which credential the next attempt uses: one that was renewed for it, one that a program gave, or the configured one,
 /// which has to be fetched. A credential that the server has rejected is not sent again.
@@ -10,8 +11,10 @@ package struct CredentialState: Sendable {
     private var renewed: SessionCredential?
     /// The secret that the server rejected, until an attempt has obtained its credential.
     private var rejected: [UInt8]?
-    /// The version of the file that the last credential came from.
-    package var mark: FileMark?
+    /// The file that the last credential came from.
+    package var file: FileVersion?
+    /// The files of trusted authorities by which the server's certificate was rejected.
+    package var authorities: FileVersion?
     /// Whether the session's file names a credential.
     private let isConfigured: Bool
 
@@ -56,7 +59,7 @@ package struct CredentialState: Sendable {
         let last = rejected
         rejected = nil
         guard let rejection = attempt.rejection, credential.secret == last else { return nil }
-        mark = credential.mark
+        file = credential.file
         return rejection
     }
 }

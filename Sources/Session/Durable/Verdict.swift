@@ -16,13 +16,13 @@ package struct Verdict: Hashable, Sendable {
     package var since: Timestamp
     /// The digest of the session's configuration at that time, which the driver adds; `nil` if it was not recorded.
     package var configuration: String?
-    /// The mark of the version of the credential's file that was last used; `nil` if the credential does not come from
-    /// a file.
-    package var credential: String?
+    /// The version of the file whose change ends the failure: the credential's, or those of trusted authorities; `nil` if
+    /// there is none.
+    package var rejectedFile: String?
 
     package init(
         state: String, reasonCode: String, message: String, serverCode: UInt8? = nil, bootID: String, since: Timestamp,
-        configuration: String? = nil, credential: String? = nil
+        configuration: String? = nil, rejectedFile: String? = nil
     ) {
         self.state = state
         self.reasonCode = reasonCode
@@ -31,6 +31,6 @@ package struct Verdict: Hashable, Sendable {
         self.bootID = bootID
         self.since = since
         self.configuration = configuration
-        self.credential = credential
+        self.rejectedFile = rejectedFile
     }
 }

@@ -49,10 +49,10 @@ import Transport
         let fetched = try await Credential.fetch(
             .exec(try scratch.helper("echo s3cret")), by: Self.calls, timeLimit: Self.patience)
         #expect(fetched.secret == Array("s3cret".utf8))
-        #expect(fetched.mark == nil)
+        #expect(fetched.file == nil)
         let file = try await Credential.fetch(.file(try scratch.write("token", "of a file\n")), by: Self.calls)
         #expect(file.secret == Array("of a file".utf8))
-        #expect(file.mark != nil)
+        #expect(file.file != nil)
     }
 
     @Test func `gets its arguments unchanged, without a shell`() async throws {

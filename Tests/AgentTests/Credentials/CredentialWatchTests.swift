@@ -1,8 +1,8 @@
 import Glibc
-import Session
 import Support
 import Synchronization
 import Testing
+import Vocabulary
 
 @testable import Agent
 
@@ -10,31 +10,31 @@ import Testing
 @Suite(.timeLimit(.minutes(10))) struct CredentialWatchTests {
     /// The versions of a file that were there when its watch reported.
     private final class Reports: Sendable {
-        private let all = Mutex<[FileMark?]>([])
-        var marks: [FileMark?] { all.withLock { $0 } }
-        func add(_ mark: FileMark?) { all.withLock { $0.append(mark) } }
+        private let all = Mutex<[FileVersion?]>([])
+        var versions: [FileVersion?] { all.withLock { $0 } }
+        func add(_ version: FileVersion?) { all.withLock { $0.append(version) } }
     }
 
     /// Watches a file, makes a change, and checks that its version is reported, once.
     private func change(
-        in scratch: CredentialScratch, at file: String = "token", last: FileMark?, _ change: () throws -> Void
+        in scratch: CredentialScratch, at file: String = "token", last: FileVersion?, _ change: () throws -> Void
     ) async throws {
         let (path, reports) = ("\(scratch.path)/\(file)", Reports())
-        let watch = try CredentialWatch(path, last: last) { reports.add(FileMark(path)) }
+        let watch = try CredentialWatch([path], last: last) { reports.add(written(path)) }
         try change()
-        try await until("the change is reported") { !reports.marks.isEmpty }
-        let mark = try #require(FileMark(path))
-        #expect(reports.marks == [mark] && mark != last)
+        try await until("the change is reported") { !reports.versions.isEmpty }
+        let version = try #require(written(path))
+        #expect(reports.versions == [version] && version != last)
         try scratch.write(file, "a version that nobody waits for")
         try await scratch.changeSomethingElse()
-        #expect(reports.marks == [mark])
+        #expect(reports.versions == [version])
         _ = consume watch
     }
 
     @Test func `sees a file that is replaced by a rename`() async throws {
         let scratch = try CredentialScratch()
         let path = try scratch.write("token", "old")
-        try await change(in: scratch, last: FileMark(path)) {
+        try await change(in: scratch, last: written(path)) {
             rename(try scratch.write("token.new", "new"), path)
         }
     }
@@ -42,7 +42,7 @@ import Testing
     @Test func `sees a file that is written in place`() async throws {
         let scratch = try CredentialScratch()
         let path = try scratch.write("token", "old")
-        try await change(in: scratch, last: FileMark(path)) { try scratch.write("token", "newer") }
+        try await change(in: scratch, last: written(path)) { try scratch.write("token", "newer") }
     }
 
     @Test func `sees a file that was not there`() async throws {
@@ -53,14 +53,14 @@ import Testing
     @Test func `sees a file that may be read now`() async throws {
         let scratch = try CredentialScratch()
         let path = try scratch.write("token", "old", mode: 0)
-        try await change(in: scratch, last: FileMark(path)) { chmod(path, 0o600) }
+        try await change(in: scratch, last: written(path)) { chmod(path, 0o600) }
     }
 
     @Test func `sees a link that is changed`() async throws {
         let scratch = try CredentialScratch()
         let path = "\(scratch.path)/token"
         symlink(try scratch.write("old", "old"), path)
-        try await change(in: scratch, last: FileMark(path)) {
+        try await change(in: scratch, last: written(path)) {
             symlink(try scratch.write("new", "new"), "\(path).new")
             rename("\(path).new", path)
         }
@@ -70,13 +70,13 @@ import Testing
         let (scratch, elsewhere) = (try CredentialScratch(), try CredentialScratch())
         let path = "\(scratch.path)/token"
         symlink(try elsewhere.write("token", "old"), path)
-        try await change(in: scratch, last: FileMark(path)) { try elsewhere.write("token", "newer") }
+        try await change(in: scratch, last: written(path)) { try elsewhere.write("token", "newer") }
     }
 
     @Test func `sees a change made before it started`() async throws {
         let scratch = try CredentialScratch()
         let path = try scratch.write("token", "old")
-        let last = FileMark(path)
+        let last = written(path)
         rename(try scratch.write("token.new", "new"), path)
         try await change(in: scratch, last: last) {}
     }
@@ -85,15 +85,15 @@ import Testing
         let scratch = try CredentialScratch()
         let path = try scratch.write("token", "old")
         let reports = Reports()
-        let watch = try CredentialWatch(path, last: FileMark(path)) { reports.add(FileMark(path)) }
+        let watch = try CredentialWatch([path], last: written(path)) { reports.add(written(path)) }
         try scratch.write("other", "new")
         try await scratch.changeSomethingElse()
         try scratch.write("token", "")
         try await scratch.changeSomethingElse()
-        #expect(reports.marks.isEmpty)
+        #expect(reports.versions.isEmpty)
         try scratch.write("token", "new")
-        try await until("the change is reported") { !reports.marks.isEmpty }
-        #expect(reports.marks == [FileMark(path)])
+        try await until("the change is reported") { !reports.versions.isEmpty }
+        #expect(reports.versions == [written(path)])
         _ = consume watch
     }
 
@@ -102,7 +102,7 @@ import Testing
         let scratch = try CredentialScratch()
         mkdir("\(scratch.path)/agent", 0o700)
         let path = try scratch.write("agent/token", "old")
-        try await change(in: scratch, at: "agent/token", last: FileMark(path)) {
+        try await change(in: scratch, at: "agent/token", last: written(path)) {
             unlink(path)
             rmdir("\(scratch.path)/agent")
             mkdir("\(scratch.path)/agent", 0o700)
@@ -115,7 +115,7 @@ import Testing
         let agent = "\(scratch.path)/agent"
         mkdir(agent, 0o700)
         let path = try scratch.write("agent/token", "old")
-        try await change(in: scratch, at: "agent/token", last: FileMark(path)) {
+        try await change(in: scratch, at: "agent/token", last: written(path)) {
             mkdir("\(agent).new", 0o700)
             try scratch.write("agent.new/token", "new")
             rename(agent, "\(agent).old")
@@ -137,7 +137,7 @@ import Testing
             }
         }
         let file = which == "of a link" ? "app/token" : "app/secrets/token"
-        try await change(in: scratch, at: file, last: FileMark("\(scratch.path)/\(file)")) {
+        try await change(in: scratch, at: file, last: written("\(scratch.path)/\(file)")) {
             rename(app, "\(app).old")
             rename("\(app).new", app)
         }
@@ -159,7 +159,7 @@ import Testing
             try scratch.write("\(version)/token", version)
         }
         symlink("v1", "\(scratch.path)/current")
-        try await change(in: scratch, at: "current/token", last: FileMark("\(scratch.path)/current/token")) {
+        try await change(in: scratch, at: "current/token", last: written("\(scratch.path)/current/token")) {
             symlink("v2", "\(scratch.path)/current.new")
             rename("\(scratch.path)/current.new", "\(scratch.path)/current")
         }
@@ -178,20 +178,31 @@ import Testing
     @Test func `a path that leads nowhere is an error with a sentence`() {
         let name = String(repeating: "x", count: 300)
         #expect {
-            _ = try CredentialWatch("/\(name)/token", last: nil) {}
+            _ = try CredentialWatch(["/\(name)/token"], last: nil) {}
         } throws: { error in
             (error as? Credential.Failure)?.description == "/\(name): File name too long"
         }
     }
 
-    @Test func `a mark differs for each version of a file, and an empty file has none`() throws {
+    @Test func `of several files the first that exists is watched`() async throws {
+        let scratch = try CredentialScratch()
+        let paths = ["\(scratch.path)/absent/bundle", try scratch.write("bundle", "one")]
+        let (last, reports) = (FileVersion(of: paths), Reports())
+        try scratch.write("bundle", "two, before the watch began")
+        let watch = try CredentialWatch(paths, last: last) { reports.add(FileVersion(of: paths)) }
+        try await until("the change is reported") { !reports.versions.isEmpty }
+        #expect(reports.versions != [last])
+        _ = consume watch
+    }
+
+    @Test func `a version differs from every other of a file, and an empty file has none`() throws {
         let scratch = try CredentialScratch()
         let path = try scratch.write("token", "one")
-        let first = FileMark(path)
-        #expect(first == FileMark(path))
+        let first = written(path)
+        #expect(first == written(path))
         rename(try scratch.write("token.new", "two"), path)
-        #expect(first != FileMark(path))
+        #expect(first != written(path))
         try scratch.write("token", "")
-        #expect(FileMark(path) == nil)
+        #expect(written(path) == nil)
     }
 }

@@ -28,6 +28,6 @@ actor TokenService {
         if hangs { await loop.sleep(until: .distantFuture) }
         if let failure { throw Credential.Failure(description: failure) }
         return SessionCredential(
-            secret: Array(token.utf8), end: lifetime.map { .byBootClock(now.advanced(by: $0)) }, mark: nil)
+            secret: Array(token.utf8), end: lifetime.map { .byBootClock(now.advanced(by: $0)) }, file: nil)
     }
 }

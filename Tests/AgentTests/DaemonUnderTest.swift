@@ -202,9 +202,11 @@ struct DaemonUnderTest: Sendable {
     ) async -> String {
         // On a machine that is busy with other tests, no time limit may end a connection.
         let limits = [
-            ("heartbeat", "interval = \"1h\"\ntimeout = \"1h\""),
-            ("timeouts", "dial = \"1h\"\nauthenticate = \"1h\"\nrestore = \"1h\"\nacknowledge = \"1h\""),
-        ].filter { !extra.contains($0.0) }.map { "[\($0.0)]\n\($0.1)" }
+            ("heartbeat", ["interval", "timeout"]), ("timeouts", ["dial", "authenticate", "restore", "acknowledge"]),
+        ].filter { !extra.contains("[\($0.0)]") }.map { table, keys in
+            let missing = keys.filter { !extra.contains("\(table).\($0)") }
+            return (["[\(table)]"] + missing.map { "\($0) = \"1h\"" }).joined(separator: "\n")
+        }
         return """
             endpoints = ["mqtt://127.0.0.1:\(await server.port)"]
             user = "\(user)"

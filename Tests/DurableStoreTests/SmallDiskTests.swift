@@ -28,12 +28,13 @@ final class SmallDisk: Sendable {
         let deadline = ContinuousClock.now + .seconds(180)
         while mount(nil, path, nil, UInt(MS_REMOUNT) | UInt(MS_RDONLY), nil) != 0 {
             try #require(errno == EBUSY && ContinuousClock.now < deadline, "remount: \(systemText(errno))")
+            usleep(10_000)
         }
     }
 
     /// Uses up the room that is left.
     func fill(leaving room: Int = 0) throws {
-        let descriptor = open("\(path)/ballast", O_WRONLY | O_CREAT | O_APPEND, 0o600)
+        let descriptor = open("\(path)/ballast", O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0o600)
         try #require(descriptor >= 0)
         defer { close(descriptor) }
         let page = [UInt8](repeating: 1, count: 4096)
@@ -42,6 +43,8 @@ final class SmallDisk: Sendable {
     }
 
     func free() {
+        // A child that another test is starting may have it open, and so keep what is in it.
+        truncate("\(path)/ballast", 0)
         unlink("\(path)/ballast")
     }
 }

@@ -208,7 +208,11 @@ struct HoldfastClientTests {
                 try await accepting.greet { if isSent { _ = try await $0.request() } }
             }
             try await client.attach()
-            if !isSent { try await served }
+            if !isSent {
+                try await served
+                // Whatever it meets: the client has seen the end of the connection then.
+                _ = try? await client.call(SessionListMethod.self, NoParameters())
+            }
             let publish = Task { () -> ClientError? in
                 do throws(ClientError) {
                     _ = try await client.publish(Self.message)

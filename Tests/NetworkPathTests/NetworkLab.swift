@@ -91,6 +91,12 @@ struct NetworkLab: Sendable {
         return (watcher, Changes(iterator: stream.makeAsyncIterator()), paths)
     }
 
+    /// A clock that stands still, so that a path that comes back is within the hold however long the commands took.
+    static func standingClock() -> @Sendable () -> Instant {
+        let begin = BootClock.now()
+        return { begin }
+    }
+
     /// Starts a watcher, and stops it as soon as it waits for something.
     func startAndStop() async throws -> Task<Void, any Error> {
         let loop = group.next()

@@ -14,7 +14,7 @@ struct NetworkPolicyPathTests {
     private func watcher(
         _ lab: NetworkLab, interfaces: [String] = [], types: [NetworkType] = [], addresses: [IPAddress] = endpoint
     ) async throws -> (NetworkWatcher, NetworkLab.Changes, Path?) {
-        let (watcher, changes, _) = try await lab.watcher(targets: [:])
+        let (watcher, changes, _) = try await lab.watcher(targets: [:], now: NetworkLab.standingClock())
         var policy = NetworkPolicy()
         (policy.interfaces, policy.types) = (interfaces, types)
         await watcher.setPolicy(policy, ofSession: Self.target.session)

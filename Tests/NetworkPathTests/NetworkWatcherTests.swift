@@ -54,7 +54,7 @@ struct NetworkWatcherTests {
 
     @Test func `a link set down loses the path, and set up within the hold returns it`() async throws {
         try await NetworkLab.run { lab in
-            var (watcher, changes, _) = try await lab.watcher(targets: Self.targets)
+            var (watcher, changes, _) = try await lab.watcher(targets: Self.targets, now: NetworkLab.standingClock())
             try await lab.host.ip("link set up0 down")
             let lost = try await changes.next()
             #expect(lost.pathClass == .lost && Self.viaUp0(lost.from) && lost.to == nil)
@@ -160,7 +160,7 @@ struct NetworkWatcherTests {
 
     @Test func `a carrier lost at the far end loses the path even if the route stays`() async throws {
         try await NetworkLab.run { lab in
-            var (watcher, changes, _) = try await lab.watcher(targets: Self.targets)
+            var (watcher, changes, _) = try await lab.watcher(targets: Self.targets, now: NetworkLab.standingClock())
             try await lab.far.ip("link set far0 down")
             #expect(try await changes.next().pathClass == .lost)
             try await lab.far.ip("link set far0 up")
@@ -240,7 +240,7 @@ struct NetworkWatcherTests {
 
     @Test func `an unreachable route to the endpoint does not count as a path`() async throws {
         try await NetworkLab.run { lab in
-            var (watcher, changes, _) = try await lab.watcher(targets: Self.targets)
+            var (watcher, changes, _) = try await lab.watcher(targets: Self.targets, now: NetworkLab.standingClock())
             try await lab.host.ip("route add unreachable 203.0.113.0/24")
             #expect(try await changes.next().pathClass == .lost)
             try await lab.host.ip("route replace blackhole 203.0.113.0/24")

@@ -71,7 +71,7 @@ import Vocabulary
 
     @Test(arguments: ["securing", "opened", "received"])
     func `an abort from a later event closes the connection`(phase: String) async throws {
-        let certificates = try TestCertificates.shared.get()
+        let certificates = try await TestCertificates.shared.value
         let server = try await TestServer(.echo, tls: try certificates.server("localhost"))
         var options = Connection.Options()
         options.tls.authorities = certificates.path("trusted.pem")

@@ -100,7 +100,7 @@ import Vocabulary
     }
 
     @Test func `TLS files that are not answered for are named, and other connections are made`() async throws {
-        let certificates = try TestCertificates.shared.get()
+        let certificates = try await TestCertificates.shared.value
         let server = try await TestServer(.echo, tls: try certificates.server("localhost"))
         let calls = BlockingCalls(eventLoop: loop)
         let path = certificates.path("trusted.pem")

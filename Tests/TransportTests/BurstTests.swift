@@ -101,7 +101,7 @@ import Vocabulary
     /// How much it is depends on the kernel's limits.
     @Test(arguments: ["mqtt", "mqtts"])
     func `a peer that closes behind many bytes does not keep the loop`(scheme: String) async throws {
-        let certificates = try TestCertificates.shared.get()
+        let certificates = try await TestCertificates.shared.value
         let size = 3 << 20
         let server = try await TestServer(
             .lastWords(size), tls: scheme == "mqtts" ? certificates.server("localhost") : nil)

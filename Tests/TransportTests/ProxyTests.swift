@@ -132,7 +132,7 @@ import Vocabulary
 
     @Test(arguments: ["mqtts", "wss"])
     func `TLS is with the server, not with the proxy`(scheme: String) async throws {
-        let certificates = try TestCertificates.shared.get()
+        let certificates = try await TestCertificates.shared.value
         let proxy = try await ScriptServer(text: agreement, tls: certificates.server("localhost"))
         var options = try options("http://127.0.0.1:\(proxy.port)")
         options.tls.authorities = certificates.path("trusted.pem")
@@ -147,7 +147,7 @@ import Vocabulary
     }
 
     @Test func `a certificate for the proxy's address is not one for the server`() async throws {
-        let certificates = try TestCertificates.shared.get()
+        let certificates = try await TestCertificates.shared.value
         let proxy = try await ScriptServer(text: agreement, tls: certificates.server("address"))
         var options = try options("http://127.0.0.1:\(proxy.port)")
         options.tls.authorities = certificates.path("trusted.pem")
@@ -158,7 +158,7 @@ import Vocabulary
     }
 
     @Test func `every address of a proxy is asked for a tunnel`() async throws {
-        let certificates = try TestCertificates.shared.get()
+        let certificates = try await TestCertificates.shared.value
         let proxy = try await ScriptServer(
             [Array(agreement.utf8)], host: "::", tls: certificates.server("untrusted"))
         var options = try options("http://proxy.example:\(proxy.port)")

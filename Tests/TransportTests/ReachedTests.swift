@@ -9,7 +9,7 @@ import Vocabulary
 @Suite(.timeLimit(.minutes(10))) struct ReachedTests {
     private let certificates: TestCertificates
 
-    init() throws { certificates = try TestCertificates.shared.get() }
+    init() async throws { certificates = try await TestCertificates.shared.value }
 
     private var options: Connection.Options {
         Connection.Options(
@@ -47,7 +47,7 @@ import Vocabulary
         try await reached(client)
         try await client.send("hello")
         try await client.settle()
-        try await client.close(.abort)
+        try await client.close(.afterFlush)
         var seen: [TestServer.Event] = []
         for await event in server.events {
             seen.append(event)

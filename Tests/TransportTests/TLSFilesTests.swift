@@ -13,8 +13,8 @@ import Vocabulary
     private var directory: String { scratch.path }
     private let options: TLSOptions
 
-    init() throws {
-        certificates = try TestCertificates.shared.get()
+    init() async throws {
+        certificates = try await TestCertificates.shared.value
         scratch = try TemporaryDirectory()
         let directory = scratch.path
         options = TLSOptions(

@@ -1,19 +1,26 @@
 import Glibc
+import NIOPosix
 import NIOSSL
 import Support
+import Synchronization
 
 /// Certificates that the `openssl` command makes in a temporary directory, once for all tests. Nothing is committed.
 struct TestCertificates: Sendable {
     let directory: String
 
-    static let shared = Result { try TestCertificates() }
+    /// Made on a thread of its own, since it takes seconds: other tests use the threads of Swift's pool.
+    static let shared = Task { try await NIOThreadPool.singleton.runIfActive { try TestCertificates() } }
+
+    private static let made = Mutex<String?>(nil)
 
     private init() throws {
-        directory = try TemporaryDirectory().path
-        try shell(Self.script, directory)
+        let directory = try TemporaryDirectory().path
+        self.directory = directory
+        Self.made.withLock { $0 = directory }
         atexit {
-            if case .success(let made) = TestCertificates.shared { TemporaryDirectory.remove(made.directory) }
+            if let made = TestCertificates.made.withLock({ $0 }) { TemporaryDirectory.remove(made) }
         }
+        try shell(Self.script, directory)
     }
 
     /// `openssl ca`, because `openssl x509` of this version cannot set the dates.

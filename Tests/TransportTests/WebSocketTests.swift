@@ -350,7 +350,7 @@ import Vocabulary
     }
 
     @Test func `wss verifies the server like mqtts`() async throws {
-        let certificates = try TestCertificates.shared.get()
+        let certificates = try await TestCertificates.shared.value
         let server = try await WebSocketServer(tls: certificates.server("localhost"))
         let client = try await TestClient("wss://localhost:\(server.port)", options: options(certificates))
         var versions: [String?] = []
@@ -405,7 +405,7 @@ import Vocabulary
     /// Each read may hold nothing but answers of a few bytes, or empty frames.
     @Test(arguments: ["ws", "wss"])
     func `reads are small from the first byte on`(scheme: String) async throws {
-        let certificates = try TestCertificates.shared.get()
+        let certificates = try await TestCertificates.shared.value
         let server = try await WebSocketServer(tls: scheme == "wss" ? certificates.server("localhost") : nil)
         let small = Mutex<[String]>([])
         let client = try await TestClient("\(scheme)://localhost:\(server.port)", options: options(certificates)) {
@@ -524,7 +524,7 @@ import Vocabulary
     }
 
     @Test func `an end without the goodbye of TLS instead of an answer is a WebSocket failure`() async throws {
-        let certificates = try TestCertificates.shared.get()
+        let certificates = try await TestCertificates.shared.value
         let server = try await TestServer(.closeBeneathTLS, tls: certificates.server("localhost"))
         let failure = try await TestClient("wss://localhost:\(server.port)", options: options(certificates)).failure()
         #expect(failure.code == .webSocketFailed, "\(failure.message)")

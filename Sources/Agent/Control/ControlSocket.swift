@@ -15,12 +15,15 @@ enum ControlSocket {
     /// The number of that group.
     static var group: gid_t? { try? HostAccounts.gid(ofGroup: groupName) }
 
-    /// - Parameter replacesStale: whether a socket at the path on which nothing listens is removed. A daemon that is
-    ///   starting may not listen yet.
+    /// - Parameters:
+    ///   - replacesStale: whether a socket at the path on which nothing listens is removed. A daemon that is
+    ///     starting may not listen yet.
+    ///   - patience: how long to wait for another daemon that is making its socket.
     /// - Returns: a listening, non-blocking descriptor.
     /// - Throws: `Failure` when the path is too long, is not a socket, is in use or cannot be created.
     static func listen(
-        at path: String, group: gid_t? = ControlSocket.group, replacesStale: Bool = true
+        at path: String, group: gid_t? = ControlSocket.group, replacesStale: Bool = true,
+        patience: Duration = .milliseconds(200)
     ) throws(Failure) -> CInt {
         var address = sockaddr_un()
         address.sun_family = sa_family_t(AF_UNIX)
@@ -31,7 +34,7 @@ enum ControlSocket {
         withUnsafeMutableBytes(of: &address.sun_path) { $0.copyBytes(from: path.utf8) }
         makeDirectory(of: path)
         // Two daemons that are started together take turns: a socket that is bound and does not listen yet looks stale.
-        let turn = Turn(inDirectoryOf: path)
+        let turn = Turn(inDirectoryOf: path, patience: patience)
         defer { turn.end() }
         if replacesStale { try removeStale(path, address) }
 
@@ -113,10 +116,13 @@ enum ControlSocket {
 
         /// Waits until no other daemon is making its socket. That takes a daemon a moment; anyone who holds the lock for
         /// longer is no daemon, and is not waited for.
-        init(inDirectoryOf path: String) {
+        init(inDirectoryOf path: String, patience: Duration) {
             let directory = path.lastIndex(of: "/").map { String(path[...$0]) } ?? "."
             descriptor = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
-            for _ in 0..<20 where descriptor >= 0 && flock(descriptor, LOCK_EX | LOCK_NB) != 0 { usleep(10_000) }
+            let deadline = ContinuousClock.now + patience
+            while descriptor >= 0, flock(descriptor, LOCK_EX | LOCK_NB) != 0, ContinuousClock.now < deadline {
+                usleep(10_000)
+            }
         }
 
         func end() { if descriptor >= 0 { close(descriptor) } }

@@ -296,7 +296,10 @@ struct ControlMethodsTests {
             #expect(clients.map(\.calls) == [.init(answered: 4, inFlight: 0), .init(answered: 1, inFlight: 1)])
             #expect(clients.map(\.dropped) == [0, 0])
             try await other.close()
-            while case .array(let left)? = try await peer.call("daemon.clients")["clients"], left.count > 1 {}
+            try await until("the other has left") {
+                guard case .array(let left)? = try await peer.call("daemon.clients")["clients"] else { return false }
+                return left.count == 1
+            }
         }
     }
 

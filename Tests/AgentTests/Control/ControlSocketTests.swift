@@ -55,12 +55,11 @@ struct ControlSocketTests {
             defer { close(other) }
             let identity = ControlSocket.FileIdentity(path)
             let thread = Thread {
-                usleep(50_000)
                 listen(other, 1)
                 close(turn)
             }
             thread.start()
-            #expect(throws: ControlSocket.Failure.self) { try ControlSocket.listen(at: path) }
+            #expect(throws: ControlSocket.Failure.self) { try ControlSocket.listen(at: path, patience: .seconds(180)) }
             #expect(ControlSocket.FileIdentity(path) == identity)
         }
     }

@@ -135,7 +135,7 @@ struct HistoryTests {
             try await DaemonUnderTest.run(in: directory, server, on: group, clock: clock) { daemon in
                 let history = try await daemon.peer().call("session.history")
                 #expect(Self.changes(history) == ["disconnected → connecting network-not-allowed"])
-                guard case .array(let entries)? = history["entries"] else { return }
+                let entries = try #require(history["entries"]?.elements)
                 #expect(entries.first?["phase"] == "waiting-for-network")
                 let times = entries.compactMap { $0["time"]?.text }
                 #expect(times == times.sorted())

@@ -43,12 +43,7 @@ struct PublicationSessionTests {
 
     /// Waits until the list is as wanted.
     private func expect(_ peer: ControlPeer, _ wanted: [String]) async throws {
-        var found: [String] = []
-        for _ in 0..<2000 {
-            found = try await list(peer)
-            if found == wanted { return }
-        }
-        #expect(found == wanted)
+        try await until("the list is \(wanted)") { try await list(peer) == wanted }
     }
 
     @Test func `a publication is published with its properties, and listed`() async throws {

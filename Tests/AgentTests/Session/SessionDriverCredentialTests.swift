@@ -166,7 +166,7 @@ import Testing
         try await DaemonUnderTest.run(try Self.hangingPassword(scratch)) { _ in
             processes = try await Self.hanging(scratch)
         }
-        #expect(!processes.contains(where: isRunning))
+        try await until("both are gone") { !processes.contains(where: isRunning) }
         #expect(scratch.read("ended") != nil, "it is terminated before it is killed")
     }
 
@@ -177,7 +177,7 @@ import Testing
             try await daemon.peer().request("check.run", #"{"session":"main"}"#)
             processes = try await Self.hanging(scratch)
         }
-        #expect(!processes.contains(where: isRunning))
+        try await until("both are gone") { !processes.contains(where: isRunning) }
     }
 
     @Test func `a helper ends with the attempt that it runs for`() async throws {

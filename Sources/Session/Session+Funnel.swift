@@ -127,6 +127,11 @@ extension Session {
                 mqtt.measured(
                     acknowledged: measurement.acknowledgedBytes, pending: measurement.pendingBytes, at: wallClock)
             }
+            switch input {
+            case .connect(let reason) where reason.code == .userConnect: rememberStart(reason)
+            case .reconnect: rememberStart(Reason(.userReconnect))
+            default: break
+            }
             handle(input)
             // Nothing claims the session that is to be discarded, not even after a restart of the daemon.
             if case .reconnect(.full) = input { take(.mqtt(.forgetSession)) }

@@ -16,8 +16,15 @@ extension Session {
         return before != configuration()
     }
 
-    /// Whether somebody started the session in this boot, although it does not connect on its own.
-    func isStarted(by verdict: Verdict?) -> Bool { verdict?.isStart == true && verdict?.bootID == settings.bootID }
+    /// Whether somebody started the session in this boot, although it does not connect on its own, and nobody has
+    /// disconnected it since.
+    func isStarted(by verdict: Verdict?) -> Bool { verdict?.isStarted == true && verdict?.bootID == settings.bootID }
+
+    /// Remembers a command to connect, whatever becomes of it.
+    mutating func rememberStart(_ reason: Reason) {
+        guard !settings.autoconnects, !isStarted(by: verdict) else { return }
+        remember(newVerdict(.connecting, reason))
+    }
 
     /// Takes up an earlier verdict. Call it before anything else, so that nothing the session does at its start undoes
     /// the verdict.
@@ -39,17 +46,13 @@ extension Session {
     mutating func rememberVerdict(_ state: SessionState) {
         let reason = machine.reason
         switch state {
-        case .failed: remember(newVerdict(.failed, reason))
+        case .failed: remember(newVerdict(isStarted(by: verdict) ? .failedAfterStart : .failed, reason))
         // Remembered from the moment of the request, so that a crash while the session says goodbye does not undo it.
         case .disconnecting where reason.code.isDisconnectAskedFor,
             .disconnected where reason.code.isDisconnectAskedFor:
             remember(newVerdict(.disconnected, reason))
-        case .connecting where settings.autoconnects: remember(nil)
-        case .connecting, .reconnecting:
-            if settings.autoconnects || isStarted(by: verdict) { break }
-            // It was up because of an earlier configuration: that is no request.
-            if reason.code == .configurationChanged, verdict == nil { break }
-            remember(newVerdict(.connecting, reason))
+        case .connecting where settings.autoconnects || !isStarted(by: verdict): remember(nil)
+        case .connecting where verdict?.isFailure == true: remember(newVerdict(.connecting, reason))
         default: break
         }
     }
@@ -60,18 +63,10 @@ extension Session {
         act(.commit([.setVerdict(verdict)]))
     }
 
-    private func newVerdict(_ state: SessionState, _ reason: Reason) -> Verdict {
+    private func newVerdict(_ decision: Verdict.Decision, _ reason: Reason) -> Verdict {
         Verdict(
-            state: state.rawValue, reasonCode: reason.code.rawValue, message: reason.message,
+            state: decision.rawValue, reasonCode: reason.code.rawValue, message: reason.message,
             serverCode: reason.serverCode, bootID: settings.bootID, since: wallClock,
             rejectedFile: rejectedFile?.rawValue)
     }
-}
-
-extension Verdict {
-    /// Whether the session was started although it does not connect on its own.
-    package var isStart: Bool { state == SessionState.connecting.rawValue }
-
-    /// Whether it is a failure, which a new configuration ends. An explicit disconnect outlives a new configuration.
-    package var isFailure: Bool { state == SessionState.failed.rawValue }
 }

@@ -231,8 +231,8 @@ extension SessionMachine {
                 trying.credential.rejection = ending.reason
                 // Another credential may be accepted, but not the one that the session reconnected for.
                 if trying.hasteReason?.code == .credentialRenewed {
-                    trying.hasteReason = ending.reason
-                    trying.hasteReason?.message = "the new credential was rejected: \(ending.reason.message)"
+                    trying.hasteReason = Reason(
+                        .credentialRenewed, "the new credential was rejected: \(ending.reason.message)")
                 }
                 attemptAgain(trying, attempt, because: ending.reason, at: now, into: &actions)
             } else if ending.reason.isTerminal {

@@ -93,6 +93,24 @@ import Testing
         #expect(client.server(.pingresp).contains("PUBREL 3"))
     }
 
+    /// Programs that subscribe all the time must not keep a message waiting.
+    @Test func `is asked about identifiers before it is asked for more filters`() throws {
+        var client = try subscribed()
+        client.handle(.connectionEnded(.byServer))
+        client.connect(resumed: true, expecting: .init())
+        #expect(try client.publish("x", qos: .exactlyOnce).contains("PUBREL 3"))
+        client.handle(.connectionEnded(.byServer))
+        #expect(client.connect(resumed: true, expecting: .init()).contains("SUBSCRIBE in"))
+        #expect(try client.subscribe("more") == [])
+        let request = try #require(client.subscribes.last?.packetID)
+        #expect(client.server(granted(request.rawValue)).contains("PINGREQ"))
+        #expect(try client.subscribe("even more") == [])
+        #expect(client.server(.pingresp).contains("PUBREL 3"))
+        let words = client.server(.pubcomp(answer(3, .success)))
+        #expect(words.contains { $0.hasPrefix("PUBLISH x") }, "\(words)")
+        #expect(words.contains { $0.hasPrefix("SUBSCRIBE more") }, "\(words)")
+    }
+
     /// [MQTT-3.3.1-1]
     @Test(arguments: [ProtocolVersion.five, .threeOneOne])
     func `may use the identifier of a message that it has forgotten for another one`(version: ProtocolVersion) {

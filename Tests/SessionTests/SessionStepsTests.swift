@@ -782,6 +782,37 @@ struct SessionStepsTests {
         #expect(next.session.verdict?.state == "disconnected")
     }
 
+    @Test func `a start outlives a failure, a new configuration and a restart`() throws {
+        var session = try SessionUnderTest { $0.bootID = "boot" }
+        session.dials()
+        _ = session.receives(.connack(Connack(reasonCode: .banned)))
+        let failed = try #require(session.session.verdict)
+        #expect(failed.isFailure && failed.isStarted)
+        #expect(failed.withoutFailure?.isStart == true)
+        var next = try SessionUnderTest { $0.bootID = "boot" }
+        var stored = StoredSession(mqtt: .init(), verdict: failed)
+        stored.verdict?.configuration = "old"
+        #expect(next.session.start(stored, wasUp: false, under: "new") == nil)
+        #expect(next.proceed().contains("connecting"))
+        let started = try #require(next.session.verdict)
+        #expect(started.isStart)
+        next = try SessionUnderTest { $0.bootID = "boot" }
+        #expect(next.session.start(StoredSession(mqtt: .init(), verdict: started), wasUp: false, under: "new") == nil)
+        #expect(next.proceed().contains("connecting"))
+    }
+
+    @Test func `only a command starts a session for good: not an earlier configuration, nor an outage`() throws {
+        var session = try SessionUnderTest { $0.bootID = "boot" }
+        #expect(session.session.start(StoredSession(mqtt: .init()), wasUp: true, under: "") == nil)
+        #expect(session.proceed().contains("connecting"))
+        _ = session.opens()
+        _ = session.receives(.connack(Connack()))
+        _ = session.take(.closed(Reason(.reset)))
+        #expect(session.session.state == .reconnecting && session.session.verdict == nil)
+        _ = session.take(.connect(Reason(.userConnect)))
+        #expect(session.session.verdict?.isStart == true, "although it was up already")
+    }
+
     @Test func `a full reconnect that was asked for is not forgotten over a restart`() throws {
         var session = try SessionUnderTest().connected()
         _ = session.take(.machine(.reconnect(.full)))

@@ -172,7 +172,7 @@ actor SessionRegistry {
         var changes: [SessionChange] = []
         let onDisk = stored.verdict
         if let decided = how.decided { stored.verdict = decided }
-        if how.obsolete.contains(.failure), stored.verdict?.isFailure == true { stored.verdict = nil }
+        if how.obsolete.contains(.failure) { stored.verdict = stored.verdict?.withoutFailure }
         // The driver before may have given up the commit. It does not know the configuration that is stored with it.
         var kept = stored.verdict
         kept?.configuration = onDisk?.configuration

@@ -33,6 +33,10 @@ extension MQTTClientMachine {
         var isFreshlyResumed = false
         /// Whether the server has answered a PINGREQ for ``PingPurpose/clearing``.
         var isProven = false
+        /// Whether a message waits for identifiers that the server is asked to release once nothing else is unanswered.
+        var awaitsClearing = false
+        /// Whether filters are not asked for meanwhile.
+        var holdsRequests = false
         /// Set while nothing new is begun.
         var settling: Settling?
 

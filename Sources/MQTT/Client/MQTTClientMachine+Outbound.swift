@@ -264,6 +264,7 @@ extension MQTTClientMachine {
     /// first what has to be sent again, then what is queued. A QoS 0 message keeps its place among them.
     mutating func pump(_ step: inout Step) {
         // A message that the server may have no room for keeps its place.
+        link.awaitsClearing = false
         guard case .connected(let session) = connection, !outbox.hasRefused else { return }
         while outbox.backlog.bytes < max(1, configuration.maximumUnflushedBytes) {
             let queued = outbox.first
@@ -322,7 +323,8 @@ extension MQTTClientMachine {
     private mutating func clearIdentifiers(atMost limit: Int, _ step: inout Step) {
         if identifiers.needsProof {
             // An end would say nothing if it could be because of something else.
-            guard subscriptions.isAnswered, announcements.outstanding.isEmpty else { return }
+            link.awaitsClearing = true
+            guard subscriptions.requests.isEmpty, announcements.outstanding.isEmpty else { return }
             guard link.isProven else {
                 if !link.isAwaiting(.clearing) { ping(.clearing, &step) }
                 return

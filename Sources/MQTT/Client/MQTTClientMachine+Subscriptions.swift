@@ -69,7 +69,8 @@ extension MQTTClientMachine {
 
     /// Asks for as much as may wait for answers at once.
     private mutating func issueRequests(_ limits: ServerLimits, _ step: inout Step) {
-        while subscriptions.requests.count
+        link.holdsRequests = link.awaitsClearing
+        while !link.holdsRequests,  subscriptions.requests.count
             < (subscriptions.isolates ? 1 : max(1, configuration.maximumSubscribeRequests)),
             let need = subscriptions.needs.first
         {
@@ -85,6 +86,12 @@ extension MQTTClientMachine {
                 identifiers.allocator.free(id)
             }
         }
+    }
+
+    /// Asks for what waited until the server had released identifiers.
+    mutating func issueHeldRequests(_ step: inout Step) {
+        guard case .connected(let session) = connection, link.holdsRequests, !link.awaitsClearing else { return }
+        issueRequests(session.limits, &step)
     }
 
     private var filtersPerPacket: Int { subscriptions.isolates ? 1 : max(1, configuration.filtersPerPacket) }

@@ -243,6 +243,7 @@ extension MQTTClientMachine {
         repeat {
             pumpAnnouncements(&step)
             pump(&step)
+            issueHeldRequests(&step)
         } while drain(&step)
         noteSettled(&step)
         fetchLeftOut(&step)

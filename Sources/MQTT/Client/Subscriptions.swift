@@ -98,9 +98,6 @@ struct Subscriptions: Sendable {
         restoring = Set(missing).subtracting(probable)
     }
 
-    /// Whether nothing is to be asked for, and everything that was is answered.
-    var isAnswered: Bool { requests.isEmpty && needs.isEmpty }
-
     /// The filters that the server was asked for and has not answered.
     var suspects: Set<TopicFilter> {
         var suspects: Set<TopicFilter> = []

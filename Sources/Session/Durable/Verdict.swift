@@ -3,7 +3,7 @@ package import MQTT
 /// A decision about a session that survives restarts of the daemon, but not a reboot: somebody disconnected the
 /// session, started one that does not connect on its own, or it failed for a reason that trying again cannot change.
 package struct Verdict: Hashable, Sendable {
-    /// `disconnected`, `connecting` or `failed`.
+    /// The raw value of a ``Decision``.
     package var state: String
     /// The stable code of the reason.
     package var reasonCode: String
@@ -32,5 +32,33 @@ package struct Verdict: Hashable, Sendable {
         self.since = since
         self.configuration = configuration
         self.rejectedFile = rejectedFile
+    }
+}
+
+extension Verdict {
+    package enum Decision: String, Sendable {
+        case disconnected, connecting, failed
+        /// It failed after somebody had started it: when the failure is over, it is started again.
+        case failedAfterStart = "failed-after-start"
+    }
+
+    private var decision: Decision? { Decision(rawValue: state) }
+
+    /// Whether there is no more to it than that the session was started although it does not connect on its own.
+    package var isStart: Bool { decision == .connecting }
+
+    /// Whether the session was started although it does not connect on its own.
+    package var isStarted: Bool { decision == .connecting || decision == .failedAfterStart }
+
+    /// Whether it is a failure, which a new configuration ends. An explicit disconnect outlives a new configuration.
+    package var isFailure: Bool { decision == .failed || decision == .failedAfterStart }
+
+    /// What holds when the failure is over.
+    package var withoutFailure: Verdict? {
+        guard isFailure else { return self }
+        guard isStarted else { return nil }
+        var verdict = self
+        verdict.state = Decision.connecting.rawValue
+        return verdict
     }
 }

@@ -464,9 +464,6 @@ public actor DurableStore {
         directory.beginWriting(Self.fileName + "-wal")
     }
 
-    /// The sessions that there are from now on. What the store has of others stays, until it needs the room for a name.
-    package func setPresent(_ sessions: Set<SessionName>) { contents.present = sessions }
-
     /// Writes the log back into the file and closes it. Every later call throws ``StoreError/closed``. Another daemon
     /// may take the directory from then on.
     public func close() throws(StoreError) {

@@ -28,7 +28,7 @@ struct RoundTripTests {
               "refused": null, "missed": 7 } ] },
           "counters": { "attempts": 14, "connects": 13, "resumes": 11, "outages": 12, "longestOutage": 41.2,
                         "published": 5120, "received": 88, "dropped": 3, "refused": 2 },
-          "configurationError": null, "storeFailure": null }
+          "configurationError": null, "storeFailure": null, "readFailure": null }
         """
 
     private func roundTrip<Value: Codable>(
@@ -89,7 +89,7 @@ struct RoundTripTests {
         let status = SessionStatus(session: "a", state: .disconnected, since: Timestamp(rawValue: 0))
         let line = try #require(OutgoingLine.encode(status))
         let members = try #require(try JSONValue(parsing: line[...]).members)
-        #expect(members.count == 35)
+        #expect(members.count == 36)
         #expect(members["reason"] == .null)
         #expect(members["rtt"] == .null)
     }

@@ -319,6 +319,7 @@ actor SessionRegistry {
             var status = driver.assumeIsolated { $0.status() }
             status.configurationError = rejected[name]?.summary
             status.storeFailure = driver.surroundings.commits.assumeIsolated { $0.hindrance?.description }
+            status.readFailure = driver.assumeIsolated { $0.readFailure }
             return status
         case .failed(let obstacle, let since, let stored):
             var status = SessionStatus(

@@ -20,6 +20,7 @@ enum StatusDetails {
         if let failure = status.storeFailure {
             rows.append(("Store", "published messages cannot be stored: \(failure)"))
         }
+        if let failure = status.readFailure { rows.append(("Store", failure)) }
         if let retryIn = status.retryIn {
             rows.append(("Retry", "\(times.later(retryIn)), attempt \(status.attempt)"))
         }

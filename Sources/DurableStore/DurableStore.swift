@@ -596,9 +596,13 @@ public actor DurableStore {
             throw .full(
                 path: "\(directory.path)/\(Self.fileName)",
                 cause:
-                    "\(space.available) bytes are left on the file system, \(directory.reserve) of them are kept for "
-                    + "acknowledgements")
+                    "\(Self.text(space.available)) are left on the file system, and \(Self.text(directory.reserve)) are "
+                    + "kept for acknowledgements")
         }
+    }
+
+    private static func text(_ bytes: UInt64) -> String {
+        bytes < 1 << 20 ? "\(bytes / 1024) KiB" : "\(bytes >> 20) MiB"
     }
 
     /// Gives the room that removed rows left in the file back to the file system, a part at a time, because moving

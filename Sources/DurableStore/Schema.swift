@@ -257,10 +257,14 @@ enum Schema {
         ) STRICT, WITHOUT ROWID;
         """
 
-    /// The earlier names of a session that have had their effect.
+    /// The earlier names of a session that have had their effect, and how the attempts of an outage failed.
     private static let version13 = """
         -- As in its file when it was last started, separated by blanks.
         ALTER TABLE session ADD COLUMN formerly TEXT NOT NULL DEFAULT '';
+        -- Of an entry that ends an outage; NULL if no attempt failed.
+        ALTER TABLE history ADD COLUMN failed_attempts INTEGER;
+        ALTER TABLE history ADD COLUMN failure_code TEXT;
+        ALTER TABLE history ADD COLUMN failure TEXT;
         """
 
     /// Returns the version of the file, 0 for a new one.

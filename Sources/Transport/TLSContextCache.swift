@@ -32,6 +32,9 @@ public final class TLSContextCache {
 
     func last(for options: TLSOptions) -> LoadedTLS? { last.flatMap { $0.options == options ? $0 : nil } }
     func keep(_ loaded: LoadedTLS) { last = loaded }
+
+    /// Why some of the files cannot be used, and those before them are, since the last attempt; otherwise `nil`.
+    public var rejection: String? { last?.rejection?.message }
 }
 
 @available(*, unavailable)
@@ -48,7 +51,9 @@ struct LoadedTLS: Sendable {
     private let identity: Identity?
     /// The files as they were when they were read, including those that were rejected.
     private let files: [FileVersion?]
-    /// Why some of the present files are not used, and the previous ones are; `nil` also if that was reported before.
+    /// Why some of the present files are not used, and the previous ones are.
+    let rejection: TransportFailure?
+    /// The same; `nil` also if it was reported before.
     private(set) var rejected: TransportFailure?
 
     private struct Authorities: Sendable {
@@ -87,11 +92,13 @@ struct LoadedTLS: Sendable {
                 if let last, last.identity?.files == identityFiles { return last.identity }
                 return try Self.identity(files)
             }
+            let rejection =
+                failures.isEmpty
+                ? nil : TransportFailure(.tlsFilesUnusable, failures.map(\.message).joined(separator: "; "))
             let loaded = LoadedTLS(
                 options: options, context: try context(options, authorities.certificates, identity),
                 authorities: authorities, identity: identity, files: authorityFiles + identityFiles,
-                rejected: failures.isEmpty
-                    ? nil : TransportFailure(.tlsFilesUnusable, failures.map(\.message).joined(separator: "; ")))
+                rejection: rejection, rejected: rejection)
             return .success(loaded)
         } catch {
             return .failure(error)

@@ -19,6 +19,9 @@ extension ConfigurationForm<String> {
 }
 
 extension SessionConfiguration {
+    /// Four times the shortest keep-alive, a second.
+    private static let shortestPresenceTimeout = Duration.seconds(4)
+
     /// Finds what is wrong with the room although each key is right on its own.
     func roomContradictions(in content: ConfigurationValue) -> [ConfigurationError] {
         var errors: [ConfigurationError] = []
@@ -38,6 +41,14 @@ extension SessionConfiguration {
         if !device.isEmpty, !Room.isLevel(device) {
             let value = content["device"] ?? key
             errors += value.error("in a room, the device is a level of a topic: without /, + and #").list
+        }
+        if presenceTimeout > .zero, presenceTimeout < Self.shortestPresenceTimeout {
+            let value = content["presence", "timeout"] ?? key
+            errors +=
+                value.error(
+                    "in a room, presence.timeout is at least \"4s\": the session sends something four times within it; "
+                        + "with \"0s\" the others learn of a loss when the server does"
+                ).list
         }
         if let expiry = mqtt.sessionExpiry, expiry <= presenceTimeout {
             let value = content["mqtt", "session-expiry"] ?? content["presence", "timeout"] ?? key

@@ -1,4 +1,5 @@
 import SessionCore
+package import Vocabulary
 
 /// Finds sessions that have the same client identifier at the same server. The server lets only one of them be
 /// connected, so each would displace the other forever, and one would acknowledge messages meant for the other. Such
@@ -58,11 +59,56 @@ enum SharedClientIDs {
     }
 }
 
-extension Endpoint {
-    /// Whether both lead to the same server: to the same port, or each to the default port of its scheme, on the same
-    /// host.
-    func isSameServer(as other: Endpoint) -> Bool {
-        guard host == other.host else { return false }
-        return port == other.port || (port == scheme.defaultPort && other.port == other.scheme.defaultPort)
+/// Finds sessions that had the same name before. What is on disk under it can belong to one of them only.
+enum SharedFormerNames {
+    struct Claim {
+        let session: SessionName
+        let names: [String]
+        let position: TextPosition?
+        let file: String
+
+        init(_ session: SessionName, _ configuration: SessionConfiguration, _ content: ConfigurationValue) {
+            self.session = session
+            names = configuration.formerly.filter { $0 != session.description }
+            position = content["formerly"]?.position
+            file = content.file
+        }
+    }
+
+    /// Returns what is wrong with each of these sessions.
+    static func errors(_ claims: [Claim]) -> [SessionName: [ConfigurationError]] {
+        var claimants: [String: [Claim]] = [:]
+        for claim in claims {
+            for name in Set(claim.names) { claimants[name, default: []].append(claim) }
+        }
+        var errors: [SessionName: [ConfigurationError]] = [:]
+        for (name, sharing) in claimants where sharing.count > 1 {
+            for claim in sharing {
+                let rival = sharing.lazy.filter { $0.session != claim.session }.min { $0.session < $1.session }
+                guard let rival else { continue }
+                let place = claim.file == rival.file ? "the template" : "\(claim.file) or \(rival.file)"
+                let message =
+                    "sessions \(claim.session) and \(rival.session) cannot both be the one that was called \(name) "
+                    + "before: remove that name from the key formerly of \(place)"
+                errors[claim.session, default: []].append(
+                    ConfigurationError(file: claim.file, position: claim.position, message: message))
+            }
+        }
+        return errors
+    }
+}
+
+extension ConfigurationError {
+    /// The error of a session that is to go on with what is on disk of another one, which has a file of its own, and of
+    /// that one.
+    ///
+    /// - Parameter session: the one of the two whose error this is.
+    package static func contested(_ former: SessionName, by name: SessionName, in session: SessionName)
+        -> ConfigurationError
+    {
+        ConfigurationError(
+            file: "sessions.d/\(session.template ?? session).toml",
+            message: "\(name) is to go on with what is on disk of \(former), which has a file of its own: rename one "
+                + "after the other, with a reload after each, or remove \"\(former)\" from the key formerly of \(name)")
     }
 }

@@ -67,11 +67,28 @@ public struct SessionHistoryEntry: Codable, Hashable, Sendable {
     @OrNull public var mode: SessionStatus.Mode?
     /// When an outage ended: its length in seconds.
     @OrNull public var outage: Double?
+    /// When the session stopped trying: the attempts that had failed since it began; otherwise, or if none failed, `nil`.
+    @OrNull public var failures: Failures?
+
+    /// Attempts that failed, one after the other.
+    public struct Failures: Codable, Hashable, Sendable {
+        public var attempts: Int
+        /// Why the last one failed: the stable code of the reason.
+        public var code: String
+        /// Why the last one failed, in one sentence.
+        public var message: String
+
+        public init(attempts: Int, code: String, message: String) {
+            self.attempts = attempts
+            self.code = code
+            self.message = message
+        }
+    }
 
     public init(
         time: Timestamp, session: String, from: SessionStatus.State, to: SessionStatus.State,
         phase: SessionStatus.Phase? = nil, reason: SessionStatus.Reason, mode: SessionStatus.Mode? = nil,
-        outage: Double? = nil
+        outage: Double? = nil, failures: Failures? = nil
     ) {
         self.time = time
         self.session = session
@@ -81,5 +98,6 @@ public struct SessionHistoryEntry: Codable, Hashable, Sendable {
         self.reason = reason
         self.mode = mode
         self.outage = outage
+        self.failures = failures
     }
 }

@@ -69,6 +69,10 @@ public struct SessionStatus: Codable, Hashable, Sendable {
     @OrNull public var configurationError: String?
     /// Why published messages cannot be stored now, so that they wait or are refused; `nil` while they can be.
     @OrNull public var storeFailure: String?
+    /// Why the TLS files cannot be used as they are, while those from before are in use; otherwise `nil`.
+    @OrNull public var tlsFilesError: String?
+    /// Why messages that are on disk cannot be read now, so that they wait; `nil` while they can be.
+    @OrNull public var readFailure: String?
 
     /// Creates a status with the fixed members; the others are set afterwards.
     public init(session: String, state: State, since: Timestamp, reason: Reason? = nil) {

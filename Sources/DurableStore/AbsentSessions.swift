@@ -62,33 +62,75 @@ extension DurableStore {
         return state
     }
 
-    /// Gives all that the store has of a session, and its history, to a session that was called so before, in one
-    /// transaction.
+    /// Returns the sessions that are about to continue another one, with its name: those whose earlier names are other
+    /// ones than when they were last started.
+    package func claims(of sessions: [SessionName: PresentSession]) -> [SessionName: SessionName] {
+        var claims: [SessionName: SessionName] = [:]
+        for (name, session) in sessions { claims[name] = claim(of: name, session) }
+        return claims
+    }
+
+    /// The latest of its earlier names under which there is something.
+    private func claim(of name: SessionName, _ session: PresentSession?) -> SessionName? {
+        guard let names = session?.formerNames, names != contents.formerNames[name, default: []] else { return nil }
+        return names.last { contents.sessionIDs[$0] != nil }
+    }
+
+    /// Gives a session that is about to be started all that the store has of one that was called so before, and its
+    /// history, in one transaction. That is done once: until its earlier names are others.
     ///
-    /// - Parameters:
-    ///   - present: the sessions that there are, as in ``setPresent(_:)``. What belongs to one of them stays.
-    ///   - replacing: whether the new one may have been stored before, if it has no messages, consumers or publications.
-    ///     The rest of what was stored of it, such as its keys, is forgotten.
+    /// What was stored of the session itself is forgotten, unless it has messages, consumers or publications.
+    ///
+    /// - Parameter present: the sessions that there are, as in ``setPresent(_:)``. What belongs to one of them stays.
     package func takeOver(
-        _ old: SessionName, by new: SessionName, replacing: Bool, present: Set<SessionName>
+        by new: SessionName, present: [SessionName: PresentSession]
     ) throws(StoreError) -> TakeOver {
         let database = try opened()
         contents.present = present
-        guard contents.sessionIDs[old] != nil, !present.contains(old) else { return .nothing }
-        if contents.sessionIDs[new] != nil {
-            guard replacing else { return .nothing }
-            guard try contents.ownsNothing(new, in: database) else { return .refused }
-        }
+        let names = present[new]?.formerNames ?? []
+        guard names != contents.formerNames[new, default: []] else { return .nothing }
+        let old = claim(of: new, present[new])
+        if let old, present[old] != nil { return .nothing }
+        let isFree = try contents.ownsNothing(new, in: database)
         // No message is added: a full disk must not keep the session from starting.
         try withRoom(orSpare: true) { () throws(StoreError) in
-            var renamed = contents
+            var changed = contents
             try transaction(in: database, isFlushed: true) { () throws(StoreError) in
-                try renamed.rename(old, to: new, in: database)
+                if let old, isFree { try changed.rename(old, to: new, in: database) }
+                try changed.note(names, asFormerNamesOf: new, in: database)
             }
-            contents = renamed
+            contents = changed
         }
         mustFlush = true
-        return .done
+        return old.map { isFree ? .done($0) : .refused($0) } ?? .nothing
+    }
+
+    /// The sessions that there are from now on. What the store has of others stays, until it needs the room for a name.
+    package func setPresent(_ sessions: [SessionName: PresentSession]) {
+        contents.present = sessions
+        // One that returns later, or has its key again, is as a new one.
+        let ended = contents.formerNames.keys.filter { sessions[$0].map { $0.formerNames == [] } ?? true }
+        guard !ended.isEmpty, let database = try? opened() else { return }
+        try? withRoom(orSpare: true) { () throws(StoreError) in
+            var changed = contents
+            try transaction(in: database, isFlushed: false) { () throws(StoreError) in
+                for name in ended { try changed.note([], asFormerNamesOf: name, in: database) }
+            }
+            contents = changed
+        }
+    }
+}
+
+/// What the store has to know of a session that is configured.
+package struct PresentSession: Hashable, Sendable {
+    /// Its servers; none if they are not known.
+    package var endpoints: [Endpoint]
+    /// The names that it had before, the latest last; `nil` if they are not known.
+    package var formerNames: [SessionName]?
+
+    package init(endpoints: [Endpoint] = [], formerNames: [SessionName]? = nil) {
+        self.endpoints = endpoints
+        self.formerNames = formerNames
     }
 }
 
@@ -97,7 +139,7 @@ package enum TakeOver: Hashable, Sendable {
     /// There is nothing.
     case nothing
     /// It belongs to the session now.
-    case done
+    case done(SessionName)
     /// It stays where it is, because the session has messages, consumers or publications of its own.
-    case refused
+    case refused(SessionName)
 }

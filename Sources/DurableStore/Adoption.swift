@@ -26,13 +26,26 @@ extension DurableStore {
         for id in try owners(in: database) {
             try database.run("INSERT INTO session (id, name) VALUES (?, ?)", .integer(id), .text(name(id)))
         }
-        for consumer in try keyOwners("inbox", "consumer", in: database) {
+        let consumers = try keyOwners("inbox", "consumer", in: database)
+        let next = 1 + (try database.integer("SELECT max(id) FROM session") ?? 0)
+        if !consumers.isEmpty, MessageKey.sessions.contains(next) {
+            let name = name(next)
+            try database.run("INSERT INTO session (id, name) VALUES (?, ?)", .integer(next), .text(name))
+            adopted.receiver = name
+        }
+        for consumer in consumers {
             let range = MessageKey.range(of: consumer)
             adopted.received += Int(
                 try database.integer(
                     "SELECT count(*) FROM inbox WHERE key BETWEEN ? AND ?", .integer(range.lowerBound),
                     .integer(range.upperBound)) ?? 0)
+            guard adopted.receiver != nil else { continue }
+            // Its filter is lost as well.
+            try database.run(
+                "INSERT INTO consumer (id, session, name, filter, qos) VALUES (?1, ?2, ?3, ?3, 1)",
+                .integer(consumer), .integer(next), .text("recovered-\(consumer)"))
         }
+        if let receiver = adopted.receiver { adopted.sessions.removeAll { $0 == receiver } }
         return adopted
     }
 

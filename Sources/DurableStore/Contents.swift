@@ -1,4 +1,5 @@
 internal import MQTT
+internal import Vocabulary
 
 extension DurableStore {
     /// What is kept in memory of the contents of the database. A commit that fails puts the copy from before it back.
@@ -12,15 +13,20 @@ extension DurableStore {
         var messages = 0
         /// The sessions that there are; `nil` before that is known. The row of another one is used again if it owns
         /// nothing.
-        var present: Set<SessionName>?
+        var present: [SessionName: PresentSession]?
+        /// The earlier names that each session had when it was last started.
+        private(set) var formerNames: [SessionName: [SessionName]] = [:]
         private(set) var epoch = ""
         /// What was last found of sessions other than `present`, until a commit changes one of those.
         var absentStates: (present: Set<SessionName>, found: [AbsentState])?
 
         init(_ database: Database) throws(StoreError) {
             // From the table itself, as everything else that is read of a session.
-            try database.query("SELECT id, name FROM session NOT INDEXED") { row throws(StoreError) in
-                if let name = SessionName(row.text(1)) { sessionIDs[name] = row.integer(0) }
+            try database.query("SELECT id, name, formerly FROM session NOT INDEXED") { row throws(StoreError) in
+                guard let name = SessionName(row.text(1)) else { return true }
+                sessionIDs[name] = row.integer(0)
+                let former = row.text(2).split(separator: " ").compactMap { SessionName(String($0)) }
+                if !former.isEmpty { formerNames[name] = former }
                 return true
             }
             messages = Int(try database.integer("SELECT count(*) FROM message") ?? 0)
@@ -61,7 +67,7 @@ extension DurableStore {
                 with: [.integer(PublishKey.lifetime)]
             ) { row in
                 let name = SessionName(row.text(1))
-                if name.map(present.contains) ?? false { return true }
+                if let name, present[name] != nil { return true }
                 found = (row.integer(0), name)
                 return false
             }
@@ -93,7 +99,7 @@ extension DurableStore {
                 try database.run(text: "DELETE FROM \(table) WHERE session = ?", with: [.integer(id)])
             }
             try database.run("DELETE FROM session WHERE id = ?", .integer(id))
-            if let name { sessionIDs[name] = nil }
+            if let name { (sessionIDs[name], formerNames[name]) = (nil, nil) }
             consumerIDs[id] = nil
             windows[id] = nil
         }
@@ -108,22 +114,50 @@ extension DurableStore {
             if let other = sessionIDs[new] { try remove(other, new, from: database) }
             try database.run("UPDATE session SET name = ? WHERE id = ?", .text(new.description), .integer(id))
             (sessionIDs[old], sessionIDs[new]) = (nil, id)
+            (formerNames[old], formerNames[new]) = (nil, formerNames[old])
             absentStates = nil
         }
 
+        /// The earlier names of a session have had their effect.
+        mutating func note(
+            _ names: [SessionName], asFormerNamesOf session: SessionName, in database: Database
+        ) throws(StoreError) {
+            let id = try makeSession(session, in: database)
+            try database.run(
+                "UPDATE session SET formerly = ? WHERE id = ?",
+                .text(names.map(\.description).joined(separator: " ")), .integer(id))
+            formerNames[session] = names.isEmpty ? nil : names
+        }
+
         /// The session has what a server knows under its client identifier. An earlier session, which is not configured
-        /// any more and had the same identifier, must not find that one in its place: its messages that are in flight
-        /// would be released where they are not known, and count as delivered. They are sent again instead. Sessions
-        /// that are configured use one identifier at different servers only.
+        /// any more and had the same identifier there, must not find that one in its place: its messages that are in
+        /// flight would be released where they are not known, and count as delivered. They are sent again instead.
+        /// Sessions that are configured use one identifier at different servers only.
         func takeSessionAtServer(_ session: Int64, in database: Database) throws(StoreError) {
             let others = try database.rows(
                 """
-                SELECT id, name FROM session
-                WHERE established AND id <> ?1 AND client_id = (SELECT client_id FROM session WHERE id = ?1)
+                SELECT session.id, session.name, home.address FROM session
+                    LEFT JOIN home ON home.session = session.id AND home.position = 0
+                WHERE established AND session.id <> ?1
+                    AND client_id = (SELECT client_id FROM session WHERE id = ?1)
                 """,
                 .integer(session)
-            ) { ($0.integer(0), SessionName($0.text(1))) }
-            for (id, name) in others where !(name.map { present?.contains($0) ?? false } ?? false) {
+            ) { ($0.integer(0), SessionName($0.text(1)), $0.optionalText(2)) }
+            guard !others.isEmpty else { return }
+            let configured = present?.first { sessionIDs[$0.key] == session }?.value.endpoints ?? []
+            // Also those that it was redirected to.
+            let visited = try database.rows("SELECT address FROM home WHERE session = ?", .integer(session)) {
+                try? Endpoint($0.text(0))
+            }
+            let servers = configured + visited.compactMap(\.self)
+            for (id, name, home) in others {
+                if let name, present?[name] != nil { continue }
+                // What another server knows is still there.
+                if !configured.isEmpty, let home = home.flatMap({ try? Endpoint($0) }),
+                    !servers.contains(where: { $0.isSameServer(as: home) })
+                {
+                    continue
+                }
                 try database.run("UPDATE session SET established = 0 WHERE id = ?", .integer(id))
             }
         }

@@ -464,9 +464,6 @@ public actor DurableStore {
         directory.beginWriting(Self.fileName + "-wal")
     }
 
-    /// The sessions that there are from now on. What the store has of others stays, until it needs the room for a name.
-    package func setPresent(_ sessions: Set<SessionName>) { contents.present = sessions }
-
     /// Writes the log back into the file and closes it. Every later call throws ``StoreError/closed``. Another daemon
     /// may take the directory from then on.
     public func close() throws(StoreError) {
@@ -599,9 +596,13 @@ public actor DurableStore {
             throw .full(
                 path: "\(directory.path)/\(Self.fileName)",
                 cause:
-                    "\(space.available) bytes are left on the file system, \(directory.reserve) of them are kept for "
-                    + "acknowledgements")
+                    "\(Self.text(space.available)) are left on the file system, and \(Self.text(directory.reserve)) are "
+                    + "kept for acknowledgements")
         }
+    }
+
+    private static func text(_ bytes: UInt64) -> String {
+        bytes < 1 << 20 ? "\(bytes / 1024) KiB" : "\(bytes >> 20) MiB"
     }
 
     /// Gives the room that removed rows left in the file back to the file system, a part at a time, because moving

@@ -21,10 +21,28 @@ public struct HistoryEntry: Hashable, Sendable {
     public var serverCode: UInt8?
     /// The length of the outage that ended here, to the millisecond.
     public var outage: Duration?
+    /// The attempts that failed before this entry ended the trying; `nil` if none did.
+    public var failures: Failures?
+
+    /// Attempts that failed, one after the other.
+    public struct Failures: Hashable, Sendable {
+        public var attempts: Int
+        /// Why the last one failed: the stable code of the reason.
+        public var reasonCode: String
+        /// Why the last one failed, in a sentence.
+        public var message: String
+
+        public init(attempts: Int, reasonCode: String, message: String) {
+            self.attempts = attempts
+            self.reasonCode = reasonCode
+            self.message = message
+        }
+    }
 
     public init(
         time: Timestamp, session: SessionName, from: String, to: String, phase: String? = nil, mode: String? = nil,
-        reasonCode: String, message: String, serverCode: UInt8? = nil, outage: Duration? = nil
+        reasonCode: String, message: String, serverCode: UInt8? = nil, outage: Duration? = nil,
+        failures: Failures? = nil
     ) {
         self.time = time
         self.session = session
@@ -36,6 +54,7 @@ public struct HistoryEntry: Hashable, Sendable {
         self.message = message
         self.serverCode = serverCode
         self.outage = outage
+        self.failures = failures
     }
 }
 

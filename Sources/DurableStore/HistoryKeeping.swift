@@ -55,7 +55,8 @@ extension DurableStore {
         var (count, last) = (0, Int64?.none)
         try opened().query(
             """
-            SELECT time, session, from_state, to_state, phase, mode, reason_code, message, server_code, outage, id
+            SELECT time, session, from_state, to_state, phase, mode, reason_code, message, server_code, outage,
+                failed_attempts, failure_code, failure, id
             FROM history
             WHERE (?1 IS NULL OR session = ?1) AND time >= ?2 AND time < ?3 AND id < ?5
             ORDER BY id DESC LIMIT ?4
@@ -64,7 +65,7 @@ extension DurableStore {
             .integer(max(limit, 0)), .integer(before ?? .max)
         ) { row throws(StoreError) in
             count += 1
-            last = row.integer(10)
+            last = row.integer(13)
             if let entry = HistoryEntry(row) { entries.append(entry) }
             return true
         }
@@ -76,7 +77,8 @@ extension DurableStore {
         var newest: [SessionName: HistoryEntry] = [:]
         try opened().query(
             """
-            SELECT time, session, from_state, to_state, phase, mode, reason_code, message, server_code, outage
+            SELECT time, session, from_state, to_state, phase, mode, reason_code, message, server_code, outage,
+                failed_attempts, failure_code, failure
             FROM history WHERE id IN (SELECT max(id) FROM history GROUP BY session)
             """
         ) { row throws(StoreError) in
@@ -103,12 +105,15 @@ extension DurableStore {
         try database.run(
             """
             INSERT INTO history
-                (time, session, from_state, to_state, phase, mode, reason_code, message, server_code, outage)
-            VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+                (time, session, from_state, to_state, phase, mode, reason_code, message, server_code, outage,
+                    failed_attempts, failure_code, failure)
+            VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
             """,
             .integer(entry.time.rawValue), .text(entry.session.description), .text(entry.from), .text(entry.to),
             .optional(entry.phase), .optional(entry.mode), .text(entry.reasonCode), .text(entry.message),
-            .optional(entry.serverCode), .optional(entry.outage?.wholeMilliseconds))
+            .optional(entry.serverCode), .optional(entry.outage?.wholeMilliseconds),
+            .optional(entry.failures.map { Int64($0.attempts) }), .optional(entry.failures?.reasonCode),
+            .optional(entry.failures?.message))
     }
 
     /// Removes entries beyond the limits. Those that are too many are found by their key, which costs nothing; finding
@@ -122,7 +127,7 @@ extension DurableStore {
 }
 
 extension HistoryEntry {
-    /// - Parameter row: the columns of `history` from `time` to `outage`.
+    /// - Parameter row: the columns of `history` from `time` to `failure`.
     /// - Returns: `nil` if that is not the name of a session.
     fileprivate init?(_ row: Row) {
         guard let name = SessionName(listed: row.text(1)) else { return nil }
@@ -130,6 +135,9 @@ extension HistoryEntry {
             time: row.time(0), session: name, from: row.text(2), to: row.text(3),
             phase: row.optionalText(4), mode: row.optionalText(5), reasonCode: row.text(6), message: row.text(7),
             serverCode: row.optionalInteger(8).flatMap { UInt8(exactly: $0) },
-            outage: row.optionalInteger(9).map { _ in .milliseconds(row.count(9)) })
+            outage: row.optionalInteger(9).map { _ in .milliseconds(row.count(9)) },
+            failures: row.optionalInteger(10).map { _ in
+                Failures(attempts: row.count(10), reasonCode: row.text(11), message: row.text(12))
+            })
     }
 }

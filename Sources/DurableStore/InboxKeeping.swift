@@ -1,4 +1,5 @@
 public import MQTT
+internal import Vocabulary
 
 /// The inbox: messages that durable consumers have not taken yet.
 extension DurableStore {
@@ -56,11 +57,13 @@ extension DurableStore {
             "SELECT id, name, filter, qos, given_through, missed FROM consumer WHERE session = ? ORDER BY name",
             .integer(session)
         ) { row throws(StoreError) in
-            guard let name = ConsumerName(row.text(1)), let qos = UInt8(exactly: row.integer(3)).flatMap(QoS.init)
-            else { throw damage("a consumer is invalid") }
+            let text = row.text(1)
+            guard RowSense.isConsumer(name: text, qos: row.integer(3)), let name = ConsumerName(text) else {
+                throw unreadable("the consumer \"\(text.plain(atMost: 100))\" is invalid")
+            }
             let consumer = DurableConsumer(
-                name: name, filter: row.text(2), qos: qos, givenThrough: .init(rawValue: row.integer(4)),
-                missed: row.count(5))
+                name: name, filter: row.text(2), qos: try qos(row.integer(3)),
+                givenThrough: .init(rawValue: row.integer(4)), missed: row.count(5))
             return (id: row.integer(0), consumer: consumer)
         }
         for (id, var consumer) in rows {

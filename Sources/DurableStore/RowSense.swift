@@ -16,6 +16,9 @@ struct RowSense {
         func integer(_ column: String) -> Int64? {
             if let place = places[column], case .int64(let value) = values[place] { value } else { nil }
         }
+        func text(_ column: String) -> String {
+            if let place = places[column], case .text(let value) = values[place] { value } else { "" }
+        }
         func isPacketID() -> Bool { (1...Int64(UInt16.max)).contains(integer("packet_id") ?? 0) }
         func isKey() -> Bool { MessageKey(rawValue: integer("key") ?? 0).isPossible }
         switch table {
@@ -29,8 +32,43 @@ struct RowSense {
         case "in_flight": return isKey() && isPacketID() ? values : nil
         case "quarantine": return isKey() && UInt8(exactly: integer("reason_code") ?? -1) != nil ? values : nil
         case "inbound", "retired", "suspect", "left_exchange": return isPacketID() ? values : nil
-        case "session", "consumer": return MessageKey.sessions.contains(integer("id") ?? 0) ? values : nil
+        case "session": return MessageKey.sessions.contains(integer("id") ?? 0) ? values : nil
+        case "consumer":
+            let isConsumer = Self.isConsumer(name: text("name"), qos: integer("qos"))
+            return isConsumer && MessageKey.sessions.contains(integer("id") ?? 0) ? values : nil
+        case "publication":
+            return Self.isPublication(qos: integer("qos")) && properties(values) != nil ? values : nil
+        case "subscription", "left_subscription": return Self.isFilter(text("filter")) ? values : nil
         default: return values
+        }
+    }
+
+    static func isConsumer(name: String, qos: Int64?) -> Bool {
+        ConsumerName(name) != nil && UInt8(exactly: qos ?? -1).flatMap(QoS.init) != nil
+    }
+
+    static func isPublication(qos: Int64?) -> Bool {
+        let qos = UInt8(exactly: qos ?? -1).flatMap(QoS.init)
+        return qos != nil && qos != .exactlyOnce
+    }
+
+    /// Also of those that earlier versions accepted.
+    static func isFilter(_ text: String) -> Bool {
+        do throws(InvalidTopic) {
+            _ = try TopicFilter(text)
+            return true
+        } catch {
+            return error == .containsControlCharacter || error == .containsNonCharacter
+        }
+    }
+
+    /// - Returns: `nil` if they are unreadable.
+    private func properties(_ values: [Database.Value]) -> Publish.Properties? {
+        guard let place = places["properties"] else { return nil }
+        return switch values[place] {
+        case .null: Publish.Properties()
+        case .blob(let bytes): StoredProperties.decode(bytes)
+        default: nil
         }
     }
 
@@ -38,16 +76,10 @@ struct RowSense {
     private func size(_ values: [Database.Value]) -> Int? {
         guard let topic = places["topic"], case .text(let topic) = values[topic],
             let payload = places["payload"], case .blob(let payload) = values[payload],
-            let properties = places["properties"]
+            let properties = properties(values)
         else { return nil }
         var message = OutboundMessage(topic: topic, payload: payload)
-        switch values[properties] {
-        case .null: break
-        case .blob(let bytes):
-            guard let decoded = StoredProperties.decode(bytes) else { return nil }
-            message.properties = decoded
-        default: return nil
-        }
+        message.properties = properties
         return message.size
     }
 }

@@ -9,7 +9,7 @@ enum Schema {
     /// The version of the first release.
     private static let first = 8
     /// The statements that make a file of that version, then those that lead from one version to the next.
-    static let migrations: [String] = [version8, version9, version10, version11, version12]
+    static let migrations: [String] = [version8, version9, version10, version11, version12, version13]
 
     /// The version that a file has after these migrations.
     static func version(after migrations: [String]) -> Int { versions(after: migrations).upperBound }
@@ -255,6 +255,16 @@ enum Schema {
             topic TEXT NOT NULL,
             PRIMARY KEY (session, position, is_presence, topic)
         ) STRICT, WITHOUT ROWID;
+        """
+
+    /// The earlier names of a session that have had their effect, and how the attempts of an outage failed.
+    private static let version13 = """
+        -- As in its file when it was last started, separated by blanks.
+        ALTER TABLE session ADD COLUMN formerly TEXT NOT NULL DEFAULT '';
+        -- Of an entry that ends an outage; NULL if no attempt failed.
+        ALTER TABLE history ADD COLUMN failed_attempts INTEGER;
+        ALTER TABLE history ADD COLUMN failure_code TEXT;
+        ALTER TABLE history ADD COLUMN failure TEXT;
         """
 
     /// Returns the version of the file, 0 for a new one.

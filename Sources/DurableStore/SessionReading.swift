@@ -1,6 +1,7 @@
 public import MQTT
 internal import NIOCore
 package import Session
+internal import Vocabulary
 
 /// Reads back what the store has of a session.
 extension DurableStore {
@@ -79,16 +80,13 @@ extension DurableStore {
     func filters(_ sql: String, _ values: [Database.Value]) throws(StoreError) -> Set<TopicFilter> {
         var filters: Set<TopicFilter> = []
         try opened().query(text: sql, with: values) { row throws(StoreError) in
-            do throws(InvalidTopic) {
-                filters.insert(try TopicFilter(row.text(0)))
-            } catch {
-                switch error {
-                // Earlier versions accepted these. They are not sent to the server again, because it may end the
-                // connection.
-                case .containsControlCharacter, .containsNonCharacter: break
-                default: throw self.damage("a topic filter is invalid")
-                }
+            let text = row.text(0)
+            guard RowSense.isFilter(text) else {
+                throw self.unreadable("the topic filter \"\(text.plain(atMost: 100))\" of a subscription is invalid")
             }
+            // Earlier versions accepted other ones. They are not sent to the server again, because it may end the
+            // connection.
+            if let filter = try? TopicFilter(text) { filters.insert(filter) }
             return true
         }
         return filters
@@ -127,21 +125,17 @@ extension DurableStore {
             "SELECT topic, qos, properties, payload, since FROM publication WHERE session = ? ORDER BY id",
             .integer(session)
         ) { row throws(StoreError) in
-            guard let qos = UInt8(exactly: row.integer(1)).flatMap(QoS.init), qos != .exactlyOnce else {
-                throw damage("the QoS of a publication is invalid")
+            let topic = row.text(0)
+            let properties = row.optionalBlob(2).map(StoredProperties.decode) ?? Publish.Properties()
+            guard RowSense.isPublication(qos: row.integer(1)), let properties else {
+                throw unreadable("the publication on \(topic.plain(atMost: 100)) is unreadable")
             }
             return Publication(
-                topic: row.text(0), payload: row.blob(3), qos: qos, properties: try properties(row.optionalBlob(2)),
+                topic: topic, payload: row.blob(3), qos: try qos(row.integer(1)), properties: properties,
                 since: row.time(4))
         }
         stored.retainedTopics = Set(
             try database.rows("SELECT topic FROM retained WHERE session = ?", .integer(session)) { $0.text(0) })
-    }
-
-    func properties(_ bytes: ByteBuffer?) throws(StoreError) -> Publish.Properties {
-        guard let bytes else { return Publish.Properties() }
-        guard let decoded = StoredProperties.decode(bytes) else { throw damage("properties are unreadable") }
-        return decoded
     }
 
     /// Returns queued messages after a place in the order of acceptance, in that order.
@@ -274,14 +268,11 @@ extension DurableStore {
     func unreadable(_ cause: String) -> StoreError {
         let now = ContinuousClock.now
         // Should it be in the new database as well, there must not be copy after copy.
-        guard lastUnreadable.map({ now - $0 > .seconds(3600) }) ?? true else { return damage(cause) }
+        guard lastUnreadable.map({ now - $0 > .seconds(3600) }) ?? true else {
+            return .damaged(path: "\(directory.path)/\(Self.fileName)", cause: cause)
+        }
         lastUnreadable = now
         database?.damage = cause
         return .corrupt(path: "\(directory.path)/\(Self.fileName)", cause: cause)
-    }
-
-    /// The error for a row that only a person can repair.
-    func damage(_ cause: String) -> StoreError {
-        .damaged(path: "\(directory.path)/\(Self.fileName)", cause: cause)
     }
 }

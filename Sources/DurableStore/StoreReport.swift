@@ -73,6 +73,8 @@ public struct OpenReport: Hashable, Sendable {
         public var sessions: [String] = []
         /// Received messages of consumers that are not known any more.
         public var received = 0
+        /// The session that has these now; `nil` if there is no room for another one.
+        public var receiver: String?
     }
 }
 
@@ -94,9 +96,12 @@ extension OpenReport.Adopted {
             "the name of a session is lost: what is left of it is kept as \($0), and a file \($0).toml takes it up"
         }
         if received > 0 {
+            let messages = received == 1 ? "message" : "messages"
+            let what = "\(received) received \(messages) of durable consumers that are lost"
             sentences.append(
-                "\(received) received \(received == 1 ? "message" : "messages") of durable consumers that are lost "
-                    + "\(received == 1 ? "stays" : "stay") in the table inbox, where only sqlite3 can read them")
+                receiver.map {
+                    "\(what): consumers of \($0) have what is left, and a file \($0).toml takes it up"
+                } ?? "\(what): what is left is in the table inbox, where only sqlite3 can read it")
         }
         return sentences
     }

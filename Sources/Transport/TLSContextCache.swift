@@ -35,6 +35,9 @@ public final class TLSContextCache {
 
     /// The authorities' files as the last attempt with these options read them.
     package func authorities(for options: TLSOptions) -> FileVersion? { last(for: options)?.files.authorities }
+
+    /// Why some of the files cannot be used, and those before them are, since the last attempt; otherwise `nil`.
+    public var rejection: String? { last?.rejection?.message }
 }
 
 @available(*, unavailable)
@@ -51,7 +54,9 @@ struct LoadedTLS: Sendable {
     private let identity: Identity?
     /// The files as they were when they were read, including those that were rejected.
     fileprivate let files: (authorities: FileVersion?, identity: FileVersion?)
-    /// Why some of the present files are not used, and the previous ones are; `nil` also if that was reported before.
+    /// Why some of the present files are not used, and the previous ones are.
+    let rejection: TransportFailure?
+    /// The same; `nil` also if it was reported before.
     private(set) var rejected: TransportFailure?
 
     private struct Authorities: Sendable {
@@ -90,11 +95,13 @@ struct LoadedTLS: Sendable {
                 if let last, last.identity?.version == identityFiles { return last.identity }
                 return try Self.identity(files)
             }
+            let rejection =
+                failures.isEmpty
+                ? nil : TransportFailure(.tlsFilesUnusable, failures.map(\.message).joined(separator: "; "))
             let loaded = LoadedTLS(
                 options: options, context: try context(options, authorities.certificates, identity),
                 authorities: authorities, identity: identity, files: (authorityFiles, identityFiles),
-                rejected: failures.isEmpty
-                    ? nil : TransportFailure(.tlsFilesUnusable, failures.map(\.message).joined(separator: "; ")))
+                rejection: rejection, rejected: rejection)
             return .success(loaded)
         } catch {
             return .failure(error)

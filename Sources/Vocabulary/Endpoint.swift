@@ -77,6 +77,13 @@ public struct Endpoint: Hashable, Sendable {
         self.path = try Self.canonicalPath(path, scheme: scheme)
     }
 
+    /// Whether both lead to the same server: to the same port, or each to the default port of its scheme, on the same
+    /// host.
+    public func isSameServer(as other: Endpoint) -> Bool {
+        guard host == other.host else { return false }
+        return port == other.port || (port == scheme.defaultPort && other.port == other.scheme.defaultPort)
+    }
+
     /// Whether bytes to this endpoint never leave the host: 127.0.0.0/8, ::1 and `localhost`.
     public var isLoopback: Bool { Self.isLoopback(host) }
 

@@ -28,7 +28,8 @@ struct RoundTripTests {
               "refused": null, "missed": 7 } ] },
           "counters": { "attempts": 14, "connects": 13, "resumes": 11, "outages": 12, "longestOutage": 41.2,
                         "published": 5120, "received": 88, "dropped": 3, "refused": 2 },
-          "configurationError": null, "storeFailure": null }
+          "configurationError": null, "storeFailure": null, "readFailure": null,
+          "tlsFilesError": null }
         """
 
     private func roundTrip<Value: Codable>(
@@ -89,7 +90,7 @@ struct RoundTripTests {
         let status = SessionStatus(session: "a", state: .disconnected, since: Timestamp(rawValue: 0))
         let line = try #require(OutgoingLine.encode(status))
         let members = try #require(try JSONValue(parsing: line[...]).members)
-        #expect(members.count == 35)
+        #expect(members.count == 37)
         #expect(members["reason"] == .null)
         #expect(members["rtt"] == .null)
     }
@@ -161,11 +162,12 @@ struct RoundTripTests {
             """
             {"entries":[
              {"time":"2026-11-20T09:12:44.120Z","session":"main","from":"connected","to":"reconnecting",
-              "phase":"waiting-for-network","mode":"quick","outage":null,
+              "phase":"waiting-for-network","mode":"quick","outage":null,"failures":null,
               "reason":{"code":"path-lost","group":"network","terminal":false,"serverCode":null,"message":"…",
                         "hint":null}},
              {"time":"2026-11-20T09:12:47.620Z","session":"main","from":"reconnecting","to":"connected",
               "phase":null,"mode":"full","outage":3.5,
+              "failures":{"attempts":14,"code":"dial-timeout","message":"…"},
               "reason":{"code":"path-gained","group":"network","terminal":false,"serverCode":139,"message":"…",
                         "hint":"…"}}]}
             """)

@@ -37,6 +37,7 @@ struct `The history` {
         full.mode = "quick"
         full.serverCode = 0x8B
         full.outage = .milliseconds(41_250)
+        full.failures = .init(attempts: 14, reasonCode: "dial-timeout", message: "no answer")
         // The clock was set back in between; the order of recording stays.
         let later = try entry(2, at: full.time.rawValue - 3_600_000)
         do {

@@ -34,6 +34,10 @@ import Testing
 
     private func name(_ text: String) throws -> SessionName { try #require(SessionName(text)) }
 
+    private func present(_ numbers: ClosedRange<Int>) throws -> [SessionName: PresentSession] {
+        Dictionary(uniqueKeysWithValues: try numbers.map { (try name("s\($0)"), PresentSession()) })
+    }
+
     @Test func `are used again when they are gone and own nothing`() async throws {
         let store = try openStore(directory)
         let new = try name("new")
@@ -41,7 +45,7 @@ import Testing
             try await store.commit([(new, [.mqtt(.setEstablished(true))])])
         }
         // The tenth is present.
-        await store.setPresent([try name("s10"), new])
+        await store.setPresent([try name("s10"): .init(), new: .init()])
         try await store.commit([(new, [.mqtt(.insert(message(1)))])])
         #expect(await store.sessionNames.count == 32_767)
         let isKept = await store.sessionNames.contains(try name("s12"))
@@ -63,7 +67,7 @@ import Testing
             """)
         database.close()
         let store = try openStore(directory)
-        await store.setPresent(Set(try (1...32_766).map { try name("s\($0)") }))
+        await store.setPresent(try present(1...32_766))
         await #expect(throws: StoreError.self) {
             try await store.commit([(try name("new"), [.mqtt(.setEstablished(true))])])
         }
@@ -72,7 +76,7 @@ import Testing
 
     @Test func `are not used again while each owns something or is present`() async throws {
         let store = try openStore(directory)
-        await store.setPresent(Set(try (1...32_767).map { try name("s\($0)") }))
+        await store.setPresent(try present(1...32_767))
         await #expect(throws: StoreError.self) {
             try await store.commit([(try name("new"), [.mqtt(.setEstablished(true))])])
         }
@@ -114,24 +118,36 @@ import Testing
 
     @Test func `do not find the session that a later one left at the server`() async throws {
         let packetID = try id(7)
-        func hold(_ name: SessionName) async throws {
-            try await store.commit([(name, [.mqtt(.setEstablished(true)), .mqtt(.setClientID("me"))])])
+        let (here, there) = (try Endpoint("mqtt://here.example"), try Endpoint("mqtt://there.example"))
+        func hold(_ name: SessionName, at home: Endpoint) async throws {
+            try await store.commit([
+                (name, [.mqtt(.setEstablished(true)), .mqtt(.setClientID("me")), .setHomes([.init(home.description)])])
+            ])
         }
-        await store.setPresent([old, other])
-        try await hold(old)
+        let elsewhere = PresentSession(endpoints: [there])
+        await store.setPresent([old: .init(endpoints: [here]), other: elsewhere])
+        try await hold(old, at: here)
         try await store.commit([(old, [.mqtt(.assign(sequence(1), packetID)), .mqtt(.release(sequence(1)))])])
         // At another server: the configuration allows one client identifier at one server only once.
-        try await hold(other)
+        try await hold(other, at: there)
         #expect(try await store.mqtt(old).established)
-        await store.setPresent([new, other])
-        try await hold(new)
+        // The first is absent when another one connects elsewhere for the first time.
+        let third = try #require(SessionName("third"))
+        await store.setPresent([third: elsewhere, other: elsewhere])
+        try await hold(third, at: there)
+        #expect(try await store.mqtt(old).established, "its server still has its session")
+        // One of these servers is where it was, in another scheme.
+        await store.setPresent([
+            new: .init(endpoints: [there, try Endpoint("mqtts://here.example")]), other: elsewhere,
+        ])
+        try await hold(new, at: there)
         #expect(try await store.mqtt(other).established)
         #expect(try await store.mqtt(new).established)
         let state = try await store.mqtt(old)
         #expect(!state.established)
         #expect(state.inFlight.map(\.state) == [.released(packetID)], "it is sent again")
-        await store.setPresent([old, other])
-        try await hold(old)
+        await store.setPresent([old: .init(endpoints: [here, there]), other: elsewhere])
+        try await hold(old, at: here)
         #expect(try await !store.mqtt(new).established)
     }
 
@@ -166,21 +182,30 @@ import Testing
         #expect(try await store.absentStates(besides: [old, other]) == [AbsentState(session: new, publications: 1)])
     }
 
+    /// Starts a session whose file says what it was called before.
+    private func start(
+        _ name: SessionName, formerly names: [SessionName], besides others: [SessionName] = []
+    ) async throws -> TakeOver {
+        var present = [name: PresentSession(formerNames: names)]
+        for other in others { present[other] = PresentSession(formerNames: []) }
+        await store.setPresent(present)
+        return try await store.takeOver(by: name, present: present)
+    }
+
     @Test func `are taken over by a session that has nothing of its own`() async throws {
         let key = try #require(PublishKey("k"))
         // A key of what it has delivered is no reason to leave messages behind.
         try await store.commit(new, .setEstablished(true), .rememberKey(key, sequence(1), at: .now))
-        #expect(
-            try await store.takeOver(old, by: new, replacing: true, present: [new, old]) == .nothing, "it has a file")
-        #expect(
-            try await store.takeOver(old, by: new, replacing: false, present: [new]) == .nothing,
-            "it has keys of its own")
-        #expect(try await store.takeOver(old, by: new, replacing: true, present: [new]) == .done)
-        #expect(try await store.takeOver(old, by: new, replacing: true, present: [new]) == .nothing, "a second time")
+        #expect(try await start(new, formerly: [old], besides: [old]) == .nothing, "it has a file")
+        let claimed = await store.claims(of: [new: .init(formerNames: [old]), old: .init()])
+        #expect(claimed == [new: old], "which cannot be decided here")
+        #expect(try await start(new, formerly: [old]) == .done(old))
+        #expect(try await start(new, formerly: [old]) == .nothing, "a second time")
         #expect(try await store.session(new).mqtt.queuedCount == 2)
         #expect(try await store.session(new).mqtt.established == false, "nothing of its own is left")
         #expect(try await store.session(old) == StoredSession())
-        #expect(try await store.takeOver(other, by: new, replacing: true, present: [new]) == .refused)
+        #expect(try await start(new, formerly: [old, other]) == .refused(other))
+        #expect(try await start(new, formerly: [old, other]) == .nothing, "it is told once")
         #expect(try await absent(besides: []) == [new: 2, other: 1])
         // So it is after a restart.
         try await store.close()
@@ -192,12 +217,37 @@ import Testing
     @Test func `are taken over without messages as well, for what the server has`() async throws {
         for sequence in [sequence(1), sequence(2)] { try await store.commit(old, .acknowledge(sequence)) }
         try await store.commit(old, .setEstablished(true))
+        // The name has been used before, and nothing is left of that.
         try await store.commit(new, .setClientID("new"))
-        #expect(try await store.takeOver(old, by: new, replacing: false, present: [new]) == .nothing)
         let third = try #require(SessionName("third"))
-        #expect(try await store.takeOver(old, by: third, replacing: false, present: [third]) == .done)
+        #expect(try await start(third, formerly: [old]) == .done(old))
         #expect(try await store.mqtt(third).established)
-        #expect(try await store.takeOver(third, by: new, replacing: true, present: [new]) == .done)
+        #expect(try await start(new, formerly: [old, third]) == .done(third))
         #expect(try await store.mqtt(new).established)
+    }
+
+    @Test func `are taken over once, so that the earlier name may be given to another session`() async throws {
+        #expect(try await start(new, formerly: [old]) == .done(old))
+        // Another session of that name, which is removed later.
+        try await store.commit(old, .insert(message(1)))
+        #expect(try await start(new, formerly: [old]) == .nothing)
+        for number in [1, 2] { try await store.commit(new, .acknowledge(sequence(Int64(number)))) }
+        try await store.close()
+        let reopened = try openStore(directory)
+        let present = [new: PresentSession(formerNames: [old])]
+        await reopened.setPresent(present)
+        #expect(await reopened.claims(of: present) == [:])
+        #expect(try await reopened.takeOver(by: new, present: present) == .nothing)
+        #expect(try await reopened.session(old).mqtt.queuedCount == 1)
+        // It was removed and returns, or its key did.
+        for between in [[:], [new: PresentSession(formerNames: [])]] {
+            await reopened.setPresent(between)
+            #expect(await reopened.claims(of: present) == [new: old])
+        }
+        // A file with errors says nothing.
+        #expect(try await reopened.takeOver(by: new, present: present) == .done(old))
+        try await reopened.commit(old, .insert(message(1)))
+        await reopened.setPresent([new: PresentSession()])
+        #expect(await reopened.claims(of: present) == [:])
     }
 }

@@ -219,14 +219,59 @@ import Testing
         try await store.commit(
             main, .putConsumer(secret, filter: "a", .atLeastOnce), .collect(collected, for: [secret], nil))
         let next = try await reopened(store, after: "DELETE FROM consumer")
-        #expect(next.openReport.adopted == .init(sessions: [], received: 1))
+        #expect(next.openReport.adopted == .init(sessions: [], received: 1, receiver: "recovered-2"))
         #expect(next.openReport.adopted.sentences.count == 1)
+        let lost = try await next.absentStates(besides: [main])
+        #expect(lost == [AbsentState(session: try session("recovered-2"), consumers: 1, received: 1)])
         let other = try session("other")
         try await next.commit(
             other, .putConsumer(new, filter: "b", .atLeastOnce), .collect(collected, for: [new], nil))
         let found = try await next.collected(other, for: new, after: .zero, maxCount: 9, maxBytes: 999)
         #expect(found.count == 1)
         #expect(try await next.mqtt(other).consumers.first?.runs.map(\.messages) == [1])
+        // It can be read, and removed.
+        let recovered = try session("recovered-2")
+        let consumer = try #require(try await next.mqtt(recovered).consumers.first?.name)
+        #expect(try await next.collected(recovered, for: consumer, after: .zero, maxCount: 9, maxBytes: 999).count == 1)
+        try await next.commit(recovered, .removeConsumer(consumer))
+        #expect(try await next.absentStates(besides: [main, other]) == [])
+        let last = try await reopened(next, after: "SELECT 1")
+        #expect(last.openReport.adopted == .init())
+    }
+
+    static let strangers = [
+        ("consumer SET qos = 7", "billing"), ("consumer SET name = 'b c'", "b c"),
+        ("publication SET qos = 2", "publication on t"), ("publication SET properties = x'ff'", "publication on t"),
+        ("subscription SET filter = 'a#'", "a#"),
+    ]
+
+    @Test(arguments: strangers)
+    func `does not keep its session from running, and is named`(change: String, named: String) async throws {
+        let store = try await published(3)
+        let billing = try #require(ConsumerName("billing"))
+        let collected = CollectedMessage(
+            sequence: .init(rawValue: 1),
+            message: .init(
+                topic: "a", payload: .init(string: "x"), qos: .atLeastOnce, retain: false, duplicate: false,
+                properties: .init()),
+            receivedAt: .now)
+        try await store.commit(
+            main, .putConsumer(billing, filter: "a", .atLeastOnce), .collect(collected, for: [billing], nil),
+            .rememberSubscription(try TopicFilter("s")))
+        try await store.commit(main, .putPublication(Self.publication))
+        let next = try await reopened(store, after: "UPDATE \(change)")
+        let told = AsyncStream.makeStream(of: OpenReport.MovedAside.self)
+        await next.whenReplaced { told.continuation.yield($0) }
+        let found = try await next.session(main)
+        #expect(found.mqtt.queuedCount == 3)
+        #expect(
+            found.mqtt.consumers.count + found.publications.count + found.mqtt.rememberedSubscriptions.count == 2)
+        told.continuation.finish()
+        var moved: [OpenReport.MovedAside] = []
+        for await one in told.stream { moved.append(one) }
+        #expect(moved.count == 1 && moved.first?.sentence.contains(named) == true, "\(moved)")
+        // What the consumer had is not lost with it.
+        #expect(moved.first?.adopted.received == (change.hasPrefix("consumer") ? 1 : 0))
     }
 
     @Test func `with a name that no session can have is kept under another`() async throws {

@@ -291,6 +291,49 @@ extension EndToEnd {
         }
     }
 
+    @Test func `a rename that was ended halfway is finished by the next one`() async throws {
+        try await withLab { lab, daemon in
+            let beginning = try Beginning(lab, daemon)
+            let text = "formerly = [\"a\"]\nendpoints = [\"mqtts://a.example\"]\nuser = \"edge\"\nautoconnect = false\n"
+            try lab.write("\(beginning.folder)/a.toml", text)
+            try await daemon.start()
+            try await daemon.publish("1", to: "t", session: "a")
+            // The command was killed here, and then the daemon was.
+            #expect(link("\(beginning.folder)/a.toml", "\(beginning.folder)/b.toml") == 0)
+            for isRestarted in [false, true] {
+                if isRestarted {
+                    _ = try await daemon.stop()
+                    try await daemon.start()
+                }
+                let status = try await daemon.call(SessionStatusMethod.self, .init(session: "a"))
+                #expect(status.state == (isRestarted ? .failed : .disconnected))
+            }
+            let renamed = try await daemon.ctl(
+                "config", "rename", "a", "b", "--config-directory", daemon.configuration)
+            #expect(renamed.ending == .exited(0), "\(renamed)")
+            #expect(try beginning.files == ["b.toml"])
+            #expect(try String(contentsOfFile: "\(beginning.folder)/b.toml", encoding: .utf8) == text)
+            let list = try await daemon.call(MessageQueueListMethod.self, .init(session: "b"))
+            #expect(list.messages.count == 1)
+        }
+    }
+
+    @Test func `a session is not renamed while another one names it as its own earlier name`() async throws {
+        try await withLab { lab, daemon in
+            let beginning = try Beginning(lab, daemon)
+            for name in ["a", "b"] {
+                try lab.write(
+                    "\(beginning.folder)/\(name).toml",
+                    "endpoints = [\"mqtts://\(name).example\"]\nuser = \"edge\"\nautoconnect = false\n"
+                        + (name == "b" ? "formerly = [\"a\"]\n" : ""))
+            }
+            let renamed = try await daemon.ctl(
+                "config", "rename", "a", "c", "--config-directory", daemon.configuration)
+            #expect(renamed.ending == .exited(1) && renamed.errors.contains("key formerly of b"), "\(renamed)")
+            #expect(try beginning.files == ["a.toml", "b.toml"])
+        }
+    }
+
     @Test func `config remove leaves a password that is still used`() async throws {
         try await withLab { lab, daemon in
             let beginning = try Beginning(lab, daemon)

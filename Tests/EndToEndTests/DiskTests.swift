@@ -98,6 +98,28 @@ extension EndToEnd {
         }
     }
 
+    @Test func `a daemon that starts on a full disk says so before anything is published`() async throws {
+        try await withLab { _, daemon in
+            let disk = try SmallStateDirectory(daemon, size: "8m")
+            defer { disk.unmount() }
+            try daemon.session(top: "autoconnect = false")
+            try await daemon.start()
+            _ = try await daemon.stop()
+            disk.fill()
+            try await daemon.start()
+            func failure() async throws -> String? {
+                try await daemon.call(DaemonStatusMethod.self, .init()).storeFailure
+            }
+            try await until("the status says so") { try await failure()?.contains("no room for ") == true }
+            let shown = try await daemon.ctl("status")
+            #expect(shown.output.contains("published messages cannot be stored"), "\(shown)")
+            let refused = try await daemon.ctl("publish", "main", "t", "x")
+            #expect(refused.errors.contains("no room for ") && refused.errors.contains("B are left"), "\(refused)")
+            disk.free()
+            try await until("the status says no more of it") { try await failure() == nil }
+        }
+    }
+
     @Test func `a read-only state directory is reported clearly`() async throws {
         try await withLab { lab, daemon in
             let disk = try SmallStateDirectory(daemon, size: "8m")

@@ -135,7 +135,7 @@ extension EndToEnd {
 
     @Test func `other participants do not notice a hand-over, and a disconnect right after it works`() async throws {
         try await withServer { lab, server, daemon in
-            try daemon.session(top: "room = \"r\"\npresence.timeout = \"2s\"", heartbeat: "10s")
+            try daemon.session(top: "room = \"r\"\npresence.timeout = \"4s\"", heartbeat: "10s")
             let events = try await daemon.startConnected()
             let presence = try await LabSubscriber(
                 LabClient(lab), filter: "holdfast/rooms/r/presence/#", "another/will")
@@ -143,7 +143,7 @@ extension EndToEnd {
                 "mosquitto_sub",
                 [
                     "stdbuf", "-oL", "mosquitto_sub", "-d", "-V", "5", "-i", "another", "-x", "600", "-t", "none",
-                    "--will-topic", "another/will", "--will-payload", "lost", "-D", "will", "will-delay-interval", "2",
+                    "--will-topic", "another/will", "--will-payload", "lost", "-D", "will", "will-delay-interval", "4",
                 ], in: lab.server)
             try await until("another client is connected") { another.output.contains("Subscribed (mid") }
             try await move(lab, to: "10.77.1.254")

@@ -220,7 +220,7 @@ private struct ServerCases {
 
     func leaveAWill() async throws {
         let guest = DaemonProcess(lab, name: "guest", record: daemon.record)
-        try write(guest, user: "guest", device: "phone", presence: "1s")
+        try write(guest, user: "guest", device: "phone", presence: "4s")
         let far = try await LabSubscriber(near, filter: "holdfast/rooms/plant/presence/#")
         try await guest.start()
         let joined = try await far.received("the guest is in the room") { !$0.isEmpty }

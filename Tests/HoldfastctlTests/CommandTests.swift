@@ -681,6 +681,18 @@ struct EndingTests {
                 + "line 8 \(Self.doubt); to be published again: lines 2, 5-7, and all from 9 on")
     }
 
+    @Test func `a lost connection does not hide why a line was refused`() {
+        var tally = LineTally(wait: .delivered, session: "main")
+        tally.read(3, isAtEnd: true)
+        tally.take(.failure(.connectionLost))
+        for _ in 0..<2 { tally.take(.failure(.refused(.outboxFull("main")))) }
+        #expect(tally.error as? ClientError == .connectionLost)
+        let reason = RPCError.outboxFull("main").message
+        #expect(
+            tally.sentenceBeforeError
+                == "line 2 was refused: \(reason); line 1 \(Self.doubt); to be published again: all lines from 2 on")
+    }
+
     @Test func `no line is left out of what the end says, and none is named when all are done`() {
         var tally = LineTally(wait: .delivered, session: "main")
         tally.read(3, isAtEnd: false)
@@ -735,8 +747,9 @@ struct EndingTests {
         tally.take(.failure(.refused(.messageDropped("the outbox of session main is full"))))
         #expect(
             tally.sentenceBeforeError
-                == "line 4 was refused; 3 messages before it are accepted, of which 2 were rejected or dropped "
-                + "(holdfastctl queue list main); to be published again: all lines from 4 on")
+                == "line 4 was refused: the message was dropped: the outbox of session main is full; 3 messages before it "
+                + "are accepted, of which 2 were rejected or dropped (holdfastctl queue list main); to be "
+                + "published again: all lines from 4 on")
     }
 
     @Test func `a line that no message can have is noticed before its end`() {

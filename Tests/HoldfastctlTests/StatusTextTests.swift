@@ -147,6 +147,18 @@ struct StatusTextTests {
         #expect(lines.contains { $0.contains("Store") && $0.hasSuffix(end) })
     }
 
+    @Test func `what cannot be read, and files that are not used, are in the sentence and in the details`() {
+        var status = Self.status(.disconnecting)
+        (status.readFailure, status.tlsFilesError) = ("the outbox cannot be read: x", "a.pem is empty")
+        #expect(
+            StatusText.sentence(for: status, now: Self.now)
+                == "main is disconnecting; it sends what is in flight first; its TLS files cannot be used, so it uses those "
+                + "from before; messages on disk cannot be read.")
+        let lines = StatusDetails.lines(for: status, times: TimeText(now: Self.now))
+        #expect(lines.contains { $0.hasSuffix("the outbox cannot be read: x") })
+        #expect(lines.contains { $0.contains("TLS files") && $0.hasSuffix("a.pem is empty") })
+    }
+
     @Test(arguments: SessionStatus.State.allCases, [nil] + SessionStatus.Phase.allCases.map(Optional.some))
     func `every state and phase gives one whole sentence`(_ state: SessionStatus.State, _ phase: SessionStatus.Phase?) {
         let sentence = StatusText.sentence(for: Self.status(state, phase: phase), now: Self.now)

@@ -297,6 +297,24 @@ struct TimelineTextTests {
         #expect(some.lines.count == all.lines.count - 7)
     }
 
+    @Test func `an outage says how its attempts failed`() {
+        var ends: [SessionHistoryEntry] = [
+            entry(10, .reconnecting, .disconnected, "shutdown"), entry(12, .connecting, .connected),
+        ]
+        ends[0].failures = .init(attempts: 2, code: "refused", message: "refused")
+        ends[1].failures = .init(attempts: 12, code: "dial-timeout", message: "timeout")
+        let entries = [entry(5, .connected, .reconnecting)] + ends
+        let outages = timeline(entries, earlier: [entry(-1, .connecting, .connected)]).outages
+        #expect(outages.map(\.cause).last == "because of reset; 14 attempts, the last: timeout")
+        // While it lasts, the status knows.
+        var status = status(.reconnecting, since: 5)
+        (status.phase, status.attempt, status.reason) = (.waiting, 2, reason("refused"))
+        let lasting = timeline(
+            [entry(5, .connected, .reconnecting)], earlier: [entry(-1, .connecting, .connected)], sessions: [status]
+        ).outages
+        #expect(lasting.map(\.cause) == ["because of reset; 1 attempt: because of refused"])
+    }
+
     @Test func `a timeline without sessions or outages says so`() {
         #expect(text(timeline([], sessions: [])) == ["No session has a history in this time."])
         #expect(text(timeline([], earlier: [entry(-1, .connecting, .connected)])).last == "No outages.")

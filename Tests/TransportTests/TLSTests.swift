@@ -379,8 +379,13 @@ import Vocabulary
         var options = options()
         options.tls.authorities = "\(scratch.path)/ca"
 
-        for (source, told) in [("trusted.pem", false), ("damaged.pem", true), ("trusted.pem", false)] {
-            try replace(by: source)
+        // What is wrong is told once, and known as long as it is so.
+        let steps: [(String?, told: Bool, isRejected: Bool)] = [
+            ("trusted.pem", false, false), ("damaged.pem", true, true), (nil, false, true),
+            ("trusted.pem", false, false),
+        ]
+        for (source, told, isRejected) in steps {
+            if let source { try replace(by: source) }
             let client = try await TestClient(
                 "mqtts://localhost:\(server.port)", options: options, contexts: contexts, loop: loop)
             var names: [String] = []
@@ -391,6 +396,8 @@ import Vocabulary
             }
             #expect(names.contains("tls-files-rejected") == told)
             #expect(names.last == "opened")
+            let rejection = try await loop.submit { contexts.value.rejection }.get()
+            #expect((rejection != nil) == isRejected)
             try await client.close(.abort)
         }
     }

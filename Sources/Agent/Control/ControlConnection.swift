@@ -23,14 +23,23 @@ actor ControlConnection {
     var client: String?
     /// What the peer may do, decided when it connected and whenever the configuration is read again.
     private(set) var roles: Set<Role>
-    /// Whether the peer waits for a reload.
-    var isReloading = false
+    /// The calls with a reload that are not answered yet.
+    private var reloads: Set<Reload> = []
     /// Why the connection ends, though not before a reload that the peer asked for is answered.
     private var dismissal: RPCError?
     let since = Timestamp.now
     let daemon: Daemon
     let logger: Logger
     let server: ControlServer
+
+    /// A reload that the peer asked for.
+    private enum Reload: Hashable {
+        case call(Int)
+        /// It is answered with its batch.
+        case batch(Int)
+
+        init(_ call: RunningCall) { self = call.batch.map { .batch($0) } ?? .call(call.number) }
+    }
 
     /// The stages of a connection.
     private enum Stage {
@@ -187,6 +196,7 @@ actor ControlConnection {
             return false
         }
         let call = calls.begin(waiting, kind, answer: answer)
+        if waiting.request.method == DaemonReloadMethod.name { reloads.insert(Reload(call)) }
         if isTooLong {
             fail(
                 call,
@@ -258,9 +268,11 @@ actor ControlConnection {
             if let answered = calls.batches.add(reply, line, of: call, to: batch) {
                 release(answered.bytes)
                 finish(answered.feeds, answered.line)
+                reloads.remove(.batch(batch))
             }
         } else {
             finish([reply], line)
+            reloads.remove(.call(call.number))
         }
         closeWhenDone()
     }
@@ -326,6 +338,8 @@ actor ControlConnection {
         }
         guard dismissal != nil else { return false }
         dismiss()
+        // A batch may have calls that take long.
+        if dismissal != nil { endFeeds() }
         return true
     }
 
@@ -335,7 +349,7 @@ actor ControlConnection {
     }
 
     private func dismiss() {
-        guard let error = dismissal, !isReloading, !isClosed else { return }
+        guard let error = dismissal, reloads.isEmpty, !isClosed else { return }
         dismissal = nil
         write(OutgoingLine.failure(.null, error))
         close()

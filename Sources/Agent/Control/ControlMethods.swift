@@ -147,7 +147,7 @@ extension ControlConnection {
             return DaemonClientsMethod.Result(clients: await server.clients)
         case DaemonReloadMethod.name:
             let wanted = try take(DaemonReloadMethod.self, parameters)
-            return wanted.dryRun == true ? try await daemon.reloadPreview() : try await reload()
+            return wanted.dryRun == true ? try await daemon.reloadPreview() : try await daemon.reload()
         case DaemonMetricsMethod.name:
             _ = try take(DaemonMetricsMethod.self, parameters)
             return await daemon.metrics()
@@ -160,12 +160,6 @@ extension ControlConnection {
         default:
             throw .unknownMethod(method)
         }
-    }
-
-    private func reload() async throws(RPCError) -> DaemonReloadMethod.Result {
-        isReloading = true
-        defer { isReloading = false }
-        return try await daemon.reload()
     }
 
     private func hello(_ parameters: RPCHelloMethod.Parameters) throws(RPCError) -> RPCHelloMethod.Result {

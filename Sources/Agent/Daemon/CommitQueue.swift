@@ -340,6 +340,25 @@ actor CommitQueue {
 
     // MARK: Room for messages
 
+    /// Finds out whether there is room for a message, before there is one: a daemon that was restarted on a full disk
+    /// must not look as if it took messages.
+    func lookForRoom() async {
+        let (store, bytes) = (store, Self.smallMessage)
+        do throws(StoreError) {
+            try await watch.wait { () throws(StoreError) in try await store.tryRoom(for: bytes) }
+        } catch {
+            guard error.isOfTheDisk, error != .closed, refusal == nil else { return }
+            refusal = error
+            refused.bytes = bytes
+            refused.count += 1
+            if !isFailureTold { tell(error) }
+            probeUntilThereIsRoom()
+        }
+    }
+
+    /// The bytes that are needed for a message with little in it.
+    private static let smallMessage: UInt64 = 1024
+
     /// While only messages are refused, no transaction tests whether they still would be: a full disk takes everything
     /// else, and what is said about it must end with it.
     private func probeUntilThereIsRoom() {

@@ -272,6 +272,8 @@ private struct DaemonStart {
             throw StartFailure(status: .cannotCreate, sentence: error.description)
         }
         for error in loaded.errorsOfNoSession { logger.error("\(error)") }
+        let queue = surroundings.commits
+        Task { await queue.lookForRoom() }
     }
 
     private func commits(

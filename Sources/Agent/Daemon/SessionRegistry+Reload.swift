@@ -38,7 +38,10 @@ extension SessionRegistry {
             stopped.leftBehind.map { .init(session: name.description, message: $0) }
         }
         // Also the instances of a template that cannot be read.
-        await willHave(Set(loaded.sessions.keys).union(entries.keys.filter { loaded[$0] != nil }))
+        let hidden = entries.keys.filter { loaded.sessions[$0] == nil }.compactMap { name in
+            loaded[name].map { (name, $0) }
+        }
+        await willHave(described(loaded.sessions.merging(hidden) { own, _ in own }))
         for name in entries.keys.sorted() where loaded[name] == nil {
             entries[name] = nil
             if let next = renamed[name] { movePrograms(of: name, to: next) }
@@ -108,6 +111,7 @@ extension SessionRegistry {
     private func listed(_ loaded: LoadedConfiguration) async -> LoadedConfiguration {
         var loaded = loaded
         loaded.sessions = await listed(loaded.sessions, loaded.brokenTemplates)
+        loaded.errors += await refuseContested(in: &loaded.sessions)
         return loaded
     }
 
@@ -192,9 +196,7 @@ extension SessionRegistry {
         case (.running(let driver)?, .success(let new)):
             rejected[name] = nil
             guard let wasUp else { return }
-            var how = await next(after: driver, as: new, wasUp: wasUp)
-            how.isWished = driver.configuration.formerly != new.formerly
-            try await startNowOrLater(name, how)
+            try await startNowOrLater(name, await next(after: driver, as: new, wasUp: wasUp))
         case (.running?, .failure(let errors)):
             if rejected.updateValue(errors, forKey: name) != errors { tellRejected(name, errors) }
         case (.failed(.configuration(let old, _), _, _)?, .failure(let errors)) where old == errors: break
@@ -213,8 +215,7 @@ extension SessionRegistry {
         case (_, .success(let new)):
             // It may have been given for another configuration.
             parked[name]?.credential = nil
-            try await startNowOrLater(
-                name, Start(configuration: new, obsolete: [.failure], isWished: entries[name] == nil))
+            try await startNowOrLater(name, Start(configuration: new, obsolete: [.failure]))
         case (_, .failure(let errors)):
             await list(name, as: .configuration(errors))
         }

@@ -56,7 +56,7 @@ actor SessionRegistry {
     var parked: [SessionName: ParkedPrograms] = [:]
     var isStartingLater = false
     /// The sessions that are configured.
-    private(set) var present: Set<SessionName> = []
+    private(set) var present: [SessionName: PresentSession] = [:]
     private(set) var watches = Watches()
     private var overruns = HourlyCount()
     var metrics = EventMetrics()
@@ -88,8 +88,9 @@ actor SessionRegistry {
         brokenTemplates: [SessionName: ConfigurationErrors] = [:], in surroundings: SessionDriver.Surroundings
     ) async throws(StoreError) {
         self.surroundings = surroundings
-        let sessions = await listed(sessions, brokenTemplates)
-        await willHave(Set(sessions.keys))
+        var sessions = await listed(sessions, brokenTemplates)
+        _ = await refuseContested(in: &sessions)
+        await willHave(described(sessions))
         historyQueue = HistoryQueue(store: surroundings.store, logger: logger, eventLoop: eventLoop)
         clockSteps = ClockStepDetector(now: clock.now(), wallClock: clock.wallClock().rawValue)
         let former = sessions.flatMap { name, result -> [SessionName] in
@@ -113,7 +114,7 @@ actor SessionRegistry {
     }
 
     /// Prepares for the sessions that there are from now on.
-    func willHave(_ sessions: Set<SessionName>) async {
+    func willHave(_ sessions: [SessionName: PresentSession]) async {
         present = sessions
         shareMemory(among: sessions.count)
         // A disk that does not answer must not hold up a reload.
@@ -146,8 +147,6 @@ actor SessionRegistry {
         var decided: Verdict??
         /// Whether the session is to go on where another one was stopped, under whose name the store has its state.
         var isRenamed = false
-        /// Whether this reload brings the session, or what its file says about earlier names.
-        var isWished = false
     }
 
     func start(_ name: SessionName, _ how: Start) async throws(StoreError) {
@@ -320,6 +319,7 @@ actor SessionRegistry {
             var status = driver.assumeIsolated { $0.status() }
             status.configurationError = rejected[name]?.summary
             status.storeFailure = driver.surroundings.commits.assumeIsolated { $0.hindrance?.description }
+            status.readFailure = driver.assumeIsolated { $0.readFailure }
             return status
         case .failed(let obstacle, let since, let stored):
             var status = SessionStatus(

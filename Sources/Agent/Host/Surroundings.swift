@@ -113,10 +113,11 @@ protocol SessionStore: Actor {
     nonisolated var openReport: OpenReport { get }
     var epoch: String { get async }
     var sessionNames: [SessionName] { get async }
-    func setPresent(_ sessions: Set<SessionName>) async
+    func setPresent(_ sessions: [SessionName: PresentSession]) async
+    func claims(of sessions: [SessionName: PresentSession]) async -> [SessionName: SessionName]
     func absentStates(besides present: Set<SessionName>) async throws(StoreError) -> [AbsentState]
     func takeOver(
-        _ old: SessionName, by new: SessionName, replacing: Bool, present: Set<SessionName>
+        by new: SessionName, present: [SessionName: PresentSession]
     ) async throws(StoreError) -> TakeOver
 
     func commit(_ batch: [(session: SessionName, changes: [SessionChange])]) async throws(StoreError)

@@ -20,7 +20,25 @@ struct HistoryRecorder {
         var reason: SessionStatus.Reason
     }
 
+    /// What failed since a session began to try.
+    private struct Trying {
+        /// The number of the first attempt: those since the session was last stable are counted.
+        var first: Int
+        var failures: HistoryEntry.Failures?
+
+        /// - Parameter attempt: the number of the attempt that is under way, or the next one.
+        mutating func take(_ attempt: Int, _ reason: SessionStatus.Reason) {
+            // After a command it begins again with the first.
+            first = min(first, attempt)
+            guard attempt - first > failures?.attempts ?? 0 else { return }
+            failures = .init(
+                attempts: attempt - first, reasonCode: reason.code,
+                message: String(reason.message.prefix(HistoryRecorder.maximumMessageLength)))
+        }
+    }
+
     private var last: [SessionName: Last] = [:]
+    private var trying: [SessionName: Trying] = [:]
     /// How an outage ended, until the state change that belongs to it follows.
     private var completed: [SessionName: (mode: SessionStatus.Mode?, outage: Double?)] = [:]
 
@@ -32,6 +50,9 @@ struct HistoryRecorder {
             return nil
         case .stateChanged, .phaseChanged:
             guard let state = event.state, let reason = event.reason else { return nil }
+            if state == .connecting || state == .reconnecting, let attempt = event.attempt {
+                trying[session, default: Trying(first: attempt)].take(attempt, reason)
+            }
             let ended = completed.removeValue(forKey: session)
             let isOffline = isOffline(session, event)
             if let last = last[session], last.state == state, last.isOffline == isOffline { return nil }
@@ -39,7 +60,7 @@ struct HistoryRecorder {
                 session, to: state, isOffline: isOffline, mode: ended?.mode ?? event.mode, reason: reason,
                 outage: ended?.outage, at: event.time)
         case .sessionRemoved:
-            (last[session], completed[session]) = (nil, nil)
+            (last[session], completed[session], trying[session]) = (nil, nil, nil)
             return nil
         default:
             return nil
@@ -110,6 +131,8 @@ struct HistoryRecorder {
         reason: SessionStatus.Reason, outage: Double? = nil, at time: Timestamp
     ) -> HistoryEntry {
         let from = last[session]?.state ?? .disconnected
+        let isTrying = state == .connecting || state == .reconnecting
+        let ended = isTrying ? nil : trying.removeValue(forKey: session)
         last[session] = Last(
             state: state, isOffline: isOffline,
             isShutdown: state == .disconnected && reason.code == Reason.Code.shutdown.rawValue, reason: reason)
@@ -118,7 +141,7 @@ struct HistoryRecorder {
             phase: isOffline ? SessionStatus.Phase.waitingForNetwork.rawValue : nil, mode: mode?.rawValue,
             reasonCode: reason.code, message: String(reason.message.prefix(Self.maximumMessageLength)),
             serverCode: reason.serverCode.flatMap { UInt8(exactly: $0) },
-            outage: outage.map { .milliseconds(Int64($0 * 1000)) })
+            outage: outage.map { .milliseconds(Int64($0 * 1000)) }, failures: ended?.failures)
     }
 }
 
@@ -137,6 +160,9 @@ extension SessionHistoryEntry {
                 terminal: code?.isTerminal ?? false, serverCode: entry.serverCode.map { Int($0) },
                 message: entry.message,
                 hint: code.flatMap(Remedies(session: entry.session, configuration: configuration).hint)),
-            mode: entry.mode.flatMap { SessionStatus.Mode(rawValue: $0) }, outage: entry.outage?.seconds)
+            mode: entry.mode.flatMap { SessionStatus.Mode(rawValue: $0) }, outage: entry.outage?.seconds,
+            failures: entry.failures.map {
+                .init(attempts: $0.attempts, code: $0.reasonCode, message: $0.message)
+            })
     }
 }

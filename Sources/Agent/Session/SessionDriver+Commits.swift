@@ -101,20 +101,27 @@ extension SessionDriver {
         }
     }
 
+    /// What cannot be read at the moment, and why.
+    var readFailure: String? {
+        readFailures.min { $0.key < $1.key }.map { "\($0.key) cannot be read: \($0.value)" }
+    }
+
     /// Retries the read as long as the disk fails.
     ///
     /// - Returns: `nil` when the store is closed.
     func untilRead<Value: Sendable>(
         _ what: String, _ body: (any SessionStore) async throws(StoreError) -> Value
     ) async -> Value? {
-        var told: StoreError?
+        defer { readFailures[what] = nil }
         while true {
             do throws(StoreError) {
                 return try await body(surroundings.store)
             } catch {
                 guard error != .closed else { return nil }
-                if error != told { surroundings.logger.error("\(name): \(what) cannot be read: \(error)") }
-                told = error
+                if error != readFailures[what] {
+                    surroundings.logger.error("\(name): \(what) cannot be read: \(error)", metadata: metadata)
+                }
+                readFailures[what] = error
                 await eventLoop.pause(for: CommitQueue.retryInterval)
             }
         }

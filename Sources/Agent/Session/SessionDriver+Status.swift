@@ -63,6 +63,7 @@ extension SessionDriver {
         result.counters.received = session.counts.received
         result.counters.dropped = session.counts.dropped
         result.counters.refused = session.counts.refused
+        result.tlsFilesError = tlsContexts.rejection
         return result
     }
 

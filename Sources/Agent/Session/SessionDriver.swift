@@ -1,5 +1,6 @@
 import Configuration
 import ControlAPI
+import DurableStore
 import MQTT
 import NIOCore
 import Session
@@ -40,6 +41,8 @@ actor SessionDriver {
     private var acceptance: Timestamp?
     /// When the present state was entered, by the wall clock.
     var since: Timestamp
+    /// What of the store cannot be read at the moment, and why.
+    var readFailures: [String: StoreError] = [:]
     var secrets = Secrets()
     var programs = Programs()
     var clockSteps: ClockStepDetector

@@ -37,8 +37,11 @@ extension ConfigCommand {
 
         func run() async throws {
             guard access(old, F_OK) == 0 else { throw failure(errno) }
-            guard access(new, F_OK) != 0 || isMovedHalfway else { throw failure(EEXIST) }
+            // The file has both names, because the command was ended before. It begins again.
+            if isMovedHalfway { unlink(new) }
+            guard access(new, F_OK) != 0 else { throw failure(EEXIST) }
             try await checkFree()
+            try checkUnclaimed()
             try noteName()
             try move()
             common.complain(Complaint(done: "\(session) is called \(name) now"))
@@ -63,6 +66,17 @@ extension ConfigCommand {
             throw CommandFailure(
                 .failed, "\(other) was called \(name), and may still have to take over what is on disk under that name",
                 advice: "start the daemon, and try again")
+        }
+
+        /// Refuses a name that another file has in its key `formerly`: it can be the earlier name of one session only.
+        private func checkUnclaimed() throws {
+            let others = try ConfigCommand.effective(place).files.filter {
+                ![session, name].contains($0.session) && FormerNames.effective(in: $0).contains(session)
+            }
+            guard let other = others.first?.session else { return }
+            throw CommandFailure(
+                .failed, "\(session) keeps its name: \(other) was called \(session) before, too",
+                advice: "remove \"\(session)\" from the key formerly of \(other), and try again")
         }
 
         /// Writes the present name into the file, where it has no effect until the file is renamed.
@@ -97,11 +111,11 @@ extension ConfigCommand {
         }
 
         private func move() throws(CommandFailure) {
-            guard isMovedHalfway || link(old, new) == 0 else { throw failure(errno) }
+            guard link(old, new) == 0 else { throw failure(errno) }
             unlink(old)
         }
 
-        /// Whether the file has both names, because the command was killed.
+        /// Whether both names are those of one file.
         private var isMovedHalfway: Bool {
             var (present, next) = (stat(), stat())
             return lstat(old, &present) == 0 && lstat(new, &next) == 0 && present.st_dev == next.st_dev

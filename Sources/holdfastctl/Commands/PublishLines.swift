@@ -128,6 +128,8 @@ struct LineTally {
     private var refused = LineNumbers()
     /// How many messages were accepted before the first refusal.
     private var answeredBefore = 0
+    /// Why the first of them was refused, if that is not what ``error`` says.
+    private var refusal: String?
 
     init(wait: MessagePublishMethod.Wait, session: String) {
         self.wait = wait
@@ -158,7 +160,10 @@ struct LineTally {
                 isInDoubt = true
             case .refused(let error) where error.data?.id != nil: undeliverable += 1
             default:
-                if refused.isEmpty { answeredBefore = answered }
+                if refused.isEmpty {
+                    answeredBefore = answered
+                    if error != nil { refusal = CommandFailure(failure).sentence }
+                }
                 refused.append(taken)
             }
             error = error ?? failure
@@ -173,7 +178,7 @@ struct LineTally {
         guard let first = refused.first else { return withRemainder("before the error, \(sentence)") }
         let places = [(answeredBefore, "before it"), (answered - answeredBefore, "behind it")]
         let parts = places.filter { $0.0 > 0 }.map { "\($0) \($0 == 1 ? "message" : "messages") \($1)" }
-        var text = "line \(first) was refused"
+        var text = "line \(first) was refused\(refusal.map { ": \($0)" } ?? "")"
         if answered > 0 || unanswered.isEmpty {
             text += "; \(parts.isEmpty ? "no message" : parts.joined(separator: " and "))"
             text += " \(answered > 1 ? "are" : "is") accepted"

@@ -17,9 +17,11 @@ enum StatusDetails {
             if let hint = reason.hint { rows.append(("Hint", hint)) }
         }
         if let error = status.configurationError { rows.append(("File", "not read: \(error)")) }
+        if let error = status.tlsFilesError { rows.append(("TLS files", "the previous ones are in use: \(error)")) }
         if let failure = status.storeFailure {
             rows.append(("Store", "published messages cannot be stored: \(failure)"))
         }
+        if let failure = status.readFailure { rows.append(("Store", failure)) }
         if let retryIn = status.retryIn {
             rows.append(("Retry", "\(times.later(retryIn)), attempt \(status.attempt)"))
         }

@@ -40,6 +40,23 @@ struct Timeline: Equatable {
         var reason: String
         /// How it ended, or the current state while it lasts.
         var ending: String
+        /// The attempts that failed meanwhile.
+        var failedAttempts = 0
+        /// Why the last of them failed.
+        var failure: String?
+
+        /// Why it began, and how its attempts failed.
+        var cause: String {
+            guard failedAttempts > 0, let failure else { return reason }
+            if failedAttempts == 1 { return failure == reason ? reason : "\(reason); 1 attempt: \(failure)" }
+            return "\(reason); \(failedAttempts) attempts, the last: \(failure)"
+        }
+
+        mutating func add(_ failures: SessionHistoryEntry.Failures?) {
+            guard let failures else { return }
+            failedAttempts += failures.attempts
+            failure = failures.message
+        }
     }
 
     struct Row: Equatable {
@@ -168,6 +185,7 @@ private struct RowBuilder {
         condition = .init(entry)
         reason = entry.reason.message
         last = entry
+        outage?.add(entry.failures)
         if entry.to == .connected {
             end(at: time, by: entry)
         } else if Self.isStop(entry), Self.isAskedFor(entry) {
@@ -201,6 +219,9 @@ private struct RowBuilder {
             }
             // Why the session was lost, or, if it was never connected in the known time, why it is not connected now.
             if outage.beganBefore, let reason = status?.reason { outage.reason = reason.message }
+            if let status, let reason = status.reason, status.phase == .waiting, status.attempt > 1 {
+                outage.add(.init(attempts: status.attempt - 1, code: reason.code, message: reason.message))
+            }
             outage.ending =
                 switch condition {
                 case .connected: "connected"

@@ -140,7 +140,7 @@ struct TimelineText {
         let rows = outages.suffix(maximumOutages).map { outage in
             [
                 outage.session, (outage.beganBefore ? "before " : "") + moment(outage.start),
-                TimeText.duration(outage.length), outage.ending, outage.reason,
+                TimeText.duration(outage.length), outage.ending, outage.cause,
             ]
         }
         let table = Columns.table(

@@ -417,6 +417,18 @@ struct ControlMethodsTests {
             #expect(try await other.call("rpc.hello")["roles"] == .array(["observe", "message", "control"]))
             try await reload("", by: root)
             #expect(try await lastWords(of: other) == "\(Self.again) no longer gives you the role observe")
+            // A batch is answered as a whole first, but its watches get nothing more.
+            try await reload(#"control = ["uid:4242"]"#, by: root)
+            let batched = try await self.peer(nil, of: daemon)
+            try daemon.directory.write("holdfast.toml", "[access]\nobserve = [\"uid:4242\"]\n")
+            let calls = (1...3).map { #"{"jsonrpc":"2.0","id":\#($0),"method":"daemon.reload"}"# }
+            try await batched.send("[\(calls.joined(separator: ","))]")
+            let answers = try await batched.lines.first { line -> [JSONValue]? in
+                if case .array(let all)? = line { all } else { nil }
+            }
+            #expect(answers.map { $0["id"] } == [1, 2, 3])
+            #expect(answers.first?["result"] != nil)
+            #expect(try await lastWords(of: batched) == "\(Self.again) no longer gives you the role message")
         }
     }
 

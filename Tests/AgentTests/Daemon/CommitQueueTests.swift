@@ -107,6 +107,20 @@ struct CommitQueueTests {
         }
     }
 
+    @Test func `a disk that takes nothing is told before there is a message`() async throws {
+        try await Self.run { bench in
+            await bench.queue.lookForRoom()
+            #expect(await bench.queue.hindrance == nil)
+            try await bench.store.setWritable(false)
+            await bench.queue.lookForRoom()
+            #expect(await bench.queue.hindrance != nil)
+            #expect(await bench.events.all.count == 1)
+            try await bench.store.setWritable(true)
+            _ = try await bench.events.first { event -> Bool? in event == .failing(nil) ? true : nil }
+            #expect(await bench.queue.hindrance == nil)
+        }
+    }
+
     @Test func `a call without changes completes after everything before it`() async throws {
         try await Self.run { bench in
             try await bench.commit([[Self.insert(1)], [], [Self.insert(2)], []])

@@ -12,40 +12,44 @@ import Testing
 /// A disk that returns other bits than were written: SQLite finds its pages sound, but their contents make no sense.
 @Suite(.timeLimit(.minutes(10)))
 struct DamagedStateTests {
-    @Test func `a session with inconsistent stored state fails and says so, and the others run`() async throws {
-        try await DaemonUnderTest.run { daemon in
-            let directory = try TemporaryDirectory()
-            defer { directory.remove() }
-            let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
-            try directory.makeFolder("sessions.d")
-            for name in ["main", "other"] {
-                try directory.write(
-                    "sessions.d/\(name).toml", await DaemonUnderTest.session(daemon.server, user: "edge-\(name)"))
-            }
-            try await DaemonUnderTest.run(in: directory, daemon.server, on: group) { daemon in
+    @Test func `a consumer that makes no sense is set aside and named, and its session runs`() async throws {
+        try await DaemonUnderTest.withServer { directory, server, group in
+            try directory.write("sessions.d/main.toml", await DaemonUnderTest.session(server))
+            try await DaemonUnderTest.run(in: directory, server, on: group) { daemon in
                 let peer = try await daemon.watcher()
-                try await peer.call("message.subscribe", #"{"session":"other","filter":"a","consumer":"billing"}"#)
+                try await peer.call("message.subscribe", #"{"session":"main","filter":"a","consumer":"billing"}"#)
             }
-            let file = "\(directory.path)/state/holdfast.db"
-            try Database(path: file).execute("UPDATE consumer SET qos = 7")
-            try await DaemonUnderTest.run(in: directory, daemon.server, on: group) { daemon in
-                let peer = try await daemon.watcher()
-                let other = try await peer.call("session.status", #"{"session":"other"}"#)
-                #expect(other["state"] == "failed")
-                #expect(other["reason"]?["message"]?.text?.contains("a consumer is invalid") == true)
-                await #expect(throws: ControlPeer.CallFailure(code: "wrong-state")) {
-                    try await peer.call("session.connect", #"{"session":"other"}"#)
-                }
-            }
-            // An operator repairs it.
-            try Database(path: file).execute("UPDATE consumer SET qos = 1")
-            try await DaemonUnderTest.run(in: directory, daemon.server, on: group) { daemon in
-                let peer = try await daemon.watcher()
+            try Database(path: "\(directory.path)/state/holdfast.db").execute("UPDATE consumer SET qos = 7")
+            try await DaemonUnderTest.run(in: directory, server, on: group) { daemon in
+                let peer = try await daemon.peer()
                 try await until("the session is connected") {
-                    try await peer.call("session.status", #"{"session":"other"}"#)["state"] == "connected"
+                    try await peer.call("session.status", #"{"session":"main"}"#)["state"] == "connected"
                 }
+                #expect(daemon.log.lines.contains { $0.message.contains("the consumer \"billing\" is invalid") })
             }
-            try await group.shutdownGracefully()
+        }
+    }
+
+    @Test func `a second message that makes no sense within an hour is in the status`() async throws {
+        try await DaemonUnderTest.run(autoconnect: false) { daemon, peer in
+            for number in 1...4 {
+                try await peer.call("message.publish", #"{"session":"main","topic":"t","payload":"\#(number)"}"#)
+            }
+            for number in [2, 3] {
+                try await daemon.store.execute("UPDATE message SET qos = 7 WHERE payload = x'3\(number)'")
+                if number == 2 { _ = try await daemon.store.message(#require(SessionName("main")), .init(rawValue: 2)) }
+            }
+            try await until("the session is started again") {
+                (try? await peer.call("session.connect", #"{"session":"main"}"#)) != nil
+            }
+            try await until("the status says so") {
+                let status = try await peer.call("session.status", #"{"session":"main"}"#)
+                return status["readFailure"]?.text?.hasPrefix("the outbox cannot be read: ") == true
+            }
+            try await daemon.store.execute("UPDATE message SET qos = 1 WHERE qos = 7")
+            try await until("it can be read") {
+                try await peer.call("session.status", #"{"session":"main"}"#)["readFailure"] == .null
+            }
         }
     }
 

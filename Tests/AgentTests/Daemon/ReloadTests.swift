@@ -370,18 +370,18 @@ struct ReloadTests {
             try await peer.call("message.publish", Self.publish("2"))
             // As long as there is a session of the earlier name.
             try await write("core", #"formerly = ["main"]"#)
-            #expect(Self.problems(try await peer.call("daemon.reload")) == [])
-            // The key has been read before.
+            let contested = try await peer.call("daemon.reload")
+            #expect(Self.problems(contested) == ["core", "main"] && Self.names(contested, "kept") == ["core", "main"])
             #expect(unlink("\(files)/main.toml") == 0)
             #expect(Self.absent(try await peer.call("daemon.reload")) == ["main": 1])
-            try await write("core", #"formerly = ["older", "main"]"#)
-            try await peer.call("daemon.reload")
-            #expect(Self.absent(try await peer.call("daemon.status")) == ["main": 1])
             #expect(
                 daemon.log.lines.contains { $0.message.contains("under its earlier name main stays there") })
-            // Once it has nothing any more.
+            // Once it has nothing any more. The key has been read before.
             try await peer.call("message.queue.drop", #"{"session":"core","ids":[1]}"#)
-            try await write("core", #"formerly = ["main"]"#)
+            try await write("core", "formerly = [\"main\"]\non-demand = true")
+            try await peer.call("daemon.reload")
+            #expect(Self.absent(try await peer.call("daemon.status")) == ["main": 1])
+            try await write("core", #"formerly = ["older", "main"]"#)
             try await peer.call("daemon.reload")
             #expect(Self.absent(try await peer.call("daemon.status")) == [:])
             let list = try await peer.call("message.queue.list", #"{"session":"core"}"#)
@@ -407,6 +407,73 @@ struct ReloadTests {
                         $0.message == "core: it was called main before, and has its messages and its history"
                     })
             }
+        }
+    }
+
+    @Test func `sessions that exchange their names at once are refused, also when the daemon starts`() async throws {
+        try await DaemonUnderTest.withServer { directory, server, group in
+            func write(_ name: String, _ user: String, _ extra: String = "") async throws {
+                try directory.write(
+                    "sessions.d/\(name).toml",
+                    await DaemonUnderTest.session(server, extra, autoconnect: false, user: user))
+            }
+            for name in ["a", "b"] { try await write(name, name) }
+            try await DaemonUnderTest.run(in: directory, server, on: group) { daemon in
+                let peer = try await daemon.peer()
+                for name in ["a", "b"] {
+                    try await peer.call("message.publish", Self.publish("of \(name)", to: name))
+                }
+                try await write("a", "b", #"formerly = ["b"]"#)
+                try await write("b", "a", #"formerly = ["a"]"#)
+                #expect(Self.names(try await peer.call("daemon.reload"), "kept") == ["a", "b"])
+            }
+            try await DaemonUnderTest.run(in: directory, server, on: group) { daemon in
+                let peer = try await daemon.peer()
+                for name in ["a", "b"] {
+                    let status = try await peer.call("session.status", #"{"session":"\#(name)"}"#)
+                    #expect(status["state"]?.text == "failed")
+                    let message = status["reason"]?["message"]?.text ?? ""
+                    #expect(message.contains("rename one after the other"), "\(message)")
+                }
+                // One after the other.
+                #expect(rename("\(directory.path)/sessions.d/a.toml", "\(directory.path)/sessions.d/c.toml") == 0)
+                try await write("b", "b")
+                try await write("c", "a", #"formerly = ["a"]"#)
+                #expect(Self.problems(try await peer.call("daemon.reload")) == [])
+                let list = try await peer.call("message.queue.list", #"{"session":"c"}"#)
+                #expect(list["messages"].map { if case .array(let all) = $0 { all.count } else { 0 } } == 1)
+                #expect(Self.absent(try await peer.call("daemon.status")) == [:])
+            }
+        }
+    }
+
+    @Test func `a session that gets the name of one with waiting programs serves those as well`() async throws {
+        try await DaemonUnderTest.run { daemon, peer in
+            let files = "\(daemon.directory.path)/sessions.d"
+            for filter in ["of/main", "of/both"] {
+                try await peer.call("message.subscribe", #"{"session":"main","filter":"\#(filter)"}"#)
+            }
+            let text = await DaemonUnderTest.session(daemon.server, user: "z")
+            try daemon.directory.write("sessions.d/z.toml", text)
+            try await peer.call("daemon.reload")
+            try await peer.state("connected", of: "z")
+            try await peer.call("message.subscribe", #"{"session":"z","filter":"of/z"}"#)
+            #expect(unlink("\(files)/z.toml") == 0)
+            try await peer.call("daemon.reload")
+            // Both have waiting programs now.
+            try await daemon.writeSession(#"formerly = ["main"]"#)
+            #expect(rename("\(files)/main.toml", "\(files)/z.toml") == 0)
+            try await peer.call("daemon.reload")
+            try await peer.state("connected", of: "z")
+            await daemon.server.publish("of/z", "1")
+            #expect(try await peer.notification("message.received")["topic"]?.text == "of/z")
+            // Those of the earlier name wait for a session of that name.
+            try daemon.directory.write(
+                "sessions.d/main.toml", await DaemonUnderTest.session(daemon.server, user: "again"))
+            try await peer.call("daemon.reload")
+            try await peer.state("connected", of: "main")
+            await daemon.server.publish("of/main", "2")
+            #expect(try await peer.notification("message.received")["topic"]?.text == "of/main")
         }
     }
 

@@ -71,6 +71,32 @@ struct HistoryTests {
         }
     }
 
+    @Test func `the end of an outage says how its attempts failed`() throws {
+        let name = try #require(SessionName("main"))
+        var recorder = HistoryRecorder()
+        func take(
+            _ state: SessionStatus.State, _ phase: SessionStatus.Phase?, _ attempt: Int, _ reason: String
+        ) -> HistoryEntry? {
+            var event = SessionEvent(time: Timestamp(rawValue: 1000), session: "main", event: .stateChanged)
+            (event.state, event.phase, event.attempt) = (state, phase, attempt)
+            event.reason = .init(code: reason, group: "network", terminal: false, message: "because of \(reason)")
+            return recorder.take(name, event)
+        }
+        #expect(take(.connected, nil, 0, "autoconnect")?.failures == nil)
+        // It was not stable: attempts are counted from before.
+        #expect(take(.reconnecting, .resolving, 3, "reset")?.failures == nil)
+        #expect(take(.reconnecting, .waiting, 4, "refused") == nil)
+        #expect(take(.reconnecting, .resolving, 4, "path-gained") == nil)
+        #expect(take(.reconnecting, .waiting, 5, "dial-timeout") == nil)
+        #expect(take(.reconnecting, .resolving, 5, "dial-timeout") == nil)
+        let ended = take(.connected, nil, 0, "reset")
+        #expect(
+            ended?.failures == .init(attempts: 2, reasonCode: "dial-timeout", message: "because of dial-timeout"))
+        // The next outage begins with none.
+        _ = take(.reconnecting, .resolving, 1, "reset")
+        #expect(take(.connected, nil, 0, "reset")?.failures == nil)
+    }
+
     @Test func `another room is recorded, and is not an outage`() async throws {
         try await DaemonUnderTest.run("room = \"plant\"") { daemon, peer in
             try await peer.call("session.switchRoom", #"{"session":"main","room":"lab"}"#)

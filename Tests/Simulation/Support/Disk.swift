@@ -120,7 +120,11 @@ actor DiskAccess: SessionStore {
         (self.disk, self.real, self.acts) = (disk, real, acts)
     }
 
-    func setPresent(_ sessions: Set<SessionName>) async { await real?.setPresent(sessions) }
+    func setPresent(_ sessions: [SessionName: PresentSession]) async { await real?.setPresent(sessions) }
+
+    func claims(of sessions: [SessionName: PresentSession]) async -> [SessionName: SessionName] {
+        await real?.claims(of: sessions) ?? [:]
+    }
 
     func absentStates(besides present: Set<SessionName>) async throws(StoreError) -> [AbsentState] {
         // No session is removed in the simulation, or renamed.
@@ -128,9 +132,9 @@ actor DiskAccess: SessionStore {
     }
 
     func takeOver(
-        _ old: SessionName, by new: SessionName, replacing: Bool, present: Set<SessionName>
+        by new: SessionName, present: [SessionName: PresentSession]
     ) async throws(StoreError) -> TakeOver {
-        try await real?.takeOver(old, by: new, replacing: replacing, present: present) ?? .nothing
+        try await real?.takeOver(by: new, present: present) ?? .nothing
     }
 
     func die(landing: Bool) async {

@@ -29,7 +29,7 @@ extension EndToEnd {
                 [
                     "env", "--chdir=\(examples)/Go", "GOCACHE=\(cache)", "GOPATH=\(cache)/path", "GOPROXY=off",
                     "GOFLAGS=-trimpath", "CGO_ENABLED=0", "go",
-                ] + words, in: nil)
+                ] + words, in: nil, within: .seconds(1200))
             guard result.ending == .exited(0) else { throw Lab.Failure("go \(words): \(result.errors)") }
             return result.output
         }
@@ -151,7 +151,7 @@ extension EndToEnd {
     {
         try await withLab { lab, daemon in
             func run(_ words: [String]) async throws -> String {
-                let result = try await lab.finish(words, in: nil)
+                let result = try await lab.finish(words, in: nil, within: .seconds(1200))
                 guard result.ending == .exited(0) else { throw Lab.Failure("\(words): \(result)") }
                 return result.output
             }

@@ -253,7 +253,7 @@ extension EndToEnd {
             #expect(stranger.errors.contains("holdfast"), "\(stranger)")
 
             let undelivered = try await daemon.ctl(
-                "publish", "lonely", "t", "x", "--wait", "delivered", "--timeout", "300ms")
+                "publish", "lonely", "t", "x", "--wait", "delivered", "--timeout", "3s")
             #expect(undelivered.ending == .exited(4), "\(undelivered)")
             #expect(undelivered.errors.contains("message 1 is accepted, but not delivered yet"), "\(undelivered)")
 

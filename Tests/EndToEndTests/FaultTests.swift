@@ -159,7 +159,7 @@ extension EndToEnd {
         hours: Int
     ) async throws {
         try await withServer { lab, server, daemon in
-            try daemon.session(heartbeat: "1s", tables: "[outbox]\nmax-age = \"1h\"")
+            try daemon.session(heartbeat: "3s", tables: "[outbox]\nmax-age = \"1h\"")
             let clock = try lab.write("clock", "+0")
             // The library sets a variable in the first program that loads it, and the Swift runtime would no longer
             // find the arguments there.
@@ -291,7 +291,7 @@ extension EndToEnd {
             var options = LabServer.Options()
             options.isPersistent = false
             try await LabServer.started(lab, options)
-            try daemon.session(heartbeat: "2s")
+            try daemon.session(heartbeat: "20s")
             try await daemon.startConnected()
             let idle = try await RawControl(daemon.socket)
             _ = try await idle.ask(

@@ -436,7 +436,15 @@ extension OperatorStory {
             let events = try await daemon.startConnected()
             let other = DaemonProcess(lab, name: "other", record: daemon.record)
             try file(other, (keys + ["device = \"second\""]).joined(separator: "\n"))
+            // If it looked before the other one has said that it is there, it would come back.
+            await daemon.pause()
             try await other.start()
+            try await until("the other device is in the room") {
+                // An error until it is connected.
+                (try? await other.call(RoomParticipantsMethod.self, .init(session: "main")))?.participants
+                    .contains { $0.device == "second" } == true
+            }
+            await daemon.resume()
             try await events.until(.failed)
         },
         OperatorStory(

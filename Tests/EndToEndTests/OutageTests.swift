@@ -72,7 +72,7 @@ extension EndToEnd {
 
     @Test func `a silent network is noticed by the heartbeat, and a healed one is used again`() async throws {
         try await withServer { lab, _, daemon in
-            try daemon.session(heartbeat: "1s")
+            try daemon.session(heartbeat: "2s")
             let events = try await daemon.startConnected()
             try await lab.breakNetwork()
             let lost = try await events.until(.reconnecting)

@@ -129,7 +129,7 @@ extension EndToEnd {
             let accepted = try await daemon.ctl("publish", "main", "t", "x")
             #expect(accepted.ending == .exited(0) && accepted.output == "Message 1 is accepted.\n")
             #expect(accepted.errors.contains("main has been disconnected"), "\(accepted.errors)")
-            let late = try await daemon.ctl("publish", "main", "t", "x", "--wait", "delivered", "--timeout", "1s")
+            let late = try await daemon.ctl("publish", "main", "t", "x", "--wait", "delivered", "--timeout", "3s")
             #expect(late.ending == .exited(4))
             #expect(late.errors.contains("main has been disconnected"), "\(late.errors)")
             #expect(

@@ -247,10 +247,15 @@ extension EndToEnd {
             return process
         }
 
-        private func untilRestarted(_ container: Container) async throws {
+        private func restarts(_ container: Container) async throws -> Int {
+            Int(try await service(container)["NRestarts"] ?? "") ?? 0
+        }
+
+        /// - Parameter before: how often systemd had started it again before it was killed.
+        private func untilRestarted(_ container: Container, before: Int = 0) async throws {
             try await until("systemd has started it again") {
                 let service = try await service(container)
-                return Int(service["NRestarts"] ?? "") ?? 0 > 0 && service["ActiveState"] == "active"
+                return Int(service["NRestarts"] ?? "") ?? 0 > before && service["ActiveState"] == "active"
             }
         }
 
@@ -289,15 +294,16 @@ extension EndToEnd {
 
         @Test func `a daemon that hangs is killed by the watchdog, and everything continues`() async throws {
             try await withService(isStarted: false) { container in
-                try container.write("/etc/systemd/system/holdfast.service.d/test.conf", "[Service]\nWatchdogSec=3s\n")
+                try container.write("/etc/systemd/system/holdfast.service.d/test.conf", "[Service]\nWatchdogSec=6s\n")
                 try await container.run("systemctl", "daemon-reload")
                 try await container.run("systemctl", "enable", "--now", "holdfast")
                 try await container.run("holdfastctl", "wait", "main", "--timeout", "3min")
                 let subscriber = try await subscriber(container)
                 try await container.run("systemctl", "stop", "mosquitto")
                 for qos in 1...2 { try await accept(1...100, qos: qos, container) }
+                let before = try await restarts(container)
                 try await container.run("systemctl", "kill", "--kill-whom", "main", "--signal", "STOP", "holdfast")
-                try await untilRestarted(container)
+                try await untilRestarted(container, before: before)
                 #expect(
                     try await container.run("journalctl", "-u", "holdfast", "--no-pager").contains("Watchdog timeout"))
                 try await container.run("systemctl", "start", "mosquitto")

@@ -13,6 +13,7 @@ extension EndToEnd {
             try await daemon.start()
             let events = try await daemon.events(of: "gw-10")
             try await events.until(.connected)
+            try await daemon.events(of: "gw-2").until(.connected)
             let terminal = TerminalUnderTest(lab)
             try await terminal.start(["\(DaemonProcess.programs)/holdfastctl", "top", "--socket", daemon.socket])
             let first = try await terminal.screen("shows both, in their natural order") { lines in

@@ -286,7 +286,7 @@ import Testing
     @Test func `a search that finds nothing uses up the attempts`() {
         var session = SessionUnderTest(.connected, policy: Self.policy)
         session.end(.reset)
-        for _ in 0..<12 {
+        for _ in 0..<15 {
             #expect(session.state == .reconnecting)
             session.wake()
             session.end(.serverClosed, search: .continued)

@@ -9,7 +9,7 @@ enum Schema {
     /// The version of the first release.
     private static let first = 8
     /// The statements that make a file of that version, then those that lead from one version to the next.
-    static let migrations: [String] = [version8, version9, version10, version11, version12]
+    static let migrations: [String] = [version8, version9, version10, version11, version12, version13]
 
     /// The version that a file has after these migrations.
     static func version(after migrations: [String]) -> Int { versions(after: migrations).upperBound }
@@ -255,6 +255,12 @@ enum Schema {
             topic TEXT NOT NULL,
             PRIMARY KEY (session, position, is_presence, topic)
         ) STRICT, WITHOUT ROWID;
+        """
+
+    /// How soon the present server notices that a connection is gone.
+    private static let version13 = """
+        -- In seconds, 0 for none; NULL if it is not known.
+        ALTER TABLE home ADD COLUMN keep_alive INTEGER;
         """
 
     /// Returns the version of the file, 0 for a new one.

@@ -88,7 +88,7 @@ public struct ListedMessage: Codable, Hashable, Sendable {
     /// When it expires; `nil`: never.
     @OrNull public var expiresAt: Timestamp?
     public var state: QueuedMessageState
-    /// For a quarantined message: the server's reason code.
+    /// For a quarantined message: the server's reason code; `nil` if the server has not said why.
     @OrNull public var reasonCode: Int?
     /// For a quarantined message: the reason in words.
     @OrNull public var message: String?

@@ -274,7 +274,8 @@ extension RPCError {
     ///
     /// - Parameter reasonCode: the code of the server's PUBACK or PUBREC, if it sent one.
     public static func messageRejected(_ detail: String, reasonCode: Int?) -> RPCError {
-        RPCError(.messageRejected, "the server rejected the message: \(detail)", reasonCode: reasonCode)
+        let what = reasonCode == nil ? "the message was set aside" : "the server rejected the message"
+        return RPCError(.messageRejected, "\(what): \(detail)", reasonCode: reasonCode)
     }
 
     /// The server refused the filter.

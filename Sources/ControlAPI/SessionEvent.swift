@@ -60,7 +60,7 @@ public struct SessionEvent: ControlNotification {
     /// before it had one.
     public var id: Int64?
     public var topic: String?
-    /// message-rejected, publication-changed: the server's reason code. message-refused: MQTT's code for what is wrong.
+    /// message-rejected, publication-changed: the server's reason code, if it gave one. message-refused: MQTT's code for what is wrong.
     public var reasonCode: Int?
     /// consumer-ended: the name of the durable consumer whose subscription ended; `watch` is the id of that
     /// subscription.

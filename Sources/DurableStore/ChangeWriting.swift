@@ -255,15 +255,16 @@ extension DurableStore {
             .integer(packetID.rawValue), .integer(released ? 1 : 0))
     }
 
+    /// - Parameter code: the server's; 0 stands for none, since that is success and refuses nothing.
     private func quarantine(
-        _ key: MessageKey, _ code: ReasonCode, _ message: String, _ database: Database
+        _ key: MessageKey, _ code: ReasonCode?, _ message: String, _ database: Database
     ) throws(StoreError) {
         try database.run(
             """
             INSERT OR REPLACE INTO quarantine (key, reason_code, message)
             SELECT key, ?, ? FROM message WHERE key = ?
             """,
-            .integer(code.rawValue), .text(message), .integer(key.rawValue))
+            .integer(code?.rawValue ?? 0), .text(message), .integer(key.rawValue))
         try database.run("DELETE FROM in_flight WHERE key = ?", .integer(key.rawValue))
     }
 }

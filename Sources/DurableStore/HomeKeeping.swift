@@ -5,11 +5,11 @@ internal import Session
 extension DurableStore {
     func homes(of session: Int64) throws(StoreError) -> [SessionHome] {
         let rows = try opened().rows(
-            "SELECT position, address, expiry, ends_at FROM home WHERE session = ? ORDER BY position",
+            "SELECT position, address, expiry, ends_at, keep_alive FROM home WHERE session = ? ORDER BY position",
             .integer(session)
-        ) { ($0.integer(0), $0.text(1), $0.optionalInteger(2), $0.optionalTime(3)) }
+        ) { ($0.integer(0), $0.text(1), $0.optionalInteger(2), $0.optionalTime(3), $0.optionalInteger(4)) }
         var homes: [SessionHome] = []
-        for (position, address, expiry, endsAt) in rows {
+        for (position, address, expiry, endsAt, keepAlive) in rows {
             let place: [Database.Value] = [.integer(session), .integer(position)]
             homes.append(
                 SessionHome(
@@ -27,6 +27,7 @@ extension DurableStore {
                         publications: try leftTopics(place, isPresence: false),
                         presences: try leftTopics(place, isPresence: true)),
                     expiry: expiry.map { UInt32(clamping: $0) },
+                    keepAlive: keepAlive.map { UInt16(clamping: $0) },
                     endsAt: endsAt))
         }
         return homes
@@ -48,9 +49,12 @@ extension DurableStore {
         for (position, home) in homes.enumerated() {
             let place: [Database.Value] = [.integer(session), .integer(position)]
             try database.run(
-                text: "INSERT INTO home (session, position, address, expiry, ends_at) VALUES (?, ?, ?, ?, ?)",
+                text: """
+                    INSERT INTO home (session, position, address, expiry, ends_at, keep_alive) VALUES (?, ?, ?, ?, ?, ?)
+                    """,
                 with: place + [
                     .text(home.address), .optional(home.expiry.map { Int64($0) }), .optional(home.endsAt?.rawValue),
+                    .optional(home.keepAlive.map { Int64($0) }),
                 ])
             let exchanges = home.left.unreleased.map { (0, $0) } + home.left.inbound.map { (1, $0) }
             for (inbound, packetID) in exchanges {

@@ -257,7 +257,8 @@ enum Schema {
         ) STRICT, WITHOUT ROWID;
         """
 
-    /// The earlier names of a session that have had their effect, and how the attempts of an outage failed.
+    /// The earlier names of a session that have had their effect, how the attempts of an outage failed, and how
+    /// soon the present server notices that a connection is gone.
     private static let version13 = """
         -- As in its file when it was last started, separated by blanks.
         ALTER TABLE session ADD COLUMN formerly TEXT NOT NULL DEFAULT '';
@@ -265,6 +266,8 @@ enum Schema {
         ALTER TABLE history ADD COLUMN failed_attempts INTEGER;
         ALTER TABLE history ADD COLUMN failure_code TEXT;
         ALTER TABLE history ADD COLUMN failure TEXT;
+        -- In seconds, 0 for none; NULL if it is not known.
+        ALTER TABLE home ADD COLUMN keep_alive INTEGER;
         """
 
     /// Returns the version of the file, 0 for a new one.

@@ -225,7 +225,7 @@ extension DurableStore {
     func state(_ row: Row, from column: Int32) throws(StoreError) -> StoredMessage.State {
         if let code = row.optionalInteger(column + 2) {
             guard let code = UInt8(exactly: code) else { throw unreadable("a reason code is invalid") }
-            return .quarantined(ReasonCode(rawValue: code), row.text(column + 3))
+            return .quarantined(code == 0 ? nil : ReasonCode(rawValue: code), row.text(column + 3))
         }
         guard let number = row.optionalInteger(column) else { return .queued }
         let packetID = try packetID(number)

@@ -52,8 +52,9 @@ extension Session {
             guard verdict.reasonCode != Reason.Code.userDisconnect.rawValue else { return }
             end = now.advanced(by: .milliseconds(min(0, verdict.since.rawValue - wallClock.rawValue)))
         }
-        machine.remains.earlierVisibleUntil = end.advanced(
-            by: presence.longestVisibility(keepAlive: settings.keepAlive.inRoom))
+        machine.remains.earlier = .init(
+            visibility: presence.longestVisibility(keepAlive: servers.homes.keepAlive ?? settings.keepAlive.inRoom),
+            connectionEnded: end)
     }
 
     // MARK: Messages

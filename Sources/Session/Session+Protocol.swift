@@ -11,8 +11,9 @@ extension Session {
             act(.answer(consumers.connectionEnded(), .subscription(nil)))
             publications.connectionClosed()
             perform(rooms.connectionClosed())
-        case .clockStepped:
+        case .clockStepped(let milliseconds, let range):
             durableConsumers.forgetAhead()
+            shiftVerdict(by: milliseconds, within: range)
         default: break
         }
         withAnswers { session, answers in

@@ -48,13 +48,22 @@ extension Session {
         switch state {
         case .failed: remember(newVerdict(isStarted(by: verdict) ? .failedAfterStart : .failed, reason))
         // Remembered from the moment of the request, so that a crash while the session says goodbye does not undo it.
-        case .disconnecting where reason.code.isDisconnectAskedFor,
-            .disconnected where reason.code.isDisconnectAskedFor:
+        case .disconnecting where reason.code.isDisconnectAskedFor:
+            remember(newVerdict(.disconnected, machine.reasonIfKilled(at: now)))
+        case .disconnected where reason.code.isDisconnectAskedFor:
             remember(newVerdict(.disconnected, reason))
         case .connecting where settings.autoconnects || !isStarted(by: verdict): remember(nil)
         case .connecting where verdict?.isFailure == true: remember(newVerdict(.connecting, reason))
         default: break
         }
+    }
+
+    /// Shifts the time of the verdict, because the wall clock was set forward by this many milliseconds: the next run of the
+    /// daemon asks how long ago that was.
+    mutating func shiftVerdict(by milliseconds: Int64, within range: ClosedRange<Timestamp>) {
+        guard var verdict, verdict.bootID == settings.bootID, range.contains(verdict.since) else { return }
+        verdict.since = Timestamp(rawValue: verdict.since.rawValue + milliseconds)
+        remember(verdict)
     }
 
     private mutating func remember(_ verdict: Verdict?) {

@@ -86,7 +86,7 @@ struct Backoff: Hashable, Sendable {
 }
 
 /// Network events bring forward at most one attempt per second and six per minute, so that a flapping link cannot cause
-/// a storm.
+/// a storm. Attempts that an answered knock brings forward are counted among them.
 struct HasteLimiter: Hashable, Sendable {
     static let interval: Duration = .seconds(1)
     static let window: Duration = .seconds(60)

@@ -1,6 +1,19 @@
 extension SessionMachine {
     /// What the server may hold of a session that went away without a goodbye that the server heard.
     public struct Remains: Hashable, Sendable {
+        /// What an earlier run of the daemon announced.
+        public struct Earlier: Hashable, Sendable {
+            /// For how long others may see it.
+            public var visibility: Visibility
+            /// When that run's connection ended at the latest.
+            public var connectionEnded: Instant
+
+            /// Creates it from its parts.
+            public init(visibility: Visibility, connectionEnded: Instant) {
+                (self.visibility, self.connectionEnded) = (visibility, connectionEnded)
+            }
+        }
+
         public enum Visibility: Hashable, Sendable {
             /// For so long after the end of the connection, if the server ends a silent connection after 1.5 times the
             /// keep-alive (MQTT 5, 3.1.2.10) and at most `serverLateness` late.
@@ -13,9 +26,9 @@ extension SessionMachine {
         public var visibility: Visibility?
         /// How many publications the server was not told to delete.
         public var publications = 0
-        /// Until when others in the room may see what an earlier run of the daemon announced there. `nil` if it announced
-        /// nothing that lasts, and once a server has accepted this run's connection.
-        public var earlierVisibleUntil: Instant?
+        /// What others in the room may see of an earlier run of the daemon. `nil` if it announced nothing that lasts, and
+        /// once a server has accepted this run's connection.
+        public var earlier: Earlier?
         /// When the last connection that a server had accepted ended on our side; `nil` if there was none. The server
         /// may have received any packet that was sent until then, whether or not an answer came: the kernel sends what
         /// is unacknowledged again as long as the connection is open.
@@ -38,9 +51,15 @@ extension SessionMachine {
     ///
     /// - Parameter end: when our end of the connection was closed; `nil` if there was none.
     mutating func noteUnheardGoodbye(since end: Instant?, at now: Instant) {
-        guard reason.code == .userDisconnect else { return }
-        guard let left = leftBehind(since: end, at: now) else { return }
+        guard reason.code == .userDisconnect, let left = leftBehind(since: end, at: now) else { return }
         reason = Reason(.goodbyeUnheard, "\(Reason.Code.goodbyeUnheard.sentence): \(left)")
+    }
+
+    /// The reason that the next run of the daemon shows if this one is killed now, while it disconnects.
+    package func reasonIfKilled(at now: Instant) -> Reason {
+        guard reason.code == .userDisconnect, let left = leftBehind(since: now, at: now) else { return reason }
+        return Reason(
+            .goodbyeUnheard, "the daemon ended during a disconnect, and the server may not have received it: \(left)")
     }
 
     /// What the server may hold of the session, and for how long; `nil` if nothing. For a session that is down.
@@ -52,16 +71,16 @@ extension SessionMachine {
     }
 
     private func presenceLeft(since end: Instant?, at now: Instant) -> String? {
-        var until = remains.earlierVisibleUntil
-        if let end {
-            switch remains.visibility {
-            case nil: break
+        let present = end.flatMap { end in remains.visibility.map { ($0, end) } }
+        let earlier = remains.earlier.map { ($0.visibility, $0.connectionEnded) }
+        var rest = Duration.zero
+        for (visibility, end) in [present, earlier].compactMap(\.self) {
+            switch visibility {
             case .unlimited:
                 return "others in the room may see the session until the server notices that the connection is gone"
-            case .limited(let duration): until = max(until ?? end, end.advanced(by: duration))
+            case .limited(let duration): rest = max(rest, now.duration(to: end.advanced(by: duration)))
             }
         }
-        let rest = until.map { now.duration(to: $0) } ?? .zero
         guard rest > .zero else { return nil }
         let seconds = (rest + .nanoseconds(999_999_999)).components.seconds
         return "others in the room may see the session for up to \(seconds) s from then on"

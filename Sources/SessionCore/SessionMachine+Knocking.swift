@@ -71,9 +71,11 @@ extension SessionMachine {
         let earliest = allowed(planned)
         reason = Reason(.answered)
         guard earliest <= now else {
-            wait(trying, until: min(until, earliest), isHastened: isHastened && until <= earliest, at: now)
+            wait(trying, until: min(until, earliest), isHastened: isHastened || earliest < until, at: now)
             return
         }
+        // The answer is not ignored, however often one came before; but it leaves fewer attempts to other events.
+        pacing.haste.hastened(at: now)
         attemptNow(trying, at: now, into: &actions)
     }
 

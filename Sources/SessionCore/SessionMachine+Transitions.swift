@@ -160,7 +160,7 @@ extension SessionMachine {
             attempt.generation == generation
         else { return }
         unusableCopies.remove(attempt.endpoint)
-        remains.earlierVisibleUntil = nil
+        remains.earlier = nil
         if attempt.discardsSession {
             discards.remove(attempt.endpoint)
             escalation = .discarded

@@ -430,9 +430,9 @@ extension SessionMachine.Trying {
     fileprivate var isReconnect: Bool { outage != nil }
 
     /// How many endings in a row may belong to a search. After three of them the search suspects something, and the
-    /// next ending finds it. The first suspects may be innocent: a message, an announcement and a filter may all have
-    /// been left unanswered. Anything that goes on for longer is not a search.
-    private static var searchLimit: Int { 3 * 3 }
+    /// second ending after that finds it. The first suspects may be innocent: a message, an announcement and a filter may
+    /// all have been left unanswered. Anything that goes on for longer is not a search.
+    private static var searchLimit: Int { 3 * 4 }
 
     /// Notes the end of an attempt, and returns whether it belongs to a search that will end: a session must not give
     /// up because of one message or filter that it is about to set aside.

@@ -136,7 +136,7 @@ extension SessionMachine {
         enum Activity: Hashable, Sendable {
             /// No path to any endpoint; one safety attempt at the given time.
             case waitingForNetwork(safetyAttempt: Instant)
-            /// `isHastened` if a network event brought the attempt forward, though not to the present moment.
+            /// `isHastened` if a network event or an answered knock brought the attempt forward, though not to the present moment.
             case waiting(until: Instant, isHastened: Bool)
             case attempting(Attempt, phase: Phase, deadline: Instant, established: Established?)
         }

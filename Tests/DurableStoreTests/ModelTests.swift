@@ -285,7 +285,9 @@ struct ModelSession {
                     retained: RetainedTopics(publications: ["p/\(number)"], presences: ["r/\(number)"]),
                     endsAt: Bool.random(using: &random) ? nil : Timestamp(rawValue: last.rawValue))
             }
-            return .setHomes([SessionHome("mqtt://\(packetID)", expiry: UInt32(packetID.rawValue))] + older)
+            let home = SessionHome(
+                "mqtt://\(packetID)", expiry: UInt32(packetID.rawValue), keepAlive: packetID.rawValue)
+            return .setHomes([home] + older)
         case 49:
             if Bool.random(using: &random) {
                 return .setPresenceTopics(Set((0...2).map { _ in "p/\(Int.random(in: 0...9, using: &random))" }))

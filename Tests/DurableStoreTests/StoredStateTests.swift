@@ -119,6 +119,8 @@ import Vocabulary
         #expect(try await state() == .released(try id(10)))
         try await store.commit(main, .quarantine(sequence(1), .quotaExceeded, "enough"))
         #expect(try await state() == .quarantined(.quotaExceeded, "enough"))
+        try await store.commit(main, .quarantine(sequence(1), nil, "the server has not said why"))
+        #expect(try await state() == .quarantined(nil, "the server has not said why"))
         try await store.commit(main, .remove(sequence(1)))
         #expect(try await state() == nil)
         #expect(await store.statistics().messages == 0)

@@ -223,7 +223,7 @@ import Testing
         _ = client.describe(actions)
         client.server(.pubrec(answer(1)))
         client.changes = []
-        for _ in 1...4 {
+        for _ in 1...5 {
             client.handle(.connectionEnded(.byServer))
             client.connect(resumed: true)
             client.server(.pingresp)

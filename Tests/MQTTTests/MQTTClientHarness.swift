@@ -113,7 +113,7 @@ struct MQTTClientHarness {
     static func withFilterSetAside() throws -> Self {
         var client = Self()
         try client.subscribe("bad")
-        for round in 0..<4 {
+        for round in 0..<5 {
             client.connect(resumed: round > 0)
             client.handle(.connectionEnded(.byServer))
         }
@@ -186,7 +186,7 @@ struct MQTTClientHarness {
         case .accepted(let sequence), .requeued(let sequence): "accepted \(sequence)"
         case .notAccepted(let sequence): "not accepted \(sequence)"
         case .delivered(let sequence, let code): "delivered \(sequence) \(hex(code))"
-        case .rejected(let message): "rejected \(message.sequence) \(hex(message.code))"
+        case .rejected(let message): "rejected \(message.sequence) \(message.code.map { hex($0) } ?? "without a code")"
         case .dropped(let dropped): Self.describe(dropped)
         case .serverLowersQoS: "QoS lowered"
         case .received(let message): "received \(String(buffer: message.payload))"

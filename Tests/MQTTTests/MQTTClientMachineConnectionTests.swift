@@ -34,6 +34,21 @@ import Testing
         #expect(connected.keepAlive == 9)
     }
 
+    @Test func `a session that began with a CONNECT whose answer was lost is not reported as unknown`() {
+        var client = MQTTClientHarness()
+        client.open()
+        client.handle(.connectionClosed)
+        #expect(client.connect(resumed: true) == ["state mismatch", "DISCONNECT 00", "close"])
+        client.handle(.connectionClosed)
+        #expect(client.connect() == ["connected", "restored"])
+        // A CONNECT that was refused has begun none.
+        client = MQTTClientHarness()
+        client.open()
+        client.server(.connack(Connack(reasonCode: .serverBusy)))
+        client.handle(.connectionClosed)
+        #expect(client.connect(resumed: true).first == "unknown session")
+    }
+
     /// [MQTT-3.2.2-2] [MQTT-3.2.2-4]
     @Test func `rule 2: Session Present while we have none closes the connection`() {
         var client = MQTTClientHarness()

@@ -81,7 +81,7 @@ import Testing
         client.handle(.connectionEnded(.byServer))
         client.connect(resumed: true, expecting: .init())
         #expect(try client.publish("x", qos: .exactlyOnce).contains("PUBREL 3"))
-        for _ in 1...3 {
+        for _ in 1...4 {
             // Perhaps because of the filter.
             client.handle(.connectionEnded(.byServer))
             #expect(client.connect(resumed: true, expecting: .init()).contains("SUBSCRIBE in"))

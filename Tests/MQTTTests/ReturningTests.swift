@@ -153,6 +153,31 @@ import Testing
 
     // MARK: Behind one address
 
+    /// The person may have asked while the daemon had no connection, or was killed before it had one.
+    @Test(arguments: [ProtocolVersion.five, .threeOneOne])
+    func `a session that is to be discarded is not taken for an older one behind the same address`(
+        version: ProtocolVersion
+    ) throws {
+        var durable = DurableSession(established: false)
+        durable.clientID = "me"
+        var client = MQTTClientHarness(durable: durable) { $0.version = version }
+        let expected = MQTTClientMachine.ExpectedSession(older: LeftSession(unreleased: [id(9)]))
+        let words = client.connect(resumed: true, expecting: expected)
+        #expect(words.first == "state mismatch" && words.last == "close")
+        client.handle(.connectionClosed)
+        if version == .threeOneOne {
+            #expect(client.connect(expecting: expected).first == "discarded")
+            client.handle(.connectionClosed)
+        }
+        client.open(expecting: expected)
+        guard case .connect(let connect)? = client.sent.last else {
+            Issue.record("no CONNECT was sent")
+            return
+        }
+        #expect(connect.cleanStart == (version == .five))
+        #expect(client.server(.connack(Connack())) == ["connected", "restored"])
+    }
+
     @Test func `a session that may be the older one behind the same address is continued, and set up again`() throws {
         var client = MQTTClientHarness().connected()
         try client.subscribe("in")

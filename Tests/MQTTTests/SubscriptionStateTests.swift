@@ -182,12 +182,12 @@ import Testing
         client.now = client.now.advanced(by: 1)
         client.handle(.timePassed)
         #expect(client.subscribes.count == 2)
-        // Once more is enough, whatever the server says.
+        // It stays refused, whatever the server says.
         client.handle(.connectionEnded(.byServer))
         client.connect(resumed: true)
         #expect(client.subscribes.count == 2)
         client.now = client.now.advanced(by: 10 * Self.minute - 1)
-        #expect(try client.subscribe("a") == ["subscribed a 80"])
+        #expect(try client.subscribe("a") == ["subscribed a 8F"])
         #expect(client.subscribes.count == 2)
         client.now = client.now.advanced(by: 1)
         try client.subscribe("a")

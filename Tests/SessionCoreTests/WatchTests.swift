@@ -88,6 +88,45 @@ import Testing
         #expect(session.pass(.seconds(1)).contains { $0.isOpen } || session.live != nil)
     }
 
+    /// Network events may bring no more attempts forward, so the session waits for the table.
+    @Test(arguments: SessionUnderTest.Situation.attempting)
+    func `an endpoint is checked if an attempt was abandoned before its host had answered`(
+        situation: SessionUnderTest.Situation
+    ) {
+        var policy = Self.policy
+        policy.delays = [.seconds(5), .seconds(2000)]
+        var session = SessionUnderTest(situation, policy: policy)
+        for _ in 0..<7 {
+            session.pass(.seconds(1))
+            session.path(.movedSourceGone)
+            guard session.live != nil else { break }
+            switch situation {
+            case .dialing: session.progress(to: .dialing)
+            case .securing: session.progress(to: .securing)
+            case .authenticating: session.progress(to: .authenticating)
+            case .restoring: session.establish()
+            default: break
+            }
+        }
+        #expect(session.phase == .waiting)
+        let orders = session.pass(.seconds(4))
+        #expect(orders.contains(.knock(0)) == [.resolving, .dialing].contains(situation))
+    }
+
+    @Test(arguments: [5, 6])
+    func `attempts that an answer brings forward leave fewer to network events`(answers: Int) {
+        var session = Self.waiting(.unreachable)
+        for _ in 1...answers {
+            session.pass(.milliseconds(1300))
+            session.knocked(.answered)
+            #expect(session.live?.continuesKnock == true)
+            session.end(.unreachable)
+        }
+        session.pass(.milliseconds(1100))
+        session.path(.movedSourceGone)
+        #expect((session.live != nil) == (answers < 6))
+    }
+
     @Test func `a path that healed is used at once`() {
         var session = Self.waiting(.unreachable)
         session.pass(.seconds(30))
@@ -286,7 +325,7 @@ import Testing
     @Test func `a search that finds nothing uses up the attempts`() {
         var session = SessionUnderTest(.connected, policy: Self.policy)
         session.end(.reset)
-        for _ in 0..<12 {
+        for _ in 0..<15 {
             #expect(session.state == .reconnecting)
             session.wake()
             session.end(.serverClosed, search: .continued)

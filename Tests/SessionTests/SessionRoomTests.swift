@@ -389,6 +389,31 @@ struct SessionRoomTests {
         #expect(!session.isOver(verdict, under: "new"), "a disconnect outlives a configuration")
     }
 
+    @Test func `a session that was up before its configuration changed is not started by that`() throws {
+        var session = try SessionUnderTest { $0.bootID = "boot" }
+        _ = session.session.start(StoredSession(mqtt: .init()), wasUp: true, under: "")
+        #expect(session.proceed().contains("connecting"))
+        #expect(session.session.machine.reason.code == .configurationChanged)
+        #expect(session.session.verdict == nil && session.remembered == [], "nobody asked for it")
+        // A restart of the daemon does not connect it.
+        var next = try SessionUnderTest { $0.bootID = "boot" }
+        _ = next.session.start(StoredSession(mqtt: .init()), wasUp: false, under: "")
+        #expect(next.proceed() == [])
+        #expect(next.session.machine.reason.code == .notStarted)
+    }
+
+    @Test func `a session that had failed is started for good when its configuration changes`() throws {
+        let failure = Verdict(
+            state: "failed", reasonCode: "banned", message: "", bootID: "boot", since: Timestamp(rawValue: 0),
+            configuration: "old")
+        var session = try SessionUnderTest(verdict: failure) { $0.bootID = "boot" }
+        _ = session.session.start(StoredSession(mqtt: .init(), verdict: failure), wasUp: false, under: "new")
+        #expect(session.proceed().contains("connecting"))
+        let verdict = try #require(session.session.verdict)
+        #expect(verdict.isStart && verdict.reasonCode == "configuration-changed")
+        #expect(session.remembered == [.setVerdict(verdict)], "the failure would come back with the next start")
+    }
+
     @Test func `a publication must not take the place of a presence in the room`() throws {
         let session = try SessionUnderTest(room: "plant")
         func put(_ topic: String) throws {

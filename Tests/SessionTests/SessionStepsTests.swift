@@ -820,6 +820,62 @@ struct SessionStepsTests {
     }
 
     /// The same configuration and the same second: nothing but a goodbye that was not heard is left of the earlier run.
+    @Test(arguments: [(UInt16?.none, "188 s"), (600, "998 s"), (0, "notices that the connection is gone")])
+    func `how long others may see an earlier run depends on the keep-alive that the server had set`(
+        keepAlive: UInt16?, expected: String
+    ) throws {
+        var earlier = try SessionUnderTest(room: "plant")
+        earlier.dials()
+        _ = earlier.receives(.connack(Connack(properties: .init(serverKeepAlive: keepAlive))))
+        var stored = StoredSession(mqtt: .init())
+        for case .setHomes(let homes) in earlier.remembered { stored.homes = homes }
+        stored.presenceTopics = [Self.topic]
+        var session = try SessionUnderTest(room: "plant", homes: stored.homes)
+        _ = session.session.start(stored, wasUp: false, under: "")
+        _ = session.take(.disconnect(Reason(.userDisconnect)))
+        #expect(session.session.machine.reason.code == .goodbyeUnheard)
+        #expect(session.session.machine.reason.message.contains(expected), "\(session.session.machine.reason)")
+    }
+
+    /// The daemon is killed before the server has taken the clearing of the presence.
+    @Test(arguments: [0, 3_600_000] as [Int64])
+    func `a disconnect during which the daemon is killed was not heard, also if the clock is set`(step: Int64) throws {
+        var session = try inRoom { $0.bootID = "boot" }
+        _ = session.wait(10)
+        #expect(session.take(.disconnect(Reason(.userDisconnect))).first == "disconnecting")
+        let verdict = try #require(session.session.verdict)
+        #expect(verdict.reasonCode == "goodbye-unheard" && verdict.state == "disconnected")
+        if step != 0 {
+            let range = Timestamp(rawValue: 0)...session.time
+            session.clockOffset = step
+            _ = session.take(.mqtt(.clockStepped(by: step, acceptedWithin: range)))
+        }
+        let shifted = try #require(session.session.verdict)
+        #expect(shifted.since.rawValue == verdict.since.rawValue + step)
+        #expect(session.remembered.last { if case .setVerdict = $0 { true } else { false } } == .setVerdict(shifted))
+        var stored = StoredSession(mqtt: .init())
+        stored.verdict = shifted
+        stored.presenceTopics = [Self.topic]
+        var next = try SessionUnderTest(room: "plant") { $0.bootID = "boot" }
+        next.clockOffset = step
+        _ = next.wait(20)
+        _ = next.ask { $0.start(stored, wasUp: false, under: "") }
+        #expect(next.session.machine.reason.code == .goodbyeUnheard)
+        _ = next.take(.disconnect(Reason(.userDisconnect)))
+        // 1.5 times 60 s, 8 s and the will delay of 90 s, of which 10 s are over.
+        #expect(next.session.machine.reason.message.hasSuffix("for up to 178 s from then on"))
+    }
+
+    @Test func `a disconnect that the server has heard is remembered as that`() throws {
+        var session = try inRoom()
+        _ = session.take(.disconnect(Reason(.userDisconnect)))
+        // The first one is that of the presence, which is answered already.
+        _ = try session.takes()
+        #expect(try session.takes() == ["send DISCONNECT", "close"])
+        _ = session.take(.closed(Reason(.userDisconnect)))
+        #expect(session.session.verdict?.reasonCode == "user-disconnect")
+    }
+
     @Test(arguments: [nil, "goodbye-unheard", "user-disconnect", "displaced"])
     func `a disconnect after a restart says how long others may see what the earlier run announced`(
         code: String?
@@ -929,8 +985,10 @@ struct SessionStepsTests {
     private func id(_ number: UInt16) throws -> PacketID { try #require(PacketID(rawValue: number)) }
 
     /// A session that is connected, in the room `plant`.
-    private func inRoom(_ version: ProtocolVersion = .five) throws -> SessionUnderTest {
-        var session = try SessionUnderTest(room: "plant", version: version)
+    private func inRoom(
+        _ version: ProtocolVersion = .five, _ change: (inout SessionSettings) -> Void = { _ in }
+    ) throws -> SessionUnderTest {
+        var session = try SessionUnderTest(room: "plant", version: version, change)
         session.dials()
         _ = session.receives(.connack(Connack()))
         _ = session.receives(.suback(Suback(packetID: try id(1), reasonCodes: [.grantedQoS1])))

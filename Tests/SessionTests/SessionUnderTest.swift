@@ -53,10 +53,12 @@ struct SessionUnderTest {
     ///   - version: `nil` to find out which version the server speaks.
     ///   - idleTimeout: of a session on demand.
     ///   - retained: the topics on which the server may hold publications.
+    ///   - homes: as an earlier run of the daemon stored them.
+    ///   - verdict: of that run.
     init(
         scheme: String = "mqtts", room: String? = nil, version: ProtocolVersion? = .five, redirects: [String] = [],
         idleTimeout: Duration? = nil, credential: SessionCredential? = nil, retained: Set<String> = [],
-        _ change: (inout SessionSettings) -> Void = { _ in }
+        homes: [SessionHome] = [], verdict: Verdict? = nil, _ change: (inout SessionSettings) -> Void = { _ in }
     ) throws {
         let endpoints = try Self.hosts.map { try Endpoint("\(scheme)://\($0)") }
         var settings = SessionSettings(name: try #require(SessionName("main")), endpoints: endpoints, user: "me")
@@ -77,11 +79,11 @@ struct SessionUnderTest {
                 redirections: Redirections(
                     endpoints, allowed: redirects.compactMap { HostPattern($0) }, hasPassword: settings.hasPassword,
                     isInsecure: false),
-                protocols: ProtocolChoice(version), homes: []),
+                protocols: ProtocolChoice(version), homes: homes),
             addresses: EndpointAddresses(Self.hosts),
             rooms: Rooms(identity: .init(user: "me", device: "here"), session: "main", willDelay: .seconds(90)),
             publications: Publications([], retained: retained), durableConsumers: DurableConsumers(DurableSession()),
-            credential: credential, clientID: "c", at: moment)
+            credential: credential, clientID: "c", verdict: verdict, at: moment)
         session.enterRoom(nil, subscribedTo: [])
         _ = proceed()
     }

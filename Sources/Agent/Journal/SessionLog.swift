@@ -188,7 +188,7 @@ struct SessionLog {
     func unknownSession() {
         say(
             .warning,
-            "the server has a session of this client that is not known here: the state was lost, or another program was this client before; it is discarded, with the messages that the server has kept in it"
+            "the server has a session of this client that is not known here: the state was lost, or another program, or this session with another configuration, was this client before; it is discarded, with the messages that the server has kept in it"
         )
     }
 
@@ -272,14 +272,13 @@ struct SessionLog {
 
     mutating func quarantined(_ sequence: MessageSequence, _ sentence: String, at now: Instant) {
         guard case .write = quarantinePacer.take(at: now) else { return }
-        say(.warning, "message \(sequence.rawValue) was rejected and is quarantined: \(sentence)", .itemQuarantined)
+        say(.warning, "message \(sequence.rawValue) is quarantined: \(sentence)", .itemQuarantined)
     }
 
     private func summarizeQuarantined(_ count: Int) {
         say(
             .warning,
-            "\(count) more message\(count == 1 ? " was" : "s were") rejected within a minute and \(count == 1 ? "is" : "are") "
-                + "quarantined", .itemQuarantined)
+            "\(count) more message\(count == 1 ? " was" : "s were") quarantined within a minute", .itemQuarantined)
     }
 
     /// Happens at most once for each session that a server loses.

@@ -84,7 +84,8 @@ extension SessionDriver {
         case _ where wait != .delivered: return .success(.accepted(known.sequence))
         case .waiting: return nil
         case .quarantined(let code, let words):
-            let error = RPCError.messageRejected(Self.rejection(code, words), reasonCode: Int(code.rawValue))
+            let sentence = Self.rejection(code, words)
+            let error = RPCError.messageRejected(sentence, reasonCode: code.map { Int($0.rawValue) })
             return .failure(error.afterAcceptance(of: known.sequence.rawValue))
         case .done(.delivered(let code)):
             return .success(.delivered(known.sequence, code))

@@ -92,16 +92,17 @@ extension SessionDriver {
         report(.messageRejected) {
             $0.id = message.sequence.rawValue
             $0.topic = message.topic
-            $0.reasonCode = Int(message.code.rawValue)
+            $0.reasonCode = message.code.map { Int($0.rawValue) }
         }
-        let error = RPCError.messageRejected(sentence, reasonCode: Int(message.code.rawValue))
+        let error = RPCError.messageRejected(sentence, reasonCode: message.code.map { Int($0.rawValue) })
         endPublish(message.sequence, .failure(error.afterAcceptance(of: message.sequence.rawValue)))
     }
 
-    /// What the server said about a message.
+    /// What the server said about a message, or why the message was set aside although the server said nothing.
     ///
     /// - Parameter words: without them the store has the name of the code.
-    static func rejection(_ code: ReasonCode, _ words: String?) -> String {
+    static func rejection(_ code: ReasonCode?, _ words: String?) -> String {
+        guard let code else { return words ?? "" }
         guard let words, words != code.name else { return code.description }
         return "\(code), \"\(words)\""
     }

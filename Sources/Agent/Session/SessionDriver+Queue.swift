@@ -193,7 +193,7 @@ extension ListedMessage {
         case .inFlight, .released: state = .inFlight
         case .quarantined(let code, let sentence):
             state = .quarantined
-            reasonCode = Int(code.rawValue)
+            reasonCode = code.map { Int($0.rawValue) }
             message = sentence
         }
     }

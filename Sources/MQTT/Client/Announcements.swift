@@ -172,7 +172,7 @@ extension MQTTClientMachine {
         if let place = announcements.places.removeValue(forKey: answer.packetID) { link.reading.answered(place) }
         if announcements.waiting.isEmpty, announcements.outstanding.isEmpty { isolation.includesAnnouncements = false }
         announcements.answered(announcement.topic)
-        suspicion.answered(.announcement(announcement.topic))
+        suspicions.answered(.announcement(announcement.topic))
         patience.silences.answered(.announcement(announcement.topic))
         if doubt(announcement, answer, &step) { return true }
         if !answer.reasonCode.isError { messageTaken() }

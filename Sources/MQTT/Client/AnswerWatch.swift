@@ -94,7 +94,7 @@ struct Patience: Sendable {
     /// So each further one of its kind takes twice as many connections to be set aside. A message that was left out does
     /// not delay this for one that silences the server: nothing behind that one would ever be answered.
     var blamed: [Isolation.Symptom: [MQTTClientMachine.Suspects: Int]] = [:]
-    var silences = Silences()
+    var silences = Suspicions()
 
     mutating func connectionClosed() {
         exchanges.connectionClosed()

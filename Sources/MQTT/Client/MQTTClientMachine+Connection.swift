@@ -65,6 +65,8 @@ extension MQTTClientMachine {
         var assignedClientID: String?
         /// The client identifier that the session at the server belongs to, as far as it is durable.
         var durableClientID: String?
+        /// The client identifier of a CONNECT that was never answered: the server may have begun a session for it.
+        var unansweredClientID: String?
 
         /// - Parameter clientID: the configured one; empty if the server assigns it.
         init(_ durable: DurableSession, clientID: String) {
@@ -111,7 +113,7 @@ extension MQTTClientMachine {
         lessons.relax(at: step.now)
         inbox.connectionOpened(receiveMaximum: version == .five ? Int(configuration.receiveMaximum) : .max)
         // An older copy is not the session that another server has.
-        if forceCleanStart, claim.isEstablished, expected.isPresent || expected.older == nil {
+        if forceCleanStart, claim.isEstablished, !expected.isOlderCopy {
             // The server forgets its session as soon as it has read CONNECT. If we are killed then, we must not take the
             // new, empty session for the old one at the next start.
             claim.isEstablished = false
@@ -119,7 +121,7 @@ extension MQTTClientMachine {
         }
         if forceCleanStart, claim.discarding == .none { claim.discarding = .needed }
         // What one server did not discard in time does not concern a session that is known, or an older copy, at another.
-        let isUnknown = !claim.isEstablished && expected.older == nil
+        let isUnknown = !claim.isEstablished && !expected.isOlderCopy
         let discards = claim.discarding == .needed && (forceCleanStart || isUnknown)
         var expected = expected
         if forceCleanStart { expected.older = nil }
@@ -175,8 +177,9 @@ extension MQTTClientMachine {
         link = Link()
         isolation.proof = .needed
         patience.connectionClosed()
-        if case .connecting(let connecting) = connection, connecting.isSent, connecting.cleanStart {
-            claim.mayBeginAnew = true
+        if case .connecting(let connecting) = connection, connecting.isSent {
+            claim.unansweredClientID = clientID
+            if connecting.cleanStart { claim.mayBeginAnew = true }
         }
         connection = .closed
         commits.work.removeAll()

@@ -34,12 +34,19 @@ extension MQTTClientMachine {
         if connecting.onlyDiscards {
             claim.discarding = .done
             step.emit(.discarded(isForgottenLate: claim.isForgottenLate))
-        } else if connack.sessionPresent, !connecting.claimsSession, connecting.expected.older == nil {
+        } else if connack.sessionPresent, !connecting.claimsSession, !connecting.expected.isOlderCopy {
+            var sentence = "the server has a session of this client that is not known here"
             // Without a session that was to be discarded, the durable state is lost, or it is a client's that was not here.
-            if claim.discarding == .none, claim.durableClientID != clientID { step.emit(.unknownSession) }
+            if claim.discarding == .none, claim.durableClientID != clientID {
+                if claim.unansweredClientID == clientID {
+                    sentence += "; it may have begun with a CONNECT whose answer did not arrive"
+                } else {
+                    step.emit(.unknownSession)
+                }
+            }
             claim.isForgottenLate = claim.discarding == .done
             claim.discarding = .needed
-            step.emit(.stateMismatch("the server has a session of this client that is not known here"))
+            step.emit(.stateMismatch(sentence))
         } else {
             claim.discarding = .none
             claim.isForgottenLate = false

@@ -524,12 +524,12 @@ extension MQTTClientMachine {
 
     /// Quarantines a message that the server has not answered. The server may have one of QoS 2, and would take the
     /// next one with the same identifier for it, so that identifier is retired.
-    mutating func setAside(_ id: PacketID, _ code: ReasonCode, _ sentence: String?, _ step: inout Step) {
+    mutating func setAside(_ id: PacketID, _ code: ReasonCode?, _ sentence: String, _ step: inout Step) {
         guard let entry = outbox.inFlight[id] else { return }
         guard entry.wasAttempted, entry.message?.qos == .exactlyOnce else {
             return quarantine(id, code, sentence, &step)
         }
-        quarantine(id, code, Self.doubtful(sentence ?? code.name), &step)
+        quarantine(id, code, Self.doubtful(sentence), &step)
         retire(id, &step)
     }
 
@@ -538,20 +538,23 @@ extension MQTTClientMachine {
         "\(sentence); it may have arrived before, so a retry may deliver it twice"
     }
 
-    mutating func quarantine(_ id: PacketID, _ code: ReasonCode, _ sentence: String?, _ step: inout Step) {
+    mutating func quarantine(_ id: PacketID, _ code: ReasonCode?, _ sentence: String?, _ step: inout Step) {
         guard let entry = outbox.inFlight[id] else { return }
         finish(id, &step)
         reject(entry.sequence, entry.message?.topic, code, sentence, &step)
     }
 
+    /// - Parameters:
+    ///   - code: `nil` if the server has not said why.
+    ///   - sentence: the server's words or ours; `nil` if the server gave a code only.
     mutating func reject(
-        _ sequence: MessageSequence, _ topic: String?, _ code: ReasonCode, _ sentence: String?, _ step: inout Step
+        _ sequence: MessageSequence, _ topic: String?, _ code: ReasonCode?, _ sentence: String?, _ step: inout Step
     ) {
         outbox.counts.quarantined += 1
         outbox.sentBefore.remove(sequence)
-        // The server's words are kept with the message.
+        // The words are kept with the message.
         let words = sentence?.plain()
-        step.changes.append(.quarantine(sequence, code, words ?? code.name))
+        step.changes.append(.quarantine(sequence, code, words ?? code?.name ?? ""))
         step.emit(.rejected(RejectedMessage(sequence: sequence, topic: topic, code: code, words: words)))
     }
 }

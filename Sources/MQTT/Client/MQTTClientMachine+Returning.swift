@@ -38,6 +38,9 @@ extension MQTTClientMachine {
         /// Unless it is proven, everything that is wanted is asked for again, in MQTT 3.1.1 only if there is a doubt.
         var continuity: Continuity
 
+        /// Whether what the server may have is older than the present session, which is at another server.
+        var isOlderCopy: Bool { older != nil && !isPresent }
+
         public init(isPresent: Bool = true, older: LeftSession? = nil, continuity: Continuity = .doubtful) {
             self.isPresent = isPresent
             self.older = older

@@ -247,7 +247,7 @@ extension MQTTClientMachine {
         guard !isIdentifierTaken(id, codes, &step) else { return }
         for (filter, code) in zip(filters, codes) where subscriptions.latest[filter] == id {
             subscriptions.latest[filter] = nil
-            patience.silences.answered(.filter(filter))
+            noteAnswer(to: filter)
             if code == .packetIdentifierInUse {
                 subscriptions.needs.append(.unsubscribe(filter))
                 continue
@@ -272,10 +272,15 @@ extension MQTTClientMachine {
     /// Notes an answer for a filter: the server's, or the one that it would give.
     private mutating func answered(_ filter: TopicFilter, _ code: ReasonCode, _ words: String?, _ step: inout Step) {
         subscriptions.answered(filter)
-        patience.silences.answered(.filter(filter))
+        noteAnswer(to: filter)
         let isNews = subscriptions.note(code, words, of: filter, at: step.now)
         step.emit(.subscribed(filter, code))
         if isNews { step.emit(.subscriptionChanged(filter)) }
+    }
+
+    private mutating func noteAnswer(to filter: TopicFilter) {
+        suspicions.answered(.filter(filter))
+        patience.silences.answered(.filter(filter))
     }
 
     /// Asks again for what was refused long ago, and to remove what was left: what a server allows may change.

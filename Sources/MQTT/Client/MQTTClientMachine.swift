@@ -44,7 +44,7 @@ public struct MQTTClientMachine: Sendable {
     var identifiers: Identifiers
     var commits: CommitLine
     var isolation = Isolation()
-    var suspicion = Suspicion()
+    var suspicions = Suspicions()
     var patience = Patience()
     var quota = Quota()
 

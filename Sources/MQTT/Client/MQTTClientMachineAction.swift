@@ -338,9 +338,9 @@ extension MQTTClientMachine {
         public var sequence: MessageSequence
         /// A topic name (4.7); `nil` if only PUBREL was left to send, so that the message was no longer kept.
         public var topic: String?
-        /// 0x80 or higher.
-        public var code: ReasonCode
-        /// What the server said besides the code.
+        /// 0x80 or higher; `nil` if the server has not said why.
+        public var code: ReasonCode?
+        /// What the server said besides the code, or why it was set aside without one.
         public var words: String?
     }
 

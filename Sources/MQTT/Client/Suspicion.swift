@@ -3,7 +3,11 @@
 //
 //     the same packet was the oldest unanswered one at three ends in a row
 //       ─▶ what was unanswered goes out one by one, each on a connection that has proven to work
-//       ─▶ what is alone when the connection ends is set aside, with the reason
+//       ─▶ what was alone when two such connections ended is set aside, with the reason
+//
+// One end while a packet is alone proves nothing: a cable is pulled, or a server restarted, at any moment. That this
+// happens twice in the short time between the same packet and its answer is unlikely; and a server that crashes for a
+// packet looks the same as one that is restarted, so no more can be asked for.
 //
 // An answer to that packet ends the suspicion, because another packet is then the oldest. Where a server leaves packets
 // unanswered, and answers nothing else in between, the second one takes six ends, the third one twelve, and so on.
@@ -36,6 +40,9 @@ struct Suspicion: Sendable {
     /// This many ends in a row are not a coincidence.
     static let patience = 3
 
+    /// Nor are this many, if nothing else was unanswered and the connection had proven to work.
+    static let patienceAlone = 2
+
     /// How many are not one, if this many packets of that kind were set aside without proof that the server answers any.
     static func patience(afterBlaming count: Int) -> Int { patience << min(count, 4) }
 
@@ -50,8 +57,6 @@ struct Suspicion: Sendable {
         self.suspect = suspect
     }
 
-    var isEnough: Bool { ends >= Self.patience }
-
     mutating func cleared() { self = Suspicion() }
 
     /// The server has answered this. A message that was answered never comes again, but an announcement and a filter
@@ -61,11 +66,11 @@ struct Suspicion: Sendable {
     }
 }
 
-/// The packets after which the server said nothing any more.
-struct Silences: Sendable {
-    /// The oldest of what was unanswered.
+/// The packets that were unanswered when the last connections ended in one way.
+struct Suspicions: Sendable {
+    /// The oldest of them.
     var oldest = Suspicion()
-    /// What alone was unanswered.
+    /// The only one, on a connection that had proven to work.
     var alone = Suspicion()
 
     mutating func answered(_ suspect: Suspicion.Suspect) {
@@ -178,7 +183,7 @@ extension MQTTClientMachine {
         var finding: EndFinding
         var suspect: Suspicion.Suspect?
         /// Where it is noted that the connection ended with this suspect.
-        var record = \MQTTClientMachine.suspicion
+        var record = \MQTTClientMachine.suspicions.oldest
         /// Whether the suspect, alone, is the reason.
         var isCertain = false
         var culprit: Culprit?
@@ -216,13 +221,16 @@ extension MQTTClientMachine {
         of suspect: Suspicion.Suspect, after symptom: Isolation.Symptom, isAlone: Bool, _ blamed: [Suspects: Int]
     ) -> Judgement {
         var judgement = Judgement(finding: .suspected(ends: 1), suspect: suspect)
-        if symptom == .silence {
-            judgement.record = isAlone ? \.patience.silences.alone : \.patience.silences.oldest
+        switch symptom {
+        case .end: judgement.record = isAlone ? \.suspicions.alone : \.suspicions.oldest
+        case .silence: judgement.record = isAlone ? \.patience.silences.alone : \.patience.silences.oldest
         }
         let ends = self[keyPath: judgement.record].count(with: suspect)
-        let isEnough = ends >= Suspicion.patience(afterBlaming: blamed[suspect.kind] ?? 0)
-        judgement.isCertain = isAlone && (isEnough || symptom == .end)
-        judgement.finding = isEnough && !(isAlone && symptom == .silence) ? .isolated : .suspected(ends: ends)
+        let needed =
+            isAlone && symptom == .end
+            ? Suspicion.patienceAlone : Suspicion.patience(afterBlaming: blamed[suspect.kind] ?? 0)
+        judgement.isCertain = isAlone && ends >= needed
+        judgement.finding = !isAlone && ends >= needed ? .isolated : .suspected(ends: ends)
         return judgement
     }
 
@@ -269,19 +277,21 @@ extension MQTTClientMachine {
     private func judgeRequests(after symptom: Isolation.Symptom, _ blamed: [Suspects: Int]) -> Judgement? {
         let suspects = subscriptions.suspects
         guard let suspect = suspects.min(by: Subscriptions.isBefore) else { return nil }
-        var judgement: Judgement
+        let isAlone: Bool
         switch symptom {
         case .end:
-            let ends = subscriptions.endsUnanswered + 1
-            let isEnough = ends >= Suspicion.patience(afterBlaming: blamed[.filters] ?? 0)
-            judgement = Judgement(finding: isEnough ? .isolated : .suspected(ends: ends))
-            judgement.isCertain = subscriptions.isolation == .end && suspects.count == 1
+            isAlone = subscriptions.isolation == .end && suspects.count == 1
+            guard isAlone else {
+                let ends = subscriptions.endsUnanswered + 1
+                let isEnough = ends >= Suspicion.patience(afterBlaming: blamed[.filters] ?? 0)
+                return Judgement(finding: isEnough ? .isolated : .suspected(ends: ends))
+            }
         case .silence:
-            let isAlone =
+            isAlone =
                 subscriptions.isolates && suspects.count == 1 && patience.requests.count == 1
                 && patience.exchanges.count == 0
-            judgement = self.judgement(of: .filter(suspect), after: .silence, isAlone: isAlone, blamed)
         }
+        var judgement = self.judgement(of: .filter(suspect), after: symptom, isAlone: isAlone, blamed)
         if judgement.isCertain {
             judgement.finding = .setAside("the subscription to \(suspect)")
             judgement.culprit = .filter(suspect)
@@ -321,9 +331,10 @@ extension MQTTClientMachine {
         if judgement.finding == .isolated { isolate(judgement, after: symptom) }
         guard let culprit = judgement.culprit else { return (judgement.finding, nil) }
         self[keyPath: judgement.record].cleared()
-        let code = code.flatMap { $0.isError ? $0 : nil } ?? .unspecifiedError
+        let said = code.flatMap { $0.isError ? $0 : nil }
+        let code = said ?? .unspecifiedError
         switch culprit {
-        case .message(let id): setAside(id, code, words, &step)
+        case .message(let id): setAside(id, said, words, &step)
         case .releases(let ids): for id in ids.sorted() { finishWithoutServer(id, &step) }
         case .announcement(let id):
             guard let announcement = announcements.outstanding.removeValue(forKey: id) else { break }
@@ -375,13 +386,15 @@ extension MQTTClientMachine {
     mutating func answeredWrongly(_ id: PacketID, _ sentence: String, _ step: inout Step) {
         defer { violate(.protocolError, sentence, &step) }
         guard let entry = outbox.inFlight[id] else { return }
-        suspicion.ended(with: .message(entry.sequence))
-        guard suspicion.isEnough else { return }
-        suspicion.cleared()
+        let suspect = Suspicion.Suspect.message(entry.sequence)
+        let isEnough = suspicions.oldest.count(with: suspect) >= Suspicion.patience
+        suspicions.oldest.ended(with: suspect)
+        guard isEnough else { return }
+        suspicions.oldest.cleared()
         if entry.isReleased {
             finishWithoutServer(id, &step)
         } else {
-            setAside(id, .protocolError, sentence, &step)
+            setAside(id, nil, sentence, &step)
         }
     }
 

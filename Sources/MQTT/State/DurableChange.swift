@@ -21,8 +21,8 @@ public enum DurableChange: Hashable, Sendable {
     /// What became of a message that was published with a key; does nothing for a message without one. It is in the
     /// commit that removes the message.
     case concludeKey(MessageSequence, PublishOutcome)
-    /// Any state → quarantined, with the server's reason code and a sentence.
-    case quarantine(MessageSequence, ReasonCode, String)
+    /// Any state → quarantined, with the server's reason code, if it gave one, and a sentence.
+    case quarantine(MessageSequence, ReasonCode?, String)
     /// quarantined → queued under a new sequence, the last one, with the payload it has, and accepted now. Needs no room,
     /// so it is not an insert.
     case requeue(MessageSequence, as: MessageSequence, at: Timestamp)

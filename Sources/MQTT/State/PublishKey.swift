@@ -28,7 +28,7 @@ public struct KeyedMessage: Hashable, Sendable {
     public enum State: Hashable, Sendable {
         /// It is queued or in flight.
         case waiting
-        case quarantined(ReasonCode, String)
+        case quarantined(ReasonCode?, String)
         case done(PublishOutcome)
         /// The store has lost it, and does not know how far it had come.
         case lost

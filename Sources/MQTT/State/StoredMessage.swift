@@ -23,7 +23,7 @@ public struct StoredMessage: Hashable, Sendable {
         /// QoS 2 and PUBREC was received: the server owns the message, and only PUBREL is ever sent again. Can transition
         /// to: removed.
         case released(PacketID)
-        /// The server refuses it for this reason. It stays until a person retries or discards it.
-        case quarantined(ReasonCode, String)
+        /// The server refuses it for this reason, or has not said why. It stays until a person retries or discards it.
+        case quarantined(ReasonCode?, String)
     }
 }

@@ -133,14 +133,17 @@ package struct OwnPresence: Hashable, Sendable {
     ///
     /// - Parameter keepAlive: the connection's, in seconds; 0 for none.
     package func visibility(keepAlive: UInt16) -> SessionMachine.Remains.Visibility? {
-        if state == .unknown { return nil }
-        if keepAlive == 0 { return .unlimited }
-        return .limited(longestVisibility(keepAlive: keepAlive) - (isWillDelayed ? .zero : willDelay))
+        state == .unknown ? nil : visibility(keepAlive: keepAlive, willDelay: isWillDelayed ? willDelay : .zero)
     }
 
     /// The same for a connection about which nothing else is known.
-    package func longestVisibility(keepAlive: UInt16) -> Duration {
-        .milliseconds(1500) * Int(keepAlive) + SessionMachine.serverLateness + willDelay
+    package func longestVisibility(keepAlive: UInt16) -> SessionMachine.Remains.Visibility {
+        visibility(keepAlive: keepAlive, willDelay: willDelay)
+    }
+
+    private func visibility(keepAlive: UInt16, willDelay: Duration) -> SessionMachine.Remains.Visibility {
+        if keepAlive == 0 { return .unlimited }
+        return .limited(.milliseconds(1500) * Int(keepAlive) + SessionMachine.serverLateness + willDelay)
     }
 
     /// The server has accepted the clearing.

@@ -41,7 +41,7 @@ package struct Servers: Sendable {
         redirections.connected()
         let isDifferent = homes.connected(
             to: address, resumed: grant.resumed, isLost: grant.sessionLost, leaving: left, retaining: retained,
-            expiry: grant.sessionExpiry, at: time)
+            expiry: grant.sessionExpiry, keepAlive: grant.keepAlive, at: time)
         return isDifferent ? [.setHomes(homes.stored)] : []
     }
 }

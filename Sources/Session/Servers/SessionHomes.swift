@@ -10,17 +10,20 @@ package struct SessionHome: Hashable, Sendable {
     package var retained: RetainedTopics
     /// For how many seconds the server keeps the session without a connection; `nil` for ever. Only of the present one.
     package var expiry: UInt32?
+    /// In seconds, 0 for none: when the server ends a silent connection; `nil` if it is not known. Only of the present one.
+    package var keepAlive: UInt16?
     /// When the server ends an older copy; `nil` for never.
     package var endsAt: Timestamp?
 
     package init(
         _ address: String, left: LeftSession = LeftSession(), retained: RetainedTopics = RetainedTopics(),
-        expiry: UInt32? = nil, endsAt: Timestamp? = nil
+        expiry: UInt32? = nil, keepAlive: UInt16? = nil, endsAt: Timestamp? = nil
     ) {
         self.address = address
         self.left = left
         self.retained = retained
         self.expiry = expiry
+        self.keepAlive = keepAlive
         self.endsAt = endsAt
     }
 }
@@ -62,6 +65,8 @@ package struct SessionHomes: Hashable, Sendable {
     private var home: String?
     /// For how many seconds the home keeps the session without a connection; `nil` for ever.
     private var expiry: UInt32?
+    /// The keep-alive of the last connection to the home, in seconds, 0 for none; `nil` if it is not known.
+    package private(set) var keepAlive: UInt16?
     /// The one that was left first comes first.
     private var older: [SessionHome] = []
 
@@ -69,11 +74,14 @@ package struct SessionHomes: Hashable, Sendable {
     package init(_ stored: [SessionHome] = []) {
         home = stored.first?.address
         expiry = stored.first?.expiry
+        keepAlive = stored.first?.keepAlive
         older = Array(stored.dropFirst())
     }
 
     /// The server that has the session, then those with an older copy.
-    package var stored: [SessionHome] { [home].compactMap { $0.map { SessionHome($0, expiry: expiry) } } + older }
+    package var stored: [SessionHome] {
+        [home].compactMap { $0.map { SessionHome($0, expiry: expiry, keepAlive: keepAlive) } } + older
+    }
 
     /// Whether the server at this address was the last one that accepted the session.
     package func isHome(_ address: Endpoint) -> Bool { address.description == home }
@@ -109,12 +117,13 @@ package struct SessionHomes: Hashable, Sendable {
     ///   - left: what the server has that had the session until now, if it is another one.
     ///   - retained: what that server may retain.
     ///   - expiry: seconds for which the present server keeps the session; `UInt32.max` for ever.
+    ///   - keepAlive: the connection's, in seconds; 0 for none.
     /// - Returns: whether anything has changed.
     @discardableResult
     package mutating func connected(
         to address: Endpoint, resumed: Bool, isLost: Bool = false, leaving left: LeftSession = LeftSession(),
         retaining retained: RetainedTopics = RetainedTopics(), expiry: UInt32 = .max,
-        at time: Timestamp = Timestamp(rawValue: 0)
+        keepAlive: UInt16? = nil, at time: Timestamp = Timestamp(rawValue: 0)
     ) -> Bool {
         let before = self
         let address = address.description
@@ -130,6 +139,7 @@ package struct SessionHomes: Hashable, Sendable {
         }
         home = address
         self.expiry = expiry == .max ? nil : expiry
+        self.keepAlive = keepAlive
         return self != before
     }
 

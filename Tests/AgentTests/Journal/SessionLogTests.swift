@@ -239,7 +239,7 @@ struct SessionLogTests {
         log.timeReached(at: Self.at(60), status: up)
         #expect(log.nextDeadline == nil)
         #expect(told.count == JournalPacer.burst + 1)
-        #expect(told.last == "main: 95 more messages were rejected within a minute and are quarantined")
+        #expect(told.last == "main: 95 more messages were quarantined within a minute")
     }
 
     @Test mutating func `a token renewed every few seconds is reported once, and again when it has expired`() {

@@ -29,7 +29,7 @@ struct OutboundEndTests {
     ///   - qos: of these three.
     /// - Returns: the session's changes of state.
     private static func publishAroundBad(
-        _ daemon: DaemonUnderTest, payload: String = "x", qos: Int = 1
+        _ daemon: DaemonUnderTest, payload: String = "x", qos: Int = 1, code: ReasonCode? = nil
     ) async throws -> [JSONValue] {
         let peer = try await daemon.watcher()
         for (topic, payload) in [("a", "x"), ("bad", payload), ("b", "x")] {
@@ -39,6 +39,12 @@ struct OutboundEndTests {
         }
         let rejected = try await peer.notification("session.event", ["event": "message-rejected"])
         #expect(rejected["id"] == 2)
+        let reasonCode = code.map { JSONValue.integer(Int64($0.rawValue)) }
+        #expect(rejected["reasonCode"] == reasonCode, "what the server has not said is not told")
+        let listed = try await peer.call("message.queue.list", #"{"session":"main","state":"quarantined"}"#)
+        guard case .array(let quarantined)? = listed["messages"] else { throw ControlPeer.CallFailure(code: "shape") }
+        #expect(quarantined.map { $0["reasonCode"] } == [reasonCode ?? .null])
+        #expect(quarantined.first?["message"]?.text?.contains("the server ") == true)
         try await peer.call(
             "message.publish", #"{"session":"main","topic":"c","payload":"x","qos":1,"wait":"delivered"}"#)
         let status = try await peer.call("session.status", #"{"session":"main"}"#)
@@ -56,7 +62,7 @@ struct OutboundEndTests {
         try await DaemonUnderTest.run(version) { daemon in
             let code = end.code
             await daemon.server.set { $0.endings = ["bad": code] }
-            let states = try await Self.publishAroundBad(daemon)
+            let states = try await Self.publishAroundBad(daemon, code: code)
             #expect(!states.contains { $0["state"] == "failed" })
             let reasons = states.compactMap { $0["reason"]?["code"]?.text }
             #expect(!reasons.contains("displaced-suspected"))

@@ -266,7 +266,7 @@ struct Ledger {
             if let number = numbers[Place(host: host, name: "\(sequence.rawValue)")] {
                 outgoing[number]?.wasSetAside = true
             }
-            if !code.isError { note(.nothingLost, "\(sequence) was rejected with \(code)") }
+            if let code, !code.isError { note(.nothingLost, "\(sequence) was rejected with \(code)") }
         case .putConsumer(let name, let filter, _):
             let place = Place(host: host, name: name.description)
             guard let filter = try? TopicFilter(filter) else { return }
@@ -343,11 +343,11 @@ struct Ledger {
     }
 
     /// Whether a server has refused the message with this code.
-    func wasRefused(_ sequence: Int64, on host: String, with code: ReasonCode) -> Bool {
+    func wasRefused(_ sequence: Int64, on host: String, with code: ReasonCode?) -> Bool {
         guard let number = numbers[Place(host: host, name: "\(sequence)")], let message = outgoing[number] else {
             return true
         }
-        return message.isUnknown || message.refusals.contains(code)
+        return message.isUnknown || code.map(message.refusals.contains) ?? false
     }
 
     /// Checks that everything that was accepted has arrived, or was dropped for a reason, or is in quarantine.

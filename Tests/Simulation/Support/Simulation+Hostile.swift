@@ -12,11 +12,12 @@ import Support
 // do not say what, programs that ask too much, damaged files.
 
 extension ModelBroker.Dislike {
-    /// Whether a client that is told nothing else may take it for a rejection of a message with this code.
-    func mayBeTaken(for code: ReasonCode) -> Bool {
+    /// Whether a client that is told nothing else may take it for a rejection of a message with this code, or without
+    /// one.
+    func mayBeTaken(for code: ReasonCode?) -> Bool {
         switch self {
-        case .ends(let own): code == own ?? .unspecifiedError
-        case .ignores, .answersLate, .mutes: code == .unspecifiedError
+        case .ends(let own): code == own
+        case .ignores, .answersLate, .mutes: code == nil
         }
     }
 }

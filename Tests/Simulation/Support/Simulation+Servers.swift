@@ -34,7 +34,7 @@ extension Simulation {
             limiters.insert(server)
             announced.append(Self.limits(first, world.serverLimits))
         }
-        if what == .end { endings[client, default: []].insert(Self.code(second) ?? .unspecifiedError) }
+        if what == .end, let code = Self.code(second) { endings[client, default: []].insert(code) }
         // Where the kernel cannot be asked, a mute server cannot be told from a dead network.
         let isDislike = what == .dislike || what == .dislikeFilter
         if isDislike, Self.dislike(first) == .mutes, world[.measured] == 0 { return }

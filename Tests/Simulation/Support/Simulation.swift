@@ -252,16 +252,16 @@ actor Simulation {
 
     /// Checks that a message is rejected only if a server has refused it with that code, cannot bear it, or has ruled
     /// it out; or has ended connections with that code, or for a filter, without saying that it was not the message.
-    private func checkQuarantine(_ sequence: Int64, _ code: ReasonCode, _ before: StoredMessage?, of index: Int) {
+    private func checkQuarantine(_ sequence: Int64, _ code: ReasonCode?, _ before: StoredMessage?, of index: Int) {
         let resident = residents[index]
         guard !ledger.wasRefused(sequence, on: resident.host.name, with: code), let message = before?.message else {
             return
         }
-        let (isDisliked, filters) = scenario.here { scenario in
+        let (isDisliked, filters, holdsAnswers) = scenario.here { scenario in
             let brokers = Scenario.ServerName.allCases.map { scenario.broker($0) }
             return (
                 brokers.contains { $0.dislikes(message.topic, message.payload) },
-                brokers.flatMap(\.dislikedFilters.values)
+                brokers.flatMap(\.dislikedFilters.values), brokers.contains(where: \.holdsAnswers)
             )
         }
         let isRuledOut = announced.contains { limits in
@@ -270,10 +270,11 @@ actor Simulation {
         }
         let isForFilter = (filters + formerlyDislikedFilters).contains { $0.mayBeTaken(for: code) }
         // A server that answers no messages, and everything else, cannot bear the first one as far as a client can tell.
-        let isHeld = code == .unspecifiedError && heldAt.map { $0.duration(to: scenario.now) < .seconds(600) } ?? false
-        if isDisliked || isRuledOut || isForFilter || isHeld { return }
-        if endings[resident.clientID]?.contains(code) == true { return }
-        note(.nothingLost, "\(sequence) was rejected with \(code), and no server has refused it")
+        let wasHeld = heldAt.map { $0.duration(to: scenario.now) < .seconds(600) } ?? false
+        if isDisliked || isRuledOut || isForFilter || code == nil && (holdsAnswers || wasHeld) { return }
+        if let code, endings[resident.clientID]?.contains(code) == true { return }
+        let how = code.map { "rejected with \($0)" } ?? "set aside"
+        note(.nothingLost, "\(sequence) was \(how), and no server has refused it")
     }
 
     /// Checks that messages of an inbox are dropped only if it is full, and are counted.

@@ -275,10 +275,7 @@ WHEEL = .build-wheel
 wheel: ## make a wheel of the client for Python, in .build-wheel: pip install .build-wheel/*.whl
 	scripts/setup wheel
 	rm -rf $(WHEEL)
-	install -D -m 644 Examples/Python/holdfast.py $(WHEEL)/source/holdfast/__init__.py
-	install -m 644 --target-directory $(WHEEL)/source Examples/Python/pyproject.toml
-	# Without it, type checkers ignore the types of an installed package (PEP 561).
-	touch $(WHEEL)/source/holdfast/py.typed
+	install -D -m 644 --target-directory $(WHEEL)/source $(addprefix Examples/Python/,holdfast.py pyproject.toml setup.py)
 	/usr/bin/python3 -m pip wheel --quiet --no-index --no-deps --no-build-isolation --wheel-dir $(WHEEL) $(WHEEL)/source
 	@ls -l $(WHEEL)/*.whl
 

@@ -23,9 +23,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
+	"os/user"
+	"strconv"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 	"unicode/utf8"
@@ -42,9 +46,26 @@ const maximumLine = 24 << 20
 // A text of more bytes is sent as base64, whose length does not depend on what is in it.
 const longText = 64 << 10
 
-// ErrNotRunning says that there is no daemon at the socket, that it is stopping, or that it went away before it answered.
-// It is not known whether an unanswered call was carried out.
-var ErrNotRunning = errors.New("holdfastd does not run")
+// How long the daemon may take to answer the first line of a connection.
+var greetingTime = 10 * time.Second
+
+// How long a feed that is left waits for its acknowledgements to be committed.
+var farewellTime = time.Second
+
+// ErrNotRunning says that the daemon cannot be reached, that it is stopping, or that it went away before it answered; or that
+// the client was closed. Find it with errors.Is: the error's text has the reason. It is not known whether an unanswered call
+// was carried out.
+var ErrNotRunning = errors.New("the daemon is not running")
+
+// unanswered is an ErrNotRunning with its reason.
+type unanswered string
+
+func (e unanswered) Error() string { return string(e) }
+
+func (unanswered) Is(target error) bool { return target == ErrNotRunning }
+
+// absent is an ErrNotRunning that is no cause to wait for the daemon if it was never there.
+type absent struct{ unanswered }
 
 // ErrConsumerEnded says that another program has taken the durable consumer over, or that it was ended.
 var ErrConsumerEnded = errors.New("another program has the durable consumer now, or it was ended")
@@ -57,6 +78,11 @@ type Error struct {
 	Code string
 	// Hint says what to do about it; it may be empty.
 	Hint string
+	// ReasonCode is the code with which the server rejected a message, and nil in other errors.
+	ReasonCode *int
+	// ID is the number of a message that had been accepted before it was rejected or dropped. It is 0 if the call has changed
+	// nothing.
+	ID int64
 }
 
 func (e *Error) Error() string {
@@ -107,13 +133,15 @@ type Publication struct {
 	// QoS is 1 unless it is given: 0, 1 or 2.
 	QoS    *int
 	Retain bool
-	// Expiry is how long the message is worth delivering; 0 means forever.
+	// Expiry is how long the message is worth delivering; 0 means forever. The daemon refuses one that is negative, such as
+	// time.Until of a moment that has passed.
 	Expiry     time.Duration
 	Properties *Properties
 	// UntilDelivered waits until the server has acknowledged it, instead of until it is on disk. A session that is removed
 	// before that is an *Error.
 	UntilDelivered bool
-	// Key prevents duplicates: calls with the same key within 24 hours are the same message. By default each call is a new one.
+	// Key prevents duplicates: calls with the same key within 24 hours are the same message. By default each call is a new one,
+	// with a key of its own.
 	Key string
 }
 
@@ -122,8 +150,10 @@ type Published struct {
 	ID        int64 `json:"id"`
 	Accepted  bool  `json:"accepted"`
 	Delivered bool  `json:"delivered"`
-	// ReasonCode is the code in the server's acknowledgement.
+	// ReasonCode is the code in the server's acknowledgement. A message that the server rejects is an *Error.
 	ReasonCode *int `json:"reasonCode"`
+	// Key is the key of the publication. It is set even if Publish returns an error.
+	Key string `json:"-"`
 }
 
 // Subscription is what to receive.
@@ -158,6 +188,8 @@ type Client struct {
 	lock    sync.Mutex
 	current *connection
 	closed  bool
+	// answered says whether the daemon has ever answered a greeting.
+	answered atomic.Bool
 }
 
 // New makes a client. An empty socket means $HOLDFAST_SOCKET or DefaultSocket. It connects at the first call.
@@ -184,7 +216,8 @@ func (c *Client) Close() {
 
 // Call calls a method of holdfast-rpc(7). Params is any value that becomes a JSON object; result is a pointer to the value
 // that the answer is decoded into, or nil. The error is an *Error if the daemon refuses, and ErrNotRunning if it does not
-// answer. A call of more than 24 MiB is an *Error with the code "invalid-request", and is not sent.
+// answer. A call of more than 24 MiB is an *Error with the code "invalid-request", and is not sent. When the context ends, the
+// call may still be carried out.
 func (c *Client) Call(ctx context.Context, method string, params any, result any) error {
 	connection, err := c.connection(ctx)
 	if err != nil {
@@ -193,8 +226,27 @@ func (c *Client) Call(ctx context.Context, method string, params any, result any
 	return connection.call(ctx, method, params, result)
 }
 
-// Publish publishes a message once. If the daemon is restarted before it answers, the call is repeated.
+// Publish publishes a message once. If the daemon is restarted before it answers, the call is repeated. If the daemon was
+// never there, that is an error. After any error but an *Error, the message may have been accepted: to publish it again without
+// doubling it, use the Key of the result.
 func (c *Client) Publish(ctx context.Context, publication Publication) (Published, error) {
+	texts := []string{publication.Session, publication.Topic, publication.Key}
+	if properties := publication.Properties; properties != nil {
+		texts = append(texts, properties.ContentType, properties.ResponseTopic)
+		for _, property := range properties.User {
+			texts = append(texts, property.Name, property.Value)
+		}
+	}
+	if err := valid(texts...); err != nil {
+		return Published{Key: publication.Key}, err
+	}
+	if publication.Key == "" {
+		key := make([]byte, 16)
+		if _, err := rand.Read(key); err != nil {
+			return Published{}, err
+		}
+		publication.Key = hex.EncodeToString(key)
+	}
 	params := map[string]any{
 		"session": publication.Session, "topic": publication.Topic, "retain": publication.Retain,
 		"key": publication.Key,
@@ -207,7 +259,7 @@ func (c *Client) Publish(ctx context.Context, publication Publication) (Publishe
 	if publication.QoS != nil {
 		params["qos"] = *publication.QoS
 	}
-	if publication.Expiry > 0 {
+	if publication.Expiry != 0 {
 		params["expiry"] = publication.Expiry.Seconds()
 	}
 	if publication.Properties != nil {
@@ -216,15 +268,8 @@ func (c *Client) Publish(ctx context.Context, publication Publication) (Publishe
 	if publication.UntilDelivered {
 		params["wait"] = "delivered"
 	}
-	if publication.Key == "" {
-		key := make([]byte, 16)
-		if _, err := rand.Read(key); err != nil {
-			return Published{}, err
-		}
-		params["key"] = hex.EncodeToString(key)
-	}
-	var published Published
-	err := again(ctx, func() error {
+	published := Published{Key: publication.Key}
+	err := c.again(ctx, func() error {
 		err := c.Call(ctx, "message.publish", params, &published)
 		if err == nil && publication.UntilDelivered && !published.Delivered {
 			// A daemon that stops answers without the delivery.
@@ -237,7 +282,8 @@ func (c *Client) Publish(ctx context.Context, publication Publication) (Publishe
 
 // Consume passes every message of a durable consumer to handle, one after the other, from where the consumer left off. A
 // message is acknowledged when handle returns nil; if handle returns an error or the program is killed, it comes again.
-// Consume returns when the context is done, when handle returns an error, or when the daemon refuses.
+// Consume returns the error of handle, of the context, of a refusal, or of a daemon that was never there; before that, it waits
+// up to a second for what handle has taken to be acknowledged.
 func (c *Client) Consume(
 	ctx context.Context, subscription Subscription, handle func(context.Context, Message) error,
 ) error {
@@ -247,8 +293,8 @@ func (c *Client) Consume(
 	return c.receive(ctx, subscription, handle)
 }
 
-// Subscribe passes messages that arrive from now on to handle, until the context is done, handle returns an error or the
-// daemon refuses. Messages that are sent while the daemon is not running are missed.
+// Subscribe passes messages that arrive from now on to handle, and returns as Consume does. Messages that are sent while the
+// daemon is not running are missed.
 func (c *Client) Subscribe(
 	ctx context.Context, subscription Subscription, handle func(context.Context, Message) error,
 ) error {
@@ -271,7 +317,7 @@ func (c *Client) Watch(ctx context.Context, session string, handle func(context.
 			if err := json.Unmarshal(line.Result, &answer); err != nil {
 				return err
 			}
-			return handle(ctx, Event{Name: "snapshot", Members: answer.Snapshot})
+			return handled(handle(ctx, Event{Name: "snapshot", Members: answer.Snapshot}))
 		}
 		if line.Method != "session.event" {
 			return nil
@@ -283,13 +329,16 @@ func (c *Client) Watch(ctx context.Context, session string, handle func(context.
 		if err := json.Unmarshal(line.Params, &event); err != nil {
 			return err
 		}
-		return handle(ctx, Event{Name: event.Event, Session: event.Session, Members: line.Params})
+		return handled(handle(ctx, Event{Name: event.Event, Session: event.Session, Members: line.Params}))
 	})
 }
 
 func (c *Client) receive(
 	ctx context.Context, subscription Subscription, handle func(context.Context, Message) error,
 ) error {
+	if err := valid(subscription.Session, subscription.Filter, subscription.Consumer); err != nil {
+		return err
+	}
 	params := map[string]any{"session": subscription.Session, "filter": subscription.Filter}
 	if subscription.QoS != nil {
 		params["qos"] = *subscription.QoS
@@ -318,7 +367,11 @@ func (c *Client) receive(
 				return err
 			}
 			if err := handle(ctx, message); err != nil || subscription.Consumer == "" {
-				return err
+				return handled(err)
+			}
+			if ctx.Err() != nil {
+				// The context may have ended long ago.
+				connection.socket.SetWriteDeadline(time.Now().Add(farewellTime))
 			}
 			// The answer comes among the messages; if it is a refusal, it ends the feed.
 			return connection.send("message.ack", map[string]any{"subscription": id, "id": message.ID}, 0)
@@ -346,23 +399,31 @@ func (c *Client) receive(
 func (c *Client) feed(
 	ctx context.Context, method string, params any, take func(*connection, incoming) error,
 ) error {
-	return again(ctx, func() error {
-		connection, err := c.dial(ctx)
+	return c.again(ctx, func() error {
+		connection, err := c.dial()
 		if err != nil {
 			return err
 		}
-		defer connection.close()
 		// Reading does not take a context.
-		over := make(chan struct{})
-		defer close(over)
+		over, watched := make(chan struct{}), make(chan struct{})
 		go func() {
+			defer close(watched)
 			select {
 			case <-ctx.Done():
-				connection.close()
+				connection.socket.SetReadDeadline(time.Now())
+				connection.socket.SetWriteDeadline(time.Now().Add(farewellTime))
 			case <-over:
 			}
 		}()
-		if _, err := connection.accepted(); err != nil {
+		defer func() {
+			close(over)
+			<-watched
+			connection.leave()
+		}()
+		if err := connection.greet(); err != nil {
+			if ctx.Err() != nil {
+				return c.withoutAnswer(ctx)
+			}
 			return err
 		}
 		const number = 2
@@ -371,6 +432,9 @@ func (c *Client) feed(
 		}
 		for {
 			line, err := connection.accepted()
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
 			var refused *Error
 			if errors.As(err, &refused) && refused.Code == "unknown-subscription" {
 				// Another program attached before this one, or its message, was answered.
@@ -388,15 +452,29 @@ func (c *Client) feed(
 	})
 }
 
+// handlerError is an error of the program's own, which may look like one of this package.
+type handlerError struct{ error }
+
+func handled(err error) error {
+	if err == nil {
+		return nil
+	}
+	return handlerError{err}
+}
+
 // again calls try until it succeeds, or fails for another reason than that the daemon is being restarted.
-func again(ctx context.Context, try func() error) error {
+func (c *Client) again(ctx context.Context, try func() error) error {
 	for pause := 50 * time.Millisecond; ; pause = min(2*pause, time.Second) {
 		began := time.Now()
 		err := try()
-		if ctx.Err() != nil {
-			return ctx.Err()
+		var own handlerError
+		if errors.As(err, &own) {
+			return own.error
 		}
 		if !errors.Is(err, ErrNotRunning) || errors.Is(err, errClosed) {
+			return err
+		}
+		if errors.As(err, new(absent)) && !c.answered.Load() {
 			return err
 		}
 		// After a run of more than a second, the pauses start over.
@@ -405,7 +483,7 @@ func again(ctx context.Context, try func() error) error {
 		}
 		select {
 		case <-ctx.Done():
-			return ctx.Err()
+			return fmt.Errorf("%w: %v", ctx.Err(), err)
 		case <-time.After(pause):
 		}
 	}
@@ -421,7 +499,7 @@ func min(a, b time.Duration) time.Duration {
 // connection returns the connection for calls, and opens it if there is none. The daemon's greeting is awaited without the
 // lock, so that every call can be cancelled, and Close does not wait.
 func (c *Client) connection(ctx context.Context) (*connection, error) {
-	connection, err := c.opened(ctx)
+	connection, err := c.opened()
 	if err != nil {
 		return nil, err
 	}
@@ -431,11 +509,15 @@ func (c *Client) connection(ctx context.Context) (*connection, error) {
 	case <-connection.over:
 		return nil, connection.failure
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		return nil, c.withoutAnswer(ctx)
 	}
 }
 
-func (c *Client) opened(ctx context.Context) (*connection, error) {
+func (c *Client) withoutAnswer(ctx context.Context) error {
+	return fmt.Errorf("%w: the daemon has not answered on %s", ctx.Err(), c.socket)
+}
+
+func (c *Client) opened() (*connection, error) {
 	c.lock.Lock()
 	defer c.lock.Unlock()
 	if c.closed {
@@ -444,7 +526,7 @@ func (c *Client) opened(ctx context.Context) (*connection, error) {
 	if c.current != nil && !c.current.hasEnded() {
 		return c.current, nil
 	}
-	connection, err := c.dial(ctx)
+	connection, err := c.dial()
 	if err != nil {
 		return nil, err
 	}
@@ -454,18 +536,27 @@ func (c *Client) opened(ctx context.Context) (*connection, error) {
 }
 
 // dial opens a connection, on which the first line is the answer to the greeting. It does not wait for the daemon.
-func (c *Client) dial(ctx context.Context) (*connection, error) {
-	var dialer net.Dialer
-	socket, err := dialer.DialContext(ctx, "unix", c.socket)
-	if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED) {
-		return nil, fmt.Errorf("%w: nothing listens on %s", ErrNotRunning, c.socket)
-	}
-	if err != nil {
-		return nil, err
+func (c *Client) dial() (*connection, error) {
+	// The path of a socket is connected to at once, or not at all.
+	socket, err := net.Dial("unix", c.socket)
+	switch {
+	case err == nil:
+	case errors.Is(err, os.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
+		return nil, absent{unanswered("the daemon is not running: nothing listens on " + c.socket)}
+	case errors.Is(err, os.ErrPermission):
+		return nil, absent{unanswered("you may not open " + c.socket + "; " + admission(c.socket))}
+	case errors.Is(err, syscall.EAGAIN):
+		return nil, c.unresponsive()
+	default:
+		var system syscall.Errno
+		if errors.As(err, &system) {
+			err = system
+		}
+		return nil, absent{unanswered(fmt.Sprintf("the daemon cannot be reached on %s: %v", c.socket, err))}
 	}
 	connection := &connection{
-		socket: socket, reader: bufio.NewReaderSize(socket, 64<<10), last: 2, waiting: map[int64]chan incoming{},
-		greeted: make(chan struct{}), over: make(chan struct{}),
+		client: c, socket: socket.(*net.UnixConn), reader: bufio.NewReaderSize(socket, 64<<10), last: 2,
+		waiting: map[int64]chan incoming{}, greeted: make(chan struct{}), over: make(chan struct{}),
 	}
 	if err := connection.send("rpc.hello", map[string]any{"client": c.Name, "protocol": protocolVersion}, 1); err != nil {
 		connection.close()
@@ -474,9 +565,40 @@ func (c *Client) dial(ctx context.Context) (*connection, error) {
 	return connection, nil
 }
 
+func (c *Client) unresponsive() error {
+	return absent{unanswered("the daemon does not answer on " + c.socket)}
+}
+
+// admission says how to be allowed to open a socket.
+func admission(path string) string {
+	group := "holdfast"
+	if info, err := os.Stat(path); err == nil {
+		if owner, ok := info.Sys().(*syscall.Stat_t); ok {
+			if owner.Gid == 0 {
+				return "only root may open it"
+			}
+			if found, err := user.LookupGroupId(strconv.Itoa(int(owner.Gid))); err == nil {
+				group = found.Name
+			}
+		}
+	}
+	return "join its group with: sudo usermod -aG " + group + " $USER, then log in again"
+}
+
+// valid refuses a text that is not UTF-8, which JSON would silently replace.
+func valid(texts ...string) error {
+	for _, text := range texts {
+		if !utf8.ValidString(text) {
+			return &Error{Message: fmt.Sprintf("%q is not valid UTF-8", text), Code: "invalid-parameters"}
+		}
+	}
+	return nil
+}
+
 // connection is a connection to the daemon. Either readAnswers reads its answers, or a feed reads everything itself.
 type connection struct {
-	socket net.Conn
+	client *Client
+	socket *net.UnixConn
 	reader *bufio.Reader
 	// writing is held while one line is written.
 	writing sync.Mutex
@@ -500,8 +622,10 @@ type incoming struct {
 	Failed *struct {
 		Message string `json:"message"`
 		Data    struct {
-			Code string `json:"code"`
-			Hint string `json:"hint"`
+			Code       string `json:"code"`
+			Hint       string `json:"hint"`
+			ReasonCode *int   `json:"reasonCode"`
+			ID         int64  `json:"id"`
 		} `json:"data"`
 	} `json:"error"`
 }
@@ -513,7 +637,10 @@ func (l incoming) refusal() error {
 	case l.Failed.Data.Code == "shutting-down":
 		return errStopping
 	default:
-		return &Error{Message: l.Failed.Message, Code: l.Failed.Data.Code, Hint: l.Failed.Data.Hint}
+		data := l.Failed.Data
+		return &Error{
+			Message: l.Failed.Message, Code: data.Code, Hint: data.Hint, ReasonCode: data.ReasonCode, ID: data.ID,
+		}
 	}
 }
 
@@ -554,6 +681,16 @@ func (c *connection) end(failure error) {
 	})
 }
 
+// leave ends a feed. The daemon drops the calls of a connection that is closed. So if messages were acknowledged, it first
+// closes only the sending side, and reads to the end.
+func (c *connection) leave() {
+	if c.last > 2 && !c.hasEnded() && c.socket.CloseWrite() == nil {
+		c.socket.SetReadDeadline(time.Now().Add(farewellTime))
+		io.Copy(io.Discard, c.reader)
+	}
+	c.close()
+}
+
 func (c *connection) hasEnded() bool {
 	select {
 	case <-c.over:
@@ -564,9 +701,9 @@ func (c *connection) hasEnded() bool {
 }
 
 var (
-	errEnded    = fmt.Errorf("%w: the connection to it has ended", ErrNotRunning)
-	errStopping = fmt.Errorf("%w: it is stopping", ErrNotRunning)
-	errClosed   = fmt.Errorf("%w: the client was closed", ErrNotRunning)
+	errEnded    = unanswered("the daemon closed the connection")
+	errStopping = unanswered("the daemon is stopping")
+	errClosed   = unanswered("the client was closed")
 )
 
 // send writes a call. The number 0 is for calls whose answer matters only if it is an error.
@@ -607,9 +744,23 @@ func (c *connection) read() (incoming, error) {
 	var line incoming
 	text, err := c.reader.ReadBytes('\n')
 	if err != nil {
+		if c.hasEnded() {
+			return line, c.failure
+		}
 		return line, errEnded
 	}
 	return line, json.Unmarshal(text, &line)
+}
+
+// greet reads the answer to the greeting.
+func (c *connection) greet() error {
+	late := time.AfterFunc(greetingTime, func() { c.end(c.client.unresponsive()) })
+	defer late.Stop()
+	_, err := c.accepted()
+	if err == nil {
+		c.client.answered.Store(true)
+	}
+	return err
 }
 
 // accepted reads a line. The error is what the line refuses, or that it cannot be read.
@@ -623,7 +774,7 @@ func (c *connection) accepted() (incoming, error) {
 
 func (c *connection) readAnswers() {
 	defer c.close()
-	if _, err := c.accepted(); err != nil {
+	if err := c.greet(); err != nil {
 		c.end(err)
 		return
 	}
@@ -667,6 +818,9 @@ func (c *connection) call(ctx context.Context, method string, params any, result
 	select {
 	case line = <-answer:
 	case <-ctx.Done():
+		if c.hasEnded() {
+			return c.failure
+		}
 		return ctx.Err()
 	case <-c.over:
 		// The answer may have come just before.

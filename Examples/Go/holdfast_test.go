@@ -10,7 +10,9 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 )
 
 // daemon listens where a client connects. The test reads each line and writes each answer itself.
@@ -159,7 +161,7 @@ func TestACallIsCancelledWhileTheDaemonDoesNotAnswerTheGreeting(t *testing.T) {
 	peer := daemon.accept()
 	second := begin(call(ctx))
 	cancel()
-	if err := <-second; err != context.Canceled {
+	if err := <-second; !errors.Is(err, context.Canceled) {
 		t.Fatal("not cancelled:", err)
 	}
 	client.Close()
@@ -178,7 +180,7 @@ func TestAConsumerIsCancelledWhileTheDaemonDoesNotAnswerTheGreeting(t *testing.T
 	})
 	peer := daemon.accept()
 	cancel()
-	if err := <-ended; err != context.Canceled {
+	if err := <-ended; !errors.Is(err, context.Canceled) {
 		t.Fatal("not cancelled:", err)
 	}
 	peer.closed()
@@ -276,6 +278,241 @@ func TestANotificationOfAnotherKindIsIgnored(t *testing.T) {
 	peer.write(`{"jsonrpc":"2.0","method":"daemon.news","params":{}}`)
 	peer.write(`{"jsonrpc":"2.0","method":"session.event","params":{"watch":"w1","event":"path-changed"}}`)
 	if err := <-ended; err == nil || err.Error() != "over: path-changed" {
+		t.Fatal(err)
+	}
+}
+
+// set changes a variable for the time of a test.
+func set(t *testing.T, variable *time.Duration, value time.Duration) {
+	before := *variable
+	*variable = value
+	t.Cleanup(func() { *variable = before })
+}
+
+const received = `{"jsonrpc":"2.0","method":"message.received","params":{"subscription":"s1","id":%d,"topic":"a","payload":"x"}}`
+
+func TestWhatHandleReturnsIsReturnedAsItIs(t *testing.T) {
+	inner := fmt.Errorf("the handler failed: %w", ErrNotRunning)
+	type feed func(context.Context, *Client, error) error
+	feeds := map[string]feed{
+		"Subscribe": func(ctx context.Context, client *Client, own error) error {
+			return client.Subscribe(ctx, Subscription{}, func(context.Context, Message) error { return own })
+		},
+		"Consume": func(ctx context.Context, client *Client, own error) error {
+			return client.Consume(ctx, Subscription{Consumer: "c"}, func(context.Context, Message) error { return own })
+		},
+		"Watch": func(ctx context.Context, client *Client, own error) error {
+			return client.Watch(ctx, "", func(context.Context, Event) error { return own })
+		},
+	}
+	for name, run := range feeds {
+		daemon, client := start(t)
+		ended := begin(func() error { return run(context.Background(), client, inner) })
+		peer := daemon.greet()
+		peer.answer(peer.call().ID, `{"subscription":"s1","watch":"w1","snapshot":{}}`)
+		if name != "Watch" {
+			peer.write(fmt.Sprintf(received, 1))
+		}
+		// It would connect again.
+		daemon.listener.Close()
+		if err := <-ended; err != inner {
+			t.Error(name, "returns", err)
+		}
+	}
+}
+
+func TestWhatHandleReturnsAfterTheContextHasEndedIsReturned(t *testing.T) {
+	daemon, client := start(t)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	fire := errors.New("the motor is on fire")
+	ended := begin(func() error {
+		return client.Consume(ctx, Subscription{Consumer: "c"}, func(context.Context, Message) error {
+			cancel()
+			return fire
+		})
+	})
+	peer := daemon.greet()
+	peer.answer(peer.call().ID, `{"subscription":"s1"}`)
+	peer.write(fmt.Sprintf(received, 1))
+	if err := <-ended; err != fire {
+		t.Fatal(err)
+	}
+}
+
+func TestTheAcknowledgementsOfAConsumerThatEndsAreAwaited(t *testing.T) {
+	set(t, &farewellTime, time.Hour)
+	daemon, client := start(t)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	var handled []int64
+	ended := begin(func() error {
+		return client.Consume(ctx, Subscription{Consumer: "c"}, func(_ context.Context, message Message) error {
+			if handled = append(handled, message.ID); message.ID == 2 {
+				cancel()
+			}
+			return nil
+		})
+	})
+	peer := daemon.greet()
+	peer.answer(peer.call().ID, `{"subscription":"s1"}`)
+	for id := 1; id <= 3; id++ {
+		peer.write(fmt.Sprintf(received, id))
+	}
+	first, second := peer.call(), peer.call()
+	if first.Method != "message.ack" || second.Method != "message.ack" {
+		t.Fatal(first, second)
+	}
+	// The sending side is closed, and the daemon still writes.
+	peer.closed()
+	for id := 4; id < 1000; id++ {
+		peer.write(fmt.Sprintf(received, id))
+	}
+	peer.answer(first.ID, "{}")
+	peer.answer(second.ID, "{}")
+	select {
+	case err := <-ended:
+		t.Fatal("not awaited:", err)
+	default:
+	}
+	peer.socket.Close()
+	if err := <-ended; err != context.Canceled {
+		t.Fatal(err)
+	}
+	if got := fmt.Sprint(handled); got != "[1 2]" {
+		t.Fatal("handled", got)
+	}
+}
+
+func TestAConsumerThatEndsDoesNotWaitLongForADaemonThatHangs(t *testing.T) {
+	set(t, &farewellTime, time.Millisecond)
+	daemon, client := start(t)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	ended := begin(func() error {
+		return client.Consume(ctx, Subscription{Consumer: "c"}, func(context.Context, Message) error { return nil })
+	})
+	peer := daemon.greet()
+	peer.answer(peer.call().ID, `{"subscription":"s1"}`)
+	peer.write(fmt.Sprintf(received, 1))
+	peer.call()
+	cancel()
+	if err := <-ended; err != context.Canceled {
+		t.Fatal(err)
+	}
+}
+
+func TestATextThatIsNotUTF8IsRefusedAndNotChanged(t *testing.T) {
+	daemon, client := start(t)
+	// There is no daemon, so that nothing can be sent.
+	daemon.listener.Close()
+	bad := "caf\xe9"
+	for _, publication := range []Publication{
+		{Topic: bad}, {Session: bad}, {Key: bad}, {Properties: &Properties{ContentType: bad}},
+		{Properties: &Properties{ResponseTopic: bad}}, {Properties: &Properties{User: []UserProperty{{"k", bad}}}},
+		{Properties: &Properties{User: []UserProperty{{bad, "v"}}}},
+	} {
+		if _, err := client.Publish(context.Background(), publication); !isRefused(err, "invalid-parameters") {
+			t.Errorf("%+v: %v", publication, err)
+		}
+	}
+	for _, subscription := range []Subscription{{Filter: bad}, {Session: bad}, {Consumer: bad}} {
+		if err := client.receive(context.Background(), subscription, nil); !isRefused(err, "invalid-parameters") {
+			t.Errorf("%+v: %v", subscription, err)
+		}
+	}
+}
+
+func TestAnExpiryThatHasPassedIsNotOmitted(t *testing.T) {
+	daemon, client := start(t)
+	begin(func() error {
+		_, err := client.Publish(context.Background(), Publication{Expiry: -time.Minute})
+		return err
+	})
+	if params := string(daemon.greet().call().Params); !strings.Contains(params, `"expiry":-60,`) {
+		t.Fatal(params)
+	}
+}
+
+func TestADaemonThatWasNeverThereIsAnError(t *testing.T) {
+	client := New("/nothing/here")
+	ctx := context.Background()
+	for name, run := range map[string]func() error{
+		"Publish": func() error {
+			_, err := client.Publish(ctx, Publication{})
+			return err
+		},
+		"Consume":   func() error { return client.Consume(ctx, Subscription{Consumer: "c"}, nil) },
+		"Subscribe": func() error { return client.Subscribe(ctx, Subscription{}, nil) },
+		"Watch":     func() error { return client.Watch(ctx, "", nil) },
+	} {
+		err := run()
+		if !errors.Is(err, ErrNotRunning) || err.Error() != "the daemon is not running: nothing listens on /nothing/here" {
+			t.Error(name, "returns", err)
+		}
+	}
+	long := New("/" + strings.Repeat("x", 200))
+	if err := long.Watch(ctx, "", nil); !errors.Is(err, ErrNotRunning) || !strings.Contains(err.Error(), "invalid argument") {
+		t.Error(err)
+	}
+}
+
+func TestADaemonThatNeverAnswersIsAnError(t *testing.T) {
+	set(t, &greetingTime, time.Millisecond)
+	daemon, client := start(t)
+	want := "the daemon does not answer on " + client.socket
+	if _, err := client.Publish(context.Background(), Publication{}); !errors.Is(err, ErrNotRunning) || err.Error() != want {
+		t.Error(err)
+	}
+	daemon.accept()
+	if err := client.Watch(context.Background(), "", nil); !errors.Is(err, ErrNotRunning) || err.Error() != want {
+		t.Error(err)
+	}
+}
+
+func TestTheErrorOfTheContextHasTheReason(t *testing.T) {
+	daemon, client := start(t)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	type result struct {
+		published Published
+		err       error
+	}
+	ended := make(chan result, 1)
+	go func() {
+		published, err := client.Publish(ctx, Publication{})
+		ended <- result{published, err}
+	}()
+	peer := daemon.greet()
+	call := peer.call()
+	daemon.listener.Close()
+	peer.socket.Close()
+	// The client finds out that the daemon has gone.
+	for client.Call(context.Background(), "session.list", nil, nil) == nil {
+	}
+	cancel()
+	got := <-ended
+	if !errors.Is(got.err, context.Canceled) || !strings.HasPrefix(got.err.Error(), "context canceled: the daemon ") {
+		t.Fatal(got.err)
+	}
+	// With the key, the message can be published again.
+	if got.published.Key == "" || !strings.Contains(string(call.Params), got.published.Key) {
+		t.Fatal(got.published, string(call.Params))
+	}
+}
+
+func TestARejectionHasTheCodeOfTheServerAndTheNumberOfTheMessage(t *testing.T) {
+	daemon, client := start(t)
+	ended := begin(func() error {
+		_, err := client.Publish(context.Background(), Publication{UntilDelivered: true})
+		return err
+	})
+	peer := daemon.greet()
+	peer.write(fmt.Sprintf(
+		`{"jsonrpc":"2.0","id":%d,"error":{"code":-32023,"message":"no","data":{"code":"message-rejected","reasonCode":135,"id":5}}}`,
+		peer.call().ID))
+	var refused *Error
+	if err := <-ended; !errors.As(err, &refused) || refused.ReasonCode == nil || *refused.ReasonCode != 135 || refused.ID != 5 {
 		t.Fatal(err)
 	}
 }

@@ -2,8 +2,9 @@
 """Passes messages on from one session to another: bridge.py NAME FROM FILTER TO [REMOVE ADD]
 
 It takes what FROM receives for FILTER as the durable consumer NAME, and publishes it through TO, with its properties. At the
-beginning of each topic, REMOVE is replaced by ADD. No message is lost, whichever program is restarted; one that was being
-passed on then may be published twice.
+beginning of each topic, REMOVE is replaced by ADD; a message whose topic begins otherwise is not passed on. No message is
+lost, whichever program is restarted; one that was being passed on then may be published twice. A message that cannot be
+published, for example because its new topic is too long, or TO's server takes no message as large, is reported and left.
 """
 
 import asyncio
@@ -11,15 +12,24 @@ import sys
 
 import holdfast
 
+# The refusals that are due to the message itself. It would be refused each time.
+UNPUBLISHABLE = {"invalid-topic", "invalid-parameters", "invalid-request", "message-rejected"}
+
 
 async def main(name: str, source: str, filter: str, target: str, remove: str = "", add: str = "") -> None:
     async with holdfast.Client(name="bridge.py") as client:
         async for message in client.consume(source, filter, consumer=name):
-            topic = message.topic
-            if topic.startswith(remove):
-                topic = add + topic[len(remove):]
-            await client.publish(
-                target, topic, message.payload, qos=message.qos, retain=message.retain, properties=message.properties)
+            # local/# also matches the topic "local", which would go out under its own name.
+            if not message.topic.startswith(remove):
+                continue
+            topic = add + message.topic[len(remove):]
+            try:
+                await client.publish(
+                    target, topic, message.payload, qos=message.qos, retain=message.retain, properties=message.properties)
+            except holdfast.Error as problem:
+                if problem.code not in UNPUBLISHABLE:
+                    raise
+                print(f"bridge.py: {message.topic[:100]!r} is not passed on: {problem}", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A client of holdfastd, in one file, with nothing but the standard library of Python 3.9 and later.
+"""A client of holdfastd, in one file, with nothing but the standard library of Python 3.10 and later.
 
     async with holdfast.Client() as client:
         await client.publish("main", "plant/7/temperature", "21.5")
@@ -6,13 +6,15 @@
             print(message.topic, message.text)
 
 Calls are JSON-RPC 2.0 on the daemon's Unix socket; holdfast-rpc(7) has every method. `call` takes any of them. A message that
-`publish` has returned for is on disk. `consume` and `watch` attach again when the daemon is restarted.
+`publish` has returned for is on disk. `publish`, `consume`, `subscribe` and `watch` continue when the daemon is restarted; if
+it was never there, they raise NotRunning.
 """
 
 from __future__ import annotations
 
 import asyncio
 import base64
+import grp
 import json
 import logging
 import os
@@ -24,28 +26,47 @@ __all__ = ["Client", "ConsumerEnded", "Error", "Message", "NotRunning"]
 
 PROTOCOL = 1
 DEFAULT_SOCKET = "/run/holdfast/control.sock"
-# Answers may have payloads of 16 MiB, which base64 makes longer.
-_LINE_LIMIT = 32 * 1024 * 1024
+# A message has at most 17 MiB, and JSON makes six bytes of a control character.
+_LINE_LIMIT = 112 * 1024 * 1024
 # The daemon refuses a longer line, without saying whose it was: see LIMITS in holdfast-rpc(7).
 _CALL_LIMIT = 24 * 1024 * 1024
 # A text of more characters is sent as base64, whose length does not depend on what is in it.
 _LONG_TEXT = 64 * 1024
-_ENDED = "the connection to holdfastd has ended"
+# For how many seconds the daemon may leave the first call of a connection unanswered.
+_GREETING_TIME = 10.0
+_ENDED = "the daemon closed the connection"
 
 _log = logging.getLogger("holdfast")
 
 
 class Error(Exception):
-    """The daemon refused a call. `code` is stable; `hint` says what to do."""
+    """The daemon refused a call.
 
-    def __init__(self, message: str, code: Optional[str] = None, hint: Optional[str] = None) -> None:
+    - code: one of ERROR CODES in holdfast-rpc(7), which do not change. It is "invalid-answer" if the daemon's answer cannot
+      be read.
+    - hint: what to do about it.
+    - reason_code: the code with which the server rejected a message.
+    - id: the number of a message that had been accepted before it was rejected or dropped.
+    """
+
+    def __init__(
+        self, message: str, code: Optional[str] = None, hint: Optional[str] = None, reason_code: Optional[int] = None,
+        id: Optional[int] = None,
+    ) -> None:
         super().__init__(message if hint is None else f"{message}; {hint}")
         self.code = code
         self.hint = hint
+        self.reason_code = reason_code
+        self.id = id
 
 
 class NotRunning(ConnectionError):
-    """There is no daemon at the socket, it is stopping, or it went away before it answered; or the client was closed."""
+    """The daemon cannot be reached, it is stopping, or it went away before it answered; or the client was closed. The text
+    has the reason."""
+
+
+class _Absent(NotRunning):
+    """No cause to wait for the daemon if it was never there."""
 
 
 class ConsumerEnded(Error):
@@ -82,6 +103,8 @@ class Client:
         self._connection: Optional[_Connection] = None
         self._connecting = asyncio.Lock()
         self._closed = False
+        # Whether the daemon has ever answered.
+        self._answered = False
 
     async def __aenter__(self) -> "Client":
         await self._connect()
@@ -101,9 +124,10 @@ class Client:
     async def call(self, method: str, **parameters: Any) -> dict[str, Any]:
         """Calls a method of holdfast-rpc(7), with its parameters by name. A parameter that is `None` is omitted.
 
-        Raises Error if the daemon refuses, and NotRunning if it does not answer. It is not known whether an unanswered
-        call was carried out. A call that is too long is an Error with the code "invalid-request", and a text or number that
-        JSON does not have, such as "\\udc80" or infinity, is a ValueError; neither is sent.
+        Raises Error if the daemon refuses, and NotRunning if it does not answer. It is not known whether a call that was not
+        answered, or was cancelled before, was carried out. A call that is too long is an Error with the code
+        "invalid-request", and a text or number that JSON does not have, such as "\\udc80" or infinity, is a ValueError;
+        neither is sent.
         """
         return await (await self._connect()).request(method, parameters)
 
@@ -114,10 +138,13 @@ class Client:
     ) -> dict[str, Any]:
         """Publishes a message once. If the daemon is restarted before it answers, the call is repeated.
 
-        - expiry: for how many seconds the message is worth delivering.
+        If it is cancelled, as by asyncio.wait_for, or the client is closed, the message may have been accepted. To be able to
+        publish it again without doubling it, choose the key: `key=str(uuid.uuid4())`.
+
+        - expiry: for how many seconds, more than 0, the message is worth delivering.
         - properties: as those of a Message.
-        - wait: "accepted" returns when it is on disk, "delivered" when the server has acknowledged it. A session that is
-          removed before that is an Error.
+        - wait: "accepted" returns when it is on disk, "delivered" when the server has acknowledged it. A message that the
+          server rejects, and a session that is removed before that, is an Error.
         - key: calls with the same key within 24 hours are the same message; by default each call is a new one.
         """
         parameters: dict[str, Any] = {
@@ -130,9 +157,10 @@ class Client:
                 # A daemon that stops answers without the delivery.
                 if wait != "delivered" or published["delivered"]:
                     return published
-            except NotRunning:
+            except NotRunning as error:
                 if self._closed:
                     raise
+                self._forgive(error)
             await asyncio.sleep(1)
 
     async def consume(
@@ -171,9 +199,9 @@ class Client:
                         except Error as error:
                             raise ConsumerEnded(ended) if error.code == "unknown-subscription" else error
                 finally:
-                    connection.leave("message.unsubscribe", {"subscription": subscription, "keep": True})
-            except NotRunning:
-                pass
+                    connection.leave("subscription", subscription)
+            except NotRunning as error:
+                self._forgive(error)
             await self._pause()
 
     async def subscribe(self, session: str, filter: str, *, qos: int = 1) -> AsyncIterator[Message]:
@@ -191,9 +219,9 @@ class Client:
                             _log.warning("%d messages were dropped because they were not taken in time",
                                          parameters.get("count", 0))
                 finally:
-                    connection.leave("message.unsubscribe", {"subscription": answer["subscription"]})
-            except NotRunning:
-                pass
+                    connection.leave("subscription", answer["subscription"])
+            except NotRunning as error:
+                self._forgive(error)
             await self._pause()
 
     async def watch(self, session: Optional[str] = None) -> AsyncIterator[dict[str, Any]]:
@@ -207,9 +235,9 @@ class Client:
                     async for event in connection.feed(answer["watch"]):
                         yield event
                 finally:
-                    connection.leave("session.unwatch", {"watch": answer["watch"]})
-            except NotRunning:
-                pass
+                    connection.leave("watch", answer["watch"])
+            except NotRunning as error:
+                self._forgive(error)
             await self._pause()
 
     async def _connect(self) -> _Connection:
@@ -220,8 +248,14 @@ class Client:
                 try:
                     reader, writer = await asyncio.open_unix_connection(self.path, limit=_LINE_LIMIT)
                 except (FileNotFoundError, ConnectionRefusedError) as error:
-                    raise NotRunning(f"holdfastd does not run: nothing listens on {self.path}") from error
+                    raise _Absent(f"the daemon is not running: nothing listens on {self.path}") from error
+                except PermissionError as error:
+                    raise _Absent(f"you may not open {self.path}; {_admission(self.path)}") from error
+                except OSError as error:
+                    raise _Absent(f"the daemon cannot be reached on {self.path}: {error.strerror or error}") from error
                 self._connection = connection = _Connection(reader, writer)
+                late = asyncio.get_running_loop().call_later(
+                    _GREETING_TIME, connection.end, _Absent(f"the daemon does not answer on {self.path}"))
                 try:
                     if self._closed:
                         connection.close()
@@ -229,7 +263,15 @@ class Client:
                 except BaseException:
                     connection.close()
                     raise
+                finally:
+                    late.cancel()
+                self._answered = True
             return self._connection
+
+    def _forgive(self, error: NotRunning) -> None:
+        """Raises the error of a daemon that was never there. One that was may be restarting."""
+        if isinstance(error, _Absent) and not self._answered:
+            raise error
 
     async def _pause(self) -> None:
         if not self._closed:
@@ -241,8 +283,10 @@ class _Connection:
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.ended = False
+        # Why what the daemon has sent cannot be read.
+        self._unreadable: Optional[Error] = None
         self._writer = writer
-        # The calls by number, each with the member of its result that names a feed, if it makes one.
+        # The calls that have no answer yet, each with the member of its result that names a feed, if it makes one.
         self._answers: dict[int, tuple[asyncio.Future[Any], Optional[str]]] = {}
         self._feeds: dict[str, _Feed] = {}
         self._last = 0
@@ -251,17 +295,23 @@ class _Connection:
     async def request(self, method: str, parameters: dict[str, Any], feed: Optional[str] = None) -> dict[str, Any]:
         if self.ended:
             raise NotRunning(_ENDED)
-        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         number = self._send(method, parameters)
         self._answers[number] = (answer, feed)
         try:
             await self._writer.drain()
-            result: dict[str, Any] = await answer
-            return result
+            return await answer
         except (BrokenPipeError, ConnectionResetError) as error:
             raise NotRunning(_ENDED) from error
+        except asyncio.CancelledError:
+            # The answer may have come just before. If it comes later, `_take` leaves the feed.
+            if feed is not None and answer.done() and not answer.cancelled() and answer.exception() is None:
+                self.leave(feed, answer.result()[feed])
+            raise
         finally:
-            self._answers.pop(number, None)
+            if not answer.cancel() and not answer.cancelled():
+                # Otherwise asyncio logs an exception that came while this was cancelled or could not send.
+                answer.exception()
 
     def _send(self, method: str, parameters: dict[str, Any]) -> int:
         self._last += 1
@@ -280,30 +330,39 @@ class _Connection:
         while True:
             parameters = await feed.queue.get()
             if parameters is None:
+                if self._unreadable is not None:
+                    raise self._unreadable
                 return
             yield parameters
             if feed.dropped:
                 dropped, feed.dropped = feed.dropped, 0
                 yield {"event": "dropped", "count": dropped}
 
-    def leave(self, method: str, parameters: dict[str, Any]) -> None:
-        """Ends a feed, whether or not the daemon still has it."""
-        self._feeds.pop(parameters.get("subscription") or parameters["watch"], None)
-        if not self.ended:
-            self._send(method, parameters)
+    def leave(self, member: str, name: str) -> None:
+        """Ends a feed, whether or not the daemon still has it. A durable consumer is kept."""
+        self._feeds.pop(name, None)
+        if self.ended:
+            return
+        if member == "watch":
+            self._send("session.unwatch", {"watch": name})
+        else:
+            self._send("message.unsubscribe", {"subscription": name, "keep": True})
 
     def close(self) -> None:
         self._reading.cancel()
-        self._end()
+        self.end()
 
     async def _read(self, reader: asyncio.StreamReader) -> None:
         try:
             while line := await reader.readline():
                 self._take(json.loads(line))
-        except (ConnectionError, ValueError):
+        except ConnectionError:
             pass
+        except ValueError as error:
+            # It would come again on another connection.
+            self._unreadable = Error(f"the daemon's answer cannot be read: {error}", "invalid-answer")
         finally:
-            self._end()
+            self.end(self._unreadable)
 
     def _take(self, value: dict[str, Any]) -> None:
         if "method" in value:
@@ -318,15 +377,21 @@ class _Connection:
         if "error" in value:
             error = value["error"]
             data = error.get("data") or {}
-            failure = Error(error["message"], data.get("code"), data.get("hint"))
+            failure = Error(
+                error["message"], data.get("code"), data.get("hint"), data.get("reasonCode"), data.get("id"))
             if data.get("code") == "shutting-down":
                 failure = NotRunning(error["message"])
             if value.get("id") is None:
                 # The daemon refuses the connection, or a line of which it cannot tell which call it was.
-                self._end(failure)
+                self.end(failure)
                 return
-        answer, member = self._answers.get(value["id"], (None, None))
-        if answer is None or answer.done():
+        answer, member = self._answers.pop(value["id"], (None, None))
+        if answer is None:
+            return
+        if answer.done():
+            # It is not awaited any more.
+            if member is not None and failure is None:
+                self.leave(member, value["result"][member])
             return
         if failure is not None:
             answer.set_exception(failure)
@@ -336,7 +401,7 @@ class _Connection:
             self._feeds[value["result"][member]] = _Feed()
         answer.set_result(value["result"])
 
-    def _end(self, failure: Optional[Exception] = None) -> None:
+    def end(self, failure: Optional[Exception] = None) -> None:
         if self.ended:
             return
         self.ended = True
@@ -344,6 +409,7 @@ class _Connection:
         for answer, _ in self._answers.values():
             if not answer.done():
                 answer.set_exception(failure or NotRunning(_ENDED))
+        self._answers.clear()
         for feed in self._feeds.values():
             feed.queue.put_nowait(None)
 
@@ -379,3 +445,16 @@ def _message(parameters: dict[str, Any]) -> Message:
     return Message(
         parameters["session"], parameters["topic"], payload, parameters["qos"], parameters["retain"],
         parameters["duplicate"], parameters["id"], parameters.get("properties") or {})
+
+
+def _admission(path: str) -> str:
+    """How to be allowed to open a socket."""
+    group = "holdfast"
+    try:
+        number = os.stat(path).st_gid
+        if number == 0:
+            return "only root may open it"
+        group = grp.getgrgid(number).gr_name
+    except (OSError, KeyError):
+        pass
+    return f"join its group with: sudo usermod -aG {group} $USER, then log in again"

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import pathlib
 import tempfile
 import unittest
+import unittest.mock
 from typing import Any, AsyncIterator
 
 import holdfast
@@ -36,11 +38,16 @@ class Peer:
         return call
 
 
+async def read(feed: AsyncIterator[object]) -> None:
+    async for _ in feed:
+        pass
+
+
 class ClientTests(unittest.IsolatedAsyncioTestCase):
     async def asyncSetUp(self) -> None:
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
-        path = os.path.join(folder.name, "s")
+        self.path = path = os.path.join(folder.name, "s")
         self.peers: asyncio.Queue[Peer] = asyncio.Queue()
         self.writers: list[asyncio.StreamWriter] = []
         self.server = await asyncio.start_unix_server(self._accept, path, limit=32 << 20)
@@ -89,10 +96,6 @@ class ClientTests(unittest.IsolatedAsyncioTestCase):
         self.assertEqual(await peer.line(), b"")
 
     async def test_a_closed_client_ends_what_it_reads_and_does_not_connect_again(self) -> None:
-        async def read(feed: AsyncIterator[object]) -> None:
-            async for _ in feed:
-                pass
-
         client = self.client
         tasks = [
             asyncio.create_task(read(feed)) for feed in
@@ -144,11 +147,7 @@ class ClientTests(unittest.IsolatedAsyncioTestCase):
         await call
 
     async def test_a_consumer_that_is_overtaken_before_its_answer_has_ended(self) -> None:
-        async def consume() -> None:
-            async for _ in self.client.consume("a", "b", consumer="c"):
-                pass
-
-        task = asyncio.create_task(consume())
+        task = asyncio.create_task(read(self.client.consume("a", "b", consumer="c")))
         peer = await self.greet()
         call = await peer.call()
         peer.write(
@@ -170,3 +169,112 @@ class ClientTests(unittest.IsolatedAsyncioTestCase):
         peer.write(method="daemon.news", params={})
         await peer.answer(sessions=[])
         self.assertEqual(await call, {"sessions": []})
+
+    def feeds(self) -> list[AsyncIterator[object]]:
+        client = self.client
+        return [client.consume("a", "b", consumer="c"), client.subscribe("a", "b"), client.watch()]
+
+    async def test_a_feed_that_is_cancelled_before_its_answer_is_left(self) -> None:
+        peer = None
+        for feed in self.feeds():
+            task = asyncio.create_task(read(feed))
+            peer = peer or await self.greet()
+            call = await peer.call()
+            task.cancel()
+            await asyncio.wait([task])
+            later = asyncio.create_task(self.client.call("session.list"))
+            following = await peer.call()
+            peer.write(id=call["id"], result={"subscription": "s1", "watch": "w1", "snapshot": {}})
+            peer.write(id=following["id"], result={})
+            await later
+            await self.is_left(peer)
+
+    async def test_a_feed_that_is_cancelled_together_with_its_answer_is_left(self) -> None:
+        peer = None
+        for feed in self.feeds():
+            task = asyncio.create_task(read(feed))
+            peer = peer or await self.greet()
+            call = await peer.call()
+            connection = self.client._connection
+            assert connection is not None
+            connection._take({"id": call["id"], "result": {"subscription": "s1", "watch": "w1", "snapshot": {}}})
+            task.cancel()
+            await asyncio.wait([task])
+            self.assertTrue(task.cancelled())
+            self.assertEqual(connection._feeds, {})
+            await self.is_left(peer)
+
+    async def is_left(self, peer: Peer) -> None:
+        # It was sent before the next call.
+        call = asyncio.create_task(self.client.call("session.list"))
+        left = await peer.call()
+        self.assertIn((left["method"], left["params"]), [
+            ("message.unsubscribe", {"subscription": "s1", "keep": True}), ("session.unwatch", {"watch": "w1"})])
+        await peer.answer()
+        await call
+
+    async def test_a_line_that_cannot_be_read_ends_everything_with_an_error(self) -> None:
+        with unittest.mock.patch.object(holdfast, "_LINE_LIMIT", 1000):
+            for line in b"{\n", b"x" * 3000 + b"\n":
+                client = holdfast.Client(self.path)
+                tasks = [asyncio.create_task(read(client.consume("a", "b", consumer="c")))]
+                peer = await self.greet()
+                await peer.answer(subscription="s1")
+                tasks.append(asyncio.create_task(client.call("session.list")))  # type: ignore[arg-type]
+                await peer.call()
+                peer.writer.write(line)
+                for result in await asyncio.gather(*tasks, return_exceptions=True):
+                    assert isinstance(result, holdfast.Error), result
+                    self.assertEqual(result.code, "invalid-answer")
+                self.assertTrue(self.peers.empty())
+
+    async def test_a_daemon_that_was_never_there_is_an_error(self) -> None:
+        self.client = holdfast.Client("/nothing/here")
+        for waiting in [self.client.publish("a", "b", "c"), *map(read, self.feeds())]:
+            with self.assertRaises(holdfast.NotRunning) as caught:
+                await waiting
+            self.assertEqual(
+                str(caught.exception), "the daemon is not running: nothing listens on /nothing/here")
+        for error, text in [
+            (PermissionError(), "you may not open /nothing/here; join its group with: sudo usermod -aG holdfast $USER, "
+             "then log in again"),
+            (NotADirectoryError(20, "Not a directory"),
+             "the daemon cannot be reached on /nothing/here: Not a directory"),
+            (OSError("AF_UNIX path too long"), "the daemon cannot be reached on /nothing/here: AF_UNIX path too long"),
+        ]:
+            with unittest.mock.patch("asyncio.open_unix_connection", side_effect=error):
+                with self.assertRaises(holdfast.NotRunning) as caught:
+                    await self.client.publish("a", "b", "c")
+            self.assertEqual(str(caught.exception), text)
+
+    async def test_a_daemon_that_never_answers_is_an_error(self) -> None:
+        with unittest.mock.patch.object(holdfast, "_GREETING_TIME", 0):
+            for waiting in [self.client.publish("a", "b", "c"), *map(read, self.feeds())]:
+                with self.assertRaises(holdfast.NotRunning) as caught:
+                    await waiting
+                self.assertEqual(str(caught.exception), f"the daemon does not answer on {self.path}")
+
+    async def test_a_daemon_that_was_there_is_waited_for(self) -> None:
+        publish = asyncio.create_task(self.client.publish("a", "b", "c"))
+        peer = await self.greet()
+        first = await peer.call()
+        self.server.close()
+        # Python 3.13 has removed it.
+        pathlib.Path(self.path).unlink(missing_ok=True)
+        peer.writer.close()
+        with self.assertRaises(holdfast.NotRunning):
+            await self.client.call("session.list")
+        self.server = await asyncio.start_unix_server(self._accept, self.path)
+        again = await (await self.greet()).answer(id=7)
+        self.assertEqual(again["params"], first["params"])
+        self.assertEqual(await publish, {"id": 7})
+
+    async def test_a_rejection_has_the_code_of_the_server_and_the_number_of_the_message(self) -> None:
+        publish = asyncio.create_task(self.client.publish("a", "b", "c", wait="delivered"))
+        peer = await self.greet()
+        call = await peer.call()
+        data = {"code": "message-rejected", "reasonCode": 135, "id": 5}
+        peer.write(id=call["id"], error={"code": -32023, "message": "no", "data": data})
+        with self.assertRaises(holdfast.Error) as caught:
+            await publish
+        self.assertEqual((caught.exception.reason_code, caught.exception.id), (135, 5))

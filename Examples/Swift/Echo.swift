@@ -5,6 +5,7 @@ import HoldfastClient
 /// Answers every message of a topic, and loses none, whichever program is restarted: `echo-client SESSION`
 ///
 /// It takes SESSION's `orders/#` as the durable consumer "echo", and publishes each payload, with its properties, to `replies/…`.
+/// An order whose answer cannot be published, for example because its topic would be too long, is reported and left.
 @main enum Echo {
     static func main() async {
         guard let session = CommandLine.arguments.dropFirst().first else {
@@ -26,12 +27,33 @@ import HoldfastClient
         let status = try await holdfast.call(SessionStatusMethod.self, .init(session: session))
         say("\(session) is \(status.state.rawValue)")
         for try await order in try await holdfast.consume(session: session, filter: "orders/#", consumer: "echo") {
-            let topic = "replies/" + order.message.topic.dropFirst("orders/".count)
-            let reply = MessagePublishMethod.Parameters(
-                session: session, topic: topic, payload: order.message.payload, properties: order.message.properties)
-            let answer = try await holdfast.publish(reply, timeout: .seconds(3600))
+            let topic = order.message.topic
+            var outcome = "is no order"
+            // The filter also matches the topic "orders". Bytes, because a character may go on after the slash.
+            if topic.utf8.starts(with: "orders/".utf8) {
+                let reply = MessagePublishMethod.Parameters(
+                    session: session, topic: "replies/" + Substring(topic.utf8.dropFirst("orders/".utf8.count)),
+                    payload: order.message.payload, properties: order.message.properties)
+                do throws(ClientError) {
+                    let answer = try await holdfast.publish(reply, timeout: .seconds(3600))
+                    outcome = "is answered as message \(answer.id)"
+                } catch {
+                    guard isDueToMessage(error) else { throw error }
+                    say("echo-client: \(topic.prefix(100)) is not answered: \(error)", to: STDERR_FILENO)
+                    outcome = "is not answered"
+                }
+            }
             try await order.ack()
-            say("\(order.message.topic) \(order.message.payload.text ?? "") is answered as message \(answer.id)")
+            say("\(topic.prefix(100)) \(order.message.payload.text ?? "") \(outcome)")
+        }
+    }
+
+    /// Whether it is due to the message itself, which would be refused each time.
+    private static func isDueToMessage(_ error: ClientError) -> Bool {
+        switch error {
+        case .requestTooLong: true
+        case .refused(let error): [.invalidTopic, .invalidParameters, .messageRejected].contains(error.known)
+        default: false
         }
     }
 

@@ -89,7 +89,28 @@ extension EndToEnd {
         }
     }
 
-    @Test func `a bridge passes messages on under other topics, with their bytes`() async throws {
+    @Test(arguments: ClientLanguage.allCases)
+    func `an order that cannot be answered does not stop a program, and a message on the topic above is no order`(
+        _ language: ClientLanguage
+    ) async throws {
+        try await withConnected { lab, _, daemon in
+            let command = ["env", "HOLDFAST_SOCKET=\(daemon.socket)"] + (try await language.echo(lab)) + ["main"]
+            let echo = try await lab.start("echo", command, in: nil)
+            try await until("it consumes") { try await daemon.status().inbox.consumers.map(\.name) == ["echo"] }
+            let near = LabClient(lab)
+            // With "replies/" in the place of "orders/", it is too long.
+            try await near.publish("1", to: "orders/" + String(repeating: "x", count: 65_535 - "orders/".count))
+            try await near.publish("2", to: "orders")
+            try await near.publish("3", to: "orders/1")
+            try await until("what follows is answered") { echo.output.contains("orders/1 3 is answered") }
+            #expect(!echo.output.contains("2 is answered"))
+            try await until("the other one is reported") { echo.errors.contains("is not answered") }
+            await echo.signal(SIGINT)
+            #expect(try await echo.ended(within: .seconds(180)) == .exited(0))
+        }
+    }
+
+    @Test func `a bridge passes messages on under other topics, with their bytes, and leaves others`() async throws {
         try await withConnected { lab, _, daemon in
             let far = try await LabSubscriber(lab, filter: "up/#")
             let bridge = try await lab.start(
@@ -101,12 +122,15 @@ extension EndToEnd {
                 ], in: nil)
             try await until("it consumes") { try await daemon.status().inbox.consumers.map(\.name) == ["to-far"] }
             let near = LabClient(lab)
+            try await near.publish("too long", to: "local/" + String(repeating: "x", count: 65_535 - "local/".count))
+            try await near.publish("above", to: "local")
             let payloads = ["  x  y  ", "on"]
             for payload in payloads { try await near.publish(payload, to: "local/door", contentType: "text/plain") }
             try await far.received("everything") { $0.count == payloads.count }
             #expect(far.messages.map(\.topic) == ["up/plant-7/door", "up/plant-7/door"])
             #expect(far.messages.map(\.payload) == payloads)
             #expect(far.messages.allSatisfy { $0.contentType == "text/plain" })
+            try await until("the other one is reported") { bridge.errors.contains("is not passed on") }
             await bridge.signal(SIGINT)
             #expect(try await bridge.ended(within: .seconds(180)) == .exited(0))
         }
@@ -156,7 +180,7 @@ extension EndToEnd {
                 return result.output
             }
             let folder = repositoryRoot.appending(path: "Examples/Python").path
-            let files = ["holdfast", "echo", "test_holdfast"].map { "\(folder)/\($0).py" }
+            let files = ["holdfast", "echo", "bridge", "test_holdfast"].map { "\(folder)/\($0).py" }
             _ = try await run(["/usr/bin/mypy", "--strict", "--cache-dir", "\(lab.directory)/types"] + files)
             let (wheel, venv) = ("\(lab.directory)/wheel", "\(lab.directory)/venv")
             _ = try await run(["make", "-C", repositoryRoot.path, "WHEEL=\(wheel)", "wheel"])

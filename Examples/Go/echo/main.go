@@ -1,6 +1,7 @@
 // Command echo answers every message of a topic, and loses none, whichever program is restarted: echo SESSION
 //
 // It takes SESSION's orders/# as the durable consumer "echo", and publishes each payload, with its properties, to replies/…
+// An order whose answer cannot be published, for example because its topic would be too long, is reported and left.
 package main
 
 import (
@@ -27,6 +28,11 @@ func main() {
 	}
 }
 
+// unpublishable are the refusals that are due to the message itself. It would be refused each time.
+var unpublishable = map[string]bool{
+	"invalid-topic": true, "invalid-parameters": true, "invalid-request": true, "message-rejected": true,
+}
+
 func echo(ctx context.Context, session string) error {
 	client := holdfast.New("")
 	client.Name = "echo.go"
@@ -39,10 +45,19 @@ func echo(ctx context.Context, session string) error {
 	return client.Consume(
 		ctx, holdfast.Subscription{Session: session, Filter: "orders/#", Consumer: "echo"},
 		func(ctx context.Context, order holdfast.Message) error {
+			// The filter also matches the topic "orders", and an answer there would be an order.
+			if !strings.HasPrefix(order.Topic, "orders/") {
+				return nil
+			}
 			answer, err := client.Publish(ctx, holdfast.Publication{
 				Session: session, Topic: strings.Replace(order.Topic, "orders/", "replies/", 1), Payload: order.Payload,
 				Properties: order.Properties,
 			})
+			var refused *holdfast.Error
+			if errors.As(err, &refused) && unpublishable[refused.Code] {
+				fmt.Fprintf(os.Stderr, "echo: %.100q is not answered: %v\n", order.Topic, err)
+				return nil
+			}
 			if err != nil {
 				return err
 			}

@@ -214,10 +214,10 @@ func (c *Client) Close() {
 	}
 }
 
-// Call calls a method of holdfast-rpc(7). Params is any value that becomes a JSON object; result is a pointer to the value
-// that the answer is decoded into, or nil. The error is an *Error if the daemon refuses, and ErrNotRunning if it does not
-// answer. A call of more than 24 MiB is an *Error with the code "invalid-request", and is not sent. When the context ends, the
-// call may still be carried out.
+// Call calls a method of holdfast-rpc(7). Params is any value that becomes a JSON object, whose texts are UTF-8: encoding/json
+// replaces what is not. Result is a pointer to the value that the answer is decoded into, or nil. The error is an *Error if the
+// daemon refuses, and ErrNotRunning if it does not answer. A call of more than 24 MiB is an *Error with the code
+// "invalid-request", and is not sent. When the context ends, the call may still be carried out.
 func (c *Client) Call(ctx context.Context, method string, params any, result any) error {
 	connection, err := c.connection(ctx)
 	if err != nil {

@@ -25,7 +25,7 @@ extension EndToEnd {
                     interval = "1s"
                     timeout = "1s"
                     [presence]
-                    timeout = "2s"
+                    timeout = "4s"
                     """)
             }
             let seen = try await b.startConnected()

@@ -44,7 +44,7 @@ struct EndpointCheckTests {
     }
 
     private func connack(_ code: ReasonCode) -> ConnectionEvent {
-        .received(Packet.connack(Connack(reasonCode: code)).encoded())
+        .received(encoded(.connack(Connack(reasonCode: code))))
     }
 
     @Test func `each step has a duration, and the login is the last one`() throws {

@@ -375,8 +375,6 @@ import Vocabulary
         let statistics = await store.statistics()
         #expect(statistics.commits.count == 1 && statistics.commits.failed == 0 && statistics.messages == 1)
         #expect(statistics.logBytes > 100_000 && statistics.schemaVersion == 12)
-        #expect(statistics.commits.lastDuration > .zero)
-        #expect(statistics.commits.longestDuration == statistics.commits.lastDuration)
         #expect((statistics.freeBytes ?? 0) > 0)
         #expect(statistics.path == "\(directory.path)/holdfast.db")
     }

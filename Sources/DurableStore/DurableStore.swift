@@ -26,7 +26,7 @@ public actor DurableStore {
     private var unwritten: UInt64 = 0
     private var isClosed = false
     /// The files that the database was opened with, to notice when they are removed, replaced or cut short.
-    private var files: DatabaseFiles
+    var files: DatabaseFiles
     /// The new database that is complete, while it could not be put into use yet.
     private var renewal: Renewal?
     /// Called when a new database was made while the daemon runs.
@@ -95,257 +95,6 @@ public actor DurableStore {
         self.database = database
         self.executor = executor
         openReport = report
-    }
-
-    /// What the names of the files of a database end with.
-    static let fileSuffixes = ["", "-wal", "-shm", LogMark.suffix, Renewal.damagedLogSuffix]
-
-    /// Makes a new database with what can be read of a damaged one.
-    ///
-    /// - Parameters:
-    ///   - old: the damaged one, if it is open. It still has pages in memory, and knows which of the others are in a part
-    ///     of the log that is gone.
-    ///   - lost: the bytes of a log that is not there any more.
-    private static func renewDamaged(
-        _ old: Database?, lost: Int = 0, in directory: inout StateDirectory, because cause: String,
-        sessions: [SessionName: Int64], _ durability: Durability, _ migrations: [String]
-    ) throws(StoreError) -> Renewal {
-        while true {
-            do throws(StoreError) {
-                try Renewal.discard(in: directory)
-                let new = try openNew(in: directory, durability, migrations)
-                var moved = OpenReport.MovedAside(cause: cause)
-                var unreadable = lost
-                var damaged = old
-                if damaged == nil { damaged = try openDamaged(in: directory, &unreadable) }
-                if let damaged {
-                    if (try? restoreSchema(of: damaged, migrations)) != true { unreadable = max(unreadable, 1) }
-                    let salvage = try Salvage(damaged, into: new, sessions: sessions, unreadable: unreadable)
-                    (moved.messages, moved.isComplete) = (salvage.messages, salvage.isComplete)
-                }
-                try Renewal.complete(new)
-                let renewal = Renewal(moved)
-                try renewal.note(in: directory)
-                return renewal
-            } catch {
-                // No row may be lost because there is no room for it now.
-                try Renewal.discard(in: directory)
-                guard case .full(let path, let lack) = error else { throw error }
-                if directory.releaseSpare() { continue }
-                throw .full(
-                    path: path,
-                    cause: "the database is damaged (\(cause)), and what can be recovered does not fit: \(lack)")
-            }
-        }
-    }
-
-    /// Opens the damaged database, with as much of its log as can be read.
-    ///
-    /// - Parameter unreadable: raised to the size of the log if a part of it is damaged.
-    /// - Returns: `nil` if nothing of it can be read.
-    private static func openDamaged(
-        in directory: borrowing StateDirectory, _ unreadable: inout Int
-    ) throws(StoreError) -> Database? {
-        // Without a schema nothing can be read, and SQLite would remove the log.
-        guard directory.size(of: fileName) > 0 else { return nil }
-        let path = "\(directory.path)/\(fileName)"
-        if let log = try WriteAheadLog(path: path + "-wal"), log.damage != nil {
-            unreadable = max(unreadable, log.size)
-            try directory.rename(fileName + "-wal", to: fileName + Renewal.damagedLogSuffix)
-            try log.mend(
-                from: path + Renewal.damagedLogSuffix, to: path + "-wal",
-                keeping: (try? Salvage.pagesWithSessions(of: path)) ?? [])
-        }
-        guard let database = try? Database(path: path) else { return nil }
-        try database.excludeOthers()
-        database.keepLog()
-        if (try? Renewal.isPart(database)) == true { unreadable = max(unreadable, 1) }
-        return database
-    }
-
-    /// - Returns: whether all tables can be read.
-    private static func restoreSchema(of damaged: Database, _ migrations: [String]) throws(StoreError) -> Bool {
-        let version = Int(clamping: try damaged.integer("PRAGMA user_version") ?? 0)
-        return try KnownSchema(version: version, migrations: migrations).restore(in: damaged)
-    }
-
-    private static func openNew(
-        in directory: borrowing StateDirectory, _ durability: Durability, _ migrations: [String]
-    ) throws(StoreError) -> Database {
-        var report = OpenReport(isNew: true)
-        let database = try open(Renewal.newName, in: directory, durability, migrations, &report, isMarked: false)
-        try Renewal.begin(database)
-        return database
-    }
-
-    /// - Parameters:
-    ///   - isMarked: whether the file has a ``LogMark``.
-    ///   - isTakenUp: see ``takeUp(_:)``.
-    private static func open(
-        _ name: String = fileName, in directory: borrowing StateDirectory, _ durability: Durability,
-        _ migrations: [String], _ report: inout OpenReport, isMarked: Bool = true, isTakenUp: Bool = true
-    ) throws(StoreError) -> Database {
-        try directory.makePrivateFile(name)
-        let database = try Database(path: "\(directory.path)/\(name)")
-        try database.excludeOthers()
-        // First, because nothing may be written into a file of a later version.
-        let known = Schema.version(after: migrations)
-        let found = try Schema.version(of: database, after: migrations)
-        if found == 0 {
-            // Free pages go back to the file system a few at a time; this can only be set before the first table.
-            try database.execute("PRAGMA auto_vacuum = INCREMENTAL")
-        }
-        guard try database.text("PRAGMA journal_mode = WAL") == "wal" else {
-            throw .failed(path: database.path, cause: "the file system cannot hold a write-ahead log")
-        }
-        try database.execute(
-            durability == .full ? "PRAGMA synchronous = FULL" : "PRAGMA synchronous = NORMAL")
-        try database.execute("PRAGMA cell_size_check = ON; PRAGMA trusted_schema = OFF")
-        let check = try database.text("PRAGMA quick_check(1)") ?? "ok"
-        guard check == "ok" else { throw .corrupt(path: database.path, cause: check) }
-        guard try !Renewal.isPart(database) else {
-            throw .corrupt(path: database.path, cause: "a daemon was ended while it recovered it")
-        }
-        if found > 0, let table = try KnownSchema(version: found, migrations: migrations).damagedTable(in: database) {
-            throw .corrupt(path: database.path, cause: "the definition of its table \(table) is damaged")
-        }
-        do throws(StoreError) {
-            report.backup = try Schema.migrate(
-                database, to: migrations,
-                backupName: { version in "\(fileName).version-\(version)-\(Timestamp.now.rawValue)" },
-                directory: directory
-            ).map { "\(directory.path)/\($0)" }
-        } catch .inconsistent(let sentence) {
-            throw .corrupt(path: database.path, cause: "its tables are not those of its version: \(sentence)")
-        }
-        // So that the tables are known without the log, should that be damaged.
-        if found < known { try database.emptyLog() }
-        // Deleted content is overwritten only where that costs nothing: deleting must need little room.
-        try database.execute("PRAGMA secure_delete = FAST")
-        let limit = logLimit(of: directory)
-        try database.execute("PRAGMA journal_size_limit = \(limit)")
-        database.limitLog(to: limit / 4096, markedBy: isMarked ? LogMark(ofDatabase: database.path) : nil)
-        if isTakenUp { report.adopted = try takeUp(database) }
-        return database
-    }
-
-    /// The log is limited to half of the reserve, so that it cannot take the room that its own contents need in the file.
-    /// The larger it is, the more messages are delivered and deleted before they would be written to the file as well.
-    private static func logLimit(of directory: borrowing StateDirectory) -> Int {
-        max(Int(directory.reserve) / 2 / 4096, 8) * 4096
-    }
-
-    /// Finds what SQLite would pass over in silence. Must be called before it opens the file.
-    ///
-    /// - Parameter lost: set to the bytes of the log that are not there any more.
-    private static func checkFiles(in directory: borrowing StateDirectory, _ lost: inout Int) throws(StoreError) {
-        let path = "\(directory.path)/\(fileName)"
-        let log = try WriteAheadLog(path: path + "-wal")
-        let mark = LogMark.Content(ofDatabase: path)
-        let missing = mark?.missing(from: log, ofDatabase: path)
-        lost = missing?.bytes ?? 0
-        if let damage = log?.damage { throw .corrupt(path: path, cause: damage.description) }
-        if directory.size(of: fileName) == 0 {
-            if let log, log.transactions > 0 {
-                throw .corrupt(path: path, cause: "it is missing or empty, and its write-ahead log is not")
-            }
-            if mark != nil { throw .corrupt(path: path, cause: "it is missing or empty") }
-        }
-        if let missing { throw .corrupt(path: path, cause: missing.description) }
-    }
-
-    /// Prepares a file that may not have been closed properly, and may lack the last moments before this start: numbers
-    /// continue after those that were reserved or are there, and packet identifiers that may have been used are suspect.
-    ///
-    /// - Returns: what belonged to no session any more.
-    private static func takeUp(_ database: Database) throws(StoreError) -> OpenReport.Adopted {
-        try checkNumbers(in: database)
-        try checkNames(in: database)
-        return try database.transaction { () throws(StoreError) -> OpenReport.Adopted in
-            let adopted = try adopt(in: database)
-            try raiseNumbers(in: database)
-            let windows = try database.rows(
-                "SELECT id, window_first, window_count FROM session WHERE window_count > 0"
-            ) { row in
-                let first = UInt16(clamping: row.integer(1))
-                return (row.integer(0), IdentifierWindow(first: first, count: Int(clamping: row.integer(2))))
-            }
-            for (session, window) in windows {
-                let keys = MessageKey.range(of: session)
-                for id in window.identifiers {
-                    try database.run(
-                        """
-                        INSERT OR IGNORE INTO suspect (session, packet_id) SELECT ?1, ?2 WHERE NOT EXISTS (
-                            SELECT 1 FROM in_flight WHERE packet_id = ?2 AND key BETWEEN ?3 AND ?4)
-                        """,
-                        .integer(session), .integer(id.rawValue), .integer(keys.lowerBound),
-                        .integer(keys.upperBound))
-                }
-            }
-            try database.run("UPDATE session SET window_first = 0, window_count = 0 WHERE window_count > 0")
-            return adopted
-        }
-    }
-
-    /// Makes the next numbers of all sessions ones that were never given out.
-    static func raiseNumbers(in database: Database) throws(StoreError) {
-        // Numbers that no session ever gets to are damaged.
-        let last = Database.Value.integer(MessageKey.sequences.upperBound)
-        try database.run(
-            "UPDATE session SET reserved_sequence = 0 WHERE reserved_sequence NOT BETWEEN 0 AND ?", last)
-        try database.run(
-            "UPDATE session SET reserved_inbox_sequence = 0 WHERE reserved_inbox_sequence NOT BETWEEN 0 AND ?",
-            last)
-        // The first term of each maximum is for numbers that are damaged, too.
-        try database.run(
-            """
-            WITH least AS (
-                SELECT id, max(
-                    1, reserved_sequence + 1, iif(next_sequence > ?, 1, next_sequence),
-                    1 + coalesce((
-                        SELECT max(key) & 0xFFFFFFFFFFFF FROM message
-                        WHERE key BETWEEN session.id << 48 AND (session.id << 48) | 0xFFFFFFFFFFFF), 0)) AS next
-                FROM session)
-            UPDATE session SET next_sequence = least.next FROM least
-            WHERE least.id = session.id AND least.next <> next_sequence
-            """,
-            last)
-        try database.run(
-            """
-            WITH least AS (
-                SELECT id, max(
-                    1, reserved_inbox_sequence + 1, iif(next_inbox_sequence > ?, 1, next_inbox_sequence),
-                    1 + coalesce((
-                        SELECT max((
-                            SELECT max(key) & 0xFFFFFFFFFFFF FROM inbox
-                            WHERE key BETWEEN consumer.id << 48 AND (consumer.id << 48) | 0xFFFFFFFFFFFF))
-                        FROM consumer WHERE consumer.session = session.id), 0)) AS next
-                FROM session)
-            UPDATE session SET next_inbox_sequence = least.next FROM least
-            WHERE least.id = session.id AND least.next <> next_inbox_sequence
-            """,
-            last)
-    }
-
-    /// Finds rows with numbers that none can have.
-    private static func checkNumbers(in database: Database) throws(StoreError) {
-        for (table, owner) in [("message", "session"), ("inbox", "consumer")] {
-            var isWrong = false
-            try database.query(
-                text: """
-                    SELECT EXISTS (SELECT 1 FROM \(owner) WHERE id NOT BETWEEN 1 AND 0x7FFF) OR EXISTS (
-                        SELECT 1 FROM \(owner) CROSS JOIN \(table)
-                        WHERE key BETWEEN (id << 48) + ? AND (id << 48) | 0xFFFFFFFFFFFF)
-                    """,
-                with: [.integer(MessageKey.sequences.upperBound + 1)]
-            ) { row throws(StoreError) in
-                isWrong = row.integer(0) != 0
-                return false
-            }
-            if isWrong {
-                throw .corrupt(path: database.path, cause: "a number in its table \(table) or \(owner) is impossible")
-            }
-        }
     }
 
     /// Calls `body` on the store's thread whenever a damaged file was replaced while the daemon runs.
@@ -419,7 +168,6 @@ public actor DurableStore {
     /// - Throws: ``StoreError/full(path:cause:)``, after which everything continues as soon as there is room;
     ///   ``StoreError/inconsistent(_:)`` for a sequence that is not above every one inserted before.
     package func commit(_ batch: [(session: SessionName, changes: [SessionChange])]) throws(StoreError) {
-        let start = ContinuousClock.now
         let needed: UInt64
         do {
             needed = batch.reduce(0) { $1.changes.reduce($0) { $0 + UInt64($1.roomNeeded) } }
@@ -442,7 +190,7 @@ public actor DurableStore {
         }
         beginWriting(needed)
         if !directory.hasSpare { makeSpareAgain() }
-        commits.done(after: start.duration(to: .now))
+        commits.count += 1
     }
 
     /// Tries whether there is room for new messages of so many bytes, which it does not write.
@@ -553,75 +301,6 @@ public actor DurableStore {
         }
         return database
     }
-
-    // MARK: Room
-
-    /// Runs `body`, which writes to the log first. If there is no room, it is tried again after the log was emptied,
-    /// and then, if it must always succeed, in the room that is reserved for that.
-    func withRoom(orSpare mayUseSpare: Bool, _ body: () throws(StoreError) -> Void) throws(StoreError) {
-        do {
-            return try body()
-        } catch .full {
-            try? emptyLog(of: opened())
-        }
-        do {
-            return try body()
-        } catch .full where mayUseSpare {
-            guard directory.releaseSpare() else { throw .full(path: "\(directory.path)", cause: "no room is left") }
-        }
-        try body()
-        try? emptyLog(of: opened())
-    }
-
-    /// Writes the log back into the file, and gives its room to the file system.
-    private func emptyLog(of database: Database) throws(StoreError) {
-        defer { files.forgetSizes() }
-        try database.emptyLog()
-    }
-
-    /// Makes the spare file again after it was needed. Room that deleted rows left in the file is given back first.
-    private func makeSpareAgain() {
-        while let space = directory.space, space.available < directory.reserve, (try? reclaim()) == true {}
-        guard let space = directory.space, space.available >= directory.reserve / 2 else { return }
-        directory.makeSpare()
-    }
-
-    /// Refuses messages while there is still room for everything else.
-    ///
-    /// - Parameter needed: bytes that will be written to the log, and then to the file.
-    func requireRoom(for needed: UInt64) throws(StoreError) {
-        guard needed > 0 else { return }
-        while let space = directory.space, space.available < directory.reserve + 2 * needed {
-            if try reclaim() { continue }
-            throw .full(
-                path: "\(directory.path)/\(Self.fileName)",
-                cause:
-                    "\(Self.text(space.available)) are left on the file system, and \(Self.text(directory.reserve)) are "
-                    + "kept for acknowledgements")
-        }
-    }
-
-    private static func text(_ bytes: UInt64) -> String {
-        bytes < 1 << 20 ? "\(bytes / 1024) KiB" : "\(bytes >> 20) MiB"
-    }
-
-    /// Gives the room that removed rows left in the file back to the file system, a part at a time, because moving
-    /// pages is written to the log first.
-    ///
-    /// - Returns: whether there was any.
-    private func reclaim() throws(StoreError) -> Bool {
-        let database = try opened()
-        let free = try database.integer("PRAGMA freelist_count") ?? 0
-        // One page of the list holds the list itself.
-        guard free > 1 else { return false }
-        // A pragma takes no bound value; this is our own number.
-        let pages = min(max(directory.reserve / 4 / 4096, 4), 256)
-        try withRoom(orSpare: true) { () throws(StoreError) in
-            try database.execute("PRAGMA incremental_vacuum(\(pages))")
-        }
-        try emptyLog(of: database)
-        return try database.integer("PRAGMA freelist_count") ?? 0 < free
-    }
 }
 
 extension [(session: SessionName, changes: [SessionChange])] {
@@ -634,16 +313,6 @@ extension SessionChange {
         switch self {
         case .mqtt(.acknowledge), .mqtt(.concludeKey): false
         default: true
-        }
-    }
-
-    /// An estimate of the bytes that it adds to the file; only messages and publications count.
-    package var roomNeeded: Int {
-        switch self {
-        case .mqtt(.insert(let stored)): stored.message.size
-        case .putPublication(let publication): publication.size
-        case .mqtt(.collect(let message, let consumers, _)): message.size * consumers.count
-        default: 0
         }
     }
 }

@@ -9,7 +9,7 @@ enum Schema {
     /// The version of the first release.
     private static let first = 8
     /// The statements that make a file of that version, then those that lead from one version to the next.
-    static let migrations: [String] = [version8, version9, version10, version11, version12, version13]
+    static let migrations: [String] = [version8, version9]
 
     /// The version that a file has after these migrations.
     static func version(after migrations: [String]) -> Int { versions(after: migrations).upperBound }
@@ -180,8 +180,8 @@ enum Schema {
         ) STRICT, WITHOUT ROWID;
         """
 
-    /// What must not be mistaken for something older after the last moments were lost; what consumers have missed; and
-    /// the keys of messages.
+    /// What must not be mistaken for something older after the last moments were lost; what consumers have missed; the keys
+    /// of messages; and what servers hold of a session that continued elsewhere.
     private static let version9 = """
         -- The client identifier that the session at the server belongs to.
         ALTER TABLE session ADD COLUMN client_id TEXT;
@@ -211,20 +211,13 @@ enum Schema {
             UNIQUE (session, key)
         ) STRICT;
         CREATE INDEX publish_key_sequence ON publish_key (session, sequence);
-        """
-
-    /// The topics on which a server may hold a presence of the session, so that those of an earlier room, user or device
-    /// are cleared.
-    private static let version10 = """
+        -- The topics on which a server may hold a presence of the session, so that those of an earlier room, user or device
+        -- are cleared.
         CREATE TABLE presence_topic (
             session INTEGER NOT NULL,
             topic TEXT NOT NULL,
             PRIMARY KEY (session, topic)
         ) STRICT, WITHOUT ROWID;
-        """
-
-    /// What a server holds of a session that continued elsewhere.
-    private static let version11 = """
         -- When the server ends its old copy; NULL for never.
         ALTER TABLE home ADD COLUMN ends_at INTEGER;
         CREATE TABLE left_exchange (
@@ -241,11 +234,7 @@ enum Schema {
             filter TEXT NOT NULL,
             PRIMARY KEY (session, position, filter)
         ) STRICT, WITHOUT ROWID;
-        """
-
-    /// What servers that were left may retain, and for how long the present one keeps the session.
-    private static let version12 = """
-        -- In seconds; NULL for ever.
+        -- For how long the present server keeps the session, in seconds; NULL for ever.
         ALTER TABLE home ADD COLUMN expiry INTEGER;
         CREATE TABLE left_topic (
             session INTEGER NOT NULL,
@@ -255,12 +244,7 @@ enum Schema {
             topic TEXT NOT NULL,
             PRIMARY KEY (session, position, is_presence, topic)
         ) STRICT, WITHOUT ROWID;
-        """
-
-    /// The earlier names of a session that have no effect any more, how the attempts of an outage failed, and how
-    /// soon the present server notices that a connection is gone.
-    private static let version13 = """
-        -- Those that were in its file when it was started, separated by blanks.
+        -- The earlier names that were in its file when it was started, separated by blanks.
         ALTER TABLE session ADD COLUMN formerly TEXT NOT NULL DEFAULT '';
         -- Of an entry that ends an outage; NULL if no attempt failed.
         ALTER TABLE history ADD COLUMN failed_attempts INTEGER;

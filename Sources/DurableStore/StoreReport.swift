@@ -25,16 +25,6 @@ public struct StoreStatistics: Hashable, Sendable {
         public var failed: UInt64 = 0
         /// How many waited for the disk.
         public var flushes: UInt64 = 0
-        /// How long the last one took.
-        public var lastDuration = Duration.zero
-        /// How long the longest one took.
-        public var longestDuration = Duration.zero
-
-        mutating func done(after duration: Duration) {
-            count += 1
-            lastDuration = duration
-            longestDuration = max(longestDuration, duration)
-        }
     }
 }
 

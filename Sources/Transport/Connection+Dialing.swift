@@ -9,11 +9,11 @@ extension Connection {
         guard phase == .resolving else { return }
         if endpoint.scheme.isSecure {
             if let name = options.tls.serverName, IPAddress(name) != nil {
-                fail(TransportFailure(.unsupported, "the TLS server name \"\(name)\" is an address, not a host name"))
+                fail(TransportFailure(.badEndpoint, "the TLS server name \"\(name)\" is an address, not a host name"))
                 return
             }
             if options.proxy != nil, endpoint.isLiteral, options.tls.serverName == nil {
-                fail(TransportFailure(.unsupported, "through a proxy, TLS needs a host name to verify, not an address"))
+                fail(TransportFailure(.badEndpoint, "through a proxy, TLS needs a host name to verify, not an address"))
                 return
             }
             loadTLS(threadPool)

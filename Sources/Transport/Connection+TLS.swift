@@ -18,7 +18,7 @@ extension Connection {
     private func unread(_ cause: String) -> TransportFailure {
         let files = options.tls.ownFiles
         let names = files.isEmpty ? "the system's trusted authorities" : files.joined(separator: ", ")
-        return TransportFailure(.tlsFilesUnusable, "cannot read \(names): \(cause)")
+        return TransportFailure(ownFiles: "cannot read \(names): \(cause)")
     }
 
     func loadedTLS(_ outcome: Result<Result<LoadedTLS, TransportFailure>, any Error>) {
@@ -103,7 +103,7 @@ extension Connection {
     func handshakeFailed(_ failure: TransportFailure) {
         let left = addresses.filter { $0 != wire?.peer }
         switch failure.code {
-        case .tlsTimeout, .tlsFailed, .wrongProtocol, .certificateInvalid, .certificateExpired, .reset, .unreachable:
+        case .tlsTimeout, .tlsFailed, .wrongProtocol, .certificateInvalid, .reset, .unreachable:
             // Perhaps only this address fails, and the race would choose it again at every attempt. The address of a peer
             // can be another one than was dialed: that of 0.0.0.0 is 127.0.0.1.
             guard !left.isEmpty, left.count < addresses.count else { return fail(failure) }

@@ -289,7 +289,9 @@ extension Connection {
     /// Adds to a failure of TLS that our own certificate has expired, if it has: that may well be why the server
     /// refused.
     private func explained(_ failure: TransportFailure) -> TransportFailure {
-        guard failure.code == .tlsFailed, let expiry = tls?.expiry(at: time(nil)) else { return failure }
+        let mayBeOurCertificate =
+            failure.code == .tlsFailed && failure.detail != .certificateExpired && failure.detail != .ownFilesUnusable
+        guard mayBeOurCertificate, let expiry = tls?.expiry(at: time(nil)) else { return failure }
         return failure.saying("\(failure.message); \(expiry)")
     }
 }

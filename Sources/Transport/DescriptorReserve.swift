@@ -17,7 +17,7 @@ enum DescriptorReserve {
             of: NIOBSDSocket.Handle.self
         ) { rlim_t($0) }
         guard let descriptor, isReserved(descriptor, of: limit.rlim_cur) else { return nil }
-        return TransportFailure(.ioError, "no connection can be made: \(systemText(EMFILE))")
+        return TransportFailure(.unreachable, "no connection can be made: \(systemText(EMFILE))")
     }
 
     /// At a limit that is very low, half of it is left.

@@ -18,8 +18,8 @@ extension TransportFailure {
         }
         let each = failures.map { TransportFailure(dialingOne: $0.target.hostAndPort, $0.error) }
         // One address that answers says more about the server than others that do not.
-        let order: [Code] = [.refused, .reset, .dialTimeout, .unreachable]
-        let code = order.first { code in each.contains { $0.code == code } } ?? .ioError
+        let order: [Reason.Code] = [.refused, .reset, .dialTimeout, .unreachable]
+        let code = order.first { code in each.contains { $0.code == code } } ?? .unreachable
         self.init(
             code, Self.message(failures.map { ($0.target.hostAndPort, cause(of: $0.error)) }),
             systemError: each.first { $0.code == code }?.systemError)
@@ -66,7 +66,7 @@ extension TransportFailure {
     private init(dialingOne address: String, _ error: any Error) {
         let message = Self.message([(address, cause(of: error))])
         let number = (error as? IOError)?.errnoCode
-        let code = number.map { $0 == ETIMEDOUT ? .dialTimeout : Code(errno: $0) } ?? .ioError
+        let code = number.map { $0 == ETIMEDOUT ? .dialTimeout : Reason.Code(errno: $0) } ?? .unreachable
         self.init(code, message, systemError: number)
     }
 
@@ -81,13 +81,13 @@ extension TransportFailure {
         switch error {
         case let error as IOError:
             self.init(
-                Code(errno: error.errnoCode), "the connection to \(peer) broke: \(systemText(error.errnoCode))",
+                Reason.Code(errno: error.errnoCode), "the connection to \(peer) broke: \(systemText(error.errnoCode))",
                 systemError: error.errnoCode)
         case is BoringSSLError, is NIOSSLError:
             let words = tlsWords(error)
             self.init(.tlsFailed, "TLS with \(peer) failed: \(words)", detail: Self.detail(of: words))
         default:
-            self.init(.ioError, "the connection to \(peer) broke: \(error)")
+            self.init(.unreachable, "the connection to \(peer) broke: \(error)")
         }
     }
 
@@ -125,7 +125,7 @@ extension TransportFailure {
             return
         }
         if let error = error as? IOError {
-            let code = Code(errno: error.errnoCode)
+            let code = Reason.Code(errno: error.errnoCode)
             let words = "the connection to \(peer) broke in the TLS handshake: \(systemText(error.errnoCode))"
             // A server without TLS does that when it cannot read what we send.
             let isReset = code == .reset
@@ -152,9 +152,11 @@ extension TransportFailure {
         let now = time(nil)
         let whose = isServers ? "the certificate of \(peer)" : "an authority in the certificate chain of \(peer)"
         if let turnedDown, now > turnedDown.notValidAfter {
-            self.init(.certificateExpired, "\(whose) has expired, \(Self.doubt(aboutClock: now))")
+            self.init(
+                .tlsFailed, "\(whose) has expired, \(Self.doubt(aboutClock: now))", detail: .certificateExpired)
         } else if let turnedDown, now < turnedDown.notValidBefore {
-            self.init(.certificateExpired, "\(whose) is not valid yet, \(Self.doubt(aboutClock: now))")
+            self.init(
+                .tlsFailed, "\(whose) is not valid yet, \(Self.doubt(aboutClock: now))", detail: .certificateExpired)
         } else {
             self.init(
                 .certificateInvalid,
@@ -164,18 +166,15 @@ extension TransportFailure {
     }
 }
 
-extension TransportFailure.Code {
+extension Reason.Code {
     /// The kind of an error of connect, read or write.
     init(errno number: CInt) {
         switch number {
         case ECONNREFUSED: self = .refused
         case ECONNRESET, EPIPE, ECONNABORTED, ENOTCONN: self = .reset
-        // Routes of type prohibit and packet filters answer with EACCES and EPERM; the kernel gives up an open
-        // connection with ETIMEDOUT when nothing it sends is acknowledged.
-        case ENETUNREACH, EHOSTUNREACH, ENETDOWN, EHOSTDOWN, ENONET, EADDRNOTAVAIL, EAFNOSUPPORT, EACCES, EPERM,
-            ETIMEDOUT:
-            self = .unreachable
-        default: self = .ioError
+        // Whatever else the kernel says: there is no route, a route of type prohibit or a packet filter (EACCES, EPERM), or
+        // nothing that was sent on an open connection is acknowledged (ETIMEDOUT).
+        default: self = .unreachable
         }
     }
 }

@@ -97,7 +97,7 @@ struct LoadedTLS: Sendable {
             }
             let rejection =
                 failures.isEmpty
-                ? nil : TransportFailure(.tlsFilesUnusable, failures.map(\.message).joined(separator: "; "))
+                ? nil : TransportFailure(ownFiles: failures.map(\.message).joined(separator: "; "))
             let loaded = LoadedTLS(
                 options: options, context: try context(options, authorities.certificates, identity),
                 authorities: authorities, identity: identity, files: (authorityFiles, identityFiles),
@@ -144,7 +144,7 @@ struct LoadedTLS: Sendable {
         do {
             return try NIOSSLContext(configuration: configuration)
         } catch {
-            throw TransportFailure(.tlsFilesUnusable, "the trusted authorities cannot be used: \(error)")
+            throw TransportFailure(ownFiles: "the trusted authorities cannot be used: \(error)")
         }
     }
 
@@ -158,7 +158,7 @@ struct LoadedTLS: Sendable {
         case (nil, nil):
             return nil
         case (_?, nil), (nil, _?):
-            throw TransportFailure(.tlsFilesUnusable, "a TLS certificate and its key must be given together")
+            throw TransportFailure(ownFiles: "a TLS certificate and its key must be given together")
         case (let path?, let keyPath?):
             let identity = Identity(
                 version: files.identity,
@@ -170,7 +170,7 @@ struct LoadedTLS: Sendable {
             do throws(TransportFailure) {
                 _ = try context(files.options, [], identity)
             } catch {
-                throw TransportFailure(.tlsFilesUnusable, "\(path) and \(keyPath) do not belong together")
+                throw TransportFailure(ownFiles: "\(path) and \(keyPath) do not belong together")
             }
             return identity
         }
@@ -183,14 +183,14 @@ struct LoadedTLS: Sendable {
         switch contents {
         case .success(let bytes) where bytes.count <= TLSFiles.maximumLength:
             if let value = try? parse(bytes) { return value }
-            throw TransportFailure(.tlsFilesUnusable, "\(what) in \(path) cannot be used: it is not PEM, or damaged")
+            throw TransportFailure(ownFiles: "\(what) in \(path) cannot be used: it is not PEM, or damaged")
         case .success:
             let cause = "it is longer than \(TLSFiles.maximumLength) bytes"
-            throw TransportFailure(.tlsFilesUnusable, "cannot read \(what) in \(path): \(cause)")
+            throw TransportFailure(ownFiles: "cannot read \(what) in \(path): \(cause)")
         case .failure(.system(let code)):
-            throw TransportFailure(.tlsFilesUnusable, "cannot read \(what) in \(path): \(systemText(code))")
+            throw TransportFailure(ownFiles: "cannot read \(what) in \(path): \(systemText(code))")
         case .failure(.notRegular):
-            throw TransportFailure(.tlsFilesUnusable, "\(what) in \(path) cannot be used: it is not a regular file")
+            throw TransportFailure(ownFiles: "\(what) in \(path) cannot be used: it is not a regular file")
         }
     }
 }

@@ -1,5 +1,6 @@
 import NIOCore
 import NIOWebSocket
+import Vocabulary
 
 /// Tells the handlers behind that the server ended the WebSocket. `nil`: it was closed normally.
 struct WebSocketEnded { let failure: TransportFailure? }

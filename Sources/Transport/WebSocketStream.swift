@@ -1,5 +1,6 @@
 import NIOCore
 import NIOWebSocket
+import Vocabulary
 
 /// What the frames of a server mean to a client of MQTT over WebSocket (OASIS MQTT 5, section 6; RFC 6455).
 ///
@@ -101,7 +102,7 @@ struct WebSocketStream: Sendable {
         // It is logged and shown to people, so it must stay one line.
         let line = String(text.unicodeScalars.filter { $0.properties.generalCategory != .control }.prefix(123))
         // RFC 6455, 7.4.1, and IANA's registry for 1012 and 1013.
-        let kind: TransportFailure.Code
+        let kind: Reason.Code
         switch number {
         case 1000 where line.isEmpty: return .close(code, nil)
         case 1001, 1012: kind = .serverShutdown

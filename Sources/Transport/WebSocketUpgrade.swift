@@ -47,7 +47,7 @@ final class WebSocketUpgrade {
     }
 
     fileprivate func refused(
-        _ sentence: String, _ code: TransportFailure.Code = .webSocketFailed, retryAfter: Duration? = nil
+        _ sentence: String, _ code: Reason.Code = .webSocketFailed, retryAfter: Duration? = nil
     ) {
         completion.take()?(.failure(TransportFailure(code, "\(endpoint) \(sentence)", retryAfter: retryAfter)))
     }

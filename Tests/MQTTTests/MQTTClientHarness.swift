@@ -18,7 +18,7 @@ struct MQTTClientHarness {
     var subscribes: [Subscribe] = []
     /// Every PUBLISH that was sent.
     var publishes: [Publish] = []
-    private var decoder = PacketDecoder(sender: .client)
+    private var decoder = PeerDecoder()
 
     init(
         durable: DurableSession = DurableSession(),
@@ -44,7 +44,7 @@ struct MQTTClientHarness {
 
     @discardableResult
     mutating func handle(_ input: MQTTClientMachine.Input) -> [String] {
-        if case .connectionOpened = input { decoder = PacketDecoder(sender: .client, adoptsVersion: true) }
+        if case .connectionOpened = input { decoder = PeerDecoder(adoptsVersion: true) }
         var actions: [MQTTClientMachine.Action] = []
         machine.handle(input, at: now, into: &actions)
         return describe(actions)

@@ -1,4 +1,5 @@
 import NIOCore
+import Support
 import Testing
 
 @testable import MQTT
@@ -13,7 +14,7 @@ import Testing
         var actions: [MQTTClientMachine.Action] = []
         client.machine.handle(
             .connectionOpened(MQTTCredentials(username: "u"), forceCleanStart: false), at: client.now, into: &actions)
-        var decoder = PacketDecoder(sender: .client)
+        var decoder = PeerDecoder()
         for case .send(let bytes, _) in actions { decoder.append(bytes) }
         guard case .connect(let connect)? = try? decoder.next() else {
             Issue.record("no CONNECT")
@@ -25,7 +26,7 @@ import Testing
 
         actions = []
         let connack = Connack(properties: Connack.Properties(sessionExpiryInterval: 7, serverKeepAlive: 9))
-        client.machine.handle(.received(Packet.connack(connack).encoded()), at: client.now, into: &actions)
+        client.machine.handle(.received(encoded(.connack(connack))), at: client.now, into: &actions)
         guard case .event(.connected(let connected))? = actions.first else {
             Issue.record("not connected")
             return

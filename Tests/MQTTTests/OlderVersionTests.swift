@@ -1,5 +1,6 @@
 import MQTT
 import NIOCore
+import Support
 import Testing
 
 /// What differs on a connection with MQTT 3.1.1.
@@ -18,7 +19,7 @@ struct OlderVersionTests {
     // MARK: Codec
 
     @Test func `a server decoder for both versions adopts that of the CONNECT`() throws {
-        var decoder = PacketDecoder(sender: .client, adoptsVersion: true)
+        var decoder = PeerDecoder(adoptsVersion: true)
         decoder.append(ByteBuffer(bytes: bytesOf("10 0D 00 04 4D 51 54 54 04 00 00 3C 00 01 61 30 03 00 01 61")))
         #expect(try decoder.next() == .connect(Connect(clientID: "a", keepAlive: 60)))
         #expect(decoder.version == .threeOneOne)

@@ -1,4 +1,5 @@
 import NIOCore
+import Support
 import Testing
 
 @testable import MQTT
@@ -21,7 +22,7 @@ import Testing
     ) throws -> [MQTTClientMachine.Event] {
         let id = try #require(client.subscribes.last?.packetID)
         let suback = Suback(packetID: id, reasonCodes: codes, properties: .init(reasonString: words))
-        let bytes = Packet.suback(suback).encoded(as: client.machine.version)
+        let bytes = encoded(.suback(suback), in: client.machine.version)
         var actions: [MQTTClientMachine.Action] = []
         client.machine.handle(.received(bytes), at: client.now, into: &actions)
         _ = client.describe(actions)

@@ -1,4 +1,5 @@
 import NIOCore
+import Support
 import Testing
 
 @testable import MQTT
@@ -671,7 +672,7 @@ import Testing
         client.handle(.connectionClosed)
         var actions: [MQTTClientMachine.Action] = []
         client.open()
-        let bytes = Packet.connack(Connack(sessionPresent: true, properties: .init(maximumQoS: .atMostOnce))).encoded()
+        let bytes = encoded(.connack(Connack(sessionPresent: true, properties: .init(maximumQoS: .atMostOnce))))
         client.machine.handle(.received(bytes), at: client.now, into: &actions)
         let words = actions.compactMap { action -> String? in
             if case .event(.rejected(let message)) = action { message.words } else { nil }

@@ -260,7 +260,7 @@ import Testing
         _ = look.received(encoded(.connack(connack), suback), into: &output)
         var farewell = look.farewell(clearing: [Self.ownTopic])
         output.writeBuffer(&farewell)
-        var decoder = PacketDecoder(sender: .client, maximumPacketSize: Int(limit))
+        var decoder = PeerDecoder(maximumPacketSize: Int(limit))
         decoder.append(output)
         var kinds: [Packet.Kind] = []
         while let packet = try decoder.next() { kinds.append(packet.kind) }
@@ -290,7 +290,7 @@ import Testing
         var look = PresenceLook(
             for: .farewell, room: RoomTopicsTests.room, user: "twin", clientID: name, credentials: MQTTCredentials(),
             maximumPacketSize: 1 << 20)
-        var decoder = PacketDecoder(sender: .client)
+        var decoder = PeerDecoder()
         decoder.append(look.opened(answeredWithin: .seconds(5), at: Self.now))
         guard case .connect(let connect)? = try decoder.next() else {
             Issue.record("no CONNECT")
@@ -313,7 +313,7 @@ import Testing
             into: &output)
         #expect(outcome == .unfinished)
         #expect(look.received(encoded(.pingresp, in: version), into: &output) == .seen([Self.message("a", 1)]))
-        var decoder = PacketDecoder(sender: .client, version: version)
+        var decoder = PeerDecoder(version: version)
         decoder.append(output)
         guard case .subscribe(let subscribe)? = try? decoder.next(), case .pingreq? = try? decoder.next() else {
             Issue.record("the exchange is SUBSCRIBE, PINGREQ")
@@ -329,14 +329,14 @@ import Testing
         var connack = Connack()
         connack.properties.retainAvailable = isAvailable
         _ = look.received(encoded(.connack(connack), suback, .pingresp), into: &output)
-        var decoder = PacketDecoder(sender: .client)
+        var decoder = PeerDecoder()
         decoder.append(look.farewell(clearing: [Self.ownTopic]))
         let clear = Packet.publish(Publish(topic: Self.ownTopic, retain: true))
         #expect((try? decoder.next()) == (isAvailable == false ? .disconnect(Disconnect()) : clear))
     }
 
     @Test func `a look connects as another client that leaves nothing behind`() {
-        var decoder = PacketDecoder(sender: .client)
+        var decoder = PeerDecoder()
         var look = look()
         decoder.append(look.opened(answeredWithin: .seconds(1), at: Self.now))
         guard case .connect(let connect)? = try? decoder.next() else {

@@ -33,7 +33,7 @@ struct SessionUnderTest {
     /// What secrets were asked for last, to be answered.
     private(set) var fetched: SecretUse?
     private(set) var challenge: SCRAMClient.Challenge?
-    private var decoder = PacketDecoder(sender: .client, adoptsVersion: true)
+    private var decoder = PeerDecoder(adoptsVersion: true)
     /// Of the last SUBSCRIBE or UNSUBSCRIBE.
     private var lastRequest: PacketID?
     /// The last CONNECT.
@@ -263,7 +263,7 @@ struct SessionUnderTest {
             (dialed, goal) = (id, target.goal)
             if let knock = target.knock { held.remove(knock) }
             held.insert(id)
-            decoder = PacketDecoder(sender: .client, adoptsVersion: true)
+            decoder = PeerDecoder(adoptsVersion: true)
             let knock = if case .knock = target.goal { "knock at" } else { "dial" }
             return ["\(knock) \(target.address.host)" + (target.knock == nil ? "" : " with the knock")]
         case .send(let id, let bytes, _):

@@ -8,6 +8,6 @@ public func encoded(_ packets: Packet..., in version: ProtocolVersion = .five) -
 
 public func encoded(_ packets: [Packet], in version: ProtocolVersion = .five) -> ByteBuffer {
     var bytes = ByteBuffer()
-    for packet in packets { packet.encode(into: &bytes, as: version) }
+    for packet in packets { bytes.writeImmutableBuffer(encoded(packet, in: version)) }
     return bytes
 }

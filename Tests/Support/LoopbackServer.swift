@@ -130,7 +130,7 @@ public actor LoopbackServer {
     }
 
     public func send(_ packet: Packet) {
-        send(packet.encoded(as: version))
+        send(encoded(packet, in: version))
     }
 
     public func send(_ bytes: ByteBuffer) {
@@ -330,7 +330,7 @@ private final class PacketHandler: ChannelInboundHandler {
     typealias InboundIn = ByteBuffer
 
     private let server: LoopbackServer
-    private var decoder = PacketDecoder(sender: .client, adoptsVersion: true)
+    private var decoder = PeerDecoder(adoptsVersion: true)
 
     init(_ server: LoopbackServer) {
         self.server = server

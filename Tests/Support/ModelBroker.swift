@@ -47,7 +47,7 @@ public struct ModelBroker: Sendable {
     }
 
     private struct Connection {
-        var decoder = PacketDecoder(sender: .client, adoptsVersion: true)
+        var decoder = PeerDecoder(adoptsVersion: true)
         var client: String?
         var will: Will?
         var keepAlive: UInt16 = 0
@@ -883,6 +883,6 @@ public struct ModelBroker: Sendable {
     }
 
     private mutating func send(_ packet: Packet, to id: ConnectionID) {
-        actions.append(.send(id, packet.encoded(as: connections[id]?.decoder.version ?? .five)))
+        actions.append(.send(id, encoded(packet, in: connections[id]?.decoder.version ?? .five)))
     }
 }

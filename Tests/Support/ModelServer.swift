@@ -58,7 +58,7 @@ public struct ModelServer {
     public private(set) var connects: [Connect] = []
 
     private var session: Session?
-    private var decoder = PacketDecoder(sender: .client)
+    private var decoder = PeerDecoder()
     private var unanswered: [Packet] = []
     private var output = ByteBuffer()
     private var isConnected = false
@@ -81,7 +81,7 @@ public struct ModelServer {
     // MARK: Connection
 
     public mutating func connectionOpened() {
-        decoder = PacketDecoder(sender: .client, adoptsVersion: true)
+        decoder = PeerDecoder(adoptsVersion: true)
         unanswered = []
         output.clear()
         (isConnected, hasGreeted, hasAccepted, hasLeft) = (true, false, false, false)
@@ -316,7 +316,7 @@ public struct ModelServer {
 
     private mutating func send(_ packet: Packet) {
         guard isConnected else { return }
-        packet.encode(into: &output, as: version)
+        output.writeImmutableBuffer(encoded(packet, in: version))
     }
 
     private var version: ProtocolVersion { decoder.version }

@@ -123,7 +123,7 @@ import Vocabulary
             Issue.record("\(end)")
             return
         }
-        #expect(failure.code == .tlsFilesUnusable)
+        #expect(failure.detail == .ownFilesUnusable)
         #expect(failure.message.hasPrefix("cannot read \(path): there was no answer within 3.0 seconds"))
         gate.open()
         try await hung.get()

@@ -153,7 +153,7 @@ import Vocabulary
         options.tls.authorities = certificates.path("trusted.pem")
         #expect(try await TestClient("mqtts://broker.invalid", options: options).failure().code == .certificateInvalid)
         let failure = try await TestClient("mqtts://127.0.0.1", options: options).failure()
-        #expect(failure.code == .unsupported)
+        #expect(failure.code == .badEndpoint)
         #expect(failure.message.contains("needs a host name"))
     }
 

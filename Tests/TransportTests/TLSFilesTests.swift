@@ -68,7 +68,7 @@ import Vocabulary
         let second = try load(first)
         #expect(name(second) == ["edge-42"])
         let rejected = try #require(second.rejected)
-        #expect(rejected.code == .tlsFilesUnusable)
+        #expect(rejected.detail == .ownFilesUnusable)
         #expect(rejected.message.contains(words), "\(rejected.message)")
         let third = try load(second)
         #expect(name(third) == ["edge-42"])
@@ -140,5 +140,15 @@ import Vocabulary
         let failure = try await client.failure()
         #expect(failure.code == .tlsFailed)
         #expect(failure.message.contains("our own certificate in \(directory)/certificate has expired"))
+    }
+
+    @Test func `an expired certificate of the server is not blamed on ours`() async throws {
+        try replace("certificate", by: "over.pem")
+        let server = try await TestServer(.echo, tls: try certificates.server("expired"))
+        let client = try await TestClient(
+            "mqtts://localhost:\(server.port)", options: Connection.Options(tls: options))
+        let failure = try await client.failure()
+        #expect(failure.detail == .certificateExpired)
+        #expect(!failure.message.contains("our own certificate"), "\(failure.message)")
     }
 }

@@ -107,7 +107,7 @@ import Vocabulary
         var host = "localhost"
         var authority: String? = "trusted.pem"
         var serverName: String?
-        let code: TransportFailure.Code
+        let code: Reason.Code
         let words: String
         var testDescription: String { "\(certificate) for \(serverName ?? host): \(words)" }
     }
@@ -122,18 +122,18 @@ import Vocabulary
         Refusal(
             certificate: "localhost", authority: nil, code: .certificateInvalid,
             words: "not signed by a trusted authority"),
-        Refusal(certificate: "expired", code: .certificateExpired, words: "has expired"),
-        Refusal(certificate: "early", code: .certificateExpired, words: "is not valid yet"),
+        Refusal(certificate: "expired", code: .tlsFailed, words: "has expired"),
+        Refusal(certificate: "early", code: .tlsFailed, words: "is not valid yet"),
         Refusal(
-            certificate: "under-over", code: .certificateExpired,
+            certificate: "under-over", code: .tlsFailed,
             words: "an authority in the certificate chain of 127.0.0.1"),
-        Refusal(certificate: "under-later", code: .certificateExpired, words: "is not valid yet"),
+        Refusal(certificate: "under-later", code: .tlsFailed, words: "is not valid yet"),
         Refusal(
             certificate: "localhost", authority: "past.pem", code: .certificateInvalid,
             words: "not signed by a trusted authority"),
-        Refusal(certificate: "ofPast", authority: "past.pem", code: .certificateExpired, words: "an authority in the"),
+        Refusal(certificate: "ofPast", authority: "past.pem", code: .tlsFailed, words: "an authority in the"),
         Refusal(certificate: "forClients", code: .certificateInvalid, words: "not meant for servers"),
-        Refusal(certificate: "localhost", serverName: "127.0.0.1", code: .unsupported, words: "not a host name"),
+        Refusal(certificate: "localhost", serverName: "127.0.0.1", code: .badEndpoint, words: "not a host name"),
     ])
     func `an invalid certificate is refused`(refusal: Refusal) async throws {
         let server = try await TestServer(.echo, tls: try certificates.server(refusal.certificate))
@@ -142,6 +142,7 @@ import Vocabulary
             options: options(authority: refusal.authority, serverName: refusal.serverName))
         let failure = try await client.failure()
         #expect(failure.code == refusal.code)
+        #expect((failure.detail == .certificateExpired) == (refusal.code == .tlsFailed))
         #expect(failure.message.contains(refusal.words), "\(failure.message)")
     }
 
@@ -269,10 +270,10 @@ import Vocabulary
     }
 
     @Test(arguments: [
-        ("untrusted", TransportFailure.Code.certificateInvalid), ("expired", .certificateExpired),
+        ("untrusted", Reason.Code.certificateInvalid), ("expired", .tlsFailed),
     ])
     func `the failures of several addresses come to the one that tells most`(
-        _ certificate: String, _ code: TransportFailure.Code
+        _ certificate: String, _ code: Reason.Code
     ) async throws {
         let server = try await TestServer(.echo, host: "::1", tls: try certificates.server(certificate))
         // Nothing listens at the second address.
@@ -349,7 +350,7 @@ import Vocabulary
         options.tls.key = key.map(certificates.path)
         let server = try await TestServer(.silent)
         let failure = try await TestClient("mqtts://127.0.0.1:\(server.port)", options: options).failure()
-        #expect(failure.code == .tlsFilesUnusable)
+        #expect(failure.detail == .ownFilesUnusable)
         #expect(failure.message.contains(words), "\(failure.message)")
     }
 
@@ -392,7 +393,7 @@ import Vocabulary
             for await event in client.events {
                 names.append(event.name)
                 if case .opened = event { break }
-                if case .tlsFilesRejected(let failure) = event { #expect(failure.code == .tlsFilesUnusable) }
+                if case .tlsFilesRejected(let failure) = event { #expect(failure.detail == .ownFilesUnusable) }
             }
             #expect(names.contains("tls-files-rejected") == told)
             #expect(names.last == "opened")

@@ -420,7 +420,7 @@ import Vocabulary
     struct Close: Sendable {
         let code: UInt16
         var text = ""
-        let failure: TransportFailure.Code?
+        let failure: Reason.Code?
     }
 
     @Test(arguments: [

@@ -26,50 +26,6 @@ import SessionCore
 ///
 /// It does no I/O and reads no clock.
 struct ControlScheduler {
-    struct Limits {
-        var admission = Admission.Limits()
-        /// How many bytes every connection may hold, and how many all of them may hold beyond that.
-        var allowance = 64 << 10
-        /// Half of it, the share of a user alone, is the longest line and two ordinary ones, so that a program that does not
-        /// finish the longest does not keep the user's others from theirs.
-        var pool = 52 << 20
-        /// How many bytes are read ahead of the calls that run.
-        var readAhead = 32 << 10
-        /// With more bytes of unread answers, no call begins for the peer.
-        var unread = 32 << 10
-        /// The same while there are unread notifications as well. Programs that answer or acknowledge each message before
-        /// they read on come to the answers only behind them; as many as a durable consumer may be given fit.
-        var unreadAmongNotifications = 256 << 10
-        /// With more unread bytes, notifications are dropped; a single one is written whatever its length.
-        var unreadNotifications = 1 << 20
-        /// The length of an ordinary line, and of the longest line.
-        var line = 1 << 20
-        var longestLine = 24 << 20
-        /// How much the one connection that may exceed the shares may hold for its lines and calls: the longest line, an
-        /// ordinary one and the longest answer.
-        var exempt = 30 << 20
-        /// What a call holds besides its line.
-        var call = 512
-        /// The weight at which a turn ends, and that at which a pass ends. The call or turn that reaches it is still
-        /// completed.
-        var turn = 16 << 10
-        var pass = 128 << 10
-        /// The most that a call weighs: longer ones are prepared elsewhere, and bounded by their memory.
-        var heaviest = 64 << 10
-        /// How many bytes of messages may wait for their commit at once. A connection that has none waiting may always
-        /// have one.
-        var uncommitted = 2 << 20
-        /// How many reads of the disk run at once.
-        var reads = 2
-        /// How long a connection that holds memory others wait for may stand still.
-        var patience = Duration.seconds(30)
-        /// How many bytes its peer must have read by then, unless the peer has read everything.
-        var progress = 1 << 20
-        /// How long an unfinished line that others wait for may stand still, and how many bytes of it must arrive by then.
-        var linePatience = Duration.seconds(2)
-        var lineProgress = 64 << 10
-    }
-
     /// What a connection waits for.
     private enum Wait: Hashable {
         /// One of its own calls has to end, or its peer has to read.
@@ -96,13 +52,7 @@ struct ControlScheduler {
         var reads = CircularBuffer<Int>()
         /// What the next of these reads waits for besides its turn.
         var readWait: Wait?
-        /// Since when it has held more than it should without progress, and how many bytes have moved since.
-        var stalledSince: Instant?
-        var readSince = 0
-        /// Since when its unfinished line has held more than it should without progress, and how many bytes of it had
-        /// arrived then.
-        var unfinishedSince: Instant?
-        var arrivedBefore = 0
+        var standstill = Standstill()
         /// Its watches and subscriptions.
         var feeds: [Admission.Kind: Int] = [:]
 
@@ -450,10 +400,7 @@ struct ControlScheduler {
     private func deadline(of id: ConnectionID, _ connection: Connection) -> Instant? {
         // The disk may take as long as it likes.
         let exempt = exempt?.id == id && connection.uncommitted == 0 ? exempt?.since : nil
-        return [
-            exempt?.advanced(by: limits.patience), connection.stalledSince?.advanced(by: limits.patience),
-            connection.unfinishedSince?.advanced(by: limits.linePatience),
-        ].compactMap { $0 }.min()
+        return [exempt?.advanced(by: limits.patience), connection.standstill.deadline(limits)].compactMap { $0 }.min()
     }
 
     /// The connection to close now, if any.
@@ -469,30 +416,19 @@ struct ControlScheduler {
 
     private mutating func noteMovement(of id: ConnectionID, by bytes: Int, at now: Instant) {
         guard let place = connections.index(forKey: id) else { return }
+        let connection = connections.values[place]
         // A peer that is not read because memory is short is not to blame.
-        let isUnfinished =
-            connections.values[place].input > limits.allowance && connections.values[place].wait != .memory
-        connections.values[place].readSince += bytes
-        if !isUnfinished, connections.values[place].output + connections.values[place].heldBack <= limits.unread {
-            connections.values[place].stalledSince = nil
-        } else if connections.values[place].readSince >= limits.progress
-            || connections.values[place].stalledSince == nil
-        {
-            connections.values[place].stalledSince = now
-            connections.values[place].readSince = 0
-        }
+        let isUnfinished = connection.input > limits.allowance && connection.wait != .memory
+        let holdsTooMuch = isUnfinished || connection.output + connection.heldBack > limits.unread
+        connections.values[place].standstill.moved(bytes, holdsTooMuch: holdsTooMuch, limits, at: now)
     }
 
     /// - Parameter bytes: how much of an unfinished line has arrived.
     private mutating func noteArrival(of id: ConnectionID, _ bytes: Int, at now: Instant) {
-        guard let connection = connections[id] else { return }
+        guard let place = connections.index(forKey: id) else { return }
         // As above, a peer that is not read is not to blame.
-        if bytes <= limits.allowance || connection.wait == .memory {
-            connections[id]?.unfinishedSince = nil
-        } else if connection.unfinishedSince == nil || bytes >= connection.arrivedBefore + limits.lineProgress {
-            connections[id]?.unfinishedSince = now
-            connections[id]?.arrivedBefore = bytes
-        }
+        let holdsTooMuch = bytes > limits.allowance && connections.values[place].wait != .memory
+        connections.values[place].standstill.arrived(bytes, holdsTooMuch: holdsTooMuch, limits, at: now)
     }
 
     // MARK: Waiting
@@ -577,30 +513,6 @@ struct ControlScheduler {
         if connection.readWait == .memory {
             connections[id]?.readWait = nil
             readTurns.add(id, of: connection.user)
-        }
-    }
-}
-
-/// How many of a peer's unread bytes are notifications, by their places in what was written to it.
-private struct UnreadNotifications {
-    /// How many bytes of all kinds were written so far.
-    private var written = 0
-    /// Where the unread notifications end in this, and their lengths.
-    private var ends = CircularBuffer<(end: Int, bytes: Int)>(initialCapacity: 1)
-    private(set) var bytes = 0
-
-    mutating func wrote(_ count: Int, isNotification: Bool) {
-        written += count
-        guard isNotification else { return }
-        ends.append((written, count))
-        bytes += count
-    }
-
-    /// - Parameter unread: how many bytes of all kinds are unread now.
-    mutating func read(unread: Int) {
-        while let first = ends.first, first.end <= written - unread {
-            bytes -= first.bytes
-            ends.removeFirst()
         }
     }
 }

@@ -306,8 +306,6 @@ extension StoreStatistics {
             "schemaVersion": Int64(schemaVersion), "fileBytes": Int64(fileBytes), "logBytes": Int64(logBytes),
             "commits": Int64(clamping: commits.count), "failedCommits": Int64(clamping: commits.failed),
             "flushes": Int64(clamping: commits.flushes), "messages": Int64(messages),
-            "lastCommitMicroseconds": commits.lastDuration.nanoseconds / 1000,
-            "longestCommitMicroseconds": commits.longestDuration.nanoseconds / 1000,
         ]
         if let freeBytes { numbers["freeBytes"] = Int64(clamping: freeBytes) }
         return numbers

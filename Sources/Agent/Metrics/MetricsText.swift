@@ -110,11 +110,6 @@ struct MetricsText {
         output.add("_total", [], Double(status.store["failedCommits"] ?? 0))
         output.begin("holdfast_store_commit_seconds", .histogram, unit: "seconds", "How long commits took.")
         if let commits { output.add(commits) }
-        output.begin("holdfast_store_last_commit_seconds", .gauge, unit: "seconds", "How long the last commit took.")
-        output.add("", [], Double(status.store["lastCommitMicroseconds"] ?? 0) / 1e6)
-        output.begin(
-            "holdfast_store_longest_commit_seconds", .gauge, unit: "seconds", "How long the longest commit took.")
-        output.add("", [], Double(status.store["longestCommitMicroseconds"] ?? 0) / 1e6)
         output.begin("holdfast_store_file_bytes", .gauge, unit: "bytes", "The size of the state file and its log.")
         output.add("", [], Double((status.store["fileBytes"] ?? 0) + (status.store["logBytes"] ?? 0)))
         guard let free = status.store["freeBytes"] else { return }

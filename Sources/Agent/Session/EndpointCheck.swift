@@ -48,7 +48,7 @@ struct EndpointCheck: Sendable {
         self.greeting = greeting
         self.version = version
         self.remedies = remedies
-        decoder = PacketDecoder(sender: .server, version: version, maximumPacketSize: maximumPacketSize)
+        decoder = PacketDecoder(version: version, maximumPacketSize: maximumPacketSize)
         since = now
     }
 

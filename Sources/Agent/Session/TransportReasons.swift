@@ -7,35 +7,7 @@ import Vocabulary
 
 extension Reason {
     init(_ failure: TransportFailure) {
-        let code: Reason.Code =
-            switch failure.code {
-            case .dnsFailed: .dnsFailed
-            case .unreachable, .ioError: .unreachable
-            case .networkNotAllowed: .networkNotAllowed
-            case .refused: .refused
-            case .reset: .reset
-            case .dialTimeout: .dialTimeout
-            case .tlsTimeout: .tlsTimeout
-            // An expired certificate is tried again, since this host's clock may be wrong. So are our own files, which
-            // may be about to be replaced.
-            case .tlsFailed, .certificateExpired, .tlsFilesUnusable: .tlsFailed
-            case .wrongProtocol: .wrongProtocol
-            case .certificateInvalid: .certificateInvalid
-            case .proxyFailed: .proxyFailed
-            case .webSocketFailed: .webSocketFailed
-            case .serverBusy: .serverBusy
-            case .serverShutdown: .serverShutdown
-            case .serverError: .serverError
-            case .protocolError: .protocolError
-            case .unsupported: .badEndpoint
-            }
-        let detail: FailureDetail? =
-            switch failure.code {
-            case .certificateExpired: .certificateExpired
-            case .tlsFilesUnusable: .ownFilesUnusable
-            default: failure.detail
-            }
-        self.init(code, failure.message, systemError: failure.systemError, detail: detail)
+        self.init(failure.code, failure.message, systemError: failure.systemError, detail: failure.detail)
     }
 
     init(_ end: ConnectionEnd) {

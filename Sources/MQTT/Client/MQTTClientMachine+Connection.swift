@@ -107,7 +107,7 @@ extension MQTTClientMachine {
         step.version = version
         precondition(credentials.authentication == nil || version == .five, "MQTT 3.1.1 has no enhanced authentication")
         link.decoder = PacketDecoder(
-            sender: .server, version: version, setsContentAside: true,
+            version: version, setsContentAside: true,
             maximumPacketSize: Int(max(1, configuration.maximumPacketSize)))
         link.authentication = credentials.authentication
         lessons.relax(at: step.now)

@@ -18,17 +18,19 @@ extension Acknowledgement {
     }
 }
 
-extension Acknowledgement.Properties: PropertySet {
-    static var section: StaticString { "3.4.2.2" }
+extension Acknowledgement.Properties: WritableProperties, ReadableProperties {
+    package static var section: StaticString { "3.4.2.2" }
 
     fileprivate var isEmpty: Bool { reasonString == nil && userProperties.isEmpty }
 
-    func put(into sink: inout some PacketSink) {
+    package func put(into sink: inout some PacketSink) {
         sink.put(.reasonString, string: reasonString)
         sink.put(userProperties)
     }
 
-    mutating func take(_ id: PropertyID, _ field: Field, from reader: inout PacketReader) throws(MalformedPacket) {
+    package mutating func take(_ id: PropertyID, _ field: Field, from reader: inout PacketReader)
+        throws(MalformedPacket)
+    {
         switch id {
         case .reasonString: reasonString = try reader.string(field)
         case .userProperty: userProperties.append(try reader.userProperty(field))

@@ -17,19 +17,21 @@ extension Auth {
     }
 }
 
-extension Auth.Properties: PropertySet {
-    static var section: StaticString { "3.15.2.2" }
+extension Auth.Properties: WritableProperties, ReadableProperties {
+    package static var section: StaticString { "3.15.2.2" }
 
     fileprivate var isEmpty: Bool { self == Self() }
 
-    func put(into sink: inout some PacketSink) {
+    package func put(into sink: inout some PacketSink) {
         sink.put(.authenticationMethod, string: authenticationMethod)
         sink.put(.authenticationData, binary: authenticationData)
         sink.put(.reasonString, string: reasonString)
         sink.put(userProperties)
     }
 
-    mutating func take(_ id: PropertyID, _ field: Field, from reader: inout PacketReader) throws(MalformedPacket) {
+    package mutating func take(_ id: PropertyID, _ field: Field, from reader: inout PacketReader)
+        throws(MalformedPacket)
+    {
         switch id {
         case .authenticationMethod: authenticationMethod = try reader.string(field)
         case .authenticationData: authenticationData = try reader.binary(field)

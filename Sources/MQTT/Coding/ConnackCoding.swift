@@ -1,10 +1,4 @@
 extension Connack {
-    func put(into sink: inout some PacketSink, _ version: ProtocolVersion) {
-        sink.put(byte: sessionPresent ? 1 : 0)
-        sink.put(byte: version == .five ? reasonCode.rawValue : ReturnCode(reasonCode).rawValue)
-        sink.put(properties, version)
-    }
-
     init(from reader: inout PacketReader) throws(MalformedPacket) {
         let flagsField = Field("Connect Acknowledge Flags", "3.2.2.1")
         let flags = try reader.byte(flagsField)
@@ -50,38 +44,14 @@ package enum ReturnCode: UInt8, CaseIterable {
         case .notAuthorized: .notAuthorized
         }
     }
-
-    /// The one with the same meaning; `serverUnavailable` for an error that MQTT 3.1.1 does not know.
-    package init(_ reasonCode: ReasonCode) {
-        self =
-            Self.allCases.first { $0.reasonCode == reasonCode } ?? (reasonCode.isError ? .serverUnavailable : .accepted)
-    }
 }
 
-extension Connack.Properties: PropertySet {
-    static var section: StaticString { "3.2.2.3" }
+extension Connack.Properties: ReadableProperties {
+    package static var section: StaticString { "3.2.2.3" }
 
-    func put(into sink: inout some PacketSink) {
-        sink.put(.sessionExpiryInterval, uint32: sessionExpiryInterval)
-        sink.put(.receiveMaximum, uint16: receiveMaximum)
-        if maximumQoS != .exactlyOnce { sink.put(.maximumQoS, byte: maximumQoS?.rawValue) }
-        sink.put(.retainAvailable, flag: retainAvailable)
-        sink.put(.maximumPacketSize, uint32: maximumPacketSize)
-        sink.put(.assignedClientIdentifier, string: assignedClientID)
-        sink.put(.topicAliasMaximum, uint16: topicAliasMaximum)
-        sink.put(.reasonString, string: reasonString)
-        sink.put(userProperties)
-        sink.put(.wildcardSubscriptionAvailable, flag: wildcardSubscriptionAvailable)
-        sink.put(.subscriptionIdentifierAvailable, flag: subscriptionIDsAvailable)
-        sink.put(.sharedSubscriptionAvailable, flag: sharedSubscriptionAvailable)
-        sink.put(.serverKeepAlive, uint16: serverKeepAlive)
-        sink.put(.responseInformation, string: responseInformation)
-        sink.put(.serverReference, string: serverReference)
-        sink.put(.authenticationMethod, string: authenticationMethod)
-        sink.put(.authenticationData, binary: authenticationData)
-    }
-
-    mutating func take(_ id: PropertyID, _ field: Field, from reader: inout PacketReader) throws(MalformedPacket) {
+    package mutating func take(_ id: PropertyID, _ field: Field, from reader: inout PacketReader)
+        throws(MalformedPacket)
+    {
         switch id {
         case .sessionExpiryInterval: sessionExpiryInterval = try reader.uint32(field)
         case .receiveMaximum: receiveMaximum = try reader.nonZeroUInt16(field)

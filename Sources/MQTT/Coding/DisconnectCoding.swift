@@ -17,21 +17,23 @@ extension Disconnect {
     }
 }
 
-extension Disconnect.Properties: PropertySet {
-    static var section: StaticString { "3.14.2.2" }
+extension Disconnect.Properties: WritableProperties, ReadableProperties {
+    package static var section: StaticString { "3.14.2.2" }
 
     fileprivate var isEmpty: Bool {
         sessionExpiryInterval == nil && reasonString == nil && userProperties.isEmpty && serverReference == nil
     }
 
-    func put(into sink: inout some PacketSink) {
+    package func put(into sink: inout some PacketSink) {
         sink.put(.sessionExpiryInterval, uint32: sessionExpiryInterval)
         sink.put(.reasonString, string: reasonString)
         sink.put(userProperties)
         sink.put(.serverReference, string: serverReference)
     }
 
-    mutating func take(_ id: PropertyID, _ field: Field, from reader: inout PacketReader) throws(MalformedPacket) {
+    package mutating func take(_ id: PropertyID, _ field: Field, from reader: inout PacketReader)
+        throws(MalformedPacket)
+    {
         switch id {
         case .sessionExpiryInterval:
             guard reader.sender == .client else {

@@ -1,6 +1,6 @@
 public import NIOCore
 
-/// Turns the bytes of one connection into packets, however the bytes are cut into chunks.
+/// Turns the bytes that a server sends into packets, however they are cut into chunks.
 ///
 ///     decoder.append(chunk)
 ///     while let packet = try decoder.next() { … }
@@ -12,12 +12,11 @@ public import NIOCore
 public struct PacketDecoder: Sendable {
     /// The largest packet that is taken, in bytes with its fixed header.
     public let maximumPacketSize: Int
-    /// Whose packets these are. Packets that only the other side may send are refused.
-    public let sender: Sender
     /// The version of MQTT that the bytes are read as.
-    public private(set) var version: ProtocolVersion
+    public package(set) var version: ProtocolVersion
 
-    private let adoptsVersion: Bool
+    /// Whose packets these are. Packets that only the other side may send are refused.
+    private let sender: Sender
     private let setsContentAside: Bool
     /// A PUBLISH over the maximum whose payload is skipped, and how many bytes of it are still to come.
     private var passing: (publish: Publish, bytes: Int)?
@@ -27,22 +26,25 @@ public struct PacketDecoder: Sendable {
     private var failure: MalformedPacket?
 
     /// - Parameters:
-    ///   - sender: who sends the bytes.
     ///   - version: the version of MQTT that this connection has.
-    ///   - adoptsVersion: whether a CONNECT of another version is accepted and decides the version of the connection,
-    ///     for servers that speak both. Otherwise it is refused with 0x84.
     ///   - setsContentAside: whether a PUBLISH that can be framed but has unusable content is handed out with a
     ///     ``Publish/flaw``. The same goes, without its payload, for one over the maximum in MQTT 3.1.1, which cannot
     ///     announce a maximum. Otherwise both are errors, and the publisher of such a message ends the connections of
     ///     all its subscribers.
     ///   - maximumPacketSize: what we announced as Maximum Packet Size; by default all that MQTT can express.
     public init(
-        sender: Sender = .server, version: ProtocolVersion = .five, adoptsVersion: Bool = false,
-        setsContentAside: Bool = false, maximumPacketSize: Int = Packet.maximumLength
+        version: ProtocolVersion = .five, setsContentAside: Bool = false,
+        maximumPacketSize: Int = Packet.maximumLength
     ) {
+        self.init(
+            sender: .server, version: version, setsContentAside: setsContentAside,
+            maximumPacketSize: maximumPacketSize)
+    }
+
+    /// The framing also serves the models of servers in the tests.
+    package init(sender: Sender, version: ProtocolVersion, setsContentAside: Bool, maximumPacketSize: Int) {
         self.sender = sender
         self.version = version
-        self.adoptsVersion = adoptsVersion
         self.setsContentAside = setsContentAside
         self.maximumPacketSize = maximumPacketSize
     }
@@ -69,9 +71,14 @@ public struct PacketDecoder: Sendable {
     /// - Throws: what is wrong with the packet (4.13.1), for example its size. The decoder then drops what it holds,
     ///   and throws the same error at each later call.
     public mutating func next() throws(MalformedPacket) -> Packet? {
+        try next(Packet.init)
+    }
+
+    /// Does the same with another reading of a packet's flags and body.
+    package mutating func next(_ read: PacketReading) throws(MalformedPacket) -> Packet? {
         if let failure { throw failure }
         do {
-            return try decode()
+            return try decode(read)
         } catch {
             failure = error
             buffer = ByteBuffer()
@@ -79,7 +86,7 @@ public struct PacketDecoder: Sendable {
         }
     }
 
-    private mutating func decode() throws(MalformedPacket) -> Packet? {
+    private mutating func decode(_ read: PacketReading) throws(MalformedPacket) -> Packet? {
         if let passing { return passOver(passing.publish, passing.bytes) }
         guard let first = buffer.getInteger(at: buffer.readerIndex, as: UInt8.self) else { return nil }
         guard let kind = Packet.Kind(rawValue: first >> 4) else {
@@ -117,9 +124,8 @@ public struct PacketDecoder: Sendable {
         buffer.moveReaderIndex(forwardBy: headerLength)
         guard let body = buffer.readSlice(length: remaining) else { return nil }
         isAtStart = false
-        if kind == .connect, adoptsVersion, let other = Connect.version(of: body) { version = other }
         var reader = PacketReader(body, kind: kind, sender: sender, version: version)
-        let packet = try Packet(flags: flags, from: &reader, setsContentAside: setsContentAside)
+        let packet = try read(flags, &reader, setsContentAside)
         try reader.end(lengthField)
         return packet
     }
@@ -148,25 +154,30 @@ public struct PacketDecoder: Sendable {
     }
 }
 
+/// Decodes the variable header and payload of one packet.
+package typealias PacketReading = (
+    _ flags: UInt8, _ reader: inout PacketReader, _ setsContentAside: Bool
+) throws(MalformedPacket) -> Packet
+
 extension Packet {
-    /// Decodes the variable header and payload of one packet.
-    init(flags: UInt8, from reader: inout PacketReader, setsContentAside: Bool) throws(MalformedPacket) {
+    /// Decodes the variable header and payload of a packet that a server may send.
+    package init(
+        flags: UInt8, from reader: inout PacketReader, setsContentAside: Bool
+    ) throws(MalformedPacket) {
         switch reader.kind {
-        case .connect: self = .connect(try Connect(from: &reader))
         case .connack: self = .connack(try Connack(from: &reader))
         case .publish: self = .publish(try Publish(flags: flags, from: &reader, setsContentAside: setsContentAside))
         case .puback: self = .puback(try Acknowledgement(from: &reader))
         case .pubrec: self = .pubrec(try Acknowledgement(from: &reader))
         case .pubrel: self = .pubrel(try Acknowledgement(from: &reader))
         case .pubcomp: self = .pubcomp(try Acknowledgement(from: &reader))
-        case .subscribe: self = .subscribe(try Subscribe(from: &reader))
         case .suback: self = .suback(try Suback(from: &reader))
-        case .unsubscribe: self = .unsubscribe(try Unsubscribe(from: &reader))
         case .unsuback: self = .unsuback(try Unsuback(from: &reader))
-        case .pingreq: self = .pingreq
         case .pingresp: self = .pingresp
         case .disconnect: self = .disconnect(try Disconnect(from: &reader))
         case .auth: self = .auth(try Auth(from: &reader))
+        case .connect, .subscribe, .unsubscribe, .pingreq:
+            preconditionFailure("the fixed header of a packet that a server does not send is refused")
         }
     }
 }

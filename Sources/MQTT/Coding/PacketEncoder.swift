@@ -28,7 +28,8 @@ extension Packet {
     ///
     /// What 3.1.1 cannot express is left out: properties, reason codes of acknowledgements, and so on. A string or
     /// binary field over 65,535 bytes, a packet over 268,435,460 bytes, a packet identifier that is missing at QoS 1 and
-    /// 2 or present at QoS 0, and AUTH in 3.1.1 are programming errors and trap. What comes from users has to be checked
+    /// 2 or present at QoS 0, AUTH in 3.1.1, and CONNACK, SUBACK and UNSUBACK, which only a server sends, are programming
+    /// errors and trap. What comes from users has to be checked
     /// where it is accepted.
     public func encode(into buffer: inout ByteBuffer, as version: ProtocolVersion = .five) {
         encodeHead(into: &buffer, as: version)
@@ -81,18 +82,16 @@ extension Packet {
     func putBody(into sink: inout some PacketSink, _ version: ProtocolVersion) {
         switch self {
         case .connect(let connect): connect.put(into: &sink, version)
-        case .connack(let connack): connack.put(into: &sink, version)
         case .publish(let publish): publish.put(into: &sink, version)
         case .puback(let acknowledgement), .pubrec(let acknowledgement), .pubrel(let acknowledgement),
             .pubcomp(let acknowledgement):
             acknowledgement.put(into: &sink, version)
         case .subscribe(let subscribe): subscribe.put(into: &sink, version)
-        case .suback(let suback): suback.put(into: &sink, version)
         case .unsubscribe(let unsubscribe): unsubscribe.put(into: &sink, version)
-        case .unsuback(let unsuback): unsuback.put(into: &sink, version)
         case .pingreq, .pingresp: break
         case .disconnect(let disconnect): disconnect.put(into: &sink, version)
         case .auth(let auth): auth.put(into: &sink)
+        case .connack, .suback, .unsuback: preconditionFailure("a client does not send \(kind)")
         }
     }
 }

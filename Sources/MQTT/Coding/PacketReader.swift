@@ -1,14 +1,14 @@
-import NIOCore
+package import NIOCore
 
 /// A field's name and the section of the standard that describes it, for error messages.
-struct Field {
+package struct Field {
     let name: StaticString
     private let section: StaticString
     /// The section in MQTT 3.1.1.
     private let older: StaticString
 
     /// - Parameter older: the section in MQTT 3.1.1, if it is a different one.
-    init(_ name: StaticString, _ section: StaticString, older: StaticString? = nil) {
+    package init(_ name: StaticString, _ section: StaticString, older: StaticString? = nil) {
         self.name = name
         self.section = section
         self.older = older ?? section
@@ -21,13 +21,13 @@ struct Field {
 
 /// Reads the fields of one packet, in order. Every length is compared with the bytes that are really there before it is
 /// used.
-struct PacketReader {
-    private(set) var bytes: ByteBuffer
-    let kind: Packet.Kind
+package struct PacketReader {
+    package private(set) var bytes: ByteBuffer
+    package let kind: Packet.Kind
     let sender: Sender
-    let version: ProtocolVersion
+    package var version: ProtocolVersion
 
-    var isAtEnd: Bool { bytes.readableBytes == 0 }
+    package var isAtEnd: Bool { bytes.readableBytes == 0 }
 
     init(_ bytes: ByteBuffer, kind: Packet.Kind, sender: Sender, version: ProtocolVersion) {
         self.bytes = bytes
@@ -37,16 +37,16 @@ struct PacketReader {
     }
 
     /// Returns an error that says what is wrong with a field. The problem continues "PUBLISH: Topic Name …".
-    func error(_ field: Field, _ problem: String, _ code: ReasonCode = .malformedPacket) -> MalformedPacket {
+    package func error(_ field: Field, _ problem: String, _ code: ReasonCode = .malformedPacket) -> MalformedPacket {
         MalformedPacket(
             reasonCode: code,
             message: "\(kind): \(field.name) \(problem) (MQTT \(version), \(field.section(in: version)))",
             kind: kind)
     }
 
-    mutating func byte(_ field: Field) throws(MalformedPacket) -> UInt8 { try integer(field) }
-    mutating func uint16(_ field: Field) throws(MalformedPacket) -> UInt16 { try integer(field) }
-    mutating func uint32(_ field: Field) throws(MalformedPacket) -> UInt32 { try integer(field) }
+    package mutating func byte(_ field: Field) throws(MalformedPacket) -> UInt8 { try integer(field) }
+    package mutating func uint16(_ field: Field) throws(MalformedPacket) -> UInt16 { try integer(field) }
+    package mutating func uint32(_ field: Field) throws(MalformedPacket) -> UInt32 { try integer(field) }
 
     private mutating func integer<Value: FixedWidthInteger>(_ field: Field) throws(MalformedPacket) -> Value {
         guard let value = bytes.readInteger(as: Value.self) else { throw truncated(field) }
@@ -66,7 +66,7 @@ struct PacketReader {
     }
 
     /// A UTF-8 Encoded String (1.5.4).
-    mutating func string(_ field: Field) throws(MalformedPacket) -> String {
+    package mutating func string(_ field: Field) throws(MalformedPacket) -> String {
         try string(of: try binary(field), field)
     }
 
@@ -80,7 +80,7 @@ struct PacketReader {
     }
 
     /// Binary Data (1.5.6), as a slice.
-    mutating func binary(_ field: Field) throws(MalformedPacket) -> ByteBuffer {
+    package mutating func binary(_ field: Field) throws(MalformedPacket) -> ByteBuffer {
         let length = Int(try uint16(field))
         guard let slice = bytes.readSlice(length: length) else { throw truncated(field) }
         return slice
@@ -98,17 +98,17 @@ struct PacketReader {
         return rest
     }
 
-    mutating func packetID(_ field: Field) throws(MalformedPacket) -> PacketID {
+    package mutating func packetID(_ field: Field) throws(MalformedPacket) -> PacketID {
         guard let packetID = PacketID(rawValue: try uint16(field)) else { throw error(field, "is 0", .protocolError) }
         return packetID
     }
 
-    mutating func reasonCode(_ field: Field) throws(MalformedPacket) -> ReasonCode {
+    package mutating func reasonCode(_ field: Field) throws(MalformedPacket) -> ReasonCode {
         ReasonCode(rawValue: try byte(field))
     }
 
     /// A topic name or response topic: no wildcards.
-    mutating func topic(_ field: Field) throws(MalformedPacket) -> String {
+    package mutating func topic(_ field: Field) throws(MalformedPacket) -> String {
         try topic(try binary(field), field)
     }
 
@@ -116,16 +116,6 @@ struct PacketReader {
         let topic = try string(of: bytes, field)
         guard !TopicName.containsWildcard(topic) else { throw error(field, "contains a wildcard", .protocolError) }
         return topic
-    }
-
-    mutating func filter(_ field: Field) throws(MalformedPacket) -> String {
-        let filter = try string(field)
-        do {
-            try TopicFilter.validate(filter)
-        } catch {
-            throw self.error(field, "is invalid: \(error)", .protocolError)
-        }
-        return filter
     }
 
     func end(_ field: Field) throws(MalformedPacket) {
@@ -142,7 +132,7 @@ struct PacketReader {
 extension PacketReader {
     /// The Property Length and the properties (2.2.2), added to an empty set of the packet's properties. MQTT 3.1.1 has
     /// none.
-    mutating func properties<Properties: PropertySet>(
+    package mutating func properties<Properties: ReadableProperties>(
         _ empty: Properties
     ) throws(MalformedPacket) -> Properties {
         guard let slice = try propertyBytes(of: Properties.self) else { return empty }
@@ -150,7 +140,7 @@ extension PacketReader {
     }
 
     /// The Property Length and the bytes that it counts; `nil` in MQTT 3.1.1.
-    mutating func propertyBytes<Properties: PropertySet>(
+    mutating func propertyBytes<Properties: ReadableProperties>(
         of _: Properties.Type
     ) throws(MalformedPacket) -> ByteBuffer? {
         guard version == .five else { return nil }
@@ -160,7 +150,7 @@ extension PacketReader {
         return slice
     }
 
-    func properties<Properties: PropertySet>(
+    func properties<Properties: ReadableProperties>(
         _ empty: Properties, from slice: ByteBuffer
     ) throws(MalformedPacket) -> Properties {
         var reader = PacketReader(slice, kind: kind, sender: sender, version: version)
@@ -180,7 +170,7 @@ extension PacketReader {
         return properties
     }
 
-    func misplaced(_ property: Field) -> MalformedPacket {
+    package func misplaced(_ property: Field) -> MalformedPacket {
         error(property, "is not a property of this packet")
     }
 
@@ -189,7 +179,7 @@ extension PacketReader {
         id == .userProperty || (id == .subscriptionIdentifier && kind == .publish)
     }
 
-    mutating func flag(_ field: Field) throws(MalformedPacket) -> Bool {
+    package mutating func flag(_ field: Field) throws(MalformedPacket) -> Bool {
         switch try byte(field) {
         case 0: return false
         case 1: return true
@@ -197,7 +187,7 @@ extension PacketReader {
         }
     }
 
-    mutating func nonZeroUInt16(
+    package mutating func nonZeroUInt16(
         _ field: Field, _ code: ReasonCode = .protocolError
     ) throws(MalformedPacket) -> UInt16 {
         let value = try uint16(field)
@@ -205,19 +195,19 @@ extension PacketReader {
         return value
     }
 
-    mutating func nonZeroUInt32(_ field: Field) throws(MalformedPacket) -> UInt32 {
+    package mutating func nonZeroUInt32(_ field: Field) throws(MalformedPacket) -> UInt32 {
         let value = try uint32(field)
         guard value != 0 else { throw error(field, "is 0", .protocolError) }
         return value
     }
 
-    mutating func subscriptionID(_ field: Field) throws(MalformedPacket) -> UInt32 {
+    package mutating func subscriptionID(_ field: Field) throws(MalformedPacket) -> UInt32 {
         let value = try variable(field)
         guard value != 0 else { throw error(field, "is 0", .protocolError) }
         return UInt32(value)
     }
 
-    mutating func payloadFormat(_ field: Field) throws(MalformedPacket) -> PayloadFormat {
+    package mutating func payloadFormat(_ field: Field) throws(MalformedPacket) -> PayloadFormat {
         let value = try byte(field)
         guard let format = PayloadFormat(rawValue: value) else {
             throw error(field, "is \(value), not 0 or 1", .protocolError)
@@ -225,7 +215,7 @@ extension PacketReader {
         return format
     }
 
-    mutating func userProperty(_ field: Field) throws(MalformedPacket) -> UserProperty {
+    package mutating func userProperty(_ field: Field) throws(MalformedPacket) -> UserProperty {
         let name = try string(field)
         return UserProperty(name: name, value: try string(field))
     }

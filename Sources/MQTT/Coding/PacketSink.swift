@@ -1,8 +1,8 @@
-import NIOCore
+package import NIOCore
 
 /// Where a packet's fields go. Each packet says once, in order, what its fields are; a sink writes them or counts them, so
 /// that the length that is announced cannot differ from what is written.
-protocol PacketSink {
+package protocol PacketSink {
     mutating func put(byte: UInt8)
     mutating func put(uint16: UInt16)
     mutating func put(uint32: UInt32)
@@ -17,14 +17,14 @@ protocol PacketSink {
 }
 
 extension PacketSink {
-    mutating func put(_ packetID: PacketID) {
+    package mutating func put(_ packetID: PacketID) {
         put(uint16: packetID.rawValue)
     }
 
     /// The Property Length and the properties (2.2.2).
     ///
     /// MQTT 3.1.1 has neither.
-    mutating func put(_ properties: some PropertySet, _ version: ProtocolVersion) {
+    package mutating func put(_ properties: some WritableProperties, _ version: ProtocolVersion) {
         guard version == .five else { return }
         var length = PacketLength()
         properties.put(into: &length)
@@ -32,13 +32,13 @@ extension PacketSink {
         properties.put(into: &self)
     }
 
-    mutating func put(_ id: PropertyID, byte: UInt8?) { put(id, byte) { $0.put(byte: $1) } }
-    mutating func put(_ id: PropertyID, flag: Bool?) { put(id, flag) { $0.put(byte: $1 ? 1 : 0) } }
-    mutating func put(_ id: PropertyID, uint16: UInt16?) { put(id, uint16) { $0.put(uint16: $1) } }
-    mutating func put(_ id: PropertyID, uint32: UInt32?) { put(id, uint32) { $0.put(uint32: $1) } }
-    mutating func put(_ id: PropertyID, variable: UInt32?) { put(id, variable) { $0.put(variable: Int($1)) } }
-    mutating func put(_ id: PropertyID, string: String?) { put(id, string) { $0.put(string: $1) } }
-    mutating func put(_ id: PropertyID, binary: ByteBuffer?) { put(id, binary) { $0.put(binary: $1) } }
+    package mutating func put(_ id: PropertyID, byte: UInt8?) { put(id, byte) { $0.put(byte: $1) } }
+    package mutating func put(_ id: PropertyID, flag: Bool?) { put(id, flag) { $0.put(byte: $1 ? 1 : 0) } }
+    package mutating func put(_ id: PropertyID, uint16: UInt16?) { put(id, uint16) { $0.put(uint16: $1) } }
+    package mutating func put(_ id: PropertyID, uint32: UInt32?) { put(id, uint32) { $0.put(uint32: $1) } }
+    package mutating func put(_ id: PropertyID, variable: UInt32?) { put(id, variable) { $0.put(variable: Int($1)) } }
+    package mutating func put(_ id: PropertyID, string: String?) { put(id, string) { $0.put(string: $1) } }
+    package mutating func put(_ id: PropertyID, binary: ByteBuffer?) { put(id, binary) { $0.put(binary: $1) } }
 
     /// A property that is there, after its identifier.
     @inline(__always)
@@ -48,7 +48,7 @@ extension PacketSink {
         write(&self, value)
     }
 
-    mutating func put(_ userProperties: [UserProperty]) {
+    package mutating func put(_ userProperties: [UserProperty]) {
         for property in userProperties {
             put(byte: PropertyID.userProperty.rawValue)
             put(string: property.name)
@@ -72,11 +72,11 @@ struct PacketLength: PacketSink {
 
 /// Writes the bytes.
 extension ByteBuffer: PacketSink {
-    mutating func put(byte: UInt8) { writeInteger(byte) }
-    mutating func put(uint16: UInt16) { writeInteger(uint16) }
-    mutating func put(uint32: UInt32) { writeInteger(uint32) }
+    package mutating func put(byte: UInt8) { writeInteger(byte) }
+    package mutating func put(uint16: UInt16) { writeInteger(uint16) }
+    package mutating func put(uint32: UInt32) { writeInteger(uint32) }
 
-    mutating func put(variable: Int) {
+    package mutating func put(variable: Int) {
         precondition(
             0...Packet.maximumVariableByteInteger ~= variable, "a Variable Byte Integer is at most 268,435,455")
         var rest = variable
@@ -87,19 +87,19 @@ extension ByteBuffer: PacketSink {
         writeInteger(UInt8(rest))
     }
 
-    mutating func put(string: String) {
+    package mutating func put(string: String) {
         let length = string.utf8.count
         precondition(length <= Packet.maximumStringLength, "a string in a packet has at most 65,535 UTF-8 bytes")
         writeInteger(UInt16(length))
         writeString(string)
     }
 
-    mutating func put(binary: ByteBuffer) {
+    package mutating func put(binary: ByteBuffer) {
         precondition(
             binary.readableBytes <= Packet.maximumStringLength, "binary data in a packet has at most 65,535 bytes")
         writeInteger(UInt16(binary.readableBytes))
         writeImmutableBuffer(binary)
     }
 
-    mutating func put(rest: ByteBuffer) { writeImmutableBuffer(rest) }
+    package mutating func put(rest: ByteBuffer) { writeImmutableBuffer(rest) }
 }

@@ -80,10 +80,10 @@ extension Field {
     static let topicName = Field("Topic Name", "3.3.2.1")
 }
 
-extension Publish.Properties: PropertySet {
-    static var section: StaticString { "3.3.2.3" }
+extension Publish.Properties: WritableProperties, ReadableProperties {
+    package static var section: StaticString { "3.3.2.3" }
 
-    func put(into sink: inout some PacketSink) {
+    package func put(into sink: inout some PacketSink) {
         sink.put(.payloadFormatIndicator, byte: payloadFormat?.rawValue)
         sink.put(.messageExpiryInterval, uint32: messageExpiryInterval)
         sink.put(.topicAlias, uint16: topicAlias)
@@ -94,7 +94,9 @@ extension Publish.Properties: PropertySet {
         sink.put(.contentType, string: contentType)
     }
 
-    mutating func take(_ id: PropertyID, _ field: Field, from reader: inout PacketReader) throws(MalformedPacket) {
+    package mutating func take(_ id: PropertyID, _ field: Field, from reader: inout PacketReader)
+        throws(MalformedPacket)
+    {
         switch id {
         case .payloadFormatIndicator: payloadFormat = try reader.payloadFormat(field)
         case .messageExpiryInterval: messageExpiryInterval = try reader.uint32(field)

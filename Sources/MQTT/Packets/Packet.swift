@@ -1,7 +1,8 @@
 /// One MQTT control packet (section 2.1.2), as it is on the wire and without any meaning that depends on a session. The
 /// types are those of MQTT 5. MQTT 3.1.1 has the same packets except AUTH, and can express less in them.
 ///
-/// The codec is pure: `PacketDecoder` turns bytes into packets and `encode(into:)` does the reverse. Strings are
+/// The codec is pure, and a client's: `PacketDecoder` turns the bytes of a server into packets, and `encode(into:)` makes
+/// the bytes of the packets that a client sends. Strings are
 /// Swift strings; note that `==` on strings is canonical equivalence, while the standard compares topics byte by byte
 /// [MQTT-4.7.3-4]. Use `TopicName` and `TopicFilter` where topics are compared.
 public enum Packet: Hashable, Sendable {
@@ -103,7 +104,7 @@ extension Packet.Kind: CustomStringConvertible {
 }
 
 /// Who sent a packet. Some packets and properties belong to one side only.
-public enum Sender: Hashable, Sendable {
+package enum Sender: Hashable, Sendable {
     case client
     case server
 }

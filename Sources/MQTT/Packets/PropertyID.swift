@@ -1,6 +1,6 @@
 /// The property identifiers (2.2.2.2). All are below 128, so each takes one byte on the wire although it is a Variable
 /// Byte Integer. They are also below 64, so the reader keeps the set of those it has read in 64 bits.
-enum PropertyID: UInt8, CaseIterable {
+package enum PropertyID: UInt8, CaseIterable {
     case payloadFormatIndicator = 0x01
     case messageExpiryInterval = 0x02
     case contentType = 0x03
@@ -63,13 +63,16 @@ enum PropertyID: UInt8, CaseIterable {
     }
 }
 
-/// The properties of one kind of packet: which ones it has, and in which order they are written.
-protocol PropertySet {
+/// The properties of a kind of packet that a client sends.
+package protocol WritableProperties {
+    /// Writes every property that is present, in its order.
+    func put(into sink: inout some PacketSink)
+}
+
+/// The properties of a kind of packet that a client receives.
+package protocol ReadableProperties {
     /// The section of the standard that lists them.
     static var section: StaticString { get }
-
-    /// Writes every property that is present.
-    func put(into sink: inout some PacketSink)
 
     /// Takes the value of one property. Throws `reader.misplaced(field)` if the packet cannot have that property.
     mutating func take(_ id: PropertyID, _ field: Field, from reader: inout PacketReader) throws(MalformedPacket)

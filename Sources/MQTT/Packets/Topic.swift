@@ -148,7 +148,7 @@ public struct TopicFilter: Sendable {
         }
     }
 
-    static func isShared(_ string: String) -> Bool {
+    package static func isShared(_ string: String) -> Bool {
         string.utf8.starts(with: sharePrefix.utf8)
     }
 

@@ -1,6 +1,6 @@
 package import MQTT
 package import NIOCore
-package import SessionCore
+import SessionCore
 
 /// The connections that a session has dialed and still holds. Events of all other connections are ignored.
 package struct Connections: Sendable {

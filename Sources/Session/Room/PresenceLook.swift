@@ -72,7 +72,7 @@ package struct PresenceLook: Sendable {
             password: credentials.password)
         self.version = version
         decoder = PacketDecoder(
-            sender: .server, version: version, setsContentAside: true, maximumPacketSize: maximumPacketSize)
+            version: version, setsContentAside: true, maximumPacketSize: maximumPacketSize)
     }
 
     /// The connection is open.

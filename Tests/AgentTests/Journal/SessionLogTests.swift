@@ -269,8 +269,8 @@ struct SessionLogTests {
     }
 
     @Test mutating func `unusable files are reported once`() {
-        for _ in 1...3 { log.tlsFilesRejected(.init(.tlsFilesUnusable, "key.pem is empty")) }
-        log.tlsFilesRejected(.init(.tlsFilesUnusable, "key.pem is gone"))
+        for _ in 1...3 { log.tlsFilesRejected(.init(.tlsFailed, "key.pem is empty")) }
+        log.tlsFilesRejected(.init(.tlsFailed, "key.pem is gone"))
         #expect(
             told == [
                 "main: key.pem is empty; the previous ones stay in use",

@@ -44,7 +44,7 @@ struct EndpointCheckTests {
     }
 
     private func connack(_ code: ReasonCode) -> ConnectionEvent {
-        .received(Packet.connack(Connack(reasonCode: code)).encoded())
+        .received(encoded(.connack(Connack(reasonCode: code))))
     }
 
     @Test func `each step has a duration, and the login is the last one`() throws {
@@ -89,12 +89,14 @@ struct EndpointCheckTests {
             #expect(plain?.hint?.hasPrefix("check the port and the scheme of endpoints") == true)
             #expect(plain?.hint?.contains("clock") == false)
         }
-        let old = try checked("mqtts://b.example", .closed(.failed(TransportFailure(.certificateExpired, "expired"))))
+        let expired = TransportFailure(.tlsFailed, "expired", detail: .certificateExpired)
+        let old = try checked("mqtts://b.example", .closed(.failed(expired)))
         #expect(old?.hint?.contains("clock") == true)
     }
 
     @Test func `TLS files of our own that cannot be used are not blamed on TCP`() throws {
-        let failure = TransportFailure(.tlsFilesUnusable, "cannot read the private key in k: Permission denied")
+        let failure = TransportFailure(
+            .tlsFailed, "cannot read the private key in k: Permission denied", detail: .ownFilesUnusable)
         for event in [ConnectionEvent.closed(.failed(failure)), .tlsFilesRejected(failure)] {
             var check = try check("mqtts://b.example")
             _ = check.resolved([address], via: "eth0", at: at(5))

@@ -62,8 +62,14 @@ struct RemediesTests {
             .quotaExceeded, .payloadFormatInvalid, .retainNotSupported, .qosNotSupported, .useAnotherServer,
             .serverMoved, .connectionRateExceeded, ReasonCode(rawValue: 0xFE),
         ]
+        let transport: [Reason.Code] = [
+            .dnsFailed, .unreachable, .refused, .reset, .dialTimeout, .tlsTimeout, .tlsFailed, .wrongProtocol,
+            .certificateInvalid, .proxyFailed, .webSocketFailed, .serverBusy, .serverShutdown, .serverError,
+            .protocolError,
+            .badEndpoint,
+        ]
         let codes =
-            TransportFailure.Code.allCases.map { Reason(TransportFailure($0, "")).code }
+            transport
             + connack.map { Reason(MQTTClientMachine.ServerReason(code: $0, reasonString: nil)).code }
             + [ConnectionEnd.closedByPeer, .closedLocally].map { Reason($0).code }.filter { $0 != .userDisconnect }
             + [.noPath, .networkNotAllowed, .authenticateTimeout]

@@ -11,31 +11,10 @@ import Vocabulary
 
 /// What the transport says, in the words of sessions, and reasons in those of the control socket.
 struct TransportReasonsTests {
-    private static let failures: [TransportFailure.Code: Reason.Code] = [
-        .dnsFailed: .dnsFailed, .unreachable: .unreachable, .ioError: .unreachable, .refused: .refused,
-        .networkNotAllowed: .networkNotAllowed,
-        .reset: .reset, .dialTimeout: .dialTimeout, .tlsTimeout: .tlsTimeout, .tlsFailed: .tlsFailed,
-        .wrongProtocol: .wrongProtocol,
-        .certificateExpired: .tlsFailed, .tlsFilesUnusable: .tlsFailed, .certificateInvalid: .certificateInvalid,
-        .proxyFailed: .proxyFailed, .webSocketFailed: .webSocketFailed, .unsupported: .badEndpoint,
-        .serverBusy: .serverBusy, .serverShutdown: .serverShutdown, .serverError: .serverError,
-        .protocolError: .protocolError,
-    ]
-
-    @Test(arguments: TransportFailure.Code.allCases)
-    func `every failure of the transport maps to a reason with its sentence`(code: TransportFailure.Code) {
-        let reason = Reason(.failed(TransportFailure(code, "a sentence", systemError: 7)))
-        #expect(reason.code == Self.failures[code] ?? .unknown)
-        #expect(reason.message == "a sentence" && reason.systemError == 7)
-    }
-
-    @Test func `what else is known of a failure is kept`() {
-        let details: [(TransportFailure, FailureDetail)] = [
-            (TransportFailure(.tlsFailed, "", detail: .endedInHandshake), .endedInHandshake),
-            (TransportFailure(.certificateExpired, ""), .certificateExpired),
-            (TransportFailure(.tlsFilesUnusable, ""), .ownFilesUnusable),
-        ]
-        for (failure, detail) in details { #expect(Reason(failure).detail == detail) }
+    @Test func `a failure of the transport becomes a reason with all that is known of it`() {
+        let failure = TransportFailure(.tlsFailed, "a sentence", systemError: 7, detail: .certificateExpired)
+        let reason = Reason(.failed(failure))
+        #expect(reason == Reason(.tlsFailed, "a sentence", systemError: 7, detail: .certificateExpired))
     }
 
     @Test func `a close without a reason is attributed to the server`() {

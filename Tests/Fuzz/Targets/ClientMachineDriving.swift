@@ -36,7 +36,7 @@ private struct ClientMachineDrive {
 
     /// What a server that watches the client sees of one connection.
     private struct Connection {
-        var decoder = PacketDecoder(sender: .client, adoptsVersion: true)
+        var decoder = PeerDecoder(adoptsVersion: true)
         var hasConnect = false
         var hasConnack = false
         var hasDisconnect = false
@@ -125,7 +125,7 @@ private struct ClientMachineDrive {
     }
 
     private mutating func receivePacket() {
-        receive(packet().encoded(as: machine.version))
+        receive(encoded(packet(), in: machine.version))
     }
 
     private mutating func packetID() -> PacketID {

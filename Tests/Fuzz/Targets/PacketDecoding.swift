@@ -1,5 +1,6 @@
 import MQTT
 import NIOCore
+import Support
 
 /// The first byte chooses the sender, the version and the size of the chunks; the rest is what the peer sends.
 ///
@@ -11,8 +12,8 @@ func decodePackets(_ bytes: [UInt8]) {
     let version: ProtocolVersion = choice & 2 == 0 ? .five : .threeOneOne
     let adopts = choice & 4 != 0
     let content = source.take(.max)
-    func decoder() -> PacketDecoder {
-        PacketDecoder(sender: sender, version: version, adoptsVersion: adopts, maximumPacketSize: 1 << 16)
+    func decoder() -> PeerDecoder {
+        PeerDecoder(sender: sender, version: version, adoptsVersion: adopts, maximumPacketSize: 1 << 16)
     }
     let whole = decode(content, chunk: max(1, content.count), decoder())
     let parts = decode(content, chunk: 1 + Int(choice >> 3), decoder())
@@ -20,7 +21,7 @@ func decodePackets(_ bytes: [UInt8]) {
 
     var encoded = ByteBuffer()
     for decoded in whole.packets {
-        decoded.packet.encode(into: &encoded, as: decoded.version)
+        encoded.writeImmutableBuffer(Support.encoded(decoded.packet, in: decoded.version))
     }
     let again = decode(Array(encoded.readableBytesView), chunk: max(1, encoded.readableBytes), decoder())
     precondition(again.packets == whole.packets && again.failure == nil, "a packet is another one when it is encoded")
@@ -36,7 +37,7 @@ private struct Decoding: Equatable {
     var failure: MalformedPacket?
 }
 
-private func decode(_ bytes: [UInt8], chunk: Int, _ fresh: PacketDecoder) -> Decoding {
+private func decode(_ bytes: [UInt8], chunk: Int, _ fresh: PeerDecoder) -> Decoding {
     var decoder = fresh
     var decoding = Decoding()
     var rest = bytes[...]

@@ -11,7 +11,7 @@ struct CodecGeneratedTests {
         for _ in 0..<250 {
             let packet = generator.packet(from: sender)
             let bytes = encode(packet)
-            #expect(bytes.count == packet.encodedLength)
+            if packet.kind.hasClientEncoding { #expect(bytes.count == packet.encodedLength) }
             let decoded = try decode([bytes], from: sender)
             #expect(decoded == [packet])
             // Strings compare as text, so the bytes are compared as well.
@@ -41,7 +41,7 @@ struct CodecGeneratedTests {
             let packet = generator.packet(from: sender)
             guard let packet = packet.inThreeOneOne, packet.kind.isSent(by: sender) else { continue }
             let bytes = encode(packet, in: .threeOneOne)
-            #expect(bytes.count == packet.encodedLength(as: .threeOneOne))
+            if packet.kind.hasClientEncoding { #expect(bytes.count == packet.encodedLength(as: .threeOneOne)) }
             let decoded = try decode([bytes], from: sender, in: .threeOneOne)
             #expect(decoded == [packet])
             #expect(decoded.map { encode($0, in: .threeOneOne) } == [bytes])

@@ -1,4 +1,5 @@
 import MQTT
+import Support
 
 extension Packet {
     /// What is left of the packet in MQTT 3.1.1: no properties, no reason codes of acknowledgements and DISCONNECT, no

@@ -1,5 +1,6 @@
 import MQTT
 import NIOCore
+import Support
 import Testing
 
 /// One packet as bytes, written by hand from the standard, and as a value.
@@ -46,7 +47,7 @@ func decode(
     _ chunks: [[UInt8]], from sender: Sender, in version: ProtocolVersion = .five,
     maximumPacketSize: Int = Packet.maximumLength
 ) throws -> [Packet] {
-    var decoder = PacketDecoder(sender: sender, version: version, maximumPacketSize: maximumPacketSize)
+    var decoder = PeerDecoder(sender: sender, version: version, maximumPacketSize: maximumPacketSize)
     var packets: [Packet] = []
     for chunk in chunks {
         decoder.append(ByteBuffer(bytes: chunk))
@@ -56,5 +57,10 @@ func decode(
 }
 
 func encode(_ packet: Packet, in version: ProtocolVersion = .five) -> [UInt8] {
-    Array(packet.encoded(as: version).readableBytesView)
+    Array(encoded(packet, in: version).readableBytesView)
+}
+
+extension Packet.Kind {
+    /// Whether the product encodes packets of the kind, not only the models of servers.
+    var hasClientEncoding: Bool { ![.connack, .suback, .unsuback].contains(self) }
 }

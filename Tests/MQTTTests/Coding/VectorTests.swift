@@ -1,5 +1,6 @@
 import MQTT
 import NIOCore
+import Support
 import Testing
 
 struct VectorTests {
@@ -12,7 +13,9 @@ struct VectorTests {
     @Test(arguments: Vector.every)
     func `a packet encodes to the bytes from the standard`(_ vector: Vector) throws {
         #expect(encode(vector.packet, in: vector.version) == vector.bytes)
-        #expect(vector.packet.encodedLength(as: vector.version) == vector.bytes.count)
+        if vector.packet.kind.hasClientEncoding {
+            #expect(vector.packet.encodedLength(as: vector.version) == vector.bytes.count)
+        }
     }
 
     @Test func `the vectors have every kind of packet`() {
@@ -65,7 +68,7 @@ struct VectorTests {
         #expect(try decode([bytes], from: sender, in: version) == packets)
         #expect(try decode(bytes.map { [$0] }, from: sender, in: version) == packets)
         for split in 1..<bytes.count {
-            var decoder = PacketDecoder(sender: sender, version: version)
+            var decoder = PeerDecoder(sender: sender, version: version)
             var decoded: [Packet] = []
             for chunk in [bytes[..<split], bytes[split...]] {
                 decoder.append(ByteBuffer(bytes: chunk))
@@ -78,7 +81,7 @@ struct VectorTests {
 
     /// Decoding gives either an error, which stays, or packets that encode to bytes which decode to the same packets.
     private func survive(_ bytes: [UInt8], from sender: Sender, in version: ProtocolVersion) {
-        var decoder = PacketDecoder(sender: sender, version: version)
+        var decoder = PeerDecoder(sender: sender, version: version)
         decoder.append(ByteBuffer(bytes: bytes))
         var packets: [Packet] = []
         do throws(MalformedPacket) {

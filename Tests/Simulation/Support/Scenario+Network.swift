@@ -237,7 +237,7 @@ extension Scenario {
         }
     }
 
-    func fail(_ id: Int, _ code: TransportFailure.Code, _ message: String, after delay: TimeAmount) {
+    func fail(_ id: Int, _ code: Reason.Code, _ message: String, after delay: TimeAmount) {
         _ = loop.scheduleTask(in: delay) { [weak self] in
             self?.assumeIsolated { scenario in
                 guard let wire = scenario.wires.removeValue(forKey: id), wire.isOpenAtHost else { return }

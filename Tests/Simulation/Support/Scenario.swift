@@ -121,22 +121,20 @@ actor Scenario {
         /// The endpoint is one that the transport cannot dial.
         case unsupported
 
-        var code: TransportFailure.Code? {
+        var code: Reason.Code? {
             switch self {
             case .dnsFailed: .dnsFailed
-            case .unreachable: .unreachable
+            case .unreachable, .ioError: .unreachable
             case .refused: .refused
             case .reset: .reset
             case .dialTimeout: .dialTimeout
             case .tlsTimeout: .tlsTimeout
-            case .tlsFailed: .tlsFailed
+            case .tlsFailed, .certificateExpired: .tlsFailed
             case .none: nil
-            case .certificateExpired: .certificateExpired
             case .certificateInvalid: .certificateInvalid
             case .proxyFailed: .proxyFailed
             case .webSocketFailed: .webSocketFailed
-            case .ioError: .ioError
-            case .unsupported: .unsupported
+            case .unsupported: .badEndpoint
             }
         }
     }

@@ -1,5 +1,3 @@
-public import Vocabulary
-
 /// Why a state was entered: a stable code, a sentence for people, and the server's own code if it gave one.
 public struct Reason: Hashable, Sendable {
     public var code: Reason.Code
@@ -31,7 +29,7 @@ public struct Reason: Hashable, Sendable {
     public var isTerminal: Bool { code.isTerminal }
 
     /// Returns the reason to fail because the server has objected to the same thing for the second time.
-    static func incompatible(_ last: Reason) -> Reason {
+    package static func incompatible(_ last: Reason) -> Reason {
         Reason(.incompatible, "\(last.message), and again when it was tried once more", serverCode: last.serverCode)
     }
 }

@@ -315,7 +315,7 @@ actor ControlConnection {
     ///
     /// - Returns: whether the connection ends.
     func accessChanged() -> Bool {
-        guard let peer, stage == .open || stage == .inputClosed else { return false }
+        guard let peer, dismissal == nil, stage == .open || stage == .inputClosed else { return false }
         topicRights = [:]
         let former = roles
         roles = daemon.access.roles(of: peer)
@@ -337,6 +337,11 @@ actor ControlConnection {
     private func dismiss() {
         guard let error = dismissal, !isReloading, !isClosed else { return }
         dismissal = nil
+        // What is accepted will be delivered: the peer must not publish it again.
+        for (call, message) in deliveries.takeAll() {
+            leave(call, message)
+            endUndelivered(call, message)
+        }
         write(OutgoingLine.failure(.null, error))
         close()
     }

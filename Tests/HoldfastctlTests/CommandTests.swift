@@ -511,8 +511,11 @@ struct EndingTests {
     @Test(
         arguments: [
             ("plant/7/lamp", "on", "plant/7/lamp on"), ("a", "", "a "),
-            ("plant/7/lamp", "dim\nplant/7/door open", "plant/7/lamp dim\\nplant/7/door open"),
-            ("plant/7/door open", "", "plant/7/door\\x20open "), ("a\\x20b", "c\r\n", "a\\x5Cx20b c\\r\\n"),
+            ("plant/7/lamp", "dim\nplant/7/door open", "plant/7/lamp \\dim\\nplant/7/door open"),
+            ("plant/7/door open", "", "plant/7/door\\x20open "), ("a\\x20b", "c\r\n", "a\\x5Cx20b \\c\\r\\n"),
+            // Not the same as with a line feed, and what a program makes of each is what was received.
+            ("a", #"b\nc"#, #"a b\nc"#), ("a", "b\\n\nc", #"a \b\\n\nc"#), ("a", #"\b\nc"#, #"a \\\b\\nc"#),
+            ("a", "{\n  \"path\": \"C:\\\\n\"\n}", #"a \{\n  "path": "C:\\\\n"\n}"#),
             ("a", #"{"path":"C:\\n"}"#, #"a {"path":"C:\\n"}"#), ("a", "b\u{0}\t\u{7F} c", "a b\u{0}\t\u{7F} c"),
             ("z/\u{2028}é", "q", "z/\\xE2\\x80\\xA8é q"),
         ])

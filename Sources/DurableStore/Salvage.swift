@@ -3,8 +3,9 @@ internal import MQTT
 /// Copies what can still be read from a damaged database into a new one, row by row, and leaves out rows that make no
 /// sense.
 ///
-/// A page that cannot be read loses its rows, and no others: a range of keys that fails is halved and tried again,
-/// larger ranges first, until this many ranges of a table were tried.
+/// A page that cannot be read loses its rows, and no others: a range of keys that fails is read from its other end as well.
+/// What is between two such pages is halved and tried again, larger ranges first, until this many ranges of a table were
+/// tried.
 struct Salvage {
     private static let maximumTries = 4096
     /// Rows of one transaction. The log of a larger one would need as much room as the rows themselves.

@@ -94,7 +94,8 @@ struct Salvage {
         let sql = "\(select), rowid FROM \(table) WHERE rowid BETWEEN ? AND ? ORDER BY rowid"
         func copy(_ range: ClosedRange<Int64>, backwards: Bool) throws(StoreError) -> (last: Int64?, isWhole: Bool) {
             try copyRows(
-                sql + (backwards ? " DESC" : ""), [.integer(range.lowerBound), .integer(range.upperBound)], insert, sense,
+                sql + (backwards ? " DESC" : ""), [.integer(range.lowerBound), .integer(range.upperBound)], insert,
+                sense,
                 order: backwards ? .backwards : .forwards)
         }
         // All keys are in this range. Messages have the row of their session, or of their consumer, in the upper bits.

@@ -187,7 +187,9 @@ import Testing
         let database = try Database(path: "\(directory.path)/holdfast.db")
         defer { database.close() }
         let root = try #require(try database.integer("SELECT rootpage FROM sqlite_schema WHERE name = '\(table)'"))
-        func number(_ offset: Int, _ width: Int) -> Int { bytes[offset..<offset + width].reduce(0) { $0 << 8 | Int($1) } }
+        func number(_ offset: Int, _ width: Int) -> Int {
+            bytes[offset..<offset + width].reduce(0) { $0 << 8 | Int($1) }
+        }
         let start = (Int(root) - 1) * 4096
         try #require(bytes[start] == 5, "an interior page")
         let cells = (0..<number(start + 3, 2)).map { number(start + number(start + 12 + 2 * $0, 2), 4) }

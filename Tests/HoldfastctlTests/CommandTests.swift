@@ -483,7 +483,8 @@ struct EndingTests {
     @Test(arguments: [(nil, "."), (0, "."), (16, "; no subscribers."), (135, "; the server's reason code is 0x87.")])
     func `a delivered message is confirmed by a sentence`(_ code: Int?, _ end: String) {
         let result = MessagePublishMethod.Result(id: 3, accepted: true, delivered: true, reasonCode: code)
-        #expect(PublishCommand.sentence(result) == "Message 3 is delivered" + end)
+        #expect(PublishCommand.sentence(result, .atLeastOnce) == "Message 3 is delivered" + end)
+        #expect(PublishCommand.sentence(result, .atMostOnce) == "Message 3 is sent; no server acknowledges QoS 0.")
     }
 
     @Test(arguments: [(false, ""), (true, ", and is delivered")])
@@ -491,7 +492,7 @@ struct EndingTests {
         let result = MessagePublishMethod.Result(
             id: 40, accepted: true, delivered: isDelivered, reasonCode: isDelivered ? 0 : nil, repeated: true)
         let sentence = "Message 40 was already accepted with this key\(rest); nothing new is published."
-        #expect(PublishCommand.sentence(result) == sentence)
+        #expect(PublishCommand.sentence(result, .atLeastOnce) == sentence)
     }
 
     @Test(arguments: [false, true])

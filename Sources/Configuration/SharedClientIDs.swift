@@ -99,16 +99,8 @@ enum SharedFormerNames {
 }
 
 extension ConfigurationError {
-    /// The error of a session that is to go on with what is on disk of another one, which has a file of its own, and of
-    /// that one.
-    ///
-    /// - Parameter session: the one of the two whose error this is.
-    package static func contested(_ former: SessionName, by name: SessionName, in session: SessionName)
-        -> ConfigurationError
-    {
-        ConfigurationError(
-            file: "sessions.d/\(session.template ?? session).toml",
-            message: "\(name) is to go on with what is on disk of \(former), which has a file of its own: rename one "
-                + "after the other, with a reload after each, or remove \"\(former)\" from the key formerly of \(name)")
+    /// What is wrong with an earlier name of a session, which only the store knows.
+    package static func earlierName(_ message: String, of session: SessionName) -> ConfigurationError {
+        ConfigurationError(file: "sessions.d/\(session.template ?? session).toml", message: message)
     }
 }

@@ -142,8 +142,8 @@ public struct AbsentSession: Codable, Hashable, Sendable {
         self.publications = publications
     }
 
-    /// What stays, and what uses it again, without the final full stop.
-    public var sentence: String {
+    /// What there is, for example "3 received messages and 1 durable consumer".
+    public var list: String {
         func count(_ number: Int, _ noun: String) -> String? {
             number == 0 ? nil : "\(number) \(noun)\(number == 1 ? "" : "s")"
         }
@@ -151,13 +151,16 @@ public struct AbsentSession: Codable, Hashable, Sendable {
             count(messages, "accepted message"), count(received, "received message"),
             count(consumers, "durable consumer"), count(publications, "publication"),
         ].compactMap(\.self)
-        let isOne = messages + received + consumers + publications == 1
-        let list =
-            parts.count < 2
+        return parts.count < 2
             ? parts.joined() : "\(parts.dropLast().joined(separator: ", ")) and \(parts.last ?? "")"
+    }
+
+    /// What stays, and what uses it again, without the final full stop.
+    public var sentence: String {
+        let isOne = messages + received + consumers + publications == 1
         let file = session.contains("@") ? "holdfastctl instance add \(session)" : "a file named \(session).toml"
         let object = isOne ? "it" : "them"
-        let remedy = parts.count == 1 && messages > 0 ? "sends \(object)" : "takes \(object) up"
+        let remedy = messages > 0 && received + consumers + publications == 0 ? "sends \(object)" : "takes \(object) up"
         return "\(session): \(list) \(isOne ? "stays" : "stay") on disk; \(file) \(remedy)"
     }
 }
@@ -186,6 +189,8 @@ public enum DaemonReloadMethod: ControlMethod {
         public var added: [String]
         /// Sessions whose files are gone.
         public var removed: [String]
+        /// Sessions that continue others, which had another name.
+        public var renamed: [Renamed]
         /// Sessions that keep their previous configuration, because their files have errors.
         public var kept: [String]
         /// All errors in all files.
@@ -197,6 +202,17 @@ public enum DaemonReloadMethod: ControlMethod {
         public var leftBehind: [LeftBehind]
         /// Sessions among `removed` of which something stays on disk.
         public var absentSessions: [AbsentSession]
+
+        public struct Renamed: Codable, Hashable, Sendable {
+            public var session: String
+            /// The name that it had before.
+            public var former: String
+
+            public init(session: String, former: String) {
+                self.session = session
+                self.former = former
+            }
+        }
 
         public struct LeftBehind: Codable, Hashable, Sendable {
             public var session: String
@@ -210,10 +226,11 @@ public enum DaemonReloadMethod: ControlMethod {
         }
 
         public init(
-            changed: [String] = [], added: [String] = [], removed: [String] = [], kept: [String] = [],
-            errors: [ConfigurationProblem] = [], changes: [ConfigurationChange] = [], leftBehind: [LeftBehind] = [],
-            absentSessions: [AbsentSession] = []
+            changed: [String] = [], added: [String] = [], removed: [String] = [], renamed: [Renamed] = [],
+            kept: [String] = [], errors: [ConfigurationProblem] = [], changes: [ConfigurationChange] = [],
+            leftBehind: [LeftBehind] = [], absentSessions: [AbsentSession] = []
         ) {
+            self.renamed = renamed
             self.absentSessions = absentSessions
             self.changed = changed
             self.added = added

@@ -233,11 +233,29 @@ public enum MessageQueueDropMethod: ControlMethod {
         public var skipped: [SkippedMessage]
         /// Whether `all` selects more messages than one call handles, so that the call has to be repeated.
         public var more: Bool
+        /// What else was removed of a session that is not configured; `nil` if nothing was.
+        @OrNull public var rest: Rest?
 
-        public init(dropped: [Int64], skipped: [SkippedMessage], more: Bool) {
+        public struct Rest: Codable, Hashable, Sendable {
+            /// How many durable consumers there were.
+            public var consumers: Int
+            /// How many received messages these had not taken.
+            public var received: Int
+            /// How many publications there were.
+            public var publications: Int
+
+            public init(consumers: Int, received: Int, publications: Int) {
+                self.consumers = consumers
+                self.received = received
+                self.publications = publications
+            }
+        }
+
+        public init(dropped: [Int64], skipped: [SkippedMessage], more: Bool, rest: Rest? = nil) {
             self.dropped = dropped
             self.skipped = skipped
             self.more = more
+            self.rest = rest
         }
     }
 }

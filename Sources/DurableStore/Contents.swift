@@ -14,8 +14,8 @@ extension DurableStore {
         /// The sessions that there are; `nil` before that is known. The row of another one is used again if it owns
         /// nothing.
         var present: [SessionName: PresentSession]?
-        /// The earlier names that each session had when it was last started.
-        private(set) var formerNames: [SessionName: [SessionName]] = [:]
+        /// The earlier names of each session that have no effect any more.
+        private(set) var formerNames: [SessionName: Set<SessionName>] = [:]
         private(set) var epoch = ""
         /// What was last found of sessions other than `present`, until a commit changes one of those.
         var absentStates: (present: Set<SessionName>, found: [AbsentState])?
@@ -25,7 +25,7 @@ extension DurableStore {
             try database.query("SELECT id, name, formerly FROM session NOT INDEXED") { row throws(StoreError) in
                 guard let name = SessionName(row.text(1)) else { return true }
                 sessionIDs[name] = row.integer(0)
-                let former = row.text(2).split(separator: " ").compactMap { SessionName(String($0)) }
+                let former = Set(row.text(2).split(separator: " ").compactMap { SessionName(String($0)) })
                 if !former.isEmpty { formerNames[name] = former }
                 return true
             }
@@ -51,8 +51,8 @@ extension DurableStore {
             return id
         }
 
-        /// Deletes a session that does not exist any more and has no messages, consumers, publications or keys. One that
-        /// may have a session at a server comes last.
+        /// Deletes a session that does not exist any more and has no messages, consumers, publications or keys, nor
+        /// earlier names, which would have an effect again. One that may have a session at a server comes last.
         ///
         /// - Returns: the row that is free now.
         private mutating func emptyRow(in database: Database) throws(StoreError) -> Int64? {
@@ -60,7 +60,8 @@ extension DurableStore {
             var found: (id: Int64, name: SessionName?)?
             try database.query(
                 text: """
-                    SELECT id, name FROM session WHERE \(Self.ownsNothing) AND NOT EXISTS (
+                    SELECT id, name FROM session WHERE \(Self.ownsNothing) AND formerly = '' AND NOT EXISTS (
+                        SELECT 1 FROM retained WHERE session = session.id) AND NOT EXISTS (
                         SELECT 1 FROM publish_key WHERE session = session.id AND time > unixepoch() * 1000 - ?)
                     ORDER BY established, id
                     """,
@@ -81,11 +82,9 @@ extension DurableStore {
             NOT EXISTS (SELECT 1 FROM message WHERE key BETWEEN id << 48 AND (id << 48) | 0xFFFFFFFFFFFF)
                 AND NOT EXISTS (SELECT 1 FROM consumer WHERE session = session.id)
                 AND NOT EXISTS (SELECT 1 FROM publication WHERE session = session.id)
-                AND NOT EXISTS (SELECT 1 FROM retained WHERE session = session.id)
             """
 
-        /// The keys of what a session has published and delivered do not count.
-
+        /// As ``AbsentState/isEmpty``. The keys of what a session has published and delivered do not count.
         func ownsNothing(_ session: SessionName, in database: Database) throws(StoreError) -> Bool {
             guard let id = sessionIDs[session] else { return true }
             return try !database.rows(
@@ -118,15 +117,16 @@ extension DurableStore {
             absentStates = nil
         }
 
-        /// The earlier names of a session have had their effect.
+        /// These earlier names of a session have no effect any more.
         mutating func note(
-            _ names: [SessionName], asFormerNamesOf session: SessionName, in database: Database
+            _ names: Set<SessionName>, asFormerNamesOf session: SessionName, in database: Database
         ) throws(StoreError) {
             let id = try makeSession(session, in: database)
+            let all = formerNames[session, default: []].union(names)
             try database.run(
                 "UPDATE session SET formerly = ? WHERE id = ?",
-                .text(names.map(\.description).joined(separator: " ")), .integer(id))
-            formerNames[session] = names.isEmpty ? nil : names
+                .text(all.sorted().map(\.description).joined(separator: " ")), .integer(id))
+            formerNames[session] = all
         }
 
         /// The session has what a server knows under its client identifier. An earlier session, which is not configured

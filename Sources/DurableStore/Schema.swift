@@ -257,9 +257,9 @@ enum Schema {
         ) STRICT, WITHOUT ROWID;
         """
 
-    /// The earlier names of a session that have had their effect, and how the attempts of an outage failed.
+    /// The earlier names of a session that have no effect any more, and how the attempts of an outage failed.
     private static let version13 = """
-        -- As in its file when it was last started, separated by blanks.
+        -- Those that were in its file when it was started, separated by blanks.
         ALTER TABLE session ADD COLUMN formerly TEXT NOT NULL DEFAULT '';
         -- Of an entry that ends an outage; NULL if no attempt failed.
         ALTER TABLE history ADD COLUMN failed_attempts INTEGER;

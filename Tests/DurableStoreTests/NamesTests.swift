@@ -194,18 +194,23 @@ import Testing
 
     @Test func `are taken over by a session that has nothing of its own`() async throws {
         let key = try #require(PublishKey("k"))
-        // A key of what it has delivered is no reason to leave messages behind.
+        // A key of what it has delivered is no reason to leave messages behind, nor is a message that it has left at a
+        // server.
         try await store.commit(new, .setEstablished(true), .rememberKey(key, sequence(1), at: .now))
-        #expect(try await start(new, formerly: [old], besides: [old]) == .nothing, "it has a file")
-        let claimed = await store.claims(of: [new: .init(formerNames: [old]), old: .init()])
-        #expect(claimed == [new: old], "which cannot be decided here")
+        try await store.commit([(new, [.rememberRetained("t")])])
+        let configured = NameClaim(old, .configured)
+        #expect(try await start(new, formerly: [old], besides: [old]) == .refused(configured))
+        let present: [SessionName: PresentSession] = [new: .init(formerNames: [old]), old: .init()]
+        #expect(try await store.claims(of: [new], among: present) == [new: configured])
         #expect(try await start(new, formerly: [old]) == .done(old))
         #expect(try await start(new, formerly: [old]) == .nothing, "a second time")
         #expect(try await store.session(new).mqtt.queuedCount == 2)
         #expect(try await store.session(new).mqtt.established == false, "nothing of its own is left")
+        #expect(try await store.session(new).retainedTopics == [])
         #expect(try await store.session(old) == StoredSession())
-        #expect(try await start(new, formerly: [old, other]) == .refused(other))
-        #expect(try await start(new, formerly: [old, other]) == .nothing, "it is told once")
+        for _ in 1...2 {
+            #expect(try await start(new, formerly: [old, other]) == .refused(NameClaim(other, .occupied)))
+        }
         #expect(try await absent(besides: []) == [new: 2, other: 1])
         // So it is after a restart.
         try await store.close()
@@ -224,30 +229,60 @@ import Testing
         #expect(try await store.mqtt(third).established)
         #expect(try await start(new, formerly: [old, third]) == .done(third))
         #expect(try await store.mqtt(new).established)
+        // It must not replace anything.
+        try await store.commit(third, .setEstablished(true))
+        #expect(try await start(other, formerly: [third]) == .nothing)
+        #expect(try await store.mqtt(other).queuedCount == 1)
     }
 
     @Test func `are taken over once, so that the earlier name may be given to another session`() async throws {
         #expect(try await start(new, formerly: [old]) == .done(old))
+        for number in [1, 2] { try await store.commit(new, .acknowledge(sequence(Int64(number)))) }
         // Another session of that name, which is removed later.
         try await store.commit(old, .insert(message(1)))
-        #expect(try await start(new, formerly: [old]) == .nothing)
-        for number in [1, 2] { try await store.commit(new, .acknowledge(sequence(Int64(number)))) }
+        let third = try #require(SessionName("third"))
+        // The file was away, it had errors, or its key was changed.
+        let meanwhile: [[SessionName: PresentSession]] = [
+            [:], [new: PresentSession()], [new: PresentSession(formerNames: [third])],
+        ]
+        for present in meanwhile {
+            await store.setPresent(present)
+            if !present.isEmpty { #expect(try await store.takeOver(by: new, present: present) == .nothing) }
+            #expect(try await start(new, formerly: [old]) == .nothing)
+            #expect(try await start(new, formerly: [third, old]) == .nothing)
+        }
         try await store.close()
         let reopened = try openStore(directory)
-        let present = [new: PresentSession(formerNames: [old])]
-        await reopened.setPresent(present)
-        #expect(await reopened.claims(of: present) == [:])
-        #expect(try await reopened.takeOver(by: new, present: present) == .nothing)
-        #expect(try await reopened.session(old).mqtt.queuedCount == 1)
-        // It was removed and returns, or its key did.
-        for between in [[:], [new: PresentSession(formerNames: [])]] {
-            await reopened.setPresent(between)
-            #expect(await reopened.claims(of: present) == [new: old])
+        func restart(
+            _ name: SessionName, _ names: SessionName..., successorOf: SessionName? = nil
+        ) async throws -> TakeOver {
+            let present = [name: PresentSession(formerNames: names, successorOf: successorOf)]
+            return try await reopened.takeOver(by: name, present: present)
         }
-        // A file with errors says nothing.
-        #expect(try await reopened.takeOver(by: new, present: present) == .done(old))
-        try await reopened.commit(old, .insert(message(1)))
-        await reopened.setPresent([new: PresentSession()])
-        #expect(await reopened.claims(of: present) == [:])
+        #expect(try await restart(new, old) == .nothing)
+        // Also when the session is renamed again.
+        let fourth = try #require(SessionName("fourth"))
+        #expect(try await restart(fourth, old, new) == .done(new))
+        #expect(try await restart(fourth, old) == .nothing)
+        #expect(try await reopened.session(old).mqtt.queuedCount == 1)
+        // The other one is given a name that the first has had, and then the one that the first has now, which is gone.
+        #expect(try await restart(new, old) == .done(old))
+        #expect(try await restart(old, new) == .done(new), "and its own name again")
+        #expect(try await restart(fourth, old) == .nothing)
+        #expect(try await restart(fourth, old, successorOf: old) == .done(old), "it ran under that name until now")
+        #expect(try await reopened.session(fourth).mqtt.queuedCount == 1)
+    }
+
+    @Test func `are not taken over if there are several, or when nothing was there at first`() async throws {
+        #expect(try await start(new, formerly: [old, other]) == .refused(NameClaim(other, .several(old))))
+        #expect(try await absent(besides: []) == [old: 2, other: 1])
+        let third = try #require(SessionName("third"))
+        #expect(try await start(new, formerly: [third]) == .nothing)
+        try await store.commit(third, .insert(message(1)))
+        #expect(try await start(new, formerly: [third]) == .nothing)
+        #expect(try await absent(besides: []) == [old: 2, other: 1, third: 1])
+        // What the new name has on disk is an earlier session's, and must not be sent by one that ran until now.
+        let present = [other: PresentSession(formerNames: [new], successorOf: new)]
+        #expect(try await store.takeOver(by: other, present: present) == .refused(NameClaim(new, .occupied)))
     }
 }

@@ -395,6 +395,12 @@ extension EndToEnd {
             #expect(taken.status == 1 && taken.text.contains("--password file:\(kept)"), "\(taken.text)")
             #expect(try String(contentsOfFile: kept, encoding: .utf8) == "mine")
             #expect(try beginning.files.isEmpty)
+            // A session that was renamed keeps the file of its password.
+            let core = "\(beginning.folder)/core.toml"
+            try lab.write(core, "endpoints = [\"mqtts://a.example\"]\nuser = \"a\"\npassword = \"file:\(kept)\"\n")
+            let other = try await beginning.begin("main", "--ask-password", endpoint: "mqtts://broker.example")
+            #expect(other.status == 1 && other.text.contains("has the password that \(core) names"), "\(other)")
+            #expect(other.text.contains("in another file"), "\(other.text)")
         }
     }
 

@@ -56,6 +56,8 @@ struct QueueTextTests {
         #expect(tally.sentence == "1 message dropped.")
         tally.add(2, [SkippedMessage(id: 9, code: "in-flight", message: "message 9 is on its way", hint: "wait")])
         #expect(tally.sentence == "3 messages dropped.")
+        tally.rest = .init(consumers: 1, received: 3, publications: 0)
+        #expect(tally.sentence == "3 accepted messages, 3 received messages and 1 durable consumer dropped.")
         #expect(tally.failures.flatMap(\.lines) == ["holdfastctl: message 9 is on its way", "  wait"])
     }
 

@@ -202,7 +202,7 @@ actor Daemon {
                 "the configuration has errors, and a reload would be refused: \(errors)",
                 hint: "correct it and try again")
         case .success(let new):
-            var result = await registry.preview(loaded)
+            var result = try await registry.preview(loaded)
             result.changes = changes(to: new) + result.changes
             return result
         }

@@ -29,10 +29,10 @@ extension SessionRegistry {
             sessionsChanged()
         }
         try checkReload()
-        let loaded = await listed(loaded)
-        var result = changes(to: loaded)
-        let renamed = renamed(loaded)
-        let before = leftOver(result.removed, renamed)
+        let (loaded, continued) = try await listed(loaded)
+        var result = changes(to: loaded, continued)
+        let renamed = renamed(continued)
+        let before = leftOver(result.removed, continued)
         let stopped = await stop(changedBy: loaded, renamed)
         result.leftBehind = stopped.sorted { $0.key < $1.key }.compactMap { name, stopped in
             stopped.leftBehind.map { .init(session: name.description, message: $0) }
@@ -76,15 +76,15 @@ extension SessionRegistry {
     }
 
     /// - Returns: what stays on disk of these sessions, without those that continue under another name.
-    private func leftOver(_ removed: [String], _ renamed: [SessionName: SessionName]) -> [AbsentSession] {
-        leavingSomething(removed.filter { SessionName($0).map { renamed[$0] == nil } ?? true })
+    private func leftOver(_ removed: [String], _ continued: [SessionName: SessionName]) -> [AbsentSession] {
+        leavingSomething(removed.filter { name in !continued.values.contains { $0.description == name } })
     }
 
     private func movePrograms(of old: SessionName, to new: SessionName) {
         var programs = parked[new] ?? ParkedPrograms()
         changeParked(of: old) {
-            (programs.credential, programs.history) = ($0.credential, $0.history)
-            ($0.credential, $0.history) = (nil, nil)
+            (programs.credential, programs.history, programs.publishers) = ($0.credential, $0.history, $0.publishers)
+            ($0.credential, $0.history, $0.publishers) = (nil, nil, Publishers())
         }
         if !programs.isEmpty { parked[new] = programs }
     }
@@ -101,22 +101,35 @@ extension SessionRegistry {
     }
 
     /// Returns what applying a configuration would change.
-    func preview(_ loaded: LoadedConfiguration) async -> DaemonReloadMethod.Result {
-        let loaded = await listed(loaded)
-        var result = changes(to: loaded)
-        result.absentSessions = leftOver(result.removed, renamed(loaded))
+    func preview(_ loaded: LoadedConfiguration) async throws(RPCError) -> DaemonReloadMethod.Result {
+        let (loaded, continued) = try await listed(loaded)
+        var result = changes(to: loaded, continued)
+        result.absentSessions = leftOver(result.removed, continued)
         return result
     }
 
-    private func listed(_ loaded: LoadedConfiguration) async -> LoadedConfiguration {
+    /// - Returns: also the sessions that continue others, with the earlier name of each.
+    private func listed(
+        _ loaded: LoadedConfiguration
+    ) async throws(RPCError) -> (loaded: LoadedConfiguration, continued: [SessionName: SessionName]) {
         var loaded = loaded
         loaded.sessions = await listed(loaded.sessions, loaded.brokenTemplates)
-        loaded.errors += await refuseContested(in: &loaded.sessions)
-        return loaded
+        do throws(StoreError) {
+            let (errors, continued) = try await decideNames(in: &loaded.sessions, isPatient: false)
+            loaded.errors += errors
+            return (loaded, continued)
+        } catch {
+            throw .internalError("what is on disk under earlier names of sessions cannot be read: \(error)")
+        }
     }
 
-    private func changes(to loaded: LoadedConfiguration) -> DaemonReloadMethod.Result {
+    private func changes(
+        to loaded: LoadedConfiguration, _ continued: [SessionName: SessionName]
+    ) -> DaemonReloadMethod.Result {
         var result = DaemonReloadMethod.Result()
+        result.renamed = continued.sorted { $0.key < $1.key }.map {
+            .init(session: $0.key.description, former: $0.value.description)
+        }
         for name in Set(entries.keys).union(loaded.sessions.keys).sorted() {
             switch (entries[name], loaded[name]) {
             case (_, nil): result.removed.append(name.description)
@@ -153,6 +166,7 @@ extension SessionRegistry {
                     guard let next = renamed[name], case .success(let new)? = loaded[next] else { continue }
                     reason.message = "the session is called \(next) now"
                     forGood = Set(driver.configuration.endpoints).isDisjoint(with: new.endpoints)
+                    hasNext = true
                     isSameClient = driver.configuration.isSameClient(as: new)
                 case nil: reason.message = "the session was removed from the configuration"
                 case .success(driver.configuration)?: continue

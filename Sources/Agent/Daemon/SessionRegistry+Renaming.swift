@@ -9,33 +9,24 @@ import SessionCore
 // that name is moved in one transaction, before the session is started. It does not matter when the file got its new name,
 // and whether the daemon ran then: whatever ends the daemon, the next start does the same.
 //
-// The key stays in the file, so it is a wish that is granted once: the store notes which names a session had when it was
-// started, and only other ones are a new wish. Later, the earlier name may be that of quite another session.
+// The key stays in the file, but each name in it is decided about once. What cannot be decided is an error of the file: no
+// session may send the messages of another one.
 
 extension SessionRegistry {
     /// Gives a session that is about to be started what the store has under a name that it had before.
-    ///
-    /// - Returns: that name, if there was something.
-    func takeOver(by name: SessionName, _ how: Start) async throws(StoreError) -> SessionName? {
-        guard let surroundings, !how.configuration.formerNames(of: name).isEmpty else { return nil }
+    func takeOver(by name: SessionName, _ how: Start) async throws(StoreError) -> TakeOver {
+        guard let surroundings, !how.configuration.formerNames(of: name).isEmpty else { return .nothing }
         let (store, queue, present) = (surroundings.store, historyQueue, present)
         let outcome = try await surroundings.commits.watch.wait { () throws(StoreError) in
             await queue?.everythingRecorded()
             return try await store.takeOver(by: name, present: present)
         }
-        switch outcome {
-        case .nothing: return nil
-        case .done(let former):
+        if case .done(let former) = outcome {
             logger.notice(
                 "\(name): it was called \(former) before, and has its messages and its history",
                 metadata: ["HOLDFAST_SESSION": "\(name)"])
-            return former
-        case .refused(let former):
-            logger.warning(
-                "\(name): it has messages, consumers or publications of its own, so what is on disk under its earlier name \(former) stays there",
-                metadata: ["HOLDFAST_SESSION": "\(name)"])
-            return nil
         }
+        return outcome
     }
 
     /// Returns what the store has to know of the sessions in these files, and of those that keep their configuration.
@@ -46,49 +37,89 @@ extension SessionRegistry {
         for (name, result) in sessions {
             var configuration = try? result.get()
             if configuration == nil, case .running(let driver)? = entries[name] { configuration = driver.configuration }
-            described[name] = PresentSession(configuration, name)
+            guard let configuration else {
+                described[name] = PresentSession()
+                continue
+            }
+            let names = configuration.formerNames(of: name)
+            described[name] = PresentSession(
+                endpoints: configuration.endpoints, formerNames: names,
+                successorOf: entries[name] == nil
+                    ? names.last { sessions[$0] == nil && runs($0, asClientOf: configuration) } : nil)
         }
         return described
     }
 
-    /// Refuses two files of which one says that its session had the name of the other before, and has not been started
-    /// with that yet: what is on disk under that name could be that of either. Each would send the messages of the other.
-    func refuseContested(
-        in sessions: inout [SessionName: Result<SessionConfiguration, ConfigurationErrors>]
-    ) async -> [ConfigurationError] {
-        let isContested = sessions.contains { name, result in
-            (try? result.get())?.formerNames(of: name).contains { sessions[$0] != nil } ?? false
+    private func runs(_ name: SessionName, asClientOf new: SessionConfiguration) -> Bool {
+        guard case .running(let driver)? = entries[name] else { return false }
+        return driver.configuration.clientID == new.clientID
+            && !Set(driver.configuration.endpoints).isDisjoint(with: new.endpoints)
+    }
+
+    /// Refuses files whose earlier names cannot be decided about, and a session that is still configured under a name that
+    /// another one is to have had: what is on disk could be that of either.
+    ///
+    /// - Parameter isPatient: whether to wait for a disk that does not answer.
+    /// - Returns: the errors, and the sessions that continue others, with the earlier name of each.
+    func decideNames(
+        in sessions: inout [SessionName: Result<SessionConfiguration, ConfigurationErrors>], isPatient: Bool
+    ) async throws(StoreError) -> (errors: [ConfigurationError], continued: [SessionName: SessionName]) {
+        // Those of a session that runs have been decided about.
+        let asking = sessions.filter { name, result in
+            guard case .success(let new) = result, !new.formerNames(of: name).isEmpty else { return false }
+            guard case .running(let driver)? = entries[name] else { return true }
+            return driver.configuration.formerly != new.formerly
         }
-        guard isContested, let surroundings else { return [] }
-        let (store, described) = (surroundings.store, described(sessions))
-        let claims = try? await surroundings.commits.watch.answer { () throws(StoreError) in
-            await store.claims(of: described)
+        guard !asking.isEmpty, let surroundings else { return ([], [:]) }
+        let (store, watch, names) = (surroundings.store, surroundings.commits.watch, Set(asking.keys))
+        let described = described(sessions)
+        let ask = { @Sendable () async throws(StoreError) -> [SessionName: NameClaim] in
+            try await store.claims(of: names, among: described)
         }
+        let claims = isPatient ? try await watch.wait(for: ask) : try await watch.answer(ask)
         var errors: [ConfigurationError] = []
-        for (name, former) in (claims ?? [:]).sorted(by: { $0.key < $1.key }) where sessions[former] != nil {
-            for each in [name, former] {
-                let error = ConfigurationError.contested(former, by: name, in: each)
+        for (name, claim) in claims.sorted(by: { $0.key < $1.key }) {
+            guard let sentence = claim.sentence(name) else { continue }
+            for each in claim.obstacle == .configured ? [name, claim.former] : [name] {
                 guard case .success? = sessions[each] else { continue }
+                let error = ConfigurationError.earlierName(sentence, of: each)
                 sessions[each] = .failure(ConfigurationErrors([error]))
                 errors.append(error)
             }
         }
-        return errors
+        return (errors, claims.filter { sessions[$0.key]?.isSuccess ?? false }.mapValues(\.former))
     }
 
-    /// Returns the sessions that new ones are to continue, each with the name of the new one.
-    func renamed(_ loaded: LoadedConfiguration) -> [SessionName: SessionName] {
+    /// Returns the sessions that run and that new ones continue, each with the name of the new one.
+    func renamed(_ continued: [SessionName: SessionName]) -> [SessionName: SessionName] {
         var renamed: [SessionName: SessionName] = [:]
-        for (name, result) in loaded.sessions.sorted(by: { $0.key < $1.key }) where entries[name] == nil {
-            guard case .success(let configuration) = result else { continue }
-            // The latest one, as when it is taken over.
-            let former = configuration.formerNames(of: name).last { former in
-                guard case .running? = entries[former] else { return false }
-                return loaded[former] == nil && renamed[former] == nil
-            }
-            if let former { renamed[former] = name }
+        for (name, former) in continued where entries[name] == nil {
+            if case .running? = entries[former] { renamed[former] = name }
         }
         return renamed
+    }
+}
+
+extension Result {
+    fileprivate var isSuccess: Bool { if case .success = self { true } else { false } }
+}
+
+extension NameClaim {
+    /// Why the session is not started; `nil` if it is.
+    func sentence(_ name: SessionName) -> String? {
+        let claim = "\(name) is to go on with what is on disk of \(former)"
+        return switch obstacle {
+        case nil: nil
+        case .configured:
+            "\(claim), which has a file of its own: rename one after the other, with a reload after each, or remove "
+                + "\"\(former)\" from the key formerly of \(name)"
+        case .several(let other):
+            "\(claim), but something is on disk of \(other) as well: remove the name that was another session's from "
+                + "the key formerly of \(name)"
+        case .occupied:
+            "\(claim), but has messages, consumers or publications of its own on disk: give the file another name, or "
+                + "remove \"\(former)\" from the key formerly of \(name)"
+        }
     }
 }
 
@@ -96,11 +127,5 @@ extension SessionConfiguration {
     /// The names that a session had before.
     func formerNames(of name: SessionName) -> [SessionName] {
         formerly.compactMap { SessionName($0) }.filter { $0 != name }
-    }
-}
-
-extension PresentSession {
-    init(_ configuration: SessionConfiguration?, _ name: SessionName) {
-        self.init(endpoints: configuration?.endpoints ?? [], formerNames: configuration?.formerNames(of: name))
     }
 }

@@ -88,7 +88,11 @@ extension SessionRegistry {
             + stored.retainedTopics.map { .forgetRetained($0) }
         if !changes.isEmpty { await surroundings.commits.commit(changes, of: name) { _ in } }
         try await everythingDurable(of: name, surroundings, isDecided: true)
-        return .init(dropped: [], skipped: [], more: false)
+        let inbox = StoredCounts(stored.mqtt, firstQueued: nil).inbox
+        return .init(
+            dropped: [], skipped: [], more: false,
+            rest: .init(
+                consumers: inbox.consumers.count, received: inbox.messages, publications: stored.publications.count))
     }
 
     // MARK: Decisions

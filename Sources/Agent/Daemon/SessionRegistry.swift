@@ -89,7 +89,12 @@ actor SessionRegistry {
     ) async throws(StoreError) {
         self.surroundings = surroundings
         var sessions = await listed(sessions, brokenTemplates)
-        _ = await refuseContested(in: &sessions)
+        do throws(StoreError) {
+            _ = try await decideNames(in: &sessions, isPatient: true)
+        } catch {
+            // Damaged rows are those of some sessions only.
+            guard case .damaged = error else { throw error }
+        }
         await willHave(described(sessions))
         historyQueue = HistoryQueue(store: surroundings.store, logger: logger, eventLoop: eventLoop)
         clockSteps = ClockStepDetector(now: clock.now(), wallClock: clock.wallClock().rawValue)
@@ -160,10 +165,18 @@ actor SessionRegistry {
                 registry.historyQueue?.assumeIsolated { $0.noteAlive(at: now) }
             }
         }
-        let former = try await takeOver(by: name, how)
+        var former: SessionName?
+        switch try await takeOver(by: name, how) {
+        case .nothing: break
+        case .done(let earlier): former = earlier
+        case .refused(let claim):
+            parked[name]?.releasePublishers()
+            let error = ConfigurationError.earlierName(claim.sentence(name) ?? "", of: name)
+            return await list(name, as: .configuration(ConfigurationErrors([error])))
+        }
+        present[name]?.successorOf = nil
         var stored = try await surroundings.store.session(name)
         var how = how
-        if how.isRenamed, former == nil { (how.wasUp, how.decided) = (false, nil) }
         // What the server has under another client identifier is another session's.
         if former != nil, let clientID = stored.mqtt.clientID, clientID != how.configuration.clientID {
             how.obsolete.insert(.sessionAtServer)

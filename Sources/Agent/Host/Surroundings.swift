@@ -114,7 +114,9 @@ protocol SessionStore: Actor {
     var epoch: String { get async }
     var sessionNames: [SessionName] { get async }
     func setPresent(_ sessions: [SessionName: PresentSession]) async
-    func claims(of sessions: [SessionName: PresentSession]) async -> [SessionName: SessionName]
+    func claims(
+        of sessions: Set<SessionName>, among present: [SessionName: PresentSession]
+    ) async throws(StoreError) -> [SessionName: NameClaim]
     func absentStates(besides present: Set<SessionName>) async throws(StoreError) -> [AbsentState]
     func takeOver(
         by new: SessionName, present: [SessionName: PresentSession]

@@ -29,6 +29,17 @@ struct ConfigCommand: AsyncParsableCommand {
             return names.map { "\(configDirectory)/sessions.d/\($0).toml" }
         }
 
+        /// Returns the files of sessions, and of templates, that name this file in this directory.
+        func files(naming file: String) throws(CommandFailure) -> [String] {
+            let folder = "\(configDirectory)/sessions.d"
+            var found: [String] = []
+            for name in (Folder.names(in: folder) ?? []).sorted() where name.hasSuffix(".toml") {
+                let text = String(decoding: try InputFile.read("\(folder)/\(name)"), as: UTF8.self)
+                if text.contains(file.dropFirst(configDirectory.count)) { found.append("\(folder)/\(name)") }
+            }
+            return found
+        }
+
         func hasNoFile(of session: String, _ configuration: EffectiveConfiguration) -> CommandFailure {
             CommandFailure(
                 .failed, "there is no file for session \"\(session)\" in \(configDirectory)/sessions.d",
@@ -236,13 +247,11 @@ extension ConfigCommand {
         /// Removes the password, unless another file names it.
         private func remove(_ secret: String) throws {
             guard access(secret, F_OK) == 0 else { return }
-            let others = (Folder.names(in: folder) ?? []).filter { $0.hasSuffix(".toml") }.sorted()
-            for other in others {
-                let text = String(decoding: try InputFile.read("\(folder)/\(other)"), as: UTF8.self)
-                guard text.contains(secret.dropFirst(place.configDirectory.count)) else { continue }
-                return common.complain(Complaint(notice: "\(secret) stays: \(folder)/\(other) names it"))
+            if let other = try place.files(naming: secret).first {
+                common.complain(Complaint(notice: "\(secret) stays: \(other) names it"))
+            } else {
+                unlink(secret)
             }
-            unlink(secret)
         }
 
         private func isInstance(_ name: String) -> Bool {

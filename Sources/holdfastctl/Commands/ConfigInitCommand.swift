@@ -87,6 +87,11 @@ extension ConfigCommand {
             let new = NewFile(path: path, place: place)
             try new.checkPlace()
             if askPassword {
+                if access(secret.path, F_OK) == 0, let other = try place.files(naming: secret.path).first {
+                    throw CommandFailure(
+                        .failed, "\(secret.path) exists, and has the password that \(other) names",
+                        advice: "keep the one of \(name) in another file, and name that with --password file:PATH")
+                }
                 try secret.checkPlace()
                 // The password's file does not exist yet, so the check uses a reference of another kind.
                 try check(self.draft(password: "credential:password"))

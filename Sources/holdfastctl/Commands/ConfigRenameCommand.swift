@@ -46,7 +46,11 @@ extension ConfigCommand {
             try move()
             common.complain(Complaint(done: "\(session) is called \(name) now"))
             // What was not done now is done by the next reload, or when the daemon starts.
-            try await common.reload(for: name)
+            let result = try await common.reload(for: name)
+            guard result?.absentSessions.contains(where: { $0.session == session }) == true else { return }
+            throw CommandFailure(
+                .failed, "\(name) does not continue \(session): an earlier session of that name has done so before",
+                advice: "name the file \(session).toml again, without the key formerly, and choose another name")
         }
 
         /// Refuses a name under which something is on disk: it would belong to the session then, in place of its own.
@@ -154,18 +158,49 @@ enum FormerNames {
 
     /// Returns the text with this value of the key: in its present place, or else before the first key or table.
     static func adding(_ names: [String], to text: String) -> String {
-        let line = "formerly = \(list(names))"
-        var lines = text.split(separator: "\n", omittingEmptySubsequences: false).map(String.init)
-        let words = lines.map { $0.drop { $0 == " " || $0 == "\t" } }
-        let tables = words.firstIndex { $0.hasPrefix("[") } ?? words.endIndex
-        if let place = words[..<tables].firstIndex(where: {
-            $0.prefix { $0 != "=" && $0 != " " && $0 != "\t" } == "formerly"
-        }) {
-            lines[place] = line
-        } else {
-            let first = words.firstIndex { !$0.isEmpty && !$0.hasPrefix("#") && $0 != "\r" } ?? words.endIndex
-            lines.insert(line, at: first)
+        var bytes = Array(text.utf8)
+        let value = Array(list(names).utf8)
+        let isLineFeed = { (byte: UInt8) in byte == UInt8(ascii: "\n") }
+        let isBlank = { (byte: UInt8) in byte == UInt8(ascii: " ") || byte == UInt8(ascii: "\t") }
+        var first: Int?
+        var start = 0
+        while start < bytes.count {
+            let line = bytes[start...].prefix { !isLineFeed($0) }
+            let words = line.drop(while: isBlank)
+            if let byte = words.first, byte != UInt8(ascii: "#"), byte != UInt8(ascii: "\r") { first = first ?? start }
+            if words.first == UInt8(ascii: "[") { break }
+            let afterKey = words.dropFirst("formerly".utf8.count).drop(while: isBlank)
+            if words.starts(with: "formerly".utf8), afterKey.first == UInt8(ascii: "=") {
+                let old = bytes[(afterKey.startIndex + 1)...].drop(while: isBlank)
+                bytes.replaceSubrange(old.startIndex..<endOfList(old), with: value)
+                return String(decoding: bytes, as: UTF8.self)
+            }
+            start = line.endIndex + 1
         }
-        return lines.joined(separator: "\n")
+        let isCRLF = bytes.firstIndex(where: isLineFeed).map { $0 > 0 && bytes[$0 - 1] == UInt8(ascii: "\r") } ?? false
+        let place = first ?? bytes.count
+        let isInLine = place > 0 && !isLineFeed(bytes[place - 1])
+        let added = (isInLine ? "\n" : "") + "formerly = \(list(names))" + (isCRLF ? "\r\n" : "\n")
+        bytes.insert(contentsOf: added.utf8, at: place)
+        return String(decoding: bytes, as: UTF8.self)
+    }
+
+    /// Where a list of strings ends, which may have several lines, with comments.
+    private static func endOfList(_ text: ArraySlice<UInt8>) -> Int {
+        var quote: UInt8?
+        var isComment = false
+        for index in text.indices {
+            let byte = text[index]
+            switch byte {
+            case UInt8(ascii: "\n"): isComment = false
+            case _ where isComment: break
+            case _ where quote != nil: if byte == quote { quote = nil }
+            case UInt8(ascii: "\""), UInt8(ascii: "'"): quote = byte
+            case UInt8(ascii: "#"): isComment = true
+            case UInt8(ascii: "]"): return index + 1
+            default: break
+            }
+        }
+        return text.endIndex
     }
 }

@@ -57,25 +57,29 @@ struct ReloadCommand: AsyncParsableCommand {
 extension CommonOptions {
     /// Makes the daemon read its configuration again after a session's file was added or removed. Errors in the files
     /// of other sessions are listed, but are no failure.
-    func reload(for session: String) async throws {
+    ///
+    /// - Returns: `nil` if the daemon is not running.
+    @discardableResult
+    func reload(for session: String) async throws -> DaemonReloadMethod.Result? {
         let result: DaemonReloadMethod.Result
         do throws(ClientError) {
             result = try await client().call(DaemonReloadMethod.self, .init(), timeout: Self.reloadTimeout)
         } catch {
             guard case .notRunning = error else { throw error }
             complain(Complaint(notice: "the daemon is not running; the change takes effect when it starts"))
-            return
+            return nil
         }
         let terminal = Terminal()
         if json {
             terminal.print(json: JSONText.value(result))
         } else {
-            terminal.print(wrapped: [ReloadText.sentence(result)] + ReloadText.rest(result))
+            terminal.print(wrapped: [ReloadText.sentence(result)] + ReloadText.rest(result, isDry: false))
         }
         complain(result.errors)
         guard result.errors.allSatisfy({ $0.session != nil && $0.session != session }) else {
             throw CommandFailure(.failed, "")
         }
+        return result
     }
 }
 
@@ -94,12 +98,13 @@ enum ReloadText {
             let needed = change.session == nil && change.key == "durability" ? ", once the service is restarted" : ""
             lines.append(printable("    \(change.key): \(change.from) → \(change.to)\(needed)"))
         }
-        return lines + rest(result)
+        return lines + rest(result, isDry: isDry)
     }
 
-    /// What remains of sessions that ended.
-    static func rest(_ result: DaemonReloadMethod.Result) -> [String] {
-        result.leftBehind.map { printable("  \($0.session) could not say goodbye to its server: \($0.message)") }
+    /// What becomes of sessions that ended.
+    static func rest(_ result: DaemonReloadMethod.Result, isDry: Bool) -> [String] {
+        result.renamed.map { printable("  \($0.session) \(isDry ? "would continue" : "continues") \($0.former)") }
+            + result.leftBehind.map { printable("  \($0.session) could not say goodbye to its server: \($0.message)") }
             + result.absentSessions.map { printable("  \($0.sentence)") }
     }
 

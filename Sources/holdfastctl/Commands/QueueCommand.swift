@@ -181,6 +181,7 @@ struct QueueCommand: AsyncParsableCommand {
             let state = isAbsent ? QueuedMessageState.everything : queued ? .queued : .quarantined
             try await selection.decide(MessageQueueDropMethod.self, state, common) { result in
                 tally.add(result.dropped.count, result.skipped)
+                tally.rest = result.rest
                 return result.more
             }
             try tally.tell(json: common.json)
@@ -213,13 +214,23 @@ struct QueueTally {
     let verb: String
     private(set) var count = 0
     private(set) var skipped: [SkippedMessage] = []
+    /// What was removed besides messages of the outbox.
+    var rest: MessageQueueDropMethod.Result.Rest?
 
     mutating func add(_ count: Int, _ skipped: [SkippedMessage]) {
         self.count += count
         self.skipped += skipped
     }
 
-    var sentence: String { "\(count) message\(count == 1 ? "" : "s") \(verb)." }
+    var sentence: String {
+        let messages = "\(count) message\(count == 1 ? "" : "s") \(verb)."
+        guard let rest else { return messages }
+        let list = AbsentSession(
+            session: "", messages: count, bytes: 0, oldest: nil, consumers: rest.consumers, received: rest.received,
+            publications: rest.publications
+        ).list
+        return list.isEmpty ? messages : "\(list) \(verb)."
+    }
 
     var failures: [CommandFailure] { skipped.map { CommandFailure(.failed, $0.message, advice: $0.hint) } }
 

@@ -297,18 +297,24 @@ struct ReloadTests {
             try await peer.call(
                 "message.subscribe", #"{"session":"main","filter":"in","qos":1,"consumer":"billing"}"#)
             await daemon.server.set { $0.answersMessages = false }
-            try await peer.call("message.publish", Self.publish("1"))
+            let waiting = try await peer.request(
+                "message.publish", #"{"session":"main","topic":"t","payload":"1","wait":"delivered"}"#)
             _ = try await daemon.server.message()
             let files = "\(daemon.directory.path)/sessions.d"
             try await daemon.writeSession(#"formerly = ["older", "main"]"#)
             #expect(rename("\(files)/main.toml", "\(files)/core.toml") == 0)
             await daemon.server.set { $0.answersMessages = true }
-            #expect(Self.absent(try await peer.call("daemon.reload", #"{"dryRun":true}"#)) == [:])
+            let foreseen = try await peer.call("daemon.reload", #"{"dryRun":true}"#)
             let call = try await peer.request("daemon.reload")
             let result = try await peer.answer(call)["result"] ?? .null
             #expect(Self.names(result, "added") == ["core"] && Self.names(result, "removed") == ["main"])
-            #expect(Self.absent(result) == [:])
+            for result in [foreseen, result] {
+                #expect(Self.absent(result) == [:])
+                #expect(result["renamed"] == .array([.object(["session": "core", "former": "main"])]))
+            }
             #expect(try await daemon.server.message().payload == ByteBuffer(string: "1"))
+            // The program that waits is not told that this will happen later.
+            #expect(try await peer.answer(waiting)["result"]?["delivered"] == .bool(true))
             try await peer.state("connected", of: "core")
             let status = try await peer.call("session.status", #"{"session":"core"}"#)
             #expect(status["resumed"] == .bool(true))
@@ -349,6 +355,7 @@ struct ReloadTests {
                 })
             let dropped = try await peer.call("message.queue.drop", #"{"session":"main","all":"everything"}"#)
             #expect(dropped["dropped"] == .array([]) && dropped["more"] == .bool(false))
+            #expect(dropped["rest"] == .object(["consumers": 1, "received": 0, "publications": 1]))
             #expect(try await absent(peer.call("daemon.status")) == [:])
             await #expect(throws: ControlPeer.CallFailure(code: "unknown-session")) {
                 try await peer.call("message.queue.drop", #"{"session":"main","all":"everything"}"#)
@@ -373,19 +380,64 @@ struct ReloadTests {
             let contested = try await peer.call("daemon.reload")
             #expect(Self.problems(contested) == ["core", "main"] && Self.names(contested, "kept") == ["core", "main"])
             #expect(unlink("\(files)/main.toml") == 0)
-            #expect(Self.absent(try await peer.call("daemon.reload")) == ["main": 1])
-            #expect(
-                daemon.log.lines.contains { $0.message.contains("under its earlier name main stays there") })
-            // Once it has nothing any more. The key has been read before.
+            let occupied = try await peer.call("daemon.reload")
+            #expect(Self.absent(occupied) == ["main": 1])
+            #expect(Self.problems(occupied) == ["core"] && Self.names(occupied, "kept") == ["core"])
+            #expect(try await Self.messages(of: "core", peer) == 1)
+            // Once it has nothing any more.
             try await peer.call("message.queue.drop", #"{"session":"core","ids":[1]}"#)
-            try await write("core", "formerly = [\"main\"]\non-demand = true")
-            try await peer.call("daemon.reload")
-            #expect(Self.absent(try await peer.call("daemon.status")) == ["main": 1])
-            try await write("core", #"formerly = ["older", "main"]"#)
-            try await peer.call("daemon.reload")
+            #expect(Self.problems(try await peer.call("daemon.reload")) == [])
             #expect(Self.absent(try await peer.call("daemon.status")) == [:])
-            let list = try await peer.call("message.queue.list", #"{"session":"core"}"#)
-            #expect(list["messages"].map { if case .array(let all) = $0 { all.count } else { 0 } } == 1)
+            #expect(try await Self.messages(of: "core", peer) == 1)
+        }
+    }
+
+    /// Returns how many messages are in the outbox of a session.
+    private static func messages(of session: String, _ peer: ControlPeer) async throws -> Int {
+        let list = try await peer.call("message.queue.list", #"{"session":"\#(session)"}"#)
+        return list["messages"].map { if case .array(let all) = $0 { all.count } else { 0 } } ?? 0
+    }
+
+    @Test func `an earlier name has no effect a second time, wherever the file was meanwhile`() async throws {
+        try await DaemonUnderTest.run(autoconnect: false) { daemon, peer in
+            let (main, core) = (
+                "\(daemon.directory.path)/sessions.d/main.toml", "\(daemon.directory.path)/sessions.d/core.toml"
+            )
+            func reload() async throws -> JSONValue { try await peer.call("daemon.reload") }
+            try await daemon.writeSession(#"formerly = ["main"]"#, autoconnect: false)
+            #expect(rename(main, core) == 0)
+            #expect(try await reload()["renamed"] == .array([.object(["session": "core", "former": "main"])]))
+            // Another session gets that name, and is removed while it has messages.
+            try daemon.directory.write(
+                "sessions.d/main.toml", await DaemonUnderTest.session(daemon.server, autoconnect: false, user: "other"))
+            _ = try await reload()
+            try await peer.call("message.publish", Self.publish("for another server"))
+            #expect(unlink(main) == 0)
+            #expect(Self.absent(try await reload()) == ["main": 1])
+            // The first one is switched off and on, and its key is changed.
+            #expect(rename(core, "\(core).off") == 0)
+            _ = try await reload()
+            #expect(rename("\(core).off", core) == 0)
+            #expect(try await reload()["renamed"] == .array([]))
+            for key in ["", #"formerly = ["main"]"#, #"formerly = ["older", "main"]"#] {
+                try daemon.directory.write(
+                    "sessions.d/core.toml", await DaemonUnderTest.session(daemon.server, key, autoconnect: false))
+                #expect(Self.problems(try await reload()) == [])
+                #expect(Self.absent(try await peer.call("daemon.status")) == ["main": 1])
+            }
+            #expect(try await Self.messages(of: "core", peer) == 0)
+            // A session that runs under that name and is given the other one continues, though that was said before.
+            #expect(unlink(core) == 0)
+            try daemon.directory.write(
+                "sessions.d/main.toml", await DaemonUnderTest.session(daemon.server, autoconnect: false, user: "other"))
+            _ = try await reload()
+            try daemon.directory.write(
+                "sessions.d/core.toml",
+                await DaemonUnderTest.session(
+                    daemon.server, #"formerly = ["main"]"#, autoconnect: false, user: "other"))
+            #expect(unlink(main) == 0)
+            #expect(Self.absent(try await reload()) == [:])
+            #expect(try await Self.messages(of: "core", peer) == 1)
         }
     }
 

@@ -122,8 +122,10 @@ actor DiskAccess: SessionStore {
 
     func setPresent(_ sessions: [SessionName: PresentSession]) async { await real?.setPresent(sessions) }
 
-    func claims(of sessions: [SessionName: PresentSession]) async -> [SessionName: SessionName] {
-        await real?.claims(of: sessions) ?? [:]
+    func claims(
+        of sessions: Set<SessionName>, among present: [SessionName: PresentSession]
+    ) async throws(StoreError) -> [SessionName: NameClaim] {
+        try await real?.claims(of: sessions, among: present) ?? [:]
     }
 
     func absentStates(besides present: Set<SessionName>) async throws(StoreError) -> [AbsentState] {

@@ -55,7 +55,9 @@ extension ConfigurationForm<String> {
     }
 
     static var metricsFile: Self {
-        text("empty, or the absolute path of a file whose name ends with .prom", write: TOML.text) { text in
+        text(
+            "empty, or the absolute path of a file whose name ends with .prom", isSecret: true, write: TOML.text
+        ) { text in
             text.isEmpty || text.hasPrefix("/") && text.hasSuffix(".prom") ? text : nil
         }
     }
@@ -193,9 +195,9 @@ extension ConfigurationForm<String?> {
         }
     }
 
-    /// An empty text is `nil`.
+    /// An empty text is `nil`. What is no path may be the content of the file: a private key.
     static var path: Self {
-        text("the absolute path of a file, or empty", write: { TOML.text($0 ?? "") }) { text in
+        text("the absolute path of a file, or empty", isSecret: true, write: { TOML.text($0 ?? "") }) { text in
             if text.isEmpty { return .some(nil) }
             return text.hasPrefix("/") && isSendable(text) ? .some(text) : nil
         }

@@ -91,8 +91,8 @@ package struct ConfigurationReferences {
 
     /// The directory that the file of metrics is written to.
     private static func textfile(_ content: ConfigurationValue) -> [ConfigurationError] {
-        guard let value = content.value(named: "metrics.textfile"), case .text(let path) = value.content,
-            let slash = path.lastIndex(of: "/")
+        guard let value = content.value(named: "metrics.textfile"),
+            let path = try? ConfigurationForm<String>.metricsFile.read(value), let slash = path.lastIndex(of: "/")
         else { return [] }
         let directory = path[..<slash].isEmpty ? "/" : String(path[..<slash])
         var status = stat()
@@ -113,22 +113,27 @@ package struct ConfigurationReferences {
     private static func files(
         _ content: ConfigurationValue, for user: String?, _ pairProblem: (TLSOptions) -> String?
     ) -> [ConfigurationError] {
-        let secret = { (text: String) in SecretReference(text).map(Reference.secret) }
-        let certificates = { (path: String) in path.hasPrefix("/") ? Reference.certificates(path) : nil }
-        let references: [(key: String, read: (String) -> Reference?)] = [
-            ("password", secret), ("proxy.password", secret), ("tls.ca", certificates),
-            ("tls.certificate", certificates), ("tls.key", { $0.hasPrefix("/") ? .key($0) : nil }),
+        // What these forms do not take may be a secret itself, which no sentence may repeat.
+        let secret = { (value: ConfigurationValue) in
+            (try? ConfigurationForm<SecretReference?>.secret.read(value)).map(Reference.secret)
+        }
+        let path = { (value: ConfigurationValue) in try? ConfigurationForm<String?>.path.read(value) }
+        let references: [(key: String, read: (ConfigurationValue) -> Reference?)] = [
+            ("password", secret), ("proxy.password", secret), ("tls.ca", { path($0).map(Reference.certificates) }),
+            ("tls.certificate", { path($0).map(Reference.certificates) }), ("tls.key", { path($0).map(Reference.key) }),
         ]
         var isPairWhole = true
         let errors = references.compactMap { key, read -> ConfigurationError? in
-            guard let value = content.value(named: key), case .text(let text) = value.content else { return nil }
-            guard let problem = read(text).flatMap({ problem($0, for: user) }) else { return nil }
+            guard let value = content.value(named: key) else { return nil }
+            guard let problem = read(value).flatMap({ problem($0, for: user) }) else { return nil }
             if key == "tls.certificate" || key == "tls.key" { isPairWhole = false }
             return value.problem(problem)
         }
-        guard isPairWhole, let certificate = content.value(named: "tls.certificate"),
-            case .text(let path) = certificate.content, case .text(let key)? = content.value(named: "tls.key")?.content,
-            let problem = pairProblem(TLSOptions(certificate: path, key: key))
+        guard isPairWhole, let certificate = content.value(named: "tls.certificate"), let chain = path(certificate),
+            let key = content.value(named: "tls.key").flatMap(path),
+            // What this user may not read, the daemon may.
+            access(chain, R_OK) == 0, access(key, R_OK) == 0,
+            let problem = pairProblem(TLSOptions(certificate: chain, key: key))
         else { return errors }
         return errors + [certificate.problem(problem)]
     }

@@ -3,8 +3,9 @@ internal import MQTT
 /// Copies what can still be read from a damaged database into a new one, row by row, and leaves out rows that make no
 /// sense.
 ///
-/// A page that cannot be read loses its rows, and no others: a range of keys that fails is halved and tried again,
-/// larger ranges first, until this many ranges of a table were tried.
+/// A page that cannot be read loses its rows, and no others: a range of keys that fails is read from its other end as well.
+/// What is between two such pages is halved and tried again, larger ranges first, until this many ranges of a table were
+/// tried.
 struct Salvage {
     private static let maximumTries = 4096
     /// Rows of one transaction. The log of a larger one would need as much room as the rows themselves.
@@ -91,38 +92,49 @@ struct Salvage {
         _ table: String, _ select: String, _ insert: String, _ sense: RowSense
     ) throws(StoreError) {
         let sql = "\(select), rowid FROM \(table) WHERE rowid BETWEEN ? AND ? ORDER BY rowid"
+        func copy(_ range: ClosedRange<Int64>, backwards: Bool) throws(StoreError) -> (last: Int64?, isWhole: Bool) {
+            try copyRows(
+                sql + (backwards ? " DESC" : ""), [.integer(range.lowerBound), .integer(range.upperBound)], insert,
+                sense,
+                order: backwards ? .backwards : .forwards)
+        }
         // All keys are in this range. Messages have the row of their session, or of their consumer, in the upper bits.
         var ranges = [0...Int64.max]
         var tries = 0
         while tries < Self.maximumTries, tries < ranges.count {
             let range = ranges[tries]
             tries += 1
-            let (last, isWhole) = try copyRows(
-                sql, [.integer(range.lowerBound), .integer(range.upperBound)], insert, sense, hasKey: true)
+            let (last, isWhole) = try copy(range, backwards: false)
             guard !isWhole else { continue }
             isComplete = false
-            let first = last.map { $0 + 1 } ?? range.lowerBound
-            guard first < range.upperBound else { continue }
-            let middle = first + (range.upperBound - first) / 2
-            ranges += [first...middle, (middle + 1)...range.upperBound]
+            let lower = last.map { $0 + 1 } ?? range.lowerBound
+            guard lower <= range.upperBound else { continue }
+            // Every range that begins in a page that cannot be read ends there, however small it is.
+            let (first, isRest) = try copy(lower...range.upperBound, backwards: true)
+            let upper = first.map { $0 - 1 } ?? range.upperBound
+            guard !isRest, lower < upper else { continue }
+            let middle = lower + (upper - lower) / 2
+            ranges += [lower...middle, (middle + 1)...upper]
         }
     }
+
+    private enum KeyOrder { case forwards, backwards }
 
     /// Copies the rows that the new table takes; any other makes the copy incomplete.
     ///
     /// - Returns: the key of the last row that was read, and whether all of them could be read.
     private mutating func copyRows(
-        _ select: String, _ bounds: [Database.Value], _ insert: String, _ sense: RowSense, hasKey: Bool = false
+        _ select: String, _ bounds: [Database.Value], _ insert: String, _ sense: RowSense, order: KeyOrder? = nil
     ) throws(StoreError) -> (last: Int64?, isWhole: Bool) {
         var last: Int64?
         var rows = 0
         var failure: StoreError?
         do throws(StoreError) {
             try damaged.query(text: select, with: bounds) { row throws(StoreError) in
-                if hasKey {
+                if let order {
                     let key = row.integer(Int32(sense.columns))
                     // Out of order, it is not the key that the row had.
-                    if let last, key <= last { isComplete = false }
+                    if let last, order == .forwards ? key <= last : key >= last { isComplete = false }
                     last = key
                 }
                 guard let values = sense.row((0..<sense.columns).map { row.value(Int32($0)) }) else {

@@ -17,6 +17,9 @@ public enum ClientError: Error, Hashable, Sendable {
     case refused(RPCError)
     /// The connection ended before the answer arrived. It is not known whether the request was carried out.
     case connectionLost
+    /// The daemon ended the connection before the answer arrived, and said why: a reload took away what this user may
+    /// do. It is not known whether the request was carried out.
+    case dismissed(RPCError)
     /// A message was sent, and the connection, the timeout or the caller's task ended before the answer arrived; where the
     /// message was sent again with the same key, that failed as well. It is not known whether the message was accepted. It
     /// can be published again with this key, which does nothing if it was.
@@ -48,7 +51,9 @@ public enum ClientError: Error, Hashable, Sendable {
     /// Whether trying again later may help.
     var isPassing: Bool {
         switch self {
-        case .notRunning, .notPermitted, .unreachable, .unresponsive, .connectionLost, .timeout, .invalidAnswer: true
+        case .notRunning, .notPermitted, .unreachable, .unresponsive, .connectionLost, .dismissed, .timeout,
+            .invalidAnswer:
+            true
         case .refused(let error): error.known == .shuttingDown || error.known == .tooManyRequests
         case .versionMismatch, .publishInDoubt, .cancelled, .requestTooLong, .consumerEnded, .closed: false
         }
@@ -64,7 +69,7 @@ extension ClientError: CustomStringConvertible {
         case .unreachable(let socket, let reason): "the daemon cannot be reached on \(socket): \(reason)"
         case .unresponsive(let socket): "the daemon does not answer on \(socket)"
         case .versionMismatch(let daemon): "the daemon speaks another version of the protocol: \(daemon)"
-        case .refused(let error): error.message
+        case .refused(let error), .dismissed(let error): error.message
         case .connectionLost: "the daemon closed the connection"
         case .publishInDoubt(_, let cause): "the message may or may not have been accepted: \(cause)"
         case .timeout: "the daemon did not answer in time"

@@ -6,8 +6,9 @@ extension HoldfastClient {
     ///
     /// - Parameter timeout: how long to wait for the answer; `nil`: as long as the connection lasts.
     /// - Throws: ``ClientError/refused(_:)`` with the daemon's error; ``ClientError/connectionLost``,
-    ///   ``ClientError/timeout`` or ``ClientError/cancelled`` if it is not known whether the call was carried out;
-    ///   ``ClientError/invalidAnswer(_:)`` if the result cannot be read; other errors if the request was not sent.
+    ///   ``ClientError/dismissed(_:)``, ``ClientError/timeout`` or ``ClientError/cancelled`` if it is not known whether
+    ///   the call was carried out; ``ClientError/invalidAnswer(_:)`` if the result cannot be read; other errors if the
+    ///   request was not sent.
     public func call<Method: ControlMethod>(
         _ method: Method.Type, _ parameters: Method.Parameters, timeout: Duration? = nil
     ) async throws(ClientError) -> Method.Result {

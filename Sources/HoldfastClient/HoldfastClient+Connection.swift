@@ -104,7 +104,7 @@ extension HoldfastClient {
             self.generation += 1
             channel.close(promise: nil)
             endUnreadableConsumers(error)
-            failPending(error)
+            if case .refused(let reason) = error { failPending(.dismissed(reason)) } else { failPending(error) }
             detachFeeds(error)
             scheduleReattachment()
         case .detached, .closed:
@@ -140,7 +140,7 @@ extension HoldfastClient {
         case .answer(.number(let id), .failure(let error)):
             end(id, .failure(.refused(error)))
         case .answer(.null, .failure(let error)), .answer(.string, .failure(let error)):
-            // The daemon could not tell which request it was, so it is unknown who is waiting for the answer.
+            // It is about the connection, or the daemon could not tell which request it was.
             connectionEnded(.refused(error), generation: generation)
         case .answer(_, .success):
             break

@@ -82,7 +82,7 @@ extension ClientError {
     /// Whether to repeat the call: the daemon may have received it, or can receive it when it is back.
     fileprivate var isWorthRepeating: Bool {
         switch self {
-        case .connectionLost, .notRunning, .unreachable, .unresponsive: true
+        case .connectionLost, .dismissed, .notRunning, .unreachable, .unresponsive: true
         case .refused(let error): error.known == .shuttingDown
         default: false
         }
@@ -91,13 +91,19 @@ extension ClientError {
     /// Whether the daemon may have carried out a call that was sent.
     fileprivate var isDoubtful: Bool {
         switch self {
-        case .connectionLost, .timeout, .cancelled, .invalidAnswer, .closed: true
+        case .connectionLost, .dismissed, .timeout, .cancelled, .invalidAnswer, .closed: true
         default: false
         }
     }
 
-    /// Whether the daemon has decided about the message, of which it knows the key.
+    /// Whether the daemon has decided about the message, of which it knows the key. It refuses some calls before it looks
+    /// for the key, or because it cannot.
     fileprivate var isAnswer: Bool {
-        if case .refused(let error) = self { error.known != .shuttingDown } else { false }
+        guard case .refused(let error) = self else { return false }
+        return switch error.known {
+        case .shuttingDown, .notPermitted, .tooManyRequests, .unknownSession, .wrongState, .badConfiguration: false
+        case .storeFull, .internalError: false
+        default: true
+        }
     }
 }

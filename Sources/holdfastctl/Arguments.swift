@@ -51,7 +51,7 @@ struct CommonOptions: ParsableArguments {
         if let error = status.configurationError {
             sentences.append(StatusText.unusable(error))
             // A reload would be refused.
-            changed.removeAll { $0.hasSuffix("/holdfast.toml") }
+            changed.removeAll(where: StatusText.isDaemonFile)
         }
         if let sentence = StatusText.changedFiles(changed, of: session) { sentences.append(sentence) }
         for sentence in sentences { terminal.print(Columns.wrapped(sentence, to: terminal.wrap, indent: 2)) }

@@ -54,6 +54,9 @@ extension CommandFailure {
                 advice: "holdfastctl is \(Release.version); \(advice(nil).ifOutdated)")
         case .connectionLost:
             self.init(.daemonUnreachable, error.description, advice: "\(Self.doubt); \(advice(nil).ifBroken)")
+        case .dismissed(let reason):
+            self.init(reason)
+            self.advice = [Self.doubt, reason.data?.hint].compactMap(\.self).joined(separator: "; ")
         case .timeout:
             self.init(.timeout, error.description, advice: "\(Self.doubt); \(advice(nil).ifBroken)")
         case .publishInDoubt(let key, let cause):
@@ -121,7 +124,8 @@ extension ClientError {
         switch self {
         case .notRunning, .notPermitted, .unreachable, .unresponsive, .connectionLost, .timeout: true
         case .refused(let refusal): refusal.known == .shuttingDown || refusal.known == .tooManyRequests
-        case .versionMismatch, .publishInDoubt, .cancelled, .requestTooLong, .invalidAnswer, .consumerEnded, .closed:
+        case .dismissed, .versionMismatch, .publishInDoubt, .cancelled, .requestTooLong, .invalidAnswer, .consumerEnded,
+            .closed:
             false
         }
     }

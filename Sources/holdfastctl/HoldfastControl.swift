@@ -68,6 +68,10 @@ struct Ending: Equatable {
         case let error as ClientError:
             self.init(CommandFailure(error))
             if case .refused(let refusal) = error { self.refusal = refusal }
+            if case .dismissed(var reason) = error {
+                reason.data?.hint = failure?.advice
+                refusal = reason
+            }
         default:
             // The argument parser's status for wrong usage is 64, and ours is 2; help and version are not errors.
             let code = HoldfastControl.exitCode(for: error)

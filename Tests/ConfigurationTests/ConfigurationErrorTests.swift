@@ -128,7 +128,7 @@ private let duration = #"a duration such as "250ms", "15s" or "20min""#
             "preset = \"nexcon\"",
             #"3:10: preset must be one of "default", "livekit", "nexconn", "agora", "zego", not "nexcon"; did you mean "nexconn"?"#
         ),
-        ("tls.ca = \"ca.pem\"", #"3:10: tls.ca must be the absolute path of a file, or empty, not "ca.pem""#),
+        ("tls.ca = \"ca.pem\"", "3:10: tls.ca must be the absolute path of a file, or empty"),
         (
             "network.types = [\"wlan\"]",
             #"3:18: network.types must be one of "ethernet", "wifi", "cellular", "vpn", "loopback", "other", not "wlan""#

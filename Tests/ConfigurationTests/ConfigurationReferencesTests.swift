@@ -121,6 +121,30 @@ struct ConfigurationReferencesTests {
         #expect(errors().map { $0.prefix { $0 != " " } } == ["5:7"], "that is wrong already")
     }
 
+    @Test(
+        arguments: ["password", "proxy.password", "tls.ca", "tls.certificate", "tls.key", "metrics.textfile"],
+        ["MC4CAQAwBQYDK2VwBCIEIH+/", "a/MC4CAQAw", "/MC4CAQAw\nBQYDK2Vw", pem("PRIVATE KEY", "MC4CAQAw")])
+    func `what stands in the place of a path or a secret is never printed`(key: String, value: String) throws {
+        let scratch = try ConfigurationScratch()
+        let assignment = "\(key) = '''\n\(value)'''\n"
+        if key == "metrics.textfile" {
+            try scratch.write("holdfast.toml", assignment)
+        } else {
+            // The other file of the pair is right.
+            try scratch.write("pair.pem", Self.pem("CERTIFICATE") + Self.pem("PRIVATE KEY"))
+            chmod("\(scratch.path)/pair.pem", 0o600)
+            let other = ["tls.key": "tls.certificate", "tls.certificate": "tls.key"][key]
+            let pair = other.map { "\($0) = \"\(scratch.path)/pair.pem\"\n" } ?? ""
+            try scratch.write("sessions.d/main.toml", session + assignment + pair)
+        }
+        let found = effectiveConfiguration(
+            in: scratch.path, deviceID: "device",
+            pairProblem: { "\($0.certificate ?? "") and \($0.key ?? "") cannot be read" }
+        ).errors.map(\.message)
+        #expect(found.contains { $0.hasPrefix("\(key) must be ") }, "\(found)")
+        #expect(!found.contains { $0.contains("MC4C") || $0.contains("BQYD") }, "\(found)")
+    }
+
     @Test func `an empty password is reported`() throws {
         for (content, problem) in [("", " is empty"), ("\n", " is empty"), ("p\n", nil)] {
             let found = try errors([

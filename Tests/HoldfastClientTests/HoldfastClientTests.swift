@@ -171,6 +171,37 @@ struct HoldfastClientTests {
     private static let message = MessagePublishMethod.Parameters(
         session: "a", topic: "t", payload: .init(text: "x"), key: "k")
 
+    @Test func `a call that a dismissal ends may have been carried out, and a publish is repeated`() async throws {
+        let reason = RPCError.roleLost(.message)
+        let refusal = RPCError.notPermitted(role: .message, others: [])
+        try await serve { accepting in
+            try await accepting.greet { peer in
+                _ = try await peer.request()
+                try await peer.write(OutgoingLine.failure(.null, reason))
+                try await peer.end()
+            }
+            try await accepting.greet { peer in
+                _ = try await peer.request()
+                try await peer.write(OutgoingLine.failure(.null, reason))
+                try await peer.end()
+            }
+            // The call is repeated, and refused before the daemon looks for its key.
+            try await accepting.greet { peer in
+                let (id, _, parameters) = try await peer.request()
+                #expect(parameters?["key"] == .string("k"))
+                try await peer.write(OutgoingLine.failure(id, refusal))
+                try await peer.end()
+            }
+        } _: { client in
+            await #expect(throws: ClientError.dismissed(reason)) {
+                try await client.call(SessionListMethod.self, NoParameters())
+            }
+            await #expect(throws: ClientError.publishInDoubt(key: "k", because: .refused(refusal))) {
+                try await client.publish(Self.message)
+            }
+        }
+    }
+
     @Test func `a daemon that ends every connection without an answer is not tried forever`() async throws {
         try await withSocket { socket in
             var options = HoldfastClient.Options()

@@ -58,8 +58,6 @@ struct QueueTextTests {
         #expect(tally.sentence == "3 messages dropped.")
         tally.rest = .init(consumers: 1, received: 3, publications: 0)
         #expect(tally.sentence == "3 accepted messages, 3 received messages and 1 durable consumer dropped.")
-        tally.rest = .init(consumers: 0, received: 0, publications: 0)
-        #expect(tally.sentence == "3 messages dropped.")
         #expect(tally.failures.flatMap(\.lines) == ["holdfastctl: message 9 is on its way", "  wait"])
     }
 

@@ -191,15 +191,17 @@ struct StatusTextTests {
 
     @Test(
         arguments: [
-            (nil, "gw@.toml, holdfast.toml, main.toml have changed since the daemon read its configuration"),
+            (nil, "gw@.toml, holdfast.toml, main.toml, sessions.d/holdfast.toml have changed since the daemon read"),
+            ("holdfast", "holdfast.toml, sessions.d/holdfast.toml have changed"),
             ("main", "holdfast.toml, main.toml have changed"), ("gw@n", "gw@.toml, holdfast.toml have changed"),
             ("other", "holdfast.toml has changed"),
         ] as [(String?, String)])
     func `files that the daemon has not read are named where they matter`(_ session: String?, _ words: String) throws {
-        let paths = ["/c/holdfast.toml", "/c/sessions.d/gw@.toml", "/c/sessions.d/main.toml"]
-        let sentence = try #require(StatusText.changedFiles(paths, of: session))
+        let paths = ["holdfast.toml"] + ["gw@", "holdfast", "main"].map { "sessions.d/\($0).toml" }
+        let sentence = try #require(StatusText.changedFiles(paths.map { "/c/\($0)" }, of: session))
         #expect(sentence.hasPrefix(words) && sentence.hasSuffix(": holdfastctl reload"), "\(sentence)")
         #expect(StatusText.changedFiles(["/c/sessions.d/main.toml"], of: "other") == nil)
+        #expect(StatusText.isDaemonFile("/c/holdfast.toml") && !StatusText.isDaemonFile("/c/sessions.d/holdfast.toml"))
     }
 
     @Test(arguments: [

@@ -86,6 +86,19 @@ struct TimelineTests {
                 [entry(30, .connected, .reconnecting), entry(10, .reconnecting, .connected)],
                 [entry(-1, .connecting, .connected)], ["connected to 60"]
             ),
+            // It was set back to before all that is known, and then to a time that passes once more.
+            (
+                [
+                    entry(80, .connecting, .connected), entry(90, .connected, .connected, "clock-set"),
+                    entry(20, .connected, .connected), entry(40, .connected, .reconnecting),
+                ], [], ["unknown to 20", "connected to 40", "trying to 60"]
+            ),
+            (
+                [
+                    entry(30, .connected, .reconnecting), entry(50, .reconnecting, .reconnecting, "clock-set"),
+                    entry(10, .reconnecting, .reconnecting),
+                ], [entry(-1, .connecting, .connected)], ["connected to 10", "trying to 60"]
+            ),
         ] as [([SessionHistoryEntry], [SessionHistoryEntry], [String])])
     func `entries become spans without gaps`(
         _ entries: [SessionHistoryEntry], _ earlier: [SessionHistoryEntry], _ expected: [String]
@@ -95,6 +108,21 @@ struct TimelineTests {
         #expect(spans(timeline.rows.first) == expected)
         #expect(timeline.rows.first?.spans.first?.start == minute(0))
         #expect(timeline.rows.first?.spans.last?.end == minute(60))
+    }
+
+    @Test func `outages have their own times after the clock was set back`() {
+        let before = [entry(80, .connecting, .connected), entry(90, .connected, .connected, "clock-set")]
+        let outages = timeline(
+            before + [
+                entry(20, .connected, .connected), entry(30, .connected, .reconnecting),
+                entry(32, .reconnecting, .connected, outage: 120),
+                // This one has lasted 20 minutes when the clock is set back by 40.
+                entry(33, .connected, .reconnecting), entry(53, .reconnecting, .reconnecting, "clock-set"),
+                entry(13, .reconnecting, .reconnecting),
+            ]
+        ).outages
+        #expect(outages.map(\.start) == [minute(-7), minute(30)])
+        #expect(outages.map(\.length) == [67 * 60, 120])
     }
 
     @Test func `a removed session is unknown, and a session without entries has a row`() {

@@ -67,7 +67,7 @@ extension ControlConnection {
                     _ = self?.assumeIsolated { $0.timedOut(call) }
                 }
             }
-            deliveries.add(call.number, to: driver.name, timer: timer)
+            deliveries.add(call, to: driver.name, timer: timer)
         }
         hand(parameters, to: driver, for: call)
     }
@@ -126,18 +126,18 @@ extension ControlConnection {
 
     private func timedOut(_ call: RunningCall) {
         guard let message = deliveries.timedOut(call.number) else { return }
-        leave(call.number, message)
+        leave(call, message)
         endUndelivered(call, message)
     }
 
     /// The caller does not wait for the delivery of its message any more.
-    func leave(_ call: Int, _ message: PendingDeliveries.Message) {
-        let call = PublishCall(connection: id, number: call)
+    func leave(_ call: RunningCall, _ message: PendingDeliveries.Message) {
+        let call = PublishCall(connection: id, number: call.number)
         registry.assumeIsolated { $0.leave(call, of: message.sequence, in: message.session) }
     }
 
     /// Answers a call whose caller no longer waits for the delivery of its accepted message.
-    private func endUndelivered(_ call: RunningCall, _ message: PendingDeliveries.Message) {
+    func endUndelivered(_ call: RunningCall, _ message: PendingDeliveries.Message) {
         var call = call
         call.kind = .delivery
         var result = MessagePublishMethod.Result.accepted(message.sequence)

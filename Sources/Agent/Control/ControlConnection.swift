@@ -327,7 +327,7 @@ actor ControlConnection {
     ///
     /// - Returns: whether the connection ends.
     func accessChanged() -> Bool {
-        guard let peer, stage == .open || stage == .inputClosed else { return false }
+        guard let peer, dismissal == nil, stage == .open || stage == .inputClosed else { return false }
         topicRights = [:]
         let former = roles
         roles = daemon.access.roles(of: peer)
@@ -351,6 +351,11 @@ actor ControlConnection {
     private func dismiss() {
         guard let error = dismissal, reloads.isEmpty, !isClosed else { return }
         dismissal = nil
+        // What is accepted will be delivered: the peer must not publish it again.
+        for (call, message) in deliveries.takeAll() {
+            leave(call, message)
+            endUndelivered(call, message)
+        }
         write(OutgoingLine.failure(.null, error))
         close()
     }

@@ -17,8 +17,9 @@ import SessionCore
 ///   outgrows that gets room for the longest. One that fits waits for no other connection.
 /// - When all connections of a user that hold more than their allowance wait for memory, they may wait for each other.
 ///   Then one of them may exceed the shares until its line has been read, has run, and has given its memory back. So each
-///   of them gets its turn in the end. There is one such connection at a time for all users, and it is
-///   closed if it takes longer than ``Limits/patience`` while others wait.
+///   of them gets its turn in the end. What it holds is counted apart, and takes nothing from other users. There is one
+///   such connection at a time for all users. It is closed if it takes longer than ``Limits/patience`` while others wait,
+///   and if its line is not complete after ``Limits/linePatience`` while another user waits.
 /// - Two reads of the disk run at a time, in turns, so that commits are not delayed.
 /// - While any connection waits for memory, one that holds more than its allowance and has not moved by
 ///   ``Limits/progress`` within ``Limits/patience`` is closed: a byte a second is no progress. An unfinished line has
@@ -83,7 +84,9 @@ struct ControlScheduler {
     private var waiters: [ConnectionID] = []
     private var isSomethingFree = false
     /// The connection that may exceed the shares, and since when. When its line is complete, nothing more is read from it.
-    private var exempt: (id: ConnectionID, since: Instant?, hasLine: Bool)?
+    private var exempt: (id: ConnectionID, since: Instant?, hasLine: Bool)? {
+        didSet { if exempt?.id != memory.exempt { memory.setExempt(exempt?.id) } }
+    }
     /// The connections whose durable consumers wait for memory, and those of them that may have it now.
     private var givers: [ConnectionID] = []
     private var woken: [ConnectionID] = []
@@ -399,8 +402,12 @@ struct ControlScheduler {
 
     private func deadline(of id: ConnectionID, _ connection: Connection) -> Instant? {
         // The disk may take as long as it likes.
-        let exempt = exempt?.id == id && connection.uncommitted == 0 ? exempt?.since : nil
-        return [exempt?.advanced(by: limits.patience), connection.standstill.deadline(limits)].compactMap { $0 }.min()
+        let exempt = exempt?.id == id && connection.uncommitted == 0 ? exempt : nil
+        let isWanted = exempt?.hasLine == false && isMemoryWanted(byOthersThan: connection.user)
+        return [
+            exempt?.since?.advanced(by: isWanted ? limits.linePatience : limits.patience),
+            connection.standstill.deadline(limits),
+        ].compactMap { $0 }.min()
     }
 
     /// The connection to close now, if any.
@@ -412,6 +419,10 @@ struct ControlScheduler {
     /// Whether a connection waits for memory.
     var isMemoryWanted: Bool {
         !givers.isEmpty || waiters.contains { connections[$0]?.waitsForMemory == true }
+    }
+
+    private func isMemoryWanted(byOthersThan user: UInt32) -> Bool {
+        waiters.contains { connections[$0].map { $0.waitsForMemory && $0.user != user } ?? false }
     }
 
     private mutating func noteMovement(of id: ConnectionID, by bytes: Int, at now: Instant) {
@@ -439,10 +450,10 @@ struct ControlScheduler {
         if what == .memory, let user = connections[id]?.user { exemptOne(of: user) }
     }
 
-    /// Takes memory within the shares, or beyond them for the one connection that may exceed them.
+    /// Takes memory within the shares, or apart from them for the one connection that may exceed them.
     private mutating func take(_ bytes: Int, for id: ConnectionID) -> Bool {
-        if memory.take(bytes, for: id) { return true }
-        guard exempt?.id == id, work(of: id) + bytes <= limits.exempt else { return false }
+        guard exempt?.id == id else { return memory.take(bytes, for: id) }
+        guard work(of: id) + bytes <= limits.exempt else { return false }
         memory.takeAnyway(bytes, for: id)
         return true
     }
@@ -450,7 +461,7 @@ struct ControlScheduler {
     private mutating func give(_ bytes: Int, by id: ConnectionID) {
         let before = memory.borrowed
         memory.give(bytes, by: id)
-        if memory.borrowed < before { isSomethingFree = true }
+        if memory.borrowed < before || exempt?.id == id && bytes > 0 { isSomethingFree = true }
         // A little may have arrived behind its line, and commands may run long.
         if exempt?.id == id, work(of: id) <= 4 * limits.allowance {
             exempt = nil
@@ -475,6 +486,8 @@ struct ControlScheduler {
         let first = waiters.first { connections[$0]?.user == user && connections[$0]?.waitsForMemory == true }
         guard let id = first else { return }
         exempt = (id, nil, false)
+        // What it held in the pool.
+        isSomethingFree = true
         waiters.removeAll { $0 == id }
         wake(id)
     }

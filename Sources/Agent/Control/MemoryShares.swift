@@ -16,6 +16,8 @@ struct MemoryShares<Member: Hashable & Sendable, User: Hashable & Sendable>: Sen
     private var borrowedByUser: [User: Int] = [:]
     /// What all members together have borrowed.
     private(set) var borrowed = 0
+    /// The member that may exceed the shares. What it holds counts for no share, and takes nothing from the other users.
+    private(set) var exempt: Member?
 
     init(allowance: Int, pool: Int) {
         self.allowance = allowance
@@ -30,6 +32,13 @@ struct MemoryShares<Member: Hashable & Sendable, User: Hashable & Sendable>: Sen
     mutating func close(_ member: Member) {
         give(accounts[member]?.held ?? 0, by: member)
         accounts[member] = nil
+    }
+
+    /// Exempts another member, or none. What the last one still holds counts for its user again.
+    mutating func setExempt(_ member: Member?) {
+        if let last = exempt { borrow(excess(held(by: last)), as: last) }
+        if let member { borrow(-excess(held(by: member)), as: member) }
+        exempt = member
     }
 
     func held(by member: Member) -> Int { accounts[member]?.held ?? 0 }
@@ -65,10 +74,12 @@ struct MemoryShares<Member: Hashable & Sendable, User: Hashable & Sendable>: Sen
         let held = before + bytes
         precondition(held >= 0, "more is given back than was taken")
         accounts.values[place].held = held
-        let more = excess(held) - excess(before)
-        guard more != 0 else { return }
+        if member != exempt { borrow(excess(held) - excess(before), as: member) }
+    }
+
+    private mutating func borrow(_ more: Int, as member: Member) {
+        guard more != 0, let user = accounts[member]?.user else { return }
         borrowed += more
-        let user = accounts.values[place].user
         let byUser = borrowed(by: user) + more
         borrowedByUser[user] = byUser == 0 ? nil : byUser
     }

@@ -13,6 +13,7 @@ struct PendingDeliveries {
     }
 
     private struct Delivery {
+        var call: RunningCall
         var session: SessionName
         /// Ends the caller's wait.
         var timer: Scheduled<Void>?
@@ -24,8 +25,8 @@ struct PendingDeliveries {
 
     private var deliveries: [Int: Delivery] = [:]
 
-    mutating func add(_ call: Int, to session: SessionName, timer: Scheduled<Void>?) {
-        deliveries[call] = Delivery(session: session, timer: timer)
+    mutating func add(_ call: RunningCall, to session: SessionName, timer: Scheduled<Void>?) {
+        deliveries[call.number] = Delivery(call: call, session: session, timer: timer)
     }
 
     /// The message of a call is accepted.
@@ -70,9 +71,11 @@ struct PendingDeliveries {
     /// Ends the waits of all callers.
     ///
     /// - Returns: the calls whose messages are accepted.
-    mutating func takeAll() -> [(call: Int, message: Message)] {
+    mutating func takeAll() -> [(call: RunningCall, message: Message)] {
         defer { deliveries = [:] }
         for delivery in deliveries.values { delivery.timer?.cancel() }
-        return deliveries.compactMap { call, delivery in delivery.message.map { (call, $0) } }
+        return deliveries.sorted { $0.key < $1.key }.compactMap { _, delivery in
+            delivery.message.map { (delivery.call, $0) }
+        }
     }
 }

@@ -277,6 +277,8 @@ actor Daemon {
             let changes = changes(to: new)
             configuration = new
             files = loaded.files
+            // Roles at once: ending sessions may take long. Topics once each session has its new configuration.
+            accessChanged()
             defer { accessChanged() }
             if let level = Logger.Level(rawValue: options.logLevel ?? new.logLevel.rawValue) {
                 JournalLogHandler.setLevel(level)

@@ -70,8 +70,9 @@ extension MQTTClientMachine {
     /// Asks for as much as may wait for answers at once.
     private mutating func issueRequests(_ limits: ServerLimits, _ step: inout Step) {
         link.holdsRequests = link.awaitsClearing
-        while !link.holdsRequests,  subscriptions.requests.count
-            < (subscriptions.isolates ? 1 : max(1, configuration.maximumSubscribeRequests)),
+        while !link.holdsRequests,
+            subscriptions.requests.count
+                < (subscriptions.isolates ? 1 : max(1, configuration.maximumSubscribeRequests)),
             let need = subscriptions.needs.first
         {
             guard let id = identifiers.allocator.allocate() else { return }

@@ -120,15 +120,16 @@ struct PublishCommand: AsyncParsableCommand {
     private func report(_ answer: JSONValue, _ result: MessagePublishMethod.Result) {
         var terminal = Terminal()
         terminal.done = "message \(result.id) is \(result.delivered ? "delivered" : "accepted")"
-        if common.json { terminal.print(json: answer) } else { terminal.print(Self.sentence(result)) }
+        if common.json { terminal.print(json: answer) } else { terminal.print(Self.sentence(result, qos)) }
     }
 
-    static func sentence(_ result: MessagePublishMethod.Result) -> String {
+    static func sentence(_ result: MessagePublishMethod.Result, _ qos: QoS) -> String {
         if result.repeated == true {
             let delivered = result.delivered ? ", and is delivered" : ""
             return "Message \(result.id) was already accepted with this key\(delivered); nothing new is published."
         }
         guard result.delivered else { return "Message \(result.id) is accepted." }
+        if qos == .atMostOnce { return "Message \(result.id) is sent; no server acknowledges QoS 0." }
         return "Message \(result.id) is delivered\(Self.note(result.reasonCode))."
     }
 

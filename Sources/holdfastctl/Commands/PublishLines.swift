@@ -155,7 +155,7 @@ struct LineTally {
             switch failure {
             case .cancelled:
                 unanswered.append(taken)
-            case .connectionLost, .timeout, .invalidAnswer:
+            case .connectionLost, .dismissed, .timeout, .invalidAnswer:
                 unanswered.append(taken)
                 isInDoubt = true
             case .refused(let error) where error.data?.id != nil: undeliverable += 1

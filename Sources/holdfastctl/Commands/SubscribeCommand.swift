@@ -7,10 +7,11 @@ struct SubscribeCommand: AsyncParsableCommand {
         commandName: "subscribe",
         abstract: "Print messages as they are received.",
         discussion: """
-            One line per message: the topic, a space and the payload, in which a line feed is written \\n, a carriage \
-            return \\r, and a space in a topic \\x20; with --json, one object per line. It continues when the daemon is \
-            restarted, but messages sent in between are missed. With --consumer, nothing is missed: the daemon also \
-            collects messages while this command is not running, and each is acknowledged when it has been printed.
+            One line per message: the topic, a space and the payload; with --json, one object per line. Elsewhere than \
+            on a terminal, a payload with line breaks begins with a backslash and is escaped, and a space in a topic is \
+            written \\x20: see holdfastctl(1). It continues when the daemon is restarted, but messages sent in between are \
+            missed. With --consumer, nothing is missed: the daemon also collects messages while this command is not \
+            running, and each is acknowledged when it has been printed.
             """)
 
     @OptionGroup var common: CommonOptions
@@ -162,7 +163,8 @@ private actor MessagePrinter {
 }
 
 /// A message as programs read it from a pipe: one line, in which the first space ends the topic. No payload can look like
-/// another message, and no topic like another one. Everything else is unchanged.
+/// another one or another message, and no topic like another one. A payload of one line is unchanged, JSON with its
+/// backslashes for example. Any other is escaped, which a backslash in front of it shows.
 enum MessageLine {
     static func bytes(topic: String, payload: [UInt8]) -> [UInt8] {
         var line = topic.unicodeScalars.flatMap { scalar -> [UInt8] in
@@ -173,10 +175,15 @@ enum MessageLine {
         }
         line.append(UInt8(ascii: " "))
         line.reserveCapacity(line.count + payload.count + 1)
+        let backslash = UInt8(ascii: "\\")
+        let hasBreak = payload.contains { $0 == UInt8(ascii: "\n") || $0 == UInt8(ascii: "\r") }
+        guard hasBreak || payload.first == backslash else { return line + payload + [UInt8(ascii: "\n")] }
+        line.append(backslash)
         for byte in payload {
             switch byte {
-            case UInt8(ascii: "\n"): line += [UInt8(ascii: "\\"), UInt8(ascii: "n")]
-            case UInt8(ascii: "\r"): line += [UInt8(ascii: "\\"), UInt8(ascii: "r")]
+            case backslash: line += [backslash, backslash]
+            case UInt8(ascii: "\n"): line += [backslash, UInt8(ascii: "n")]
+            case UInt8(ascii: "\r"): line += [backslash, UInt8(ascii: "r")]
             default: line.append(byte)
             }
         }

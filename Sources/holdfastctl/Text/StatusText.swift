@@ -81,15 +81,25 @@ enum StatusText {
     ///   - paths: the files.
     ///   - session: the session whose files matter, besides that of the daemon; `nil` for all.
     static func changedFiles(_ paths: [String], of session: String?) -> String? {
-        let names = paths.map { String($0.split(separator: "/").last ?? "") }.filter { name in
-            guard let session else { return true }
-            let template = session.prefix { $0 != "@" } + "@"
-            return ["holdfast.toml", "\(session).toml", "\(template).toml"].contains(name)
+        let wanted = session.map { session in
+            [session, session.prefix { $0 != "@" } + "@"].map { "/sessions.d/\($0).toml" }
+        }
+        let names = paths.filter { path in
+            wanted.map { isDaemonFile(path) || $0.contains(where: path.hasSuffix) } ?? true
+        }.map { path in
+            let name = String(path.split(separator: "/").last ?? "")
+            // A session may be called "holdfast".
+            return name == "holdfast.toml" && !isDaemonFile(path) ? "sessions.d/\(name)" : name
         }
         guard !names.isEmpty else { return nil }
         return printable(
             "\(listed(names)) \(names.count == 1 ? "has" : "have") changed since the daemon read its configuration: "
                 + "holdfastctl reload")
+    }
+
+    /// Whether a file of the configuration is the daemon's own.
+    static func isDaemonFile(_ path: String) -> Bool {
+        path.hasSuffix("/holdfast.toml") && !path.hasSuffix("/sessions.d/holdfast.toml")
     }
 
     /// - Parameter error: what is wrong with the daemon's own file.

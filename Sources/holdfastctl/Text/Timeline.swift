@@ -179,9 +179,14 @@ private struct RowBuilder {
     }
 
     mutating func take(_ entry: SessionHistoryEntry) {
-        // The clock may have been set back: no entry counts as earlier than the one before it.
-        let time = min(max(entry.time.rawValue, cursor), end)
-        close(at: time)
+        let time = min(max(entry.time.rawValue, start), end)
+        if time < cursor {
+            cut(at: time)
+            // An outage under way began as long before this entry as it has lasted.
+            if let last { outage?.start -= last.time.rawValue - entry.time.rawValue }
+        } else {
+            close(at: time)
+        }
         condition = .init(entry)
         reason = entry.reason.message
         last = entry
@@ -192,7 +197,7 @@ private struct RowBuilder {
             // From now on the session is not meant to be connected.
             end(at: time, by: entry)
         } else if outage == nil, !Self.isStop(entry) {
-            outage = begun(by: entry, at: time)
+            outage = begun(by: entry, at: entry.time.rawValue)
             isAskedFor = Self.isAskedFor(entry)
             // A session that was not connected before has lost nothing. Such an outage is listed only while it lasts.
             outage?.beganBefore = entry.from != .connected
@@ -235,6 +240,13 @@ private struct RowBuilder {
             outages.append(outage)
         }
         return Timeline.Row(session: session, spans: spans, outages: outages)
+    }
+
+    /// The clock was set back, and passes this time again: from here on, what happens now counts.
+    private mutating func cut(at time: Int64) {
+        spans.removeAll { $0.start >= time }
+        if let last = spans.last, last.end > time { spans[spans.count - 1].end = time }
+        cursor = time
     }
 
     private mutating func close(at time: Int64) {

@@ -432,6 +432,40 @@ struct ControlMethodsTests {
         }
     }
 
+    @Test func `a role that a reload takes away is gone before sessions have stopped`() async throws {
+        try await DaemonUnderTest.run(autoconnect: false) { daemon in
+            let root = try await daemon.peer()
+            try daemon.directory.write("holdfast.toml", "[access]\nmessage = [\"uid:4242\"]\n")
+            try await root.call("daemon.reload")
+            let peer = try await peer(nil, of: daemon)
+            // Sessions take their time to stop.
+            await daemon.registry.takeTurn()
+            try daemon.directory.write("holdfast.toml", "")
+            let reload = try await root.request("daemon.reload")
+            #expect(try await lastWords(of: peer) == "\(Self.again) no longer gives you the role message")
+            await daemon.registry.endTurn()
+            #expect(try await root.answer(reload)["result"] != nil)
+        }
+    }
+
+    @Test func `a program whose role is taken away is told first which of its messages are accepted`() async throws {
+        try await DaemonUnderTest.run(autoconnect: false) { daemon in
+            let root = try await daemon.peer()
+            try daemon.directory.write("holdfast.toml", "[access]\nmessage = [\"uid:4242\"]\n")
+            try await root.call("daemon.reload")
+            let peer = try await peer(nil, of: daemon)
+            func message(_ more: String) -> String { #"{"session":"main","topic":"t","payload":"x"\#(more)}"# }
+            let waiting = try await peer.request("message.publish", message(#","wait":"delivered""#))
+            // The one before it is on disk when this one is.
+            try await peer.call("message.publish", message(""))
+            try daemon.directory.write("holdfast.toml", "")
+            try await root.call("daemon.reload")
+            #expect(try await lastWords(of: peer) == "\(Self.again) no longer gives you the role message")
+            let result = try await peer.answer(waiting)["result"]
+            #expect(result?["accepted"] == .bool(true) && result?["delivered"] == .bool(false))
+        }
+    }
+
     @Test(arguments: ["", #","consumer":"c""#])
     func `a reload that narrows topics ends the connections that subscribe to others`(consumer: String) async throws {
         func topics(_ filter: String) -> String { "[topics]\nsubscribe = [\"uid:4242 \(filter)\"]" }

@@ -45,6 +45,14 @@ struct ControlSchedulerTests {
             return scheduler.nextTurn()?.rawValue
         }
         mutating func read() -> Int? { scheduler.nextRead()?.id.rawValue }
+        /// Gives all turns to connections of whose lines this much has arrived.
+        ///
+        /// - Returns: those that are read on.
+        mutating func readOn(_ bytes: Int) -> [Int] {
+            var read: [Int] = []
+            while let id = turn() { if buffered(bytes, hasLine: false, id) { read.append(id) } }
+            return read
+        }
     }
 
     // MARK: Reading and beginning
@@ -326,7 +334,9 @@ struct ControlSchedulerTests {
                     Issue.record("\(left) of \(senders.count) programs wait for each other")
                     return
                 }
-                most = max(most, socket.scheduler.memory.borrowed)
+                let memory = socket.scheduler.memory
+                #expect(memory.borrowed <= 52 << 20)
+                most = max(most, memory.borrowed + (memory.exempt.map { memory.held(by: $0) } ?? 0))
             }
             #expect(most <= (52 + 30) << 20)
             #expect(socket.scheduler.memory.borrowed == 0)
@@ -355,9 +365,9 @@ struct ControlSchedulerTests {
         var socket = Socket([UInt32](repeating: 1, count: 20))
         for id in 0..<20 { #expect(socket.buffered(900 * Self.kib, hasLine: false, id) == true) }
         for id in 0..<20 { #expect(socket.buffered(1100 * Self.kib, hasLine: false, id) == false) }
-        let first = socket.turn()
-        let chosen = try #require(first)
-        #expect(socket.turn() == nil, "only one of them")
+        let read = socket.readOn(1100 * Self.kib)
+        #expect(read.count == 1, "only one of them")
+        let chosen = try #require(read.first)
         var arrived = 1100 * Self.kib
         for second in 0..<30 {
             #expect(socket.scheduler.stalled(at: socket.now) == nil, "after \(second) s")
@@ -368,11 +378,38 @@ struct ControlSchedulerTests {
         let id = try #require(socket.scheduler.stalled(at: socket.now))
         #expect(id.rawValue == chosen)
         socket.scheduler.disconnect(id)
-        var next: [Int] = []
-        while let id = socket.turn() {
-            if socket.buffered(1100 * Self.kib, hasLine: false, id) { next.append(id) }
-        }
-        #expect(next.count == 1)
+        #expect(socket.readOn(1100 * Self.kib).count == 1)
+    }
+
+    @Test func `a connection that exceeds the shares takes nothing from another user`() {
+        var socket = Socket([UInt32](repeating: 1, count: 25) + [2])
+        for id in 0..<25 { #expect(socket.buffered(900 * Self.kib, hasLine: false, id) == true) }
+        for id in 0..<25 { #expect(socket.buffered(1100 * Self.kib, hasLine: false, id) == false) }
+        #expect(socket.readOn(1100 * Self.kib).count == 1)
+        #expect(socket.buffered(2 * Self.mib, hasLine: false, 25) == true)
+        _ = socket.buffered(20 * Self.mib, hasLine: true, 25)
+        #expect(socket.begin(.message, bytes: 20 * Self.mib, answer: 256, 25) == true)
+    }
+
+    @Test func `a line that exceeds the shares and is not finished makes another user wait two seconds`() throws {
+        // Two users leave less than the longest line to a third.
+        let users = [UInt32](repeating: 1, count: 18) + [UInt32](repeating: 2, count: 16) + [3]
+        var socket = Socket(users)
+        for id in users.indices { #expect(socket.buffered(900 * Self.kib, hasLine: false, id) == true) }
+        for id in users.indices.dropLast() { #expect(socket.buffered(1100 * Self.kib, hasLine: false, id) == false) }
+        let read = socket.readOn(1100 * Self.kib)
+        let chosen = try #require(read.first)
+        #expect(read.count == 1 && users[chosen] != 3)
+        socket.now = socket.now.advanced(by: .seconds(1))
+        #expect(socket.buffered(1200 * Self.kib, hasLine: false, chosen) == true)
+        #expect(socket.buffered(1100 * Self.kib, hasLine: false, 34) == false)
+        #expect(socket.scheduler.stalled(at: socket.now) == nil)
+        socket.now = socket.now.advanced(by: .seconds(1))
+        // Progress is no reason to wait longer.
+        #expect(socket.buffered(1300 * Self.kib, hasLine: false, chosen) == true)
+        #expect(socket.scheduler.stalled(at: socket.now) == ConnectionID(rawValue: chosen))
+        socket.scheduler.disconnect(ConnectionID(rawValue: chosen))
+        #expect(socket.readOn(1100 * Self.kib) == [34], "it is the other user's turn")
     }
 
     @Test func `a user that takes all it can leaves room for another's long line`() {

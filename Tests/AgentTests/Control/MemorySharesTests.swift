@@ -46,6 +46,22 @@ struct MemorySharesTests {
         #expect(!shares.hasRoom(1, for: 0), "it is gone")
     }
 
+    @Test func `what an exempt member holds counts for no share`() {
+        var shares = Self.shares(["a", "a", "b"])
+        Self.fill(&shares, 0)
+        shares.setExempt(0)
+        #expect(shares.borrowed == 0 && shares.held(by: 0) == 70)
+        shares.takeAnyway(100, for: 0)
+        shares.give(30, by: 0)
+        #expect(shares.hasRoom(70, for: 1) && shares.hasRoom(70, for: 2))
+        shares.setExempt(1)
+        #expect(shares.borrowed(by: "a") == 130, "it is its user's again")
+        shares.close(1)
+        shares.setExempt(nil)
+        shares.give(140, by: 0)
+        #expect(shares.borrowed == 0)
+    }
+
     @Test(arguments: 0..<20 as Range<UInt64>)
     func `the pool is never exceeded by requests`(seed: UInt64) {
         var random = SplitMix64(seed: seed)

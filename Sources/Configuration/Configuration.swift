@@ -174,6 +174,14 @@ extension SessionConfiguration {
     /// The hosts that are resolved and dialed to reach the endpoints; with a proxy, that is the proxy's.
     package var hosts: [String] { endpoints.map { proxy.address?.host ?? $0.host } }
 
+    /// The same with their ports.
+    package var hops: [(host: String, port: Int)] {
+        endpoints.map { endpoint in
+            guard let proxy = proxy.address else { return (endpoint.host, endpoint.port) }
+            return (proxy.host, proxy.port)
+        }
+    }
+
     /// When the others in a room learn that this session is gone.
     package var presence: PresenceTiming { PresenceTiming(timeout: presenceTimeout, heartbeat: heartbeat.interval) }
 }

@@ -40,7 +40,8 @@ public struct NetworkStatus: Codable, Hashable, Sendable {
         public var carrier: Bool
         /// With prefix length, for example `192.168.1.20/24`.
         public var addresses: [String]
-        /// The gateways of the default routes through it; `on-link` for a route without one.
+        /// The default routes through it: `via GATEWAY` or `on link`, `metric NUMBER` and, unless it is the main table,
+        /// `table NUMBER`.
         public var defaultRoutes: [String]
 
         public init(

@@ -34,7 +34,9 @@ struct HintSource {
     init(
         receiveBuffer: Int32, on eventLoop: any EventLoop, now: @escaping @Sendable () -> Instant, _ listener: Listener
     ) async throws(NetlinkError) {
-        let descriptor = try NetlinkSocket(groups: Self.groups, receiveBuffer: receiveBuffer).release()
+        let descriptor = try NetlinkSocket(
+            groups: Self.groups, groupsIfKnown: Self.groupsOfNewerKernels, receiveBuffer: receiveBuffer
+        ).release()
         do {
             channel = try await NIOPipeBootstrap(group: eventLoop)
                 .channelOption(.recvAllocator, value: FixedSizeRecvByteBufferAllocator(capacity: Self.messageSize))
@@ -61,6 +63,8 @@ struct HintSource {
         RTNLGRP_LINK, RTNLGRP_IPV4_IFADDR, RTNLGRP_IPV6_IFADDR, RTNLGRP_IPV4_ROUTE, RTNLGRP_IPV6_ROUTE,
         RTNLGRP_IPV4_RULE, RTNLGRP_IPV6_RULE,
     ]
+    /// A route may use a nexthop object, which changes without a message about the route. Kernels before 5.3 have none.
+    private static let groupsOfNewerKernels = [RTNLGRP_NEXTHOP]
     /// A longer message is truncated, which does not matter for a hint.
     private static let messageSize = 16384
     private static let messagesPerRead: UInt = 64

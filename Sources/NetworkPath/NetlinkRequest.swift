@@ -9,8 +9,9 @@ enum NetlinkRequest: Equatable {
     case dumpAddresses
     case dumpRoutes
     case link(index: Int32)
-    /// `by`: the only interface that is considered; the kernel's choice if `nil`.
-    case route(to: IPAddress, by: Int32? = nil)
+    /// `port`: the TCP port, for rules that treat ports differently. `by`: the only interface that is considered; the
+    /// kernel's choice if `nil`.
+    case route(to: IPAddress, port: UInt16? = nil, by: Int32? = nil)
 
     var isDump: Bool {
         switch self {
@@ -40,7 +41,7 @@ enum NetlinkRequest: Equatable {
             body = [UInt8](repeating: 0, count: LinkMessage.headerLength)
             body.replaceSubrange(4..<8, with: UInt32(bitPattern: index).bytes)
             body.appendAttribute(UInt16(IFLA_EXT_MASK), UInt32(RTEXT_FILTER_SKIP_STATS).bytes)
-        case .route(let address, let interface):
+        case .route(let address, let port, let interface):
             type = RTM_GETROUTE
             body = [UInt8](repeating: 0, count: RouteMessage.headerLength)
             body[0] = UInt8(address.family == .ipv4 ? AF_INET : AF_INET6)
@@ -51,6 +52,11 @@ enum NetlinkRequest: Equatable {
             body.replaceSubrange(8..<12, with: flags.bytes)
             body.appendAttribute(UInt16(RTA_DST.rawValue), address.bytes)
             if let interface { body.appendAttribute(UInt16(RTA_OIF.rawValue), interface.bytes) }
+            // Kernels before 4.19 skip these, and have no such rules.
+            if let port {
+                body.appendAttribute(UInt16(RTA_IP_PROTO.rawValue), UInt8(IPPROTO_TCP).bytes)
+                body.appendAttribute(UInt16(RTA_DPORT.rawValue), port.bigEndian.bytes)
+            }
         }
         let flags = UInt16(NLM_F_REQUEST) | (isDump ? UInt16(NLM_F_ROOT | NLM_F_MATCH) : 0)
         var message = UInt32(NetlinkMessage.headerLength + body.count).bytes

@@ -8,8 +8,11 @@ struct NetlinkSocket: ~Copyable {
 
     /// - Parameters:
     ///   - groups: the `RTNLGRP_…` to listen to.
+    ///   - groupsIfKnown: those that older kernels do not have.
     ///   - receiveBuffer: bytes of messages that may wait to be read; the kernel's default if `nil`.
-    init(groups: [rtnetlink_groups] = [], receiveBuffer: Int32? = nil) throws(NetlinkError) {
+    init(
+        groups: [rtnetlink_groups] = [], groupsIfKnown: [rtnetlink_groups] = [], receiveBuffer: Int32? = nil
+    ) throws(NetlinkError) {
         descriptor = socket(AF_NETLINK, Int32(SOCK_RAW.rawValue) | socketFlags, NETLINK_ROUTE)
         guard descriptor >= 0 else { throw NetlinkError(call: "socket") }
         // Kernels before 4.20 have no strict checks; they answer with less filtering.
@@ -39,6 +42,7 @@ struct NetlinkSocket: ~Copyable {
                 throw NetlinkError(call: "setsockopt(NETLINK_ADD_MEMBERSHIP)")
             }
         }
+        for group in groupsIfKnown { _ = set(SOL_NETLINK, NETLINK_ADD_MEMBERSHIP, Int32(group.rawValue)) }
     }
 
     deinit {

@@ -1,3 +1,4 @@
+import CNetlink
 public import SessionCore
 
 /// The whole view of the network that `network.status` shows.
@@ -66,6 +67,9 @@ public struct DefaultRoute: Hashable, Sendable {
     public var metric: UInt32
     /// The routing table (254 is `main`).
     public var table: UInt32
+
+    /// Whether it is in the table that all packets are looked up in, unless a rule says otherwise.
+    public var isInMainTable: Bool { table == UInt32(RT_TABLE_MAIN.rawValue) }
 }
 
 /// What the watcher has seen and done.

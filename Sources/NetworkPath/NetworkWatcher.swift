@@ -33,6 +33,7 @@ public actor NetworkWatcher {
 
     private struct Watched {
         var addresses: [IPAddress]
+        var port: UInt16?
         var origin: AddressOrigin
         var classifier: PathClassifier
     }
@@ -49,6 +50,7 @@ public actor NetworkWatcher {
 
     private struct Question: Hashable {
         let addresses: [IPAddress]
+        let port: UInt16?
         let origin: AddressOrigin
         let policy: NetworkPolicy?
     }
@@ -153,18 +155,22 @@ public actor NetworkWatcher {
     /// - Parameters:
     ///   - target: the target whose path is watched.
     ///   - addresses: the preferred first; none if the name does not resolve yet.
+    ///   - port: the TCP port, by which the kernel may choose the route too; `nil` if any.
     ///   - origin: where the addresses come from.
     /// - Returns: the path; `nil` if there is none.
     @discardableResult
-    public func setTarget(_ target: Target, addresses: [IPAddress], origin: AddressOrigin = .literal) -> Path? {
-        if let before = watched[target], before.addresses == addresses, before.origin == origin {
+    public func setTarget(
+        _ target: Target, addresses: [IPAddress], port: UInt16? = nil, origin: AddressOrigin = .literal
+    ) -> Path? {
+        let addresses = addresses.map(\.unmapped)
+        if let before = watched[target], before.addresses == addresses, before.port == port, before.origin == origin {
             watched[target]?.classifier.forgetLeftBehind()
             return before.classifier.current.path
         }
         let classifier = PathClassifier(
-            observe(addresses, origin, for: target.session), isUnresolved: addresses.isEmpty)
+            observe(addresses, port, origin, for: target.session), isUnresolved: addresses.isEmpty)
         if lookup?.takeFailure() == true { lookLater() }
-        let watch = Watched(addresses: addresses, origin: origin, classifier: classifier)
+        let watch = Watched(addresses: addresses, port: port, origin: origin, classifier: classifier)
         if watched.updateValue(watch, forKey: target) == nil { targets[target.session, default: []].append(target) }
         return classifier.current.path
     }
@@ -194,9 +200,13 @@ public actor NetworkWatcher {
     /// that cannot be reached through it.
     /// - Parameters:
     ///   - addresses: the preferred first.
+    ///   - port: the TCP port; `nil` if any.
     ///   - session: the session's name.
-    public func paths(to addresses: [IPAddress], ofSession session: String) -> [Path?] {
-        lookup?.paths(to: addresses, for: policies[session] ?? .init(), among: view.links) ?? addresses.map { _ in nil }
+    public func paths(to addresses: [IPAddress], port: UInt16? = nil, ofSession session: String) -> [Path?] {
+        lookup?.port = port
+        return lookup?.paths(
+            to: addresses.map(\.unmapped), for: policies[session] ?? .init(), among: view.links)
+            ?? addresses.map { _ in nil }
     }
 
     /// Tells the watcher that the resolver has a new configuration: names may resolve differently, or for the first
@@ -217,7 +227,8 @@ public actor NetworkWatcher {
     /// - Parameter addresses: the preferred first; none for the path of the default routes.
     /// - Returns: `nil` if there is no path, and before ``start()``.
     public func path(to addresses: [IPAddress]) -> Path? {
-        lookup?.observe(addresses).path
+        lookup?.port = nil
+        return lookup?.observe(addresses.map(\.unmapped)).path
     }
 
     /// The view that people are shown.
@@ -302,8 +313,9 @@ public actor NetworkWatcher {
     private func look(at target: Target, receivedAt: Instant) {
         guard let before = watched[target], lookup != nil else { return }
         let question = Question(
-            addresses: before.addresses, origin: before.origin, policy: policies[target.session])
-        let observation = answers[question] ?? observe(before.addresses, before.origin, for: target.session)
+            addresses: before.addresses, port: before.port, origin: before.origin, policy: policies[target.session])
+        let observation =
+            answers[question] ?? observe(before.addresses, before.port, before.origin, for: target.session)
         // Without an answer nothing is known: what was seen last still counts.
         guard lookup?.takeFailure() == false else { return lookLater() }
         answers[question] = observation
@@ -345,8 +357,9 @@ public actor NetworkWatcher {
     }
 
     private func observe(
-        _ addresses: [IPAddress], _ origin: AddressOrigin, for session: String
+        _ addresses: [IPAddress], _ port: UInt16?, _ origin: AddressOrigin, for session: String
     ) -> PathClassifier.Observation {
+        lookup?.port = port
         let policy = policies[session] ?? .init()
         let observation =
             lookup?.observe(addresses, orAnywhere: origin == .name, for: policy, among: view.links) ?? .init()

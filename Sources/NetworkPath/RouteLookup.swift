@@ -7,6 +7,8 @@ struct RouteLookup: ~Copyable {
     private var requests: RequestSocket
     /// The kind of network behind each interface. It does not change while the interface exists under its name.
     private var types: [Int32: (name: String, type: NetworkType)] = [:]
+    /// The TCP port of what is looked up; `nil` if any.
+    var port: UInt16?
     /// The lookups made so far.
     private(set) var count: UInt64 = 0
     /// Whether a lookup has had no answer since ``takeFailure()``: it says nothing about the paths.
@@ -34,19 +36,31 @@ struct RouteLookup: ~Copyable {
     /// Returns the path to one address; `nil` if the kernel has no usable route or its interface has no carrier.
     /// - Parameter link: the only interface that may be used; the kernel's choice if `nil`.
     mutating func path(to address: IPAddress, by link: NetworkLink? = nil) -> Path? {
-        guard let route = route(to: address, by: link?.index), let hop = route.hops.first, let source = route.source,
+        guard let route = route(to: address, port: port, by: link?.index), let hop = route.hops.first,
+            let source = route.source,
             // If no IPv4 route leads out by the interface that was asked for, the kernel takes the address for a
             // neighbour there, and names no table.
             link == nil || hop.interfaceIndex == link?.index && route.table != UInt32(RT_TABLE_UNSPEC.rawValue),
             route.kind == UInt8(RTN_UNICAST) || route.kind == UInt8(RTN_LOCAL),
             hop.flags & UInt32(RTNH_F_LINKDOWN | RTNH_F_DEAD) == 0,
             let interface = requests.interface(index: hop.interfaceIndex),
-            interface.flags & LinkFlag.up != 0, interface.flags & LinkFlag.running != 0
+            interface.flags & LinkFlag.up != 0, interface.flags & LinkFlag.running != 0,
+            route.kind == UInt8(RTN_LOCAL) || !isMakeshift(source, to: address, by: hop)
         else { return nil }
         return Path(
             interface: interface.name, interfaceIndex: hop.interfaceIndex,
             type: type(of: hop.interfaceIndex, name: interface.name), source: source.description,
             gateway: hop.gateway?.description, table: route.table)
+    }
+
+    /// Whether the kernel names a source address only because the interface has no other yet: that of the loopback or of
+    /// another interface while duplicate address detection runs. No answer would come back to it. When the interface
+    /// has its address, the kernel says so.
+    private mutating func isMakeshift(_ source: IPAddress, to address: IPAddress, by hop: RouteMessage.Hop) -> Bool {
+        if source.isLoopbackIPv6 { return true }
+        guard source.isLinkLocalIPv6, !address.isLinkLocalIPv6 else { return false }
+        // A neighbour answers to a link-local address; no router passes its packets on.
+        return hop.gateway != nil || !isLocal(source, by: hop.interfaceIndex)
     }
 
     /// Whether packets to a path's source address can still be delivered here: it is one of the host's addresses, and
@@ -74,10 +88,13 @@ struct RouteLookup: ~Copyable {
         return hasFailed
     }
 
-    private mutating func route(to address: IPAddress, by interface: Int32? = nil) -> RouteMessage? {
+    private mutating func route(
+        to address: IPAddress, port: UInt16? = nil, by interface: Int32? = nil
+    ) -> RouteMessage? {
         count += 1
         do throws(NetlinkError) {
-            guard case .route(let route) = try requests.first(.route(to: address, by: interface)) else { return nil }
+            let request = NetlinkRequest.route(to: address, port: port, by: interface)
+            guard case .route(let route) = try requests.first(request) else { return nil }
             return route
         } catch .refused {
             // Whatever the kernel's reason (unreachable, prohibited, no such family), the address cannot be reached.

@@ -4,7 +4,7 @@ public enum KnockAnswer: Hashable, Sendable, CaseIterable {
     case answered
     /// The host is there, and nothing listens.
     case refused
-    /// Nothing came back.
+    /// Nothing came back, or the endpoint's name could not be resolved.
     case silent
 }
 
@@ -49,7 +49,8 @@ struct EndpointWatch: Hashable, Sendable {
     mutating func failed(_ endpoint: EndpointIndex, because code: Reason.Code, at now: Instant) {
         guard interval != nil else { return }
         switch code {
-        case .dialTimeout, .unreachable: note(endpoint, .silent, at: now)
+        // A name that cannot be resolved says nothing about the server either.
+        case .dialTimeout, .unreachable, .dnsFailed: note(endpoint, .silent, at: now)
         case .refused: note(endpoint, .refused, at: now)
         default: entries[endpoint] = nil
         }

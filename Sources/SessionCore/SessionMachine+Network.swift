@@ -18,8 +18,10 @@ extension SessionMachine {
         endpoints.watch.pathChanged(to: endpoint)
         actions.append(.report(.pathChanged(pathClass, endpoint, from: old, to: path)))
         switch state {
-        case .disconnected, .disconnecting, .failed:
+        case .disconnected, .disconnecting:
             return
+        case .failed:
+            startOnOtherNetwork(pathClass, at: now, into: &actions)
         case .connected(let connected):
             guard connected.attempt.endpoint == endpoint else { return }
             // The path may have moved twice, and only the address in between is gone.
@@ -27,6 +29,21 @@ extension SessionMachine {
             pathChanged(of: connected, isSpared ? .movedSourceKept : pathClass, from: from, at: now, into: &actions)
         case .trying(let trying):
             pathChanged(during: trying, endpoint, pathClass, at: now, into: &actions)
+        }
+    }
+
+    /// Starts a session again that failed because of certificates: it may have been another server that showed them, as
+    /// the sign-in page of a public network does, and the way leads elsewhere now.
+    private mutating func startOnOtherNetwork(
+        _ pathClass: PathClass, at now: Instant, into actions: inout [Action]
+    ) {
+        guard reason.code == .certificateInvalid, endpoints.hasPath else { return }
+        switch pathClass {
+        case .gained, .movedSourceGone, .movedSourceKept:
+            let cause = Self.hasteReason(pathClass) ?? reason
+            startTrying(because: cause, isHastened: true, at: now, into: &actions)
+        case .none, .lost, .returned, .maybe:
+            return
         }
     }
 

@@ -160,6 +160,7 @@ extension SessionMachine {
             attempt.generation == generation
         else { return }
         unusableCopies.remove(attempt.endpoint)
+        proven.insert(attempt.endpoint)
         remains.earlier = nil
         if attempt.discardsSession {
             discards.remove(attempt.endpoint)
@@ -224,7 +225,8 @@ extension SessionMachine {
                 return
             }
             noteRest(of: attempt.endpoint, ending, at: now)
-            let ending = trying.whileOthersAreLeft(ending, of: attempt.endpoint, among: endpoints.paths.count)
+            let ending = trying.whileOthersAreLeft(
+                ending, of: attempt.endpoint, among: endpoints.paths.count, proven: proven)
             if ending.pace != .otherWay, goBack(trying, attempt, ending, at: now, into: &actions) { return }
             if ending.reason.code.group == .auth, ending.mayHaveNewCredential, !trying.credential.hasRenewed {
                 trying.credential.hasRenewed = true

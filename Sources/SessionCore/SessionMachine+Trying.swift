@@ -2,8 +2,11 @@
 
 extension SessionMachine {
     /// Begins to connect, with the table restarted and no delay.
+    ///
+    /// - Parameter isHastened: whether a network event is the cause, of which there may be too many.
     mutating func startTrying(
-        because reason: Reason, in outage: Outage? = nil, at now: Instant, into actions: inout [Action]
+        because reason: Reason, in outage: Outage? = nil, isHastened: Bool = false, at now: Instant,
+        into actions: inout [Action]
     ) {
         self.reason = reason
         if case .disconnecting(let disconnecting) = state {
@@ -20,9 +23,11 @@ extension SessionMachine {
         demand.touched(at: now)
         var trying = newTrying(outage: outage, because: reason, at: now)
         trying.takesOver = !hasRested(trying)
-        if allowed(now) > now, endpoints.hasPath {
-            wait(trying, until: allowed(now), at: now)
+        let start = isHastened ? max(allowed(now), pacing.haste.next(at: now)) : allowed(now)
+        if start > now, endpoints.hasPath {
+            wait(trying, until: start, isHastened: isHastened, at: now)
         } else {
+            if isHastened { pacing.haste.hastened(at: now) }
             attemptNow(trying, at: now, into: &actions)
         }
     }
@@ -456,17 +461,27 @@ extension SessionMachine.Trying {
 
 extension SessionMachine.Trying {
     /// Returns the ending as the session has to treat it. An invalid certificate is terminal only when every endpoint
-    /// has shown one. Until then it counts as any other TLS failure, and the next endpoint is tried.
+    /// has shown one, and none of them a valid one before: the sign-in page of a public network answers in place of
+    /// every server, with a certificate of its own, and goes away. Otherwise it counts as any other TLS failure, and the
+    /// next endpoint is tried.
+    ///
+    /// - Parameter proven: the endpoints whose servers have accepted the session.
     mutating func whileOthersAreLeft(
-        _ ending: SessionMachine.Ending, of endpoint: EndpointIndex, among count: Int
+        _ ending: SessionMachine.Ending, of endpoint: EndpointIndex, among count: Int, proven: Set<EndpointIndex>
     ) -> SessionMachine.Ending {
         guard ending.reason.code == .certificateInvalid else {
             unproven.remove(endpoint)
             return ending
         }
-        unproven.insert(endpoint)
-        guard unproven.count < count else { return ending }
         var ending = ending
+        if proven.contains(endpoint) {
+            ending.reason.message +=
+                ", but it was valid before: something on this network may answer in the server's place"
+            ending.reason.detail = .otherInItsPlace
+        } else {
+            unproven.insert(endpoint)
+            guard unproven.count < count else { return ending }
+        }
         ending.reason.code = .tlsFailed
         return ending
     }

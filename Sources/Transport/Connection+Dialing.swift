@@ -53,11 +53,15 @@ extension Connection {
             emit(.resolved(addresses))
             guard phase == .resolving else { return }
             self.addresses = contexts.untried(addresses, of: endpoint)
+            mayTryAgain = self.addresses.count < addresses.count
             dial()
         case .failure(let failure):
             fail(failure)
         }
     }
+
+    /// How long addresses are dialed alone, before those that the last attempt has tried in vain are dialed too.
+    private static let headStart = Duration.seconds(2)
 
     func dial() {
         phase = .dialing
@@ -67,12 +71,14 @@ extension Connection {
         if let choose = options.way {
             guard let way = choose(addresses) else {
                 let names = addresses.map(\.hostAndPort).joined(separator: ", ")
-                fail(TransportFailure(.networkNotAllowed, "no network that may be used leads to \(names)"))
+                dialed(.failure(TransportFailure(.networkNotAllowed, "no network that may be used leads to \(names)")))
                 return
             }
             (interface, addresses) = (way.interface, way.addresses)
         }
-        let race = AddressRace(addresses, by: interface, options: options, eventLoop: eventLoop)
+        var limited = options
+        if mayTryAgain { limited.dialTimeout = min(options.dialTimeout, Self.headStart) }
+        let race = AddressRace(addresses, by: interface, options: limited, eventLoop: eventLoop)
         self.race = race
         race.start(hop) { self.dialed($0) }
     }
@@ -80,9 +86,14 @@ extension Connection {
     private func dialed(_ result: Result<any Channel, TransportFailure>) {
         race = nil
         switch result {
+        case .failure where mayTryAgain:
+            mayTryAgain = false
+            addresses = resolvedAddresses
+            dial()
         case .failure(let failure):
             fail(failure)
         case .success(let channel):
+            mayTryAgain = false
             let (burst, handler) = (BurstHandler(turns), ConnectionHandler(self))
             guard let peer = channel.remoteAddress,
                 (try? channel.pipeline.syncOperations.addHandlers([burst, handler])) != nil

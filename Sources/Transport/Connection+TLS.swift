@@ -121,8 +121,22 @@ extension Connection {
     /// Ends an attempt in which the handshakes took too long: each address may use up its time limit, and a name may have
     /// any number of addresses, while other endpoints wait. The next attempt begins with those that are left.
     private func outOfTime(_ left: [SocketAddress]) {
-        contexts.setTried(resolvedAddresses.filter { !left.contains($0) }, of: endpoint)
+        beginNext(with: left)
         let others = left.count == 1 ? "1 other address" : "\(left.count) other addresses"
         fail(TransportFailure(.tlsTimeout, "the next attempt begins with \(others)"))
+    }
+
+    /// Has the next attempt begin with these addresses.
+    private func beginNext(with left: [SocketAddress]) {
+        contexts.setTried(resolvedAddresses.filter { !left.contains($0) }, of: endpoint)
+    }
+
+    /// Notes that TCP reached an address and nothing ever came from there, if that is so. The race would choose it again
+    /// at every attempt.
+    func noteUnanswered(_ end: ConnectionEnd) {
+        guard let askedAt else { return }
+        if end == .closedLocally, eventLoop.now < askedAt + TimeAmount(options.patience) { return }
+        let left = addresses.filter { $0 != wire?.peer }
+        if !left.isEmpty, left.count < addresses.count { beginNext(with: left) }
     }
 }

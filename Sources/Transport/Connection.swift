@@ -62,8 +62,14 @@ public final class Connection {
     var race: AddressRace?
     var tls: LoadedTLS?
 
+    /// Whether addresses that the last attempt has tried in vain are left out.
+    var mayTryAgain = false
+    /// When something was first sent to the server, until something comes from it.
+    var askedAt: NIODeadline?
+
     var wire: Wire?
     private var isReading = true
+    private var isAnswered = false
 
     private init(
         endpoint: Endpoint, options: Options, eventLoop: any EventLoop, contexts: TLSContextCache,
@@ -129,6 +135,7 @@ public final class Connection {
     public func send(_ buffer: ByteBuffer, flushed: (() -> Void)? = nil) {
         eventLoop.preconditionInEventLoop()
         guard phase == .open, let channel = wire?.channel else { return }
+        if !isAnswered { askedAt = askedAt ?? eventLoop.now }
         wire?.unflushed += 1
         let promise = eventLoop.makePromise(of: Void.self)
         promise.futureResult.assumeIsolated().whenComplete { result in
@@ -226,7 +233,9 @@ extension Connection {
     }
 
     func channelReceived(_ bytes: ByteBuffer) {
-        if phase == .open { emit(.received(bytes)) }
+        guard phase == .open else { return }
+        (isAnswered, askedAt) = (true, nil)
+        emit(.received(bytes))
     }
 
     func channelFailed(_ error: any Error) {
@@ -332,6 +341,7 @@ extension Connection {
     func finish(_ end: ConnectionEnd) {
         guard phase != .finished else { return }
         phase = .finished
+        noteUnanswered(end)
         stopTimer()
         if let lookup = lookup.take() { lookups.withdraw(lookup) }
         race.take()?.cancel()

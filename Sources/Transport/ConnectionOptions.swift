@@ -19,6 +19,9 @@ extension Connection {
         public var keepAlive: Duration
         /// The longest time that ``CloseMode/afterFlush`` takes.
         public var closeTimeout: Duration
+        /// How long nothing may come from the server before its address is to blame when we close the connection. The next
+        /// attempt then begins with the other addresses of the name.
+        public var patience: Duration = .seconds(1)
         /// Chooses the interface by which the resolved addresses are dialed; called on the loop, each time they are
         /// dialed. If it returns `nil`, none may be used, and the connection fails. Without this, the kernel chooses,
         /// and may choose again at any time.

@@ -79,6 +79,11 @@ extension TransportFailure {
     /// An established TCP connection to `peer` failed.
     init(connection peer: String, _ error: any Error) {
         switch error {
+        case let error as IOError where error.errnoCode == ETIMEDOUT:
+            self.init(
+                .unreachable,
+                "the connection to \(peer) broke: what was sent is no longer acknowledged (\(systemText(ETIMEDOUT)))",
+                systemError: ETIMEDOUT, detail: .noLongerAcknowledged)
         case let error as IOError:
             self.init(
                 Reason.Code(errno: error.errnoCode), "the connection to \(peer) broke: \(systemText(error.errnoCode))",

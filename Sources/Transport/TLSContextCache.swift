@@ -3,7 +3,8 @@ import NIOSSL
 package import Vocabulary
 
 /// What one attempt leaves for the next: the last good TLS files, so that a file that is broken while it is being replaced
-/// costs no connection, and an unchanged one is not parsed again; and the addresses that took up its time.
+/// costs no connection, and an unchanged one is not parsed again; and the addresses that took up its time, or whose
+/// server did not answer.
 ///
 /// Belongs to one event loop, like the connections that are given it. One per session is enough. TLS sessions are not
 /// cached: NIOSSL (2.37) cannot resume them for clients, so every handshake is a full one.
@@ -15,15 +16,15 @@ public final class TLSContextCache {
 
     public init() {}
 
-    /// Returns the addresses without those that took up the time of the last attempt; all, if there are no others. That
-    /// counts for one attempt: perhaps no network leads to those that are left.
+    /// Returns the addresses without those that the last attempt has tried in vain; all, if there are no others. That
+    /// counts for one attempt, which comes back to all of them if it cannot connect to those that are left.
     func untried(_ addresses: [SocketAddress], of endpoint: Endpoint) -> [SocketAddress] {
         guard let tried = tried.removeValue(forKey: endpoint) else { return addresses }
         let others = addresses.filter { !tried.contains($0) }
         return others.isEmpty ? addresses : others
     }
 
-    /// - Parameter addresses: those that took up the time of the present attempt, or earlier ones, while others were not
+    /// - Parameter addresses: those that the present attempt, or earlier ones, have tried in vain while others were not
     ///   tried.
     func setTried(_ addresses: [SocketAddress], of endpoint: Endpoint) {
         if tried.count == Self.mostTried { tried = [:] }

@@ -17,7 +17,7 @@ struct TLSFiles: Sendable {
     init(_ options: TLSOptions, last: LoadedTLS?) {
         self.options = options
         // Before the files are read, so that a later change is noticed the next time.
-        authorities = FileVersion(of: options.authorityFiles)
+        authorities = FileVersion(of: options.authorityFiles, skipsEmpty: true)
         identity = FileVersion(of: options.identityFiles)
         if last?.isMade(of: self) == true { return }
         for path in options.ownFiles {

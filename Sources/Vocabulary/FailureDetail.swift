@@ -8,6 +8,10 @@ public enum FailureDetail: Hashable, Sendable {
     case certificateExpired
     /// The server's certificate is for another name.
     case otherName
+    /// The connection was there, and then nothing that was sent was acknowledged any more.
+    case noLongerAcknowledged
+    /// The server's certificate is not valid, and it was before: another server may answer in its place.
+    case otherInItsPlace
     /// Our own TLS files cannot be used.
     case ownFilesUnusable
     /// A web server answered, perhaps the sign-in page of a public network.

@@ -65,6 +65,17 @@ extension IPAddress {
         return nil
     }
 
+    /// The IPv4 address that the kernel uses for an IPv6 address that stands for one, such as ::ffff:192.0.2.1; otherwise
+    /// the address itself.
+    package var unmapped: IPAddress {
+        let prefix: [UInt8] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff]
+        guard family == .ipv6, bytes.starts(with: prefix) else { return self }
+        return IPAddress(bytes: bytes[prefix.count...]) ?? self
+    }
+
+    /// Whether it is ::1.
+    package var isLoopbackIPv6: Bool { family == .ipv6 && bytes.last == 1 && bytes.dropLast().allSatisfy { $0 == 0 } }
+
     /// Whether it is in fe80::/10.
     package var isLinkLocalIPv6: Bool { family == .ipv6 && bytes[0] == 0xfe && bytes[1] & 0xc0 == 0x80 }
 }

@@ -9,7 +9,8 @@ public enum SessionState: String, Codable, Sendable, CaseIterable {
     case reconnecting
     /// Going down: flushing, then saying goodbye.
     case disconnecting
-    /// Gave up, or met a terminal reason. Stays until an explicit connect, a new configuration or a new credential.
+    /// Gave up, or met a terminal reason. Stays until an explicit connect, a new configuration, a new credential
+    /// or, after an invalid certificate, another network.
     case failed
 }
 

@@ -186,7 +186,8 @@ import Testing
     private func leaves(of table: String, in bytes: [UInt8]) throws -> [Int] {
         let database = try Database(path: "\(directory.path)/holdfast.db")
         defer { database.close() }
-        let root = try #require(try database.integer("SELECT rootpage FROM sqlite_schema WHERE name = '\(table)'"))
+        let root = try #require(
+            try database.integer("SELECT rootpage FROM sqlite_schema WHERE name = ?", .text(table)))
         func number(_ offset: Int, _ width: Int) -> Int {
             bytes[offset..<offset + width].reduce(0) { $0 << 8 | Int($1) }
         }

@@ -51,6 +51,34 @@ extension EndToEnd {
         }
     }
 
+    @Test func `a server with another certificate in the place of a known one stops no session`() async throws {
+        try await withLab { lab, daemon in
+            let known = try await Certificates(lab, name: "broker.lab")
+            for file in [known.authority, known.certificate, known.key] {
+                try FileManager.default.copyItem(atPath: file, toPath: "\(file).known")
+            }
+            var options = LabServer.Options()
+            options.port = 8883
+            (options.certificate, options.key) = (known.certificate, known.key)
+            let server = try await LabServer.started(lab, options)
+            try daemon.session(
+                endpoint: "mqtts://\(Lab.serverAddress):8883",
+                tables: "[tls]\nca = \"\(known.authority).known\"\nserver-name = \"broker.lab\"")
+            let events = try await daemon.startConnected()
+            // A sign-in page has a certificate of its own too.
+            try await server.kill()
+            _ = try await Certificates(lab, name: "broker.lab")
+            try await server.start()
+            let waiting = try await events.until("another certificate") { $0.reason?.code == "tls-failed" }
+            #expect(waiting.state == .reconnecting)
+            #expect(waiting.reason?.message.contains("may answer in the server's place") == true)
+            try await server.kill()
+            for file in [known.certificate, known.key] { rename("\(file).known", file) }
+            try await server.start()
+            try await events.until(.connected)
+        }
+    }
+
     @Test(arguments: [true, false])
     func `a session that did not know the server's authority connects when the file of authorities is repaired`(
         isRunning: Bool

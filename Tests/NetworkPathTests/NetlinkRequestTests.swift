@@ -41,6 +41,20 @@ import Vocabulary
                     """))
     }
 
+    @Test func `a lookup for a port names protocol and port`() throws {
+        let request = NetlinkRequest.route(to: try #require(IPAddress("198.41.0.4")), port: 1883)
+        #expect(
+            request.encoded(sequence: 7)
+                == hex(
+                    """
+                    34000000 1a00 0100 07000000 00000000
+                    02 20 00 00 00 00 00 00 00100000
+                    0800 0100 c6290004
+                    0500 1b00 06000000                      # RTA_IP_PROTO: IPPROTO_TCP
+                    0600 1d00 075b0000                      # RTA_DPORT, big-endian
+                    """))
+    }
+
     @Test func `a link is requested by its index`() {
         #expect(
             NetlinkRequest.link(index: 3).encoded(sequence: 1)

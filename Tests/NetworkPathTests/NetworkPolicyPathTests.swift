@@ -12,9 +12,10 @@ struct NetworkPolicyPathTests {
 
     /// A watcher of one target whose session may use only some networks.
     private func watcher(
-        _ lab: NetworkLab, interfaces: [String] = [], types: [NetworkType] = [], addresses: [IPAddress] = endpoint
+        _ lab: NetworkLab, interfaces: [String] = [], types: [NetworkType] = [], addresses: [IPAddress] = endpoint,
+        now: @escaping @Sendable () -> Instant = { BootClock.now() }
     ) async throws -> (NetworkWatcher, NetworkLab.Changes, Path?) {
-        let (watcher, changes, _) = try await lab.watcher(targets: [:], now: NetworkLab.standingClock())
+        let (watcher, changes, _) = try await lab.watcher(targets: [:], now: now)
         var policy = NetworkPolicy()
         (policy.interfaces, policy.types) = (interfaces, types)
         await watcher.setPolicy(policy, ofSession: Self.target.session)
@@ -42,7 +43,7 @@ struct NetworkPolicyPathTests {
         try await NetworkLab.run { lab in
             let tunnel = try await LabTunnel("tun7", address: "10.50.0.1/24", in: lab.host)
             defer { withExtendedLifetime(tunnel) {} }
-            var (watcher, changes, path) = try await watcher(lab, types: [.ethernet])
+            var (watcher, changes, path) = try await watcher(lab, types: [.ethernet], now: NetworkLab.slowClock())
             #expect(path?.interface == "up0")
             try await lab.host.ip("route replace default dev tun7")
             let lost = try await changes.next()

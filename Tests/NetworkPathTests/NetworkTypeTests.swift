@@ -70,6 +70,6 @@ import Vocabulary
         let link = LinkMessage(hardware: 1, index: 2, flags: 0x11043, name: "up0", operationalState: 6)
         let tables = TableReader.Tables(links: [link], addresses: [], routes: routes) { _ in .ethernet }
         #expect(tables.defaultRoutes.map(\.metric) == [100, 200])
-        #expect(tables.defaultRoutes.allSatisfy { $0.interface == "up0" })
+        #expect(tables.defaultRoutes.allSatisfy { $0.interface == "up0" && $0.isInMainTable })
     }
 }

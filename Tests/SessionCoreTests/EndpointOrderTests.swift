@@ -51,6 +51,73 @@ import Testing
         #expect(session.reason == .certificateInvalid)
     }
 
+    /// The sign-in page of a public network answers in place of every server.
+    @Test func `an invalid certificate fails no session that the server has accepted before`() {
+        var session = Self.session([.wifi])
+        session.succeed()
+        session.end(.reset)
+        session.wake()
+        session.end(.certificateInvalid)
+        #expect(session.state == .reconnecting && session.reason == .tlsFailed)
+        #expect(session.machine.reason.detail == .otherInItsPlace)
+        #expect(session.machine.reason.message.hasSuffix("something on this network may answer in the server's place"))
+        session.wake()
+        #expect(session.live != nil)
+        session.succeed()
+        #expect(session.state == .connected)
+    }
+
+    @Test func `an invalid certificate everywhere fails no session that one of the servers has accepted before`() {
+        var session = Self.session([.wifi, .wifi])
+        session.end(.unreachable)
+        session.wake()
+        session.succeed()
+        session.end(.reset)
+        for _ in 0..<6 {
+            session.wake()
+            session.end(.certificateInvalid)
+            #expect(session.state == .reconnecting && session.reason == .tlsFailed)
+        }
+    }
+
+    @Test(arguments: [PathClass.gained, .movedSourceGone, .movedSourceKept], [true, false])
+    func `a session that failed because of a certificate tries again on another network`(
+        pathClass: PathClass, isInUse: Bool
+    ) {
+        var session = Self.session([.wifi, .wifi])
+        session.end(.certificateInvalid)
+        session.wake()
+        session.end(.certificateInvalid)
+        #expect(session.state == .failed)
+        for other in [PathClass.maybe, .lost, .returned] { #expect(session.path(other).isEmpty) }
+        let endpoint = isInUse ? 1 : 0
+        if pathClass == .gained { session.path(.lost, at: endpoint) }
+        #expect(session.path(pathClass, at: endpoint) == [.open(3)])
+        #expect(session.state == .connecting)
+        #expect(session.reason == (pathClass == .gained ? .pathGained : .pathMoved))
+    }
+
+    @Test(arguments: Reason.Code.allCases.filter { $0.isTerminal && $0 != .certificateInvalid })
+    func `another network changes nothing for a session that failed otherwise`(code: Reason.Code) {
+        var session = SessionUnderTest(.authenticating)
+        session.end(code)
+        for other in PathClass.allCases { #expect(session.path(other).isEmpty) }
+        #expect(session.state == .failed && session.machine.nextDeadline == nil)
+    }
+
+    @Test func `a network that flaps starts a failed session six times in a minute at most`() {
+        var session = Self.session([.wifi])
+        session.end(.certificateInvalid)
+        var attempts = 0
+        for _ in 0..<100 {
+            attempts += session.path(.movedSourceKept).count(where: \.isOpen)
+            attempts += session.pass(.milliseconds(500)).count(where: \.isOpen)
+            if session.live != nil { session.end(.certificateInvalid) }
+        }
+        #expect(attempts == 6)
+        #expect(session.pass(.seconds(15)).count(where: \.isOpen) == 1)
+    }
+
     @Test(arguments: [Reason.Code.reset, .serverClosed, .serverBusy, .serverShutdown, .unreachable])
     func `every outage begins with the first endpoint`(code: Reason.Code) {
         var session = Self.session()

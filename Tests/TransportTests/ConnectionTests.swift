@@ -244,6 +244,83 @@ import Vocabulary
         #expect(try await client.end() == .closedLocally)
     }
 
+    // MARK: Servers that do not answer
+
+    /// The port of two servers: at ::1, which is dialed first, and at 127.0.0.1.
+    private static func servers(_ first: TestServer.Behaviour, _ second: TestServer.Behaviour) async throws -> Int {
+        while true {
+            let one = try await TestServer(first, host: "::1")
+            do {
+                return try await TestServer(second, port: one.port).port
+            } catch let error as IOError where error.errnoCode == EADDRINUSE {
+                try await one.stop()
+            }
+        }
+    }
+
+    /// Has a client send something and wait for the answer, or for what comes instead.
+    /// - Returns: the address that it was connected to.
+    private static func ask(
+        _ port: Int, at names: [String], patience: Duration, closes: Bool = false,
+        contexts: NIOLoopBoundBox<TLSContextCache>, loop: any EventLoop
+    ) async throws -> String? {
+        var options = Connection.Options()
+        options.patience = patience
+        let client = try await TestClient(
+            "mqtt://localhost:\(port)", options: options, contexts: contexts, loop: loop, lookUp: addresses(names))
+        let peer = try await client.opened().peer.ipAddress
+        try await client.send("hello")
+        if !closes {
+            for await event in client.events {
+                if case .received = event { break }
+            }
+        }
+        try await client.close(.abort)
+        return peer
+    }
+
+    private static let silences: [(TestServer.Behaviour, Duration, [String])] = [
+        (.close, .seconds(600), ["::1", "127.0.0.1", "::1"]), (.reset, .seconds(600), ["::1", "127.0.0.1", "::1"]),
+        (.silent, .zero, ["::1", "127.0.0.1", "::1"]), (.silent, .seconds(600), ["::1", "::1", "::1"]),
+    ]
+
+    @Test(arguments: silences.indices)
+    func `the next attempt begins with other addresses than that of a server that did not answer`(
+        index: Int
+    ) async throws {
+        let (behaviour, patience, peers) = Self.silences[index]
+        let port = try await Self.servers(behaviour, .echo)
+        let loop = MultiThreadedEventLoopGroup.singleton.next()
+        let contexts = try await loop.submit { NIOLoopBoundBox(TLSContextCache(), eventLoop: loop) }.get()
+        for peer in peers {
+            var closes = false
+            if case .silent = behaviour { closes = peer == "::1" }
+            let asked = try await Self.ask(
+                port, at: ["::1", "127.0.0.1"], patience: patience, closes: closes, contexts: contexts, loop: loop)
+            #expect(asked == peer)
+        }
+    }
+
+    @Test func `the address of a server that did not answer is dialed if no other can be`() async throws {
+        // Nothing listens at the second address.
+        let server = try await TestServer(.close, host: "::1")
+        let loop = MultiThreadedEventLoopGroup.singleton.next()
+        let contexts = try await loop.submit { NIOLoopBoundBox(TLSContextCache(), eventLoop: loop) }.get()
+        for _ in 0..<3 {
+            let asked = try await Self.ask(
+                server.port, at: ["::1", "127.0.0.2"], patience: .seconds(600), contexts: contexts, loop: loop)
+            #expect(asked == "::1")
+        }
+    }
+
+    @Test func `a connection that is no longer acknowledged is not called one that nothing answers on`() {
+        let failure = TransportFailure(
+            connection: "192.0.2.1:1883", IOError(errnoCode: ETIMEDOUT, reason: "read"))
+        #expect(failure.code == .unreachable && failure.detail == .noLongerAcknowledged)
+        #expect(failure.systemError == ETIMEDOUT)
+        #expect(failure.message.contains("what was sent is no longer acknowledged"))
+    }
+
     /// [MQTT-4.2.0-1]
     @Test func `a paused connection holds the peer back and loses nothing`() async throws {
         let size = 4 << 20

@@ -20,6 +20,15 @@ import Testing
         #expect(IPAddress(besides: "192.0.2.6/31", exceptFor: Set(own)) == nil)
     }
 
+    @Test func `an IPv6 address that stands for one of IPv4 is that`() {
+        let texts = ["::ffff:192.0.2.1", "::ffff:0:192.0.2.1", "::192.0.2.1", "2001:db8::1", "192.0.2.1"]
+        #expect(
+            texts.map { IPAddress($0)?.unmapped.description }
+                == ["192.0.2.1", "::ffff:0:c000:201", "::192.0.2.1", "2001:db8::1", "192.0.2.1"])
+        let others = ["::2", "1::1", "127.0.0.1"].map { IPAddress($0)?.isLoopbackIPv6 }
+        #expect(IPAddress("::1")?.isLoopbackIPv6 == true && others == [false, false, false])
+    }
+
     @Test func `a link-local IPv6 address is told apart from others`() {
         #expect(
             ["fe80::1", "febf::1", "fec0::1", "2001:db8::1", "169.254.0.1"].map { IPAddress($0)?.isLinkLocalIPv6 }

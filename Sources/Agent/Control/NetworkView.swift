@@ -11,17 +11,20 @@ struct NetworkView: Sendable {
     /// Returns the paths to the hosts that are dialed for a session's endpoints, and has each change reported from now
     /// on. For names, the path is that of the default route, or that to a neighbour, until `resolved` gives their
     /// addresses. A name without any path may still be the host's own.
-    func watch(_ hosts: [String], of session: SessionName, for policy: NetworkPolicy) -> [Path?] {
+    func watch(
+        _ hosts: [(host: String, port: Int)], of session: SessionName, for policy: NetworkPolicy
+    ) -> [Path?] {
         watcher.assumeIsolated { watcher in
             watcher.removeTargets(ofSession: session.description)
             watcher.setPolicy(policy, ofSession: session.description)
-            return hosts.enumerated().map { index, host in
+            return hosts.enumerated().map { index, hop in
+                let (host, port) = (hop.host, UInt16(clamping: hop.port))
                 let target = Target(session: session.description, endpoint: index)
-                if let literal = IPAddress(host) { return watcher.setTarget(target, addresses: [literal]) }
+                if let literal = IPAddress(host) { return watcher.setTarget(target, addresses: [literal], port: port) }
                 let known = OwnNames.standard(host)
-                if let path = watcher.setTarget(target, addresses: known, origin: .name) { return path }
+                if let path = watcher.setTarget(target, addresses: known, port: port, origin: .name) { return path }
                 let own = known.isEmpty ? OwnNames.inHostsFile(host) : []
-                return own.isEmpty ? nil : watcher.setTarget(target, addresses: own, origin: .name)
+                return own.isEmpty ? nil : watcher.setTarget(target, addresses: own, port: port, origin: .name)
             }
         }
     }
@@ -36,7 +39,10 @@ struct NetworkView: Sendable {
         let known = addresses.compactMap { address in
             address.ipAddress.flatMap { IPAddress($0) }.map { (address, $0) }
         }
-        let paths = watcher.assumeIsolated { $0.paths(to: known.map(\.1), ofSession: session.description) }
+        let port = addresses.first?.port.map { UInt16(clamping: $0) }
+        let paths = watcher.assumeIsolated {
+            $0.paths(to: known.map(\.1), port: port, ofSession: session.description)
+        }
         guard let interface = paths.lazy.compactMap({ $0 }).first?.interface else { return nil }
         return Connection.Way(
             interface: interface, addresses: zip(known, paths).filter { $1 != nil }.map(\.0.0))
@@ -51,7 +57,7 @@ struct NetworkView: Sendable {
             $0.setTarget(
                 Target(session: session.description, endpoint: endpoint.rawValue),
                 addresses: addresses.compactMap { $0.ipAddress.flatMap { IPAddress($0) } },
-                origin: origin)
+                port: addresses.first?.port.map { UInt16(clamping: $0) }, origin: origin)
         }
     }
 
@@ -79,6 +85,7 @@ struct NetworkView: Sendable {
                     defaultRoutes: snapshot.defaultRoutes.filter { $0.interface == interface.name }
                         .map { route in
                             (route.gateway.map { "via \($0)" } ?? "on link") + " metric \(route.metric)"
+                                + (route.isInMainTable ? "" : " table \(route.table)")
                         })
             },
             paths: snapshot.paths.sorted { Self.precedes($0.key, $1.key) }.map { target, path in

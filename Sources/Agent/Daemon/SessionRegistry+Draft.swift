@@ -22,7 +22,7 @@ extension SessionRegistry {
         // The name under which the network watcher knows the draft. Not the wanted name, since a session with that name
         // may be added in the meantime.
         let name = SessionName(draft: drafts)
-        _ = surroundings.paths.watch(configuration.hosts, of: name, for: configuration.network)
+        _ = surroundings.paths.watch(configuration.hops, of: name, for: configuration.network)
         defer { surroundings.paths.forget(name) }
         let trial = EndpointTrial(
             session: name, configuration: configuration, clientID: configuration.clientID, token: nil,

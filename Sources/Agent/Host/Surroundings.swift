@@ -159,7 +159,9 @@ protocol PathSource: Sendable {
     /// reported from now on.
     ///
     /// - Parameter policy: which networks the session may use.
-    func watch(_ hosts: [String], of session: SessionName, for policy: NetworkPolicy) -> [Path?]
+    func watch(
+        _ hosts: [(host: String, port: Int)], of session: SessionName, for policy: NetworkPolicy
+    ) -> [Path?]
     /// Returns the path to the addresses of an endpoint, which are watched from now on.
     /// - Parameter origin: where the addresses come from.
     func resolved(

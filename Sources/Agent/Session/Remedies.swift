@@ -1,4 +1,5 @@
 import Configuration
+import Glibc
 import MQTT
 import SessionCore
 
@@ -67,7 +68,10 @@ struct Remedies: Sendable {
                 ?? "check that the server runs and listens on the endpoint's port"
         case .unreachable:
             let place = configuration.proxy.address.map { "the proxy, \($0)," } ?? "the endpoint's host"
+            let other = reason.systemError == EHOSTUNREACH ? ", or a firewall rejects the connection" : ""
             return "check that \(place) is on and has this address, and the network on the way: nothing answers there"
+                + other
+        case .unacknowledged: return lasting(swallowed)
         case .reset, .serverClosed:
             return lasting(
                 "holdfastctl check \(session) shows at which step",
@@ -96,7 +100,7 @@ struct Remedies: Sendable {
                 + "protocol does"
         case .tlsTimeout:
             return "check that a server with TLS listens on the endpoint's port: something accepts the connection and "
-                + "stays silent"
+                + "stays silent, unless large packets are lost on the way (MTU)"
         case .dialTimeout:
             let place = configuration.proxy.address.map { "the proxy, \($0)," } ?? "the endpoint's host and port,"
             return "check \(place) and the firewalls on the way: nothing comes back, not even a refusal"
@@ -150,6 +154,12 @@ struct Remedies: Sendable {
         }
     }
 
+    /// Advice when a connection does not carry what is sent on it.
+    private var swallowed: String {
+        "check the network on the way; if this happens when large messages are sent, large packets are lost there (MTU): "
+            + "try sysctl net.ipv4.tcp_mtu_probing=1"
+    }
+
     /// Advice when an attempt does not reach the server that it was redirected to. With a proxy it may be the proxy that
     /// is not reached.
     private func redirection(_ code: Reason.Code, _ configuration: SessionConfiguration) -> String? {
@@ -186,6 +196,11 @@ struct Remedies: Sendable {
             }
             return "correct server-name of [tls] in the session's file, now \(name)" + then("reload")
                 + ": it must be a name in the server's certificate"
+        case .noLongerAcknowledged?:
+            return swallowed
+        case .otherInItsPlace?:
+            return "on a public network, sign in first; if the server has another certificate now, "
+                + certificate(configuration.tls)
         case .ownFilesUnusable?:
             return "check \(files(of: tls))"
                 + (occasion == .draft ? "" : "; holdfastctl config check says what is wrong with them")

@@ -33,6 +33,7 @@ extension SessionDriver {
     /// The host's clock was set.
     func clockStepped() {
         guard !isStopping else { return }
+        checkClock()
         if ask({ $0.checkCredentialEnd() }) { run() }
     }
 }

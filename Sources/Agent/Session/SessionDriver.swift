@@ -71,7 +71,7 @@ actor SessionDriver {
         var machine = SessionMachine(
             policy: configuration.reconnect, timeouts: configuration.timeouts, heartbeat: configuration.heartbeat,
             rest: configuration.rest, isBound: configuration.network.isBinding,
-            paths: surroundings.paths.watch(configuration.hosts, of: name, for: configuration.network),
+            paths: surroundings.paths.watch(configuration.hops, of: name, for: configuration.network),
             seed: surroundings.seed(), at: moment.now)
         machine.rivalry.strategy = configuration.kick
         if let counters = parked.history?.counters { machine.counters = counters }

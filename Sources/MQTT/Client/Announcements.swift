@@ -118,7 +118,7 @@ extension MQTTClientMachine {
     /// answer to them can come on another connection.
     mutating func pumpAnnouncements(_ step: inout Step) {
         guard case .connected(let session) = connection else { return }
-        while !isHeldForIsolation, !link.awaitsClearing, let next = announcements.waiting.first {
+        while !isHeldForIsolation, let next = announcements.waiting.first {
             if next.qos == .atMostOnce {
                 announcements.unacknowledged.append(next)
                 enqueue(.announceUnacknowledged, step)

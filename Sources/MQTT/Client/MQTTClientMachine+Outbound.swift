@@ -87,9 +87,12 @@ extension MQTTClientMachine {
     /// Has the server release identifiers that messages of QoS 2 can then use.
     private mutating func clearIdentifiers(atMost limit: Int, _ step: inout Step) {
         if identifiers.needsProof {
-            // An end would say nothing if it could be because of something else.
-            link.awaitsClearing = true
-            guard subscriptions.requests.isEmpty, announcements.outstanding.isEmpty else { return }
+            // An end would say nothing if it could be because of something else. New filters wait meanwhile, but not those
+            // that the connection is to be restored with.
+            link.awaitsClearing = subscriptions.restoring == nil
+            guard subscriptions.requests.isEmpty, link.awaitsClearing || subscriptions.needs.isEmpty,
+                announcements.outstanding.isEmpty
+            else { return }
             guard link.isProven else {
                 if !link.isAwaiting(.clearing) { ping(.clearing, &step) }
                 return
@@ -222,6 +225,9 @@ extension MQTTClientMachine {
             outbox.inFlight[id]?.answer = answer.reasonCode
             step.changes.append(.release(entry.sequence))
             patience.exchanges.answered(id)
+            // What the server does for the PUBREL is another matter.
+            suspicions.answered(.message(entry.sequence))
+            patience.silences.answered(.message(entry.sequence))
             messageTaken()
         } else if answer.reasonCode.isError {
             // The server does not know the identifier of a message that it owned: there is nothing left to do for it.

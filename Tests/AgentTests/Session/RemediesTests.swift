@@ -1,4 +1,5 @@
 import Configuration
+import Glibc
 import MQTT
 import Session
 import SessionCore
@@ -258,6 +259,11 @@ struct RemediesTests {
         }
         #expect(try hint(.tlsFailed, .certificateWanted)?.hasPrefix("the server wants a certificate") == true)
         #expect(try hint(.certificateInvalid, .otherName)?.hasPrefix("correct the host of endpoints") == true)
+        #expect(try hint(.tlsFailed, .otherInItsPlace)?.hasPrefix("on a public network, sign in first") == true)
+        #expect(try hint(.unreachable, .noLongerAcknowledged)?.contains("nothing answers") == false)
+        #expect(try hint(.unreachable, .noLongerAcknowledged)?.hasSuffix("net.ipv4.tcp_mtu_probing=1") == true)
+        let rejected = try remedies().hint(for: Reason(.unreachable, systemError: EHOSTUNREACH))
+        #expect(rejected?.hasSuffix("nothing answers there, or a firewall rejects the connection") == true)
         #expect(try hint(.wrongProtocol, .webServer)?.hasSuffix("on a public network, sign in first") == true)
         #expect(
             try remedies().hint(for: .wrongProtocol)?.contains("sign in") == false, "an SSH server is no sign-in page")

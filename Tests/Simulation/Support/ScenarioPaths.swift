@@ -27,7 +27,9 @@ final class ScenarioPaths: PathSource {
 
     var targets: [Target] { box.here { $0.watched.keys.sorted() } }
 
-    func watch(_ hosts: [String], of session: SessionName, for policy: NetworkPolicy) -> [Path?] {
+    func watch(
+        _ hosts: [(host: String, port: Int)], of session: SessionName, for policy: NetworkPolicy
+    ) -> [Path?] {
         forget(session)
         let observation = observe()
         box.here { box in

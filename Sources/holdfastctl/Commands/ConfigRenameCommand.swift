@@ -11,8 +11,8 @@ extension ConfigCommand {
             discussion: """
                 Adds the present name to the key "formerly" of the session's file, renames the file, and makes the daemon \
                 read its configuration again. The session disconnects and connects again, with its messages, \
-                publications, durable consumers and history. Programs have to use the new name. If the daemon does not \
-                run, it does the same when it starts. Instances of a template cannot be renamed.
+                publications, durable consumers and history. Programs have to use the new name. The daemon must run. \
+                Instances of a template cannot be renamed.
                 """)
 
         @OptionGroup var common: CommonOptions
@@ -53,23 +53,24 @@ extension ConfigCommand {
                 advice: "name the file \(session).toml again, without the key formerly, and choose another name")
         }
 
-        /// Refuses a name under which something is on disk: it would belong to the session then, in place of its own.
+        /// Refuses a name that the daemon has a session or something on disk for: it would be the session's then. Only a
+        /// daemon that runs knows that, and takes what is on disk to the new name at once.
         private func checkFree() async throws {
-            let status = try? await common.client().call(
+            let client = try await common.client()
+            let status = try await client.call(
                 DaemonStatusMethod.self, NoParameters(), timeout: CommonOptions.answerTimeout)
-            if let status {
-                guard status.absentSessions?.contains(where: { $0.session == name }) == true else { return }
+            if status.absentSessions?.contains(where: { $0.session == name }) == true {
                 throw CommandFailure(
                     .failed, "messages, consumers or publications of an earlier session \"\(name)\" are on disk",
                     advice: "choose another name, or remove them: holdfastctl queue drop \(name) --all --any-state")
             }
-            let others = try ConfigCommand.effective(place).files.filter {
-                $0.session != session && FormerNames.effective(in: $0).contains(name)
-            }
-            guard let other = others.first?.session else { return }
+            let sessions = try await client.call(
+                SessionListMethod.self, NoParameters(), timeout: CommonOptions.answerTimeout
+            ).sessions
+            guard sessions.contains(where: { $0.session == name }) else { return }
             throw CommandFailure(
-                .failed, "\(other) was called \(name), and may still have to take over what is on disk under that name",
-                advice: "start the daemon, and try again")
+                .failed, "the daemon still has a session \(name), whose file is gone",
+                advice: "choose another name, or end that one: holdfastctl reload")
         }
 
         /// Refuses a name that another file has in its key `formerly`: it can be the earlier name of one session only.

@@ -96,7 +96,7 @@ struct HasteLimiter: Hashable, Sendable {
 
     /// When the next attempt may be brought forward: `now`, or later if there were too many.
     mutating func next(at now: Instant) -> Instant {
-        hastened.removeAll { $0.duration(to: now) >= Self.window }
+        forget(at: now)
         var allowed = now
         if let last = hastened.last { allowed = max(allowed, last.advanced(by: Self.interval)) }
         if hastened.count >= Self.countPerWindow {
@@ -106,7 +106,12 @@ struct HasteLimiter: Hashable, Sendable {
     }
 
     mutating func hastened(at now: Instant) {
+        forget(at: now)
         hastened.append(now)
+    }
+
+    private mutating func forget(at now: Instant) {
+        hastened.removeAll { $0.duration(to: now) >= Self.window }
     }
 }
 

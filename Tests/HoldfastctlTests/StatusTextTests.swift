@@ -152,8 +152,8 @@ struct StatusTextTests {
         (status.readFailure, status.tlsFilesError) = ("the outbox cannot be read: x", "a.pem is empty")
         #expect(
             StatusText.sentence(for: status, now: Self.now)
-                == "main is disconnecting; it sends what is in flight first; its TLS files cannot be used, so it uses those "
-                + "from before; messages on disk cannot be read.")
+                == "main is disconnecting; it sends what is in flight first; its TLS files could not be used the last "
+                + "time, so it uses those from before; messages on disk cannot be read.")
         let lines = StatusDetails.lines(for: status, times: TimeText(now: Self.now))
         #expect(lines.contains { $0.hasSuffix("the outbox cannot be read: x") })
         #expect(lines.contains { $0.contains("TLS files") && $0.hasSuffix("a.pem is empty") })

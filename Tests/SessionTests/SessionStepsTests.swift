@@ -754,7 +754,7 @@ struct SessionStepsTests {
         _ = session.opens()
         _ = session.receives(.connack(Connack(sessionPresent: true)))
         #expect(session.session.state == .connected)
-        #expect(session.session.machine.reason.code == .notAuthorized)
+        #expect(session.session.machine.reason.code == .credentialRenewed)
     }
 
     // MARK: Restarts of the daemon
@@ -789,14 +789,14 @@ struct SessionStepsTests {
         let failed = try #require(session.session.verdict)
         #expect(failed.isFailure && failed.isStarted)
         #expect(failed.withoutFailure?.isStart == true)
-        var next = try SessionUnderTest { $0.bootID = "boot" }
+        var next = try SessionUnderTest(verdict: failed) { $0.bootID = "boot" }
         var stored = StoredSession(mqtt: .init(), verdict: failed)
         stored.verdict?.configuration = "old"
         #expect(next.session.start(stored, wasUp: false, under: "new") == nil)
         #expect(next.proceed().contains("connecting"))
         let started = try #require(next.session.verdict)
         #expect(started.isStart)
-        next = try SessionUnderTest { $0.bootID = "boot" }
+        next = try SessionUnderTest(verdict: started) { $0.bootID = "boot" }
         #expect(next.session.start(StoredSession(mqtt: .init(), verdict: started), wasUp: false, under: "new") == nil)
         #expect(next.proceed().contains("connecting"))
     }

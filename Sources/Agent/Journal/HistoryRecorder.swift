@@ -3,6 +3,7 @@ import ControlAPI
 import DurableStore
 import MQTT
 import SessionCore
+import Vocabulary
 
 /// Makes the entries of the history from what the sessions report. It does no I/O and reads no clock.
 ///
@@ -30,7 +31,10 @@ struct HistoryRecorder {
         mutating func take(_ attempt: Int, _ reason: SessionStatus.Reason) {
             // After a command it begins again with the first.
             first = min(first, attempt)
-            guard attempt - first > failures?.attempts ?? 0 else { return }
+            // An attempt that was given up for a command or another path has not failed.
+            guard attempt - first > failures?.attempts ?? 0, reason.group != ReasonGroup.local.rawValue,
+                !reason.code.hasPrefix("path-")
+            else { return }
             failures = .init(
                 attempts: attempt - first, reasonCode: reason.code,
                 message: String(reason.message.prefix(HistoryRecorder.maximumMessageLength)))

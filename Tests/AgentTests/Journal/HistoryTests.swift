@@ -87,6 +87,7 @@ struct HistoryTests {
         #expect(take(.reconnecting, .resolving, 3, "reset")?.failures == nil)
         #expect(take(.reconnecting, .waiting, 4, "refused") == nil)
         #expect(take(.reconnecting, .resolving, 4, "path-gained") == nil)
+        #expect(take(.reconnecting, .resolving, 5, "path-gained") == nil, "the attempt is given up for another path")
         #expect(take(.reconnecting, .waiting, 5, "dial-timeout") == nil)
         #expect(take(.reconnecting, .resolving, 5, "dial-timeout") == nil)
         let ended = take(.connected, nil, 0, "reset")

@@ -405,7 +405,8 @@ struct SessionRoomTests {
     @Test(arguments: [true, false])
     func `a session that had failed is as it was before when its configuration changes`(wasStarted: Bool) throws {
         let failure = Verdict(
-            state: wasStarted ? "failed-after-start" : "failed", reasonCode: "banned", message: "", bootID: "boot", since: Timestamp(rawValue: 0),
+            state: wasStarted ? "failed-after-start" : "failed", reasonCode: "banned", message: "", bootID: "boot",
+            since: Timestamp(rawValue: 0),
             configuration: "old")
         var session = try SessionUnderTest(verdict: failure) { $0.bootID = "boot" }
         _ = session.session.start(StoredSession(mqtt: .init(), verdict: failure), wasUp: false, under: "new")

@@ -17,7 +17,9 @@ enum StatusDetails {
             if let hint = reason.hint { rows.append(("Hint", hint)) }
         }
         if let error = status.configurationError { rows.append(("File", "not read: \(error)")) }
-        if let error = status.tlsFilesError { rows.append(("TLS files", "the previous ones are in use, since the last attempt: \(error)")) }
+        if let error = status.tlsFilesError {
+            rows.append(("TLS files", "the previous ones are in use, since the last attempt: \(error)"))
+        }
         if let failure = status.storeFailure {
             rows.append(("Store", "published messages cannot be stored: \(failure)"))
         }

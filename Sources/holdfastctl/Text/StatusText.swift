@@ -37,7 +37,8 @@ enum StatusText {
         let old =
             status.configurationError == nil ? "" : "; its file has errors, so it keeps its previous configuration"
         let refusing =
-            (status.tlsFilesError == nil ? "" : "; its TLS files could not be used the last time, so it uses those from before")
+            (status.tlsFilesError == nil
+                ? "" : "; its TLS files could not be used the last time, so it uses those from before")
             + (status.storeFailure == nil ? "" : "; published messages cannot be stored")
             + (status.readFailure == nil ? "" : "; messages on disk cannot be read")
         return printable(text + old + refusing) + "."

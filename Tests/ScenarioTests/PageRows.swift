@@ -210,7 +210,9 @@ enum PageRows {
         "19 SAME_UID_LOGIN": [.displaced, .yielded],
         "20 TOO_MANY_BROADCASTERS": [.serverBusy],
         "21 LICENSE_VALIDATION_FAILURE": [.notAuthorized],
-        "22 CERTIFICATION_VERYFY_FAILURE": [.dial(.certificateInvalid), .dial(.certificateExpired)],
+        "22 CERTIFICATION_VERYFY_FAILURE": [
+            .firstDial(.certificateInvalid), .dial(.certificateInvalid), .dial(.certificateExpired),
+        ],
         "23 STREAM_CHANNEL_NOT_AVAILABLE (22 in Signaling)": [.notAuthorized, .subscriptionRefused],
         "24 INCONSISTENT_APPID (23 in Signaling)": [.tokenRejected, .tokenNotAuthorized],
         "10001 LOGIN_SUCCESS (Signaling)": [.connected],

@@ -101,6 +101,16 @@ extension Situation {
         }
     }
 
+    /// The first connection cannot be set up.
+    static func firstDial(_ fault: Scenario.DialFault) -> Situation {
+        Situation("the first dial fails: \(fault)") { scenario, outcome in
+            let a = try await scenario.host("A", "autoconnect = false")
+            scenario.withUplink(a) { $0.dialFault = fault }
+            try await a.connect()
+            outcome.last = try await a.until(.failed)
+        }
+    }
+
     /// The session's file has this line, which is wrong.
     static func badFile(_ line: String, user: String = "a") -> Situation {
         Situation("the file of \"\(user)\" says \(line)") { scenario, outcome in

@@ -203,19 +203,18 @@ struct DaemonUnderTest: Sendable {
         // On a machine that is busy with other tests, no time limit may end a connection.
         let limits = [
             ("heartbeat", ["interval", "timeout"]), ("timeouts", ["dial", "authenticate", "restore", "acknowledge"]),
-        ].filter { !extra.contains("[\($0.0)]") }.map { table, keys in
-            let missing = keys.filter { !extra.contains("\(table).\($0)") }
-            return (["[\(table)]"] + missing.map { "\($0) = \"1h\"" }).joined(separator: "\n")
+        ].filter { !extra.contains("[\($0.0)]") }.flatMap { table, keys in
+            keys.map { "\(table).\($0)" }.filter { !extra.contains($0) }.map { "\($0) = \"1h\"" }
         }
         return """
             endpoints = ["mqtt://127.0.0.1:\(await server.port)"]
             user = "\(user)"
             autoconnect = \(autoconnect)
+            \(limits.joined(separator: "\n"))
             \(extra)
             [reconnect]
             delays = ["10ms"]
             spread = "0s"
-            \(limits.joined(separator: "\n"))
             """
     }
 

@@ -56,7 +56,7 @@ extension ConfigCommand {
         /// Refuses a name that the daemon has a session or something on disk for: it would be the session's then. Only a
         /// daemon that runs knows that, and takes what is on disk to the new name at once.
         private func checkFree() async throws {
-            let client = try await common.client()
+            let client = common.client()
             let status = try await client.call(
                 DaemonStatusMethod.self, NoParameters(), timeout: CommonOptions.answerTimeout)
             if status.absentSessions?.contains(where: { $0.session == name }) == true {

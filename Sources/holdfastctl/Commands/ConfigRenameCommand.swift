@@ -38,9 +38,10 @@ extension ConfigCommand {
         func run() async throws {
             guard access(old, F_OK) == 0 else { throw failure(errno) }
             // The file has both names, because the command was ended before. It begins again.
-            if isMovedHalfway { unlink(new) }
+            let wasHalfway = isMovedHalfway
+            if wasHalfway { unlink(new) }
             guard access(new, F_OK) != 0 else { throw failure(EEXIST) }
-            try await checkFree()
+            try await checkFree(wasHalfway: wasHalfway)
             try checkUnclaimed()
             try noteName()
             try move()
@@ -55,7 +56,7 @@ extension ConfigCommand {
 
         /// Refuses a name that the daemon has a session or something on disk for: it would be the session's then. Only a
         /// daemon that runs knows that, and takes what is on disk to the new name at once.
-        private func checkFree() async throws {
+        private func checkFree(wasHalfway: Bool) async throws {
             let client = common.client()
             let status = try await client.call(
                 DaemonStatusMethod.self, NoParameters(), timeout: CommonOptions.answerTimeout)
@@ -64,6 +65,7 @@ extension ConfigCommand {
                     .failed, "messages, consumers or publications of an earlier session \"\(name)\" are on disk",
                     advice: "choose another name, or remove them: holdfastctl queue drop \(name) --all --any-state")
             }
+            if wasHalfway { return }
             let sessions = try await client.call(
                 SessionListMethod.self, NoParameters(), timeout: CommonOptions.answerTimeout
             ).sessions

@@ -16,8 +16,8 @@ extension Session {
         return before != configuration()
     }
 
-    /// Whether somebody started the session in this boot, although it does not connect on its own, and nobody has
-    /// disconnected it since.
+    /// Whether the session, which does not connect on its own, was started in this boot, and was not disconnected on command
+    /// since.
     func isStarted(by verdict: Verdict?) -> Bool { verdict?.isStarted == true && verdict?.bootID == settings.bootID }
 
     /// Remembers a command to connect, whatever becomes of it.

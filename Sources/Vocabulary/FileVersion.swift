@@ -13,7 +13,7 @@ package struct FileVersion: RawRepresentable, Hashable, Sendable {
     /// The files that the paths lead to, following links. It blocks.
     ///
     /// - Parameter skipsEmpty: whether an empty file counts as none, because it is still to be written.
-    /// - Returns: `nil` if there is none of them.
+    /// - Returns: `nil` if no such file exists.
     package init?(of paths: [String], skipsEmpty: Bool = false) {
         let versions = paths.map { Self.version(of: $0, skipsEmpty) }
         guard versions.contains(where: { $0 != nil }) else { return nil }

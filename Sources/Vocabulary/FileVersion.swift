@@ -23,8 +23,14 @@ package struct FileVersion: RawRepresentable, Hashable, Sendable {
     private static func version(of path: String, _ skipsEmpty: Bool) -> String? {
         var status = stat()
         guard stat(path, &status) == 0, status.st_size > 0 || !skipsEmpty else { return nil }
-        let (modified, changed) = (status.st_mtim, status.st_ctim)
-        return "\(status.st_dev):\(status.st_ino) \(status.st_size) \(modified.tv_sec).\(modified.tv_nsec) "
-            + "\(changed.tv_sec).\(changed.tv_nsec)"
+        return "\(status.st_dev):\(status.st_ino) \(status.st_size) \(text(status.st_mtim)) \(text(status.st_ctim))"
+    }
+
+    /// Seconds and nanoseconds of a `timespec`, whose members no module that this one imports makes visible.
+    private static func text(_ time: some Any) -> String {
+        withUnsafeBytes(of: time) { bytes in
+            let numbers = bytes.bindMemory(to: Int.self)
+            return "\(numbers[0]).\(numbers[1])"
+        }
     }
 }

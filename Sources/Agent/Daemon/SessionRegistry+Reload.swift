@@ -59,7 +59,7 @@ extension SessionRegistry {
             do throws(StoreError) {
                 if let former, case .success(let new) = configuration {
                     try await startNowOrLater(
-                        name, await next(after: former.driver, as: new, wasUp: former.wasUp, true))
+                        name, await next(after: former.driver, as: new, wasUp: former.wasUp))
                 } else {
                     try await apply(configuration, to: name, wasUp: stopped[name]?.wasUp)
                 }
@@ -91,13 +91,13 @@ extension SessionRegistry {
 
     /// How a session is started that was stopped for a new configuration.
     private func next(
-        after driver: SessionDriver, as new: SessionConfiguration, wasUp: Bool, _ isRenamed: Bool = false
+        after driver: SessionDriver, as new: SessionConfiguration, wasUp: Bool
     ) async -> Start {
         // What the server has under another client identifier was never this session's, and must not be resumed.
         let isSameClient = driver.configuration.clientID == new.clientID
         return Start(
             configuration: new, wasUp: wasUp, obsolete: isSameClient ? [.failure] : [.failure, .sessionAtServer],
-            decided: .some(await driver.session.verdict), isRenamed: isRenamed)
+            decided: .some(await driver.session.verdict))
     }
 
     /// Returns what applying a configuration would change.

@@ -111,14 +111,13 @@ extension NameClaim {
         return switch obstacle {
         case nil: nil
         case .configured:
-            "\(claim), which has a file of its own: rename one after the other, with a reload after each, or remove "
-                + "\"\(former)\" from the key formerly of \(name)"
+            "\(claim), which has a file of its own: rename one after the other, with a reload after each; give that file "
+                + "another name meanwhile"
         case .several(let other):
             "\(claim), but something is on disk of \(other) as well: remove the name that was another session's from "
                 + "the key formerly of \(name)"
         case .occupied:
-            "\(claim), but has messages, consumers or publications of its own on disk: give the file another name, or "
-                + "remove \"\(former)\" from the key formerly of \(name)"
+            "\(claim), but has messages, consumers or publications of its own on disk: give the file another name"
         }
     }
 }

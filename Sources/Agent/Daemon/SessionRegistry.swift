@@ -150,8 +150,6 @@ actor SessionRegistry {
         var obsolete: Set<Obsolete> = []
         /// The verdict that the session's previous driver knew, if there was one: it may not be on disk yet.
         var decided: Verdict??
-        /// Whether the session is to go on where another one was stopped, under whose name the store has its state.
-        var isRenamed = false
     }
 
     func start(_ name: SessionName, _ how: Start) async throws(StoreError) {

@@ -83,7 +83,9 @@ extension ConfigCommand {
             guard let other = others.first?.session else { return }
             throw CommandFailure(
                 .failed, "\(session) keeps its name: \(other) was called \(session) before, too",
-                advice: "remove \"\(session)\" from the key formerly of \(other), and try again")
+                advice:
+                    "if status shows no error of \(other), remove \"\(session)\" from the key formerly of \(other), and "
+                    + "try again")
         }
 
         /// Writes the present name into the file, where it has no effect until the file is renamed.

@@ -106,8 +106,8 @@ extension EndToEnd {
                 try await daemon.start()
                 events = try await daemon.events()
             }
-            #expect(try await events.until(.connecting).reason?.code == "credential-changed")
-            try await events.until(.connected)
+            // A feed that begins after the restart may find it connected.
+            #expect(try await events.until(.connected).reason?.code == "credential-changed")
         }
     }
 

@@ -109,6 +109,39 @@ import Testing
         #expect(client.server(.pubcomp(answer(1))) == ["delivered 1 00", "commit"])
     }
 
+    /// A server may pass on a message of QoS 2 when it gets the PUBREL only.
+    @Test(arguments: [QoS.atMostOnce, .atLeastOnce])
+    func `a message that follows one of QoS 2 is sent after its PUBREL, so that subscribers get them in order`(
+        qos: QoS
+    ) throws {
+        let packet = qos == .atMostOnce ? "PUBLISH b" : "PUBLISH b id 2"
+        var client = MQTTClientHarness().connected()
+        try client.publish("a", qos: .exactlyOnce)
+        #expect(try client.publish("b", qos: qos) == ["accepted 2"])
+        #expect(try client.publish("c", qos: qos, topic: "other") == ["accepted 3"], "in the order of acceptance")
+        let sent = client.server(.pubrec(answer(1)))
+        #expect(Array(sent.prefix(2)) == ["PUBREL 1", packet])
+        #expect(sent.contains { $0.hasPrefix("PUBLISH c") })
+    }
+
+    @Test func `a message of another topic does not wait for one of QoS 2`() throws {
+        var client = MQTTClientHarness().connected()
+        try client.publish("a", qos: .exactlyOnce)
+        #expect(try client.publish("b", topic: "other") == ["accepted 2", "PUBLISH b id 2"])
+        #expect(try client.publish("c", qos: .exactlyOnce) == ["accepted 3", "PUBLISH c id 3"])
+    }
+
+    @Test func `what is sent again keeps to the order of a topic`() throws {
+        var client = MQTTClientHarness().connected()
+        try client.publish("a", qos: .exactlyOnce)
+        try client.publish("b")
+        client.handle(.connectionClosed)
+        client.open()
+        let again = client.server(.connack(Connack(sessionPresent: true)))
+        #expect(again.contains("PUBLISH a id 1 DUP") && !again.contains { $0.hasPrefix("PUBLISH b") }, "\(again)")
+        #expect(Array(client.server(.pubrec(answer(1))).prefix(2)) == ["PUBREL 1", "PUBLISH b id 2"])
+    }
+
     @Test func `rule 14: an acknowledgement for a dead connection is not sent on the next`() throws {
         var client = MQTTClientHarness().connected()
         try client.publish("a", qos: .exactlyOnce)
@@ -149,7 +182,7 @@ import Testing
     @Test func `rule 4: a resume sends unacknowledged messages again, before new ones`() throws {
         var client = MQTTClientHarness(
             durable: MQTTClientHarness.established([.inFlight(id(7)), .released(id(3)), .inFlight(id(5))]))
-        try client.publish("new")
+        try client.publish("new", topic: "other")
         #expect(client.open() == ["CONNECT"])
         #expect(
             client.server(.connack(Connack(sessionPresent: true))) == [

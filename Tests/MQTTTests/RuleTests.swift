@@ -113,7 +113,7 @@ struct RuleTests {
     @Test func `rule 17: a server that takes less after a resume is not sent more than that`() throws {
         var client = MQTTClientHarness().connected()
         try client.publish("twice", qos: .exactlyOnce)
-        try client.publish("once")
+        try client.publish("once", topic: "other")
         client.handle(.connectionClosed)
         let words = client.connect(resumed: true, Connack.Properties(maximumQoS: .atLeastOnce))
         #expect(words == ["connected resumed", "restored", "rejected 1 9B", "PUBLISH once id 2 DUP"])

@@ -71,7 +71,8 @@ extension MQTTClientMachine {
         let goesAtOnce =
             message.qos != .atMostOnce && outbox.isQueueEmpty && link.settling == nil
             && outbox.hasRoom(for: size, bytes: configuration.maximumInFlightBytes)
-            && hasRoom(outbox.lastSequence.next) && !isVersionInsufficient(for: message, limits)
+            && hasRoom(outbox.lastSequence.next) && !outbox.overtakes(message)
+            && !isVersionInsufficient(for: message, limits)
         let sequence = outbox.nextSequence()
         // Everything accepted before the next step is one commit.
         let commit = CommitNumber(rawValue: commits.issued.rawValue + 1)

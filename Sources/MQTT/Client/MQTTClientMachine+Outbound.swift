@@ -39,7 +39,9 @@ extension MQTTClientMachine {
                 if let queued, queued.sequence < entry.sequence {
                     guard pass(queued, session, &step) else { return }
                 } else {
-                    guard hasRoom(entry.sequence), let message = entry.message else { return }
+                    guard hasRoom(entry.sequence), let message = entry.message, !outbox.overtakes(message) else {
+                        return
+                    }
                     if isVersionInsufficient(for: message, session.limits) { return leaveForFive(&step) }
                     if let refusal = refusal(of: message, session.limits) {
                         setAside(id, refusal.code, refusal.sentence, &step)
@@ -70,7 +72,7 @@ extension MQTTClientMachine {
             return passUnacknowledged(queued, session, &step)
         }
         guard outbox.hasRoom(for: message.size, bytes: configuration.maximumInFlightBytes),
-            hasRoom(queued.sequence)
+            hasRoom(queued.sequence), !outbox.overtakes(message)
         else { return false }
         guard let id = identifiers.next(for: message.qos) else {
             clearIdentifiers(atMost: window(session.limits), &step)
@@ -116,6 +118,7 @@ extension MQTTClientMachine {
         } else {
             guard queued.message.qos == .atMostOnce,
                 outbox.backlog.unflushedCount < max(1, configuration.maximumUnflushedQoS0),
+                !outbox.overtakes(queued.message),
                 !isIsolated(queued.sequence) || (outbox.outstandingCount == 0 && !isolation.isUnproven)
             else { return false }
             outbox.readAhead.removeFirst()
@@ -126,9 +129,7 @@ extension MQTTClientMachine {
     }
 
     mutating func letThrough(_ queued: Outbox.Queued, _ id: PacketID, _ commit: CommitNumber) {
-        let size = queued.message.size
-        outbox.inFlight[id, default: Outbox.InFlight(queued)].progress = .letThrough
-        outbox.backlog.letThrough(bytes: size)
+        outbox.letThrough(id, queued)
         commits.work.append(PendingWork(commit: commit, work: .publish(queued.sequence, id)))
     }
 
@@ -220,9 +221,7 @@ extension MQTTClientMachine {
             if answer.reasonCode.isError { return refused(answer, &step) }
             if entry.progress == .letThrough { outbox.backlog.takeBack(bytes: entry.size) }
             if entry.progress == .idle { outbox.resend.removeAll { $0 == id } }
-            outbox.inFlight[id]?.message = nil
-            outbox.inFlight[id]?.progress = .onWire
-            outbox.inFlight[id]?.answer = answer.reasonCode
+            outbox.released(id, answer.reasonCode)
             step.changes.append(.release(entry.sequence))
             patience.exchanges.answered(id)
             // What the server does for the PUBREL is another matter.

@@ -93,6 +93,8 @@ struct Outbox: Sendable {
     var inFlight: [PacketID: InFlight] = [:]
     /// Bytes of the messages in flight, released ones included: the store still has those, and loads them at a start.
     private(set) var inFlightBytes = 0
+    /// Messages of QoS 2 that were let through on this connection, and whose PUBREC is awaited.
+    private var unreleased: Set<PacketID> = []
     /// Messages that were dropped after they had been sent on this connection, and that the server has not answered; by their
     /// identifiers, with their QoS.
     var abandoned: [PacketID: QoS] = [:]
@@ -224,8 +226,33 @@ struct Outbox: Sendable {
         return nil
     }
 
+    /// Notes that a message goes to the connection.
+    mutating func letThrough(_ packetID: PacketID, _ queued: Queued) {
+        inFlight[packetID, default: InFlight(queued)].progress = .letThrough
+        backlog.letThrough(bytes: queued.message.size)
+        if queued.message.qos == .exactlyOnce { unreleased.insert(packetID) }
+    }
+
+    /// Notes that only the PUBREL of a message can follow.
+    mutating func released(_ packetID: PacketID, _ answer: ReasonCode) {
+        inFlight[packetID]?.message = nil
+        inFlight[packetID]?.progress = .onWire
+        inFlight[packetID]?.answer = answer
+        unreleased.remove(packetID)
+    }
+
+    /// Whether a message would reach subscribers before an earlier one of its topic: a server may pass on a message of QoS 2
+    /// only when it gets the PUBREL (MQTT 5, 4.3.3), and the others at once.
+    func overtakes(_ message: OutboundMessage) -> Bool {
+        guard !unreleased.isEmpty, message.qos != .exactlyOnce else { return false }
+        return unreleased.contains { id in
+            inFlight[id]?.message.map { $0.topic.utf8.elementsEqual(message.topic.utf8) } ?? false
+        }
+    }
+
     /// Takes a message out of the window.
     mutating func remove(_ packetID: PacketID) {
+        unreleased.remove(packetID)
         guard let entry = inFlight.removeValue(forKey: packetID) else { return }
         inFlightBytes -= entry.size
         if entry.progress == .letThrough { backlog.takeBack(bytes: entry.size) }
@@ -310,6 +337,7 @@ struct Outbox: Sendable {
         let returned = takeRefused().map(\.queued) + backlog.connectionClosed()
         for queued in returned.sorted(by: { $0.sequence > $1.sequence }) { readAhead.prepend(queued) }
         resend.removeAll()
+        unreleased.removeAll()
         for id in inFlight.keys {
             inFlight[id]?.progress = .idle
             inFlight[id]?.place = 0
@@ -324,6 +352,7 @@ struct Outbox: Sendable {
             sentBefore.insert(entry.sequence)
         }
         inFlight.removeAll()
+        unreleased.removeAll()
         inFlightBytes = 0
         resend.removeAll()
         readAhead.startOver(after: counts.queued == 0 ? lastSequence : .zero)

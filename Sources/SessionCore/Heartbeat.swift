@@ -163,6 +163,9 @@ struct Heartbeat: Hashable, Sendable {
         return true
     }
 
+    /// Gives the answer that is awaited its full time from now on: there was no path on which it could come.
+    mutating func askedAgain(at now: Instant) { question?.count(from: now, usually: roundTrip.usually) }
+
     private mutating func ask(within timeout: Duration, isProbe: Bool, at now: Instant) {
         question = Question(asked: now, within: timeout, usually: roundTrip.usually, isProbe: isProbe)
         sampleStart = sampleStart ?? now

@@ -85,6 +85,7 @@ extension SessionMachine {
         case .movedSourceKept, .returned, .gained, .maybe:
             // Without a path there is nothing to probe, and only a path ends the hold.
             guard hasPath || connected.heldUntil == nil else { return }
+            if connected.heldUntil != nil { connected.heartbeat.askedAgain(at: now) }
             connected.heldUntil = nil
             let isInDoubt = pathClass == .movedSourceKept && connected.isInDoubt(at: now)
             connected.doubtedSince = isInDoubt ? connected.heartbeat.lastHeard : nil

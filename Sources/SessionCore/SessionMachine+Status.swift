@@ -120,10 +120,11 @@ extension SessionMachine {
         case .disconnecting(let disconnecting):
             return disconnecting.deadline
         case .connected(let connected):
+            let isHeld = connected.heldUntil != nil
             return [
-                connected.heartbeat.deadline, connected.delivery.deadline, connected.heldUntil,
-                renewalDeadline(of: connected), connected.returning?.deadline, connected.handover?.deadline,
-                idleDeadline,
+                connected.heldUntil, isHeld ? nil : connected.heartbeat.deadline,
+                isHeld ? nil : connected.delivery.deadline, renewalDeadline(of: connected),
+                connected.returning?.deadline, connected.handover?.deadline, idleDeadline,
             ].compactMap { $0 }.min()
         case .trying(let trying):
             return [

@@ -354,6 +354,8 @@ extension SessionMachine {
             abandon(connected, because: Reason(.pathLost), at: now, into: &actions)
             return
         }
+        // Without a path nothing can be answered, and the hold decides.
+        guard connected.heldUntil == nil else { return }
         // If the transport can be measured, that was done before this; otherwise only the heartbeat is left.
         if let due = connected.delivery.deadline, now >= due { connected.delivery.heard() }
         switch connected.heartbeat.due(at: now) {

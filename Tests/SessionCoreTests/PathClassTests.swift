@@ -114,13 +114,22 @@ import Testing
         #expect(session.path(.movedSourceGone) == [.abandon(1), .open(2)])
     }
 
-    @Test func `a held connection still dies of its heartbeat`() {
-        var session = SessionUnderTest(.connected)
-        session.pass(.seconds(15))
+    /// No answer can come.
+    @Test(arguments: [SessionUnderTest.Situation.connected, .probing])
+    func `a held connection is not judged by what is unanswered, and has the full time for it when the path is back`(
+        situation: SessionUnderTest.Situation
+    ) {
+        var session = SessionUnderTest(situation)
+        if situation == .connected { session.pass(.seconds(15)) }
         session.path(.lost)
-        session.skip(.seconds(5))
-        #expect(session.take(.timeReached) == [.abandon(1)])
-        #expect(session.phase == .waitingForNetwork)
+        #expect(session.due == .seconds(5))
+        #expect(session.pass(.milliseconds(4900)).isEmpty)
+        session.path(.returned)
+        #expect(session.state == .connected)
+        #expect(session.pass(.milliseconds(900)).isEmpty)
+        session.answerHeartbeat()
+        #expect(session.pass(.seconds(5)).isEmpty)
+        #expect(session.machine.counters.outages == 0)
     }
 
     @Test func `a server that closes while the path is lost is not dialled`() {

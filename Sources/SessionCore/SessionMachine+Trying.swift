@@ -22,7 +22,7 @@ extension SessionMachine {
         endpoints.startOver()
         demand.touched(at: now)
         var trying = newTrying(outage: outage, because: reason, at: now)
-        trying.takesOver = !hasRested(trying)
+        trying.takesOver = isNewConnect(trying)
         let start = isHastened ? max(allowed(now), pacing.haste.next(at: now)) : allowed(now)
         if start > now, endpoints.hasPath {
             wait(trying, until: start, isHastened: isHastened, at: now)
@@ -410,7 +410,7 @@ extension SessionMachine {
 
     private func look(for trying: Trying) -> Look? {
         if trying.takesOver { return nil }
-        if trying.isReconnect || hasRested(trying) || rivalry.strategy == .yield {
+        if trying.isReconnect || !isNewConnect(trying) || rivalry.strategy == .yield {
             return rivalry.look(cause: trying.cause, last: reason)
         }
         return trying.wasAccepted ? rivalry.lookAfterAcceptance(last: reason) : nil
@@ -425,9 +425,13 @@ extension SessionMachine {
         }
     }
 
-    /// Whether the session comes back after a rest, which is not a new connect.
-    private func hasRested(_ trying: Trying) -> Bool {
-        counters.connects > 0 && (trying.cause.code == .demand || trying.cause.code == .wake)
+    /// Whether somebody asked to connect, or the session connects for the first time. One that comes back after a rest, or
+    /// because what it failed with was changed, does not.
+    private func isNewConnect(_ trying: Trying) -> Bool {
+        switch trying.cause.code {
+        case .demand, .wake, .configurationChanged, .credentialChanged: counters.connects == 0
+        default: true
+        }
     }
 }
 

@@ -144,6 +144,18 @@ import Testing
         #expect(session.live?.look == nil)
     }
 
+    @Test(arguments: [KickStrategy.yield, .takeOver], [Reason.Code.configurationChanged, .credentialChanged])
+    func `a session that failed and comes back with another configuration or credential yields if that is its strategy`(
+        strategy: KickStrategy, cause: Reason.Code
+    ) {
+        var session = session(strategy)
+        session.succeed()
+        session.end(.notAuthorized)
+        #expect(session.state == .failed)
+        session.connect(cause)
+        #expect(session.live?.look == (strategy == .yield ? .forAny : nil))
+    }
+
     @Test func `the third sudden close in a row is suspicious`() {
         var session = session(.takeOver, canLook: false)
         for expected in [Reason.Code.serverClosed, .serverClosed, .displacedSuspected, .displacedSuspected] {

@@ -9,12 +9,14 @@ package import Vocabulary
 /// Belongs to one event loop, like the connections that are given it. One per session is enough. TLS sessions are not
 /// cached: NIOSSL (2.37) cannot resume them for clients, so every handshake is a full one.
 public final class TLSContextCache {
-    private var last: LoadedTLS?
+    /// What the next attempt falls back on.
+    public private(set) var lastFiles: LastTLSFiles
     private var tried: [Endpoint: [SocketAddress]] = [:]
     /// Endpoints of which addresses are kept; a server may redirect to any number of them.
     private static let mostTried = 16
 
-    public init() {}
+    /// - Parameter last: those of an earlier cache; they are only used with the same options.
+    public init(_ last: LastTLSFiles = LastTLSFiles()) { lastFiles = last }
 
     /// Returns the addresses without those that the last attempt has tried in vain; all, if there are no others. That
     /// counts for one attempt, which comes back to all of them if it cannot connect to those that are left.
@@ -31,14 +33,24 @@ public final class TLSContextCache {
         tried[endpoint] = addresses
     }
 
-    func last(for options: TLSOptions) -> LoadedTLS? { last.flatMap { $0.options == options ? $0 : nil } }
-    func keep(_ loaded: LoadedTLS) { last = loaded }
+    func last(for options: TLSOptions) -> LoadedTLS? {
+        lastFiles.loaded.flatMap { $0.options == options ? $0 : nil }
+    }
+
+    func keep(_ loaded: LoadedTLS) { lastFiles.loaded = loaded }
 
     /// The authorities' files as the last attempt with these options read them.
     package func authorities(for options: TLSOptions) -> FileVersion? { last(for: options)?.files.authorities }
 
     /// Why some of the files cannot be used, and those before them are, since the last attempt; otherwise `nil`.
-    public var rejection: String? { last?.rejection?.message }
+    public var rejection: String? { lastFiles.loaded?.rejection?.message }
+}
+
+/// The TLS files that could be used last, if any.
+public struct LastTLSFiles: Sendable {
+    fileprivate(set) var loaded: LoadedTLS?
+
+    public init() {}
 }
 
 @available(*, unavailable)

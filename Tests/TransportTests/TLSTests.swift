@@ -366,7 +366,9 @@ import Vocabulary
         #expect(words.map { problem?.contains($0) == true } ?? (problem == nil), "\(problem ?? "none")")
     }
 
-    @Test func `a broken file leaves the last good one in use, and is reported`() async throws {
+    /// - Parameter isRestarted: whether the session is restarted between attempts, because of a reload.
+    @Test(arguments: [false, true])
+    func `a broken file leaves the last good one in use, and is reported`(isRestarted: Bool) async throws {
         let scratch = try TemporaryDirectory()
         defer { scratch.remove() }
         // A new file each time, as configuration tools do it.
@@ -387,6 +389,9 @@ import Vocabulary
         ]
         for (source, told, isRejected) in steps {
             if let source { try replace(by: source) }
+            if isRestarted {
+                try await loop.submit { contexts.value = TLSContextCache(contexts.value.lastFiles) }.get()
+            }
             let client = try await TestClient(
                 "mqtts://localhost:\(server.port)", options: options, contexts: contexts, loop: loop)
             var names: [String] = []

@@ -2,6 +2,7 @@ import ControlAPI
 import MQTT
 import Session
 import SessionCore
+import Transport
 
 /// Calls that wait for an answer. The session's values know them by their ids.
 struct PendingCalls<Answer> {
@@ -75,6 +76,8 @@ struct ParkedPrograms: Sendable {
     var publishers = Publishers()
     /// The credential that a program gave.
     var credential: SessionCredential?
+    /// The last good TLS files, in case those that replace them are broken.
+    var tls = LastTLSFiles()
     /// `nil` if the session was removed.
     var history: History?
 

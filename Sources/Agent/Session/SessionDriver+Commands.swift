@@ -4,6 +4,7 @@ import MQTT
 import NIOCore
 import Session
 import SessionCore
+import Transport
 
 // The life of a driver, and what people ask of its session.
 
@@ -127,7 +128,7 @@ extension SessionDriver {
         for subscription in session.durableConsumers.attaching { programs.subscribers[subscription] = nil }
         var parked = ParkedPrograms(
             live: live, attached: session.durableConsumers.attached, subscribers: programs.subscribers,
-            publishers: publishers, credential: session.credentials.given,
+            publishers: publishers, credential: session.credentials.given, tls: tlsContexts.lastFiles,
             history: .init(counters: session.machine.counters, outage: outage))
         if !hasNext { parked.releasePublishers() }
         return (parked, leftBehind)

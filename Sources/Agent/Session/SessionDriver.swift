@@ -30,7 +30,7 @@ actor SessionDriver {
     /// Decides everything. It is changed in this file only: by inputs, and by the methods that answer at once.
     private(set) var session: Session
     var log: SessionLog
-    let tlsContexts = TLSContextCache()
+    let tlsContexts: TLSContextCache
     /// The connections that the session still holds.
     var connections: [DialID: any TransportConnection] = [:]
     private(set) var isWorking = false
@@ -63,6 +63,7 @@ actor SessionDriver {
         self.name = name
         self.configuration = configuration
         self.surroundings = surroundings
+        tlsContexts = TLSContextCache(parked.tls)
         programs.subscribers = parked.subscribers
         programs.publishers = parked.publishers
         let moment = Session.Moment(now: surroundings.clock.now(), wallClock: surroundings.clock.wallClock())

@@ -127,6 +127,19 @@ import Testing
         #expect(membership.presenceAnswered(isRefused: false, at: Self.at(3)) == false)
     }
 
+    /// Anyone who may publish in the room could make it announce itself as often as they like.
+    @Test func `a presence that was refused is not corrected, but announced again later`() {
+        let (known, offline) = Self.contradicted()
+        var membership = known
+        #expect(membership.received(offline) == .mustCorrect)
+        #expect(membership.received(offline) == .changes([]))
+        #expect(membership.presenceAnswered(isRefused: true, at: Self.at(1)) == false)
+        #expect(membership.received(offline) == .changes([]))
+        #expect(membership.takeRefusal(at: Self.at(600)) == false)
+        #expect(membership.takeRefusal(at: Self.at(700)) == true)
+        #expect(membership.received(offline) == .mustCorrect)
+    }
+
     private static func message(
         _ identity: Participant.Identity, _ state: PresenceMessage.State = .online, on mark: ConnectionMark? = nil
     ) -> MQTTClientMachine.InboundMessage {

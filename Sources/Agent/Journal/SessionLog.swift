@@ -25,6 +25,8 @@ struct SessionLog {
     /// The shortfalls last reported: what was granted less than requested.
     private var toldShortfalls: [String] = []
     private var lastTLSFailure: TransportFailure?
+    /// Why the room could not be checked, since the session was lost.
+    private var lastFailedLook: String?
     /// Where the session was connected to, for the line that says it was lost.
     private var lastEndpoint: String?
     private var lastInterface: String?
@@ -73,6 +75,7 @@ struct SessionLog {
         if status.state == .connected {
             lastEndpoint = endpoint
             lastInterface = status.path?.interface
+            lastFailedLook = nil
         }
         let previous = [JournalFieldName.previousState: from.rawValue]
         switch (from, status.state) {
@@ -266,8 +269,10 @@ struct SessionLog {
     /// The beginning of the line that ``cannotLook(_:)`` writes. The simulation looks for it.
     static let failedLook = "the room cannot be checked for other devices of the user"
 
-    func cannotLook(_ sentence: String) {
-        say(.notice, "\(Self.failedLook): \(sentence)")
+    /// Every attempt looks.
+    mutating func cannotLook(_ sentence: String) {
+        say(sentence == lastFailedLook ? .debug : .notice, "\(Self.failedLook): \(sentence)")
+        lastFailedLook = sentence
     }
 
     mutating func quarantined(_ sequence: MessageSequence, _ sentence: String, at now: Instant) {

@@ -95,8 +95,8 @@ extension MQTTClientMachine.Connected {
             shortfalls.append(
                 "it keeps the session for \(Self.text(sessionExpiry)), not \(Self.text(asked.sessionExpiry))")
         }
-        if keepAlive > 0, asked.keepAlive > 0, keepAlive < asked.keepAlive {
-            shortfalls.append("it wants a keep-alive of \(keepAlive) s, not \(asked.keepAlive) s")
+        if let wanted = serverKeepAlive, wanted > 0, asked.keepAlive > 0, wanted < asked.keepAlive {
+            shortfalls.append("it wants a keep-alive of \(wanted) s, not \(asked.keepAlive) s")
         }
         if limits.maximumQoS < .exactlyOnce {
             shortfalls.append("it accepts QoS \(limits.maximumQoS.rawValue) at most")

@@ -361,6 +361,7 @@ extension MQTTClientMachine {
         let grant = Connected(
             resumed: resumed, sessionLost: connecting.claimsSession && !connack.sessionPresent,
             isOlder: isOlder, isCertain: isCertain, isProbable: isProbable, clientID: clientID, keepAlive: keepAlive,
+            serverKeepAlive: connack.properties.serverKeepAlive,
             sessionExpiry: connack.properties.sessionExpiryInterval ?? configuration.sessionExpiry, limits: limits)
         connection = .connected(grant)
         link.isFreshlyResumed = connack.sessionPresent

@@ -220,6 +220,8 @@ extension MQTTClientMachine {
         public var clientID: String
         /// Seconds, 0 is off: the server's value, else ours.
         public var keepAlive: UInt16
+        /// The server's value; `nil` if it gave none.
+        public var serverKeepAlive: UInt16?
         /// Seconds: the server's value, else ours; in MQTT 3.1.1 the server does not say.
         public var sessionExpiry: UInt32
         /// What the server can do.

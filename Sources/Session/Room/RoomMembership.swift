@@ -91,7 +91,8 @@ package struct RoomMembership: Sendable {
         // Retained messages come before anything that was published after the subscription: our own message marks their
         // end.
         if presence.isOwn(content) { return .changes(participants.endSnapshot()) }
-        guard content?.state != .online, step == .done else { return .changes([]) }
+        // What the server has refused is announced again later: see `takeRefusal`.
+        guard content?.state != .online, step == .done, refusedAt == nil else { return .changes([]) }
         switch correction {
         case .none:
             correction = .underWay(again: false)
@@ -140,7 +141,7 @@ package struct RoomMembership: Sendable {
     /// - Returns: whether it has to be corrected once more.
     package mutating func presenceAnswered(isRefused: Bool, at now: Instant) -> Bool {
         refusedAt = isRefused ? now : nil
-        let isStale = correction == .underWay(again: true)
+        let isStale = !isRefused && correction == .underWay(again: true)
         correction = isStale ? .underWay(again: false) : .none
         return isStale
     }

@@ -318,7 +318,11 @@ package struct Rooms: Sendable {
 
     private mutating func joined(_ code: ReasonCode, by server: String?, at now: Instant) -> [Action] {
         guard var change else { return [] }
-        guard !code.isError else { return endChange(refusal(of: change, code)) }
+        guard !code.isError else {
+            // Nothing of ours is there.
+            self.change?.joining.step = .done
+            return endChange(refusal(of: change, code))
+        }
         self.change = nil
         change.joining.step = .done
         change.joining.presence.published(at: now)

@@ -159,6 +159,9 @@ extension Session {
         guard !token.isEmpty, token.utf8.count <= 65_535 else {
             throw .invalidParameters("a token has 1 to 65535 bytes")
         }
+        guard !settings.provesPassword || SCRAMClient.isUsable(Array(token.utf8)) else {
+            throw .invalidParameters("with SCRAM-SHA-256 a token has no control characters, such as a line's end")
+        }
         guard settings.mayCarryPassword else {
             throw .badConfiguration(
                 "the token would be sent unencrypted: session \(settings.name) needs mqtts:// or wss://, or insecure = true"

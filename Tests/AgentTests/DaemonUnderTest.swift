@@ -118,11 +118,13 @@ struct DaemonUnderTest: Sendable {
         configurationPatience: Duration = .seconds(3600), limits: ControlScheduler.Limits = .init(),
         logLevel: String? = nil, clock: HostClock = .system,
         configure: (inout SessionConfiguration) -> Void = { _ in },
+        surround: (inout SessionDriver.Surroundings) -> Void = { _ in },
         _ body: (DaemonUnderTest) async throws -> Void
     ) async throws {
         let daemon = try await start(
             in: directory, server, on: group, bootID: bootID, diskPatience: diskPatience,
-            configurationPatience: configurationPatience, limits: limits, logLevel: logLevel, clock, configure)
+            configurationPatience: configurationPatience, limits: limits, logLevel: logLevel, clock, configure,
+            surround)
         let result: Result<Void, any Error>
         do {
             try await body(daemon)
@@ -137,7 +139,8 @@ struct DaemonUnderTest: Sendable {
     private static func start(
         in directory: TemporaryDirectory, _ server: LoopbackServer, on group: MultiThreadedEventLoopGroup,
         bootID: String, diskPatience: TimeAmount, configurationPatience: Duration, limits: ControlScheduler.Limits,
-        logLevel: String?, _ clock: HostClock, _ configure: (inout SessionConfiguration) -> Void
+        logLevel: String?, _ clock: HostClock, _ configure: (inout SessionConfiguration) -> Void,
+        _ surround: (inout SessionDriver.Surroundings) -> Void
     ) async throws -> DaemonUnderTest {
         let (loop, disk, log) = (server.eventLoop, group.next(), RecordingLog())
         let store = try DurableStore(
@@ -174,6 +177,7 @@ struct DaemonUnderTest: Sendable {
         surroundings.credentials = HostCredentials(
             calls: daemon.blocking,
             helpers: RunningHelpers(eventLoop: loop, calls: daemon.blocking, timeLimit: .seconds(3600)))
+        surround(&surroundings)
         let loaded = ConfigurationLoader.load(directory: directory.path)
         try await registry.start(
             loaded.sessions.mapValues { result in

@@ -93,6 +93,24 @@ struct SCRAMTests {
         try client.verify(Array((Self.serverFinal + ",x=extension").utf8))
     }
 
+    @Test func `a key that is derived in steps is the same`() {
+        let (password, challenge) = (
+            Array("pencil".utf8),
+            SCRAMClient.Challenge(salt: Base64.decode("W22ZaJ0SNY7soEsUEjb6gQ==") ?? [], iterations: 4096)
+        )
+        var derivation = SCRAMClient.Derivation(password, challenge)
+        var steps = 0
+        while derivation.key == nil {
+            derivation = derivation.advanced()
+            steps += 1
+        }
+        #expect(derivation.key == Self.key)
+        #expect(steps == 3, "2000 iterations each")
+        #expect(derivation.isFor(password, challenge))
+        #expect(!derivation.isFor(Array("pen".utf8), challenge))
+        #expect(!derivation.isFor(password, .init(salt: challenge.salt, iterations: 4097)))
+    }
+
     @Test func `a user name is escaped, and nonces are not repeated`() {
         let client = SCRAMClient(username: "a=b,c", nonce: "x")
         #expect(client.clientFirst == Array("n,,n=a=3Db=2Cc,r=x".utf8))

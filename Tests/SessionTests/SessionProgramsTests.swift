@@ -511,6 +511,13 @@ struct SessionProgramsTests {
         #expect(session.session.credentials.given == nil)
     }
 
+    @Test func `a token with which no SCRAM login can be made is refused`() throws {
+        var session = try SessionUnderTest { $0.provesPassword = true }
+        let error = #expect(throws: RPCError.self) { try session.session.give("t\n", expires: nil) }
+        #expect(error?.message == "with SCRAM-SHA-256 a token has no control characters, such as a line's end")
+        #expect(session.session.credentials.given == nil)
+    }
+
     @Test func `a token that a program gives is taken to the server at once`() throws {
         var session = try SessionUnderTest().connected()
         try session.session.give("t", expires: Timestamp(rawValue: 1000))

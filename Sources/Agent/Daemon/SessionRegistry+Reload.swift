@@ -348,6 +348,6 @@ extension SessionConfiguration {
     /// of the same servers, and as safely.
     func isSameClient(as new: SessionConfiguration) -> Bool {
         user == new.user && username == new.username && clientID == new.clientID && endpoints == new.endpoints
-            && new.mayCarryPassword
+            && mqtt.authentication == new.mqtt.authentication && new.mayCarryPassword
     }
 }

@@ -28,8 +28,8 @@ extension SessionDriver {
         var logger: Logger
         var bootID: String
         var deviceID: String
-        /// Stretches a password; `nil` when the daemon is stopping.
-        var deriveKey: DeriveKey = { SCRAMClient.Key(password: $0, $1) }
+        /// Does a step of a derivation; `nil` when the daemon is stopping.
+        var derive: Derive = { $0.advanced() }
         /// The seeds of the machines' random delays.
         var seed: @Sendable () -> UInt64 = { .random(in: .min ... .max) }
         /// Takes every event of the session, and `nil` when only the status text may have changed.
@@ -48,7 +48,7 @@ extension SessionDriver {
             Endpoint, Connection.Options, TLSContextCache, _ onEvent: @escaping (ConnectionEvent) -> Void
         ) -> any TransportConnection
 
-    typealias DeriveKey = @Sendable (_ password: [UInt8], SCRAMClient.Challenge) async -> SCRAMClient.Key?
+    typealias Derive = @Sendable (SCRAMClient.Derivation) async -> SCRAMClient.Derivation?
 
 }
 
@@ -75,8 +75,9 @@ extension SessionDriver.Surroundings {
             credentials: HostCredentials(
                 calls: blocking, helpers: RunningHelpers(eventLoop: eventLoop, calls: blocking)),
             logger: logger, bootID: bootID, deviceID: deviceID)
-        deriveKey = { password, challenge in
-            try? await threadPool.runIfActive { SCRAMClient.Key(password: password, challenge) }
+        // Between two steps the pool does what other sessions need.
+        derive = { derivation in
+            try? await threadPool.runIfActive { derivation.advanced() }
         }
     }
 }

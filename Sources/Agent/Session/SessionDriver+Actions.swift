@@ -30,8 +30,7 @@ extension SessionDriver {
         case .fetch(let use):
             fetch(use)
         case .deriveKey(let generation, let password, let challenge):
-            let derive = surroundings.deriveKey
-            Task { if let key = await derive(password, challenge) { run(.keyDerived(generation, key)) } }
+            Task { await deriveKey(generation, password, challenge) }
         case .watchCredential:
             watchCredential()
         case .commit(let changes):

@@ -1,6 +1,7 @@
 import Configuration
 import ControlAPI
 import Logging
+import MQTT
 import Session
 import SessionCore
 import Transport
@@ -13,6 +14,8 @@ extension SessionDriver {
         var watch: Task<Void, Never>?
         /// What is being fetched, for uses that the session still wants.
         var fetches: [SecretUse: Task<Void, Never>] = [:]
+        /// The key for the last challenge, as far as it is derived. The next attempt may need the same.
+        var derivation: SCRAMClient.Derivation?
 
         deinit { watch?.cancel() }
     }
@@ -58,6 +61,21 @@ extension SessionDriver {
         for use in secrets.fetches.keys where !ask({ $0.wants(use) }) {
             secrets.fetches.removeValue(forKey: use)?.cancel()
         }
+    }
+
+    /// Derives the key for a challenge, for as long as the connection that it came on is in use: a server can ask for a
+    /// million iterations, and hang up.
+    func deriveKey(_ generation: Generation, _ password: [UInt8], _ challenge: SCRAMClient.Challenge) async {
+        var derivation = SCRAMClient.Derivation(password, challenge)
+        if let last = secrets.derivation, last.isFor(password, challenge) { derivation = last }
+        while derivation.key == nil {
+            guard let next = await surroundings.derive(derivation), ask({ $0.link?.generation == generation }) else {
+                return
+            }
+            derivation = next
+            secrets.derivation = next
+        }
+        if let key = derivation.key { run(.keyDerived(generation, key)) }
     }
 
     // MARK: From a program

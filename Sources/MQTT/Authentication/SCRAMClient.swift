@@ -50,10 +50,46 @@ public struct SCRAMClient: Hashable, Sendable {
     public struct Key: Hashable, Sendable {
         let saltedPassword: [UInt8]
 
-        /// Takes as long as the iterations do: about a second for a million of them.
+        /// Takes as long as the iterations do; ``Derivation`` does some at a time.
         public init(password: [UInt8], _ challenge: Challenge) {
             saltedPassword = SHA256.stretch(password, salt: challenge.salt, iterations: challenge.iterations)
         }
+
+        fileprivate init(saltedPassword: [UInt8]) { self.saltedPassword = saltedPassword }
+    }
+
+    /// How far the key for a challenge is derived. That takes as long as the server wants, about a second for a million
+    /// iterations, so it is done in steps, between which others have their turn, or it is given up.
+    public struct Derivation: Sendable {
+        /// The iterations of a step: about two milliseconds.
+        private static let step = 2_000
+
+        private let password: [UInt8]
+        private let challenge: Challenge
+        private var stretching: SHA256.Stretching
+
+        public init(_ password: [UInt8], _ challenge: Challenge) {
+            self.password = password
+            self.challenge = challenge
+            stretching = SHA256.Stretching(password, salt: challenge.salt, iterations: challenge.iterations)
+        }
+
+        /// Whether the key is the one for this challenge, which most servers repeat at each login.
+        public func isFor(_ password: [UInt8], _ challenge: Challenge) -> Bool {
+            self.challenge == challenge && self.password == password
+        }
+
+        /// Keeps the processor busy for a step.
+        ///
+        /// - Returns: the derivation after it.
+        public func advanced() -> Derivation {
+            var next = self
+            next.stretching.advance(by: Self.step)
+            return next
+        }
+
+        /// `nil` until the last step is done.
+        public var key: Key? { stretching.result.map { Key(saltedPassword: $0) } }
     }
 
     private enum Step: Hashable, Sendable {

@@ -53,15 +53,39 @@ package enum SHA256 {
     ///
     /// - Parameter iterations: 1 or more; each takes about a microsecond.
     package static func stretch(_ password: [UInt8], salt: [UInt8], iterations: Int) -> [UInt8] {
-        precondition(iterations > 0, "a password is stretched at least once")
-        let hmac = HMAC(key: password)
-        var code = state(hmac.code(of: salt + [0, 0, 0, 1]))
-        var result = code
-        for _ in 1..<iterations {
-            code = hmac.code(of: code)
-            result ^= code
+        var stretching = Stretching(password, salt: salt, iterations: iterations)
+        stretching.advance(by: iterations)
+        guard let result = stretching.result else { preconditionFailure("all iterations are done") }
+        return result
+    }
+
+    /// Hi, some iterations at a time.
+    struct Stretching: Sendable {
+        private let hmac: HMAC
+        private var code: State
+        private var sum: State
+        /// Iterations that are still to be done.
+        private var left: Int
+
+        /// - Parameter iterations: 1 or more; the first one is done at once.
+        init(_ password: [UInt8], salt: [UInt8], iterations: Int) {
+            precondition(iterations > 0, "a password is stretched at least once")
+            hmac = HMAC(key: password)
+            code = state(hmac.code(of: salt + [0, 0, 0, 1]))
+            sum = code
+            left = iterations - 1
         }
-        return bytes(of: result)
+
+        mutating func advance(by iterations: Int) {
+            for _ in 0..<min(iterations, left) {
+                code = hmac.code(of: code)
+                sum ^= code
+                left -= 1
+            }
+        }
+
+        /// `nil` until all iterations are done.
+        var result: [UInt8]? { left == 0 ? bytes(of: sum) : nil }
     }
 
     // MARK: Blocks

@@ -79,6 +79,38 @@ import Testing
         }
     }
 
+    /// A server may ask for a million iterations, and hang up.
+    @Test func `a key is derived no further than its connection lasts, and the next one goes on with it`()
+        async throws
+    {
+        let steps = DerivationSteps(held: 2)
+        try await DaemonUnderTest.withServer { directory, server, group in
+            await server.set { $0.scramPassword = "pencil" }
+            try directory.write("password", "pencil")
+            try directory.write(
+                "sessions.d/main.toml",
+                await DaemonUnderTest.session(
+                    server,
+                    """
+                    password = "file:\(directory.path)/password"
+                    mqtt.authentication = "SCRAM-SHA-256"
+                    """))
+            try await DaemonUnderTest.run(
+                in: directory, server, on: group, surround: { $0.derive = { await steps.take($0) } }
+            ) { daemon in
+                await steps.untilHeld()
+                await server.drop()
+                let peer = try await daemon.watcher("connected")
+                #expect(await steps.count == 4, "one was done, and the one that is held is done again")
+                await steps.release()
+                await server.drop()
+                try await peer.state("reconnecting")
+                try await peer.state("connected")
+                #expect(await steps.count == 4, "the key is known")
+            }
+        }
+    }
+
     /// In real time, with a real helper; the rest of it is tested in scenarios.
     @Test func `a password that expires is renewed on the same connection`() async throws {
         try await Self.run(#"{"token": "pencil", "expiresIn": \#(Self.life)}"#) { daemon, scratch in
@@ -103,4 +135,27 @@ import Testing
             try await peer.state("connected")
         }
     }
+}
+
+/// Counts the steps of derivations, and holds one.
+private actor DerivationSteps {
+    private let held: Int
+    private(set) var count = 0
+    private let isHeld = AsyncStream<Void>.makeStream()
+    private let isReleased = AsyncStream<Void>.makeStream()
+
+    init(held: Int) { self.held = held }
+
+    func take(_ derivation: SCRAMClient.Derivation) async -> SCRAMClient.Derivation {
+        count += 1
+        if count == held {
+            isHeld.continuation.finish()
+            for await _ in isReleased.stream {}
+        }
+        return derivation.advanced()
+    }
+
+    func untilHeld() async { for await _ in isHeld.stream {} }
+
+    func release() { isReleased.continuation.finish() }
 }

@@ -244,8 +244,6 @@ enum Schema {
             topic TEXT NOT NULL,
             PRIMARY KEY (session, position, is_presence, topic)
         ) STRICT, WITHOUT ROWID;
-        -- The earlier names that were in its file when it was started, separated by blanks.
-        ALTER TABLE session ADD COLUMN formerly TEXT NOT NULL DEFAULT '';
         -- Of an entry that ends an outage; NULL if no attempt failed.
         ALTER TABLE history ADD COLUMN failed_attempts INTEGER;
         ALTER TABLE history ADD COLUMN failure_code TEXT;

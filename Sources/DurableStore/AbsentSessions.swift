@@ -21,10 +21,6 @@ public struct AbsentState: Hashable, Sendable {
 /// What the store has of sessions that do not exist any more. It stays until a session of that name exists
 /// again.
 extension DurableStore {
-    /// The sessions that there are from now on, with their servers, if these are known. What the store has of others stays,
-    /// until it needs the room for a name.
-    package func setPresent(_ sessions: [SessionName: [Endpoint]]) { contents.present = sessions }
-
     /// Returns what there is of sessions other than these, in the order of the names.
     package func absentStates(besides present: Set<SessionName>) throws(StoreError) -> [AbsentState] {
         let database = try opened()
@@ -39,7 +35,7 @@ extension DurableStore {
         return found
     }
 
-    private func absentState(
+    func absentState(
         _ name: SessionName, _ id: Int64, in database: Database
     ) throws(StoreError) -> AbsentState {
         var state = AbsentState(session: name)

@@ -42,7 +42,8 @@ extension DurableStore {
                 throw .inconsistent("there is no room for another session than the 32767 that there are")
             }
             try database.run(
-                "INSERT INTO session (id, name) VALUES (?, ?)", .integer(id), .text(session.description))
+                "INSERT INTO session (id, name, servers) VALUES (?, ?, ?)", .integer(id), .text(session.description),
+                .text((present?[session] ?? []).text))
             sessionIDs[session] = id
             return id
         }

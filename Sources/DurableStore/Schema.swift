@@ -244,6 +244,10 @@ enum Schema {
             topic TEXT NOT NULL,
             PRIMARY KEY (session, position, is_presence, topic)
         ) STRICT, WITHOUT ROWID;
+        -- The endpoints in its file, separated by blanks; empty if they are not known.
+        ALTER TABLE session ADD COLUMN servers TEXT NOT NULL DEFAULT '';
+        -- Whether it was seen without a file since then.
+        ALTER TABLE session ADD COLUMN absent INTEGER NOT NULL DEFAULT 0;
         -- Of an entry that ends an outage; NULL if no attempt failed.
         ALTER TABLE history ADD COLUMN failed_attempts INTEGER;
         ALTER TABLE history ADD COLUMN failure_code TEXT;

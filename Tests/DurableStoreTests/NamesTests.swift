@@ -45,7 +45,7 @@ import Testing
             try await store.commit([(new, [.mqtt(.setEstablished(true))])])
         }
         // The tenth is present.
-        await store.setPresent([try name("s10"): [], new: []])
+        try await store.setPresent([try name("s10"): [], new: []])
         try await store.commit([(new, [.mqtt(.insert(message(1)))])])
         #expect(await store.sessionNames.count == 32_767)
         let isKept = await store.sessionNames.contains(try name("s12"))
@@ -67,7 +67,7 @@ import Testing
             """)
         database.close()
         let store = try openStore(directory)
-        await store.setPresent(try present(1...32_766))
+        try await store.setPresent(try present(1...32_766))
         await #expect(throws: StoreError.self) {
             try await store.commit([(try name("new"), [.mqtt(.setEstablished(true))])])
         }
@@ -76,7 +76,7 @@ import Testing
 
     @Test func `are not used again while each owns something or is present`() async throws {
         let store = try openStore(directory)
-        await store.setPresent(try present(1...32_767))
+        try await store.setPresent(try present(1...32_767))
         await #expect(throws: StoreError.self) {
             try await store.commit([(try name("new"), [.mqtt(.setEstablished(true))])])
         }
@@ -125,7 +125,7 @@ import Testing
             ])
         }
         let elsewhere = [there]
-        await store.setPresent([old: [here], other: elsewhere])
+        try await store.setPresent([old: [here], other: elsewhere])
         try await hold(old, at: here)
         try await store.commit([(old, [.mqtt(.assign(sequence(1), packetID)), .mqtt(.release(sequence(1)))])])
         // At another server: the configuration allows one client identifier at one server only once.
@@ -133,18 +133,18 @@ import Testing
         #expect(try await store.mqtt(old).established)
         // The first is absent when another one connects elsewhere for the first time.
         let third = try #require(SessionName("third"))
-        await store.setPresent([third: elsewhere, other: elsewhere])
+        try await store.setPresent([third: elsewhere, other: elsewhere])
         try await hold(third, at: there)
         #expect(try await store.mqtt(old).established, "its server still has its session")
         // One of these servers is where it was, in another scheme.
-        await store.setPresent([new: [there, try Endpoint("mqtts://here.example")], other: elsewhere])
+        try await store.setPresent([new: [there, try Endpoint("mqtts://here.example")], other: elsewhere])
         try await hold(new, at: there)
         #expect(try await store.mqtt(other).established)
         #expect(try await store.mqtt(new).established)
         let state = try await store.mqtt(old)
         #expect(!state.established)
         #expect(state.inFlight.map(\.state) == [.released(packetID)], "it is sent again")
-        await store.setPresent([old: [here, there], other: elsewhere])
+        try await store.setPresent([old: [here, there], other: elsewhere])
         try await hold(old, at: here)
         #expect(try await !store.mqtt(new).established)
     }
@@ -178,5 +178,77 @@ import Testing
                 Publication(
                     topic: "t", payload: .init(string: "x"), qos: .atLeastOnce, properties: .init(), since: .now)))
         #expect(try await store.absentStates(besides: [old, other]) == [AbsentState(session: new, publications: 1)])
+    }
+
+    @Test func `are kept for their servers`() async throws {
+        let (here, there) = (try Endpoint("mqtt://here.example"), try Endpoint("mqtt://there.example"))
+        let elsewhere = try Endpoint("mqtt://elsewhere.example")
+        func foreign(_ servers: Endpoint...) async throws -> ForeignState? {
+            try await store.foreignStates(among: [old: servers])[old]
+        }
+        try await store.setPresent([old: [here], other: [here]])
+        #expect(try await foreign(there) == nil, "a file that is there may be changed")
+        try await store.setPresent([old: [there, elsewhere], other: [here]])
+        // A file with errors says nothing, nor does one that was never seen.
+        try await store.setPresent([old: []])
+        #expect(try await foreign(here) == nil)
+        for known in [[:], [old: []], [old: [here]]] as [[SessionName: [Endpoint]]] {
+            try await store.setPresent(known)
+            let expected = ForeignState(
+                servers: [there, elsewhere], state: try await store.absentStates(besides: [other])[0])
+            #expect(try await foreign(here) == expected)
+            #expect(expected.state.messages == 2)
+            #expect(try await store.session(old).wasAbsent)
+            #expect(try await foreign(here, try Endpoint("mqtts://there.example")) == nil, "in another scheme")
+            #expect(try await foreign() == nil, "it has errors")
+        }
+        try await store.close()
+        let reopened = try openStore(directory)
+        #expect(try await reopened.foreignStates(among: [old: [here], other: [here]]).keys.sorted() == [old])
+        try await reopened.setPresent([old: [elsewhere]])
+        #expect(try await reopened.foreignStates(among: [old: [there]]).isEmpty)
+        #expect(try await !reopened.session(old).wasAbsent)
+    }
+
+    @Test func `have the servers of their file when they come into being, and none in a store of an earlier version`()
+        async throws
+    {
+        let (here, there) = (try Endpoint("mqtt://here.example"), try Endpoint("mqtt://there.example"))
+        try await store.setPresent([new: [here], old: []])
+        try await store.commit([(new, [.mqtt(.insert(message(1)))])])
+        try await store.setPresent([:])
+        #expect(try await store.foreignStates(among: [new: [there], old: [there]]).keys.sorted() == [new])
+    }
+
+    @Test func `are kept for their servers with publications and received messages, and not for consumers alone`()
+        async throws
+    {
+        let (here, there) = (try Endpoint("mqtt://here.example"), try Endpoint("mqtt://there.example"))
+        let billing = try #require(ConsumerName("billing"))
+        let key = try #require(PublishKey("k"))
+        let publication = Publication(
+            topic: "t", payload: .init(string: "x"), qos: .atLeastOnce, properties: .init(), since: .now)
+        let collected = CollectedMessage(
+            sequence: .init(rawValue: 1),
+            message: .init(
+                topic: "a", payload: .init(string: "x"), qos: .atLeastOnce, retain: false, duplicate: false,
+                properties: .init()),
+            receivedAt: .now)
+        func isForeign() async throws -> Bool { try await !store.foreignStates(among: [new: [there]]).isEmpty }
+        try await store.setPresent([new: [here]])
+        try await store.commit(
+            new, .putConsumer(billing, filter: "a", .atLeastOnce), .rememberKey(key, sequence(1), at: .now))
+        try await store.setPresent([:])
+        #expect(try await !isForeign())
+        try await store.commit(new, .collect(collected, for: [billing], nil))
+        #expect(try await isForeign())
+        try await store.commit(new, .removeConsumer(billing))
+        #expect(try await !isForeign())
+        try await store.commit(new, .putPublication(publication))
+        #expect(try await isForeign())
+        try await store.commit([(new, [.removePublication("t")])])
+        #expect(try await store.mqtt(new).hasKeys)
+        try await store.setPresent([new: [there]])
+        #expect(try await !store.mqtt(new).hasKeys, "a key is that of the session that published with it")
     }
 }

@@ -88,6 +88,8 @@ extension SessionRegistry {
     private func listed(_ loaded: LoadedConfiguration) async -> LoadedConfiguration {
         var loaded = loaded
         loaded.sessions = await listed(loaded.sessions, loaded.brokenTemplates)
+        let errors = await refuseForeign(in: &loaded.sessions)
+        loaded.errors += errors
         return loaded
     }
 

@@ -86,7 +86,8 @@ actor SessionRegistry {
         brokenTemplates: [SessionName: ConfigurationErrors] = [:], in surroundings: SessionDriver.Surroundings
     ) async throws(StoreError) {
         self.surroundings = surroundings
-        let sessions = await listed(sessions, brokenTemplates)
+        var sessions = await listed(sessions, brokenTemplates)
+        _ = await refuseForeign(in: &sessions)
         await willHave(sessions)
         historyQueue = HistoryQueue(store: surroundings.store, logger: logger, eventLoop: eventLoop)
         clockSteps = ClockStepDetector(now: clock.now(), wallClock: clock.wallClock().rawValue)
@@ -118,7 +119,7 @@ actor SessionRegistry {
         }
         // A disk that does not answer must not hold up a reload.
         let servers = present
-        try? await surroundings?.commits.watch.answer { () throws(StoreError) in await store.setPresent(servers) }
+        try? await surroundings?.commits.watch.answer { () throws(StoreError) in try await store.setPresent(servers) }
     }
 
     /// Gives each session, also those that are started from now on, its share.
@@ -158,6 +159,10 @@ actor SessionRegistry {
             }
         }
         var stored = try await surroundings.store.session(name)
+        if stored.wasAbsent, let error = try await foreignError(name, how.configuration) {
+            parked[name]?.releasePublishers()
+            return await list(name, as: .configuration(ConfigurationErrors([error])))
+        }
         var changes: [SessionChange] = []
         let onDisk = stored.verdict
         if let decided = how.decided { stored.verdict = decided }
@@ -395,7 +400,7 @@ actor SessionRegistry {
     // MARK: Programs
 
     /// The driver of a session that runs; `nil` for any other.
-    private func running(_ session: SessionName) -> SessionDriver? {
+    func running(_ session: SessionName) -> SessionDriver? {
         if case .running(let driver)? = entries[session] { driver } else { nil }
     }
 

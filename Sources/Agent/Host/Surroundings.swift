@@ -113,7 +113,10 @@ protocol SessionStore: Actor {
     nonisolated var openReport: OpenReport { get }
     var epoch: String { get async }
     var sessionNames: [SessionName] { get async }
-    func setPresent(_ sessions: [SessionName: [Endpoint]]) async
+    func setPresent(_ sessions: [SessionName: [Endpoint]]) async throws(StoreError)
+    func foreignStates(
+        among sessions: [SessionName: [Endpoint]]
+    ) async throws(StoreError) -> [SessionName: ForeignState]
     func absentStates(besides present: Set<SessionName>) async throws(StoreError) -> [AbsentState]
 
     func commit(_ batch: [(session: SessionName, changes: [SessionChange])]) async throws(StoreError)

@@ -323,6 +323,117 @@ struct ReloadTests {
         }
     }
 
+    /// Returns the file of `main`, which names its server otherwise, as if it were another one.
+    private static func foreign(_ server: LoopbackServer) async -> String {
+        await DaemonUnderTest.session(server, autoconnect: false).replacing("127.0.0.1", with: "localhost")
+    }
+
+    private static func queued(_ peer: ControlPeer) async throws -> (state: String, queued: JSONValue, why: String) {
+        let status = try await peer.call("session.status", #"{"session":"main"}"#)
+        return (
+            status["state"]?.text ?? "", status["outbox"]?["queued"] ?? .null, status["reason"]?["message"]?.text ?? ""
+        )
+    }
+
+    @Test func `a file that names other servers does not get what a session left that was removed`() async throws {
+        try await DaemonUnderTest.run(autoconnect: false) { daemon, peer in
+            func write(_ text: String) throws { try daemon.directory.write("sessions.d/main.toml", text) }
+            let (own, foreign) = (
+                await DaemonUnderTest.session(daemon.server, autoconnect: false), await Self.foreign(daemon.server)
+            )
+            for payload in ["1", "2"] { try await peer.call("message.publish", Self.publish(payload)) }
+            #expect(unlink("\(daemon.directory.path)/sessions.d/main.toml") == 0)
+            try await peer.call("daemon.reload")
+            try write(foreign)
+            for parameters in [#"{"dryRun":true}"#, "{}", "{}"] {
+                #expect(Self.problems(try await peer.call("daemon.reload", parameters)) == ["main"])
+            }
+            let refused = try await Self.queued(peer)
+            #expect(refused.state == "failed" && refused.queued == 2)
+            let port = await daemon.server.port
+            for part in ["2 accepted messages", "mqtt://127.0.0.1:\(port)", "queue drop main --all --any-state"] {
+                #expect(refused.why.contains(part), "\(refused.why)")
+            }
+            try await peer.call("message.queue.drop", #"{"session":"main","ids":[1]}"#)
+            try await peer.call("daemon.reload")
+            #expect(try await Self.queued(peer).why.contains("1 accepted message of"))
+            // With an error of another kind in between.
+            try write(foreign + "[x]\n")
+            try await peer.call("daemon.reload")
+            try write(foreign)
+            #expect(Self.problems(try await peer.call("daemon.reload")) == ["main"])
+            // With its earlier server it is the session that it was.
+            try write(own)
+            #expect(Self.problems(try await peer.call("daemon.reload")) == [])
+            let started = try await Self.queued(peer)
+            #expect(started.state == "disconnected" && started.queued == 1)
+            // The servers of a session that has a file can be changed.
+            try write(foreign)
+            #expect(Self.problems(try await peer.call("daemon.reload")) == [])
+            #expect(try await Self.queued(peer).queued == 1)
+        }
+    }
+
+    @Test func `a session with other servers than a removed one of its name starts when nothing is left of that`()
+        async throws
+    {
+        try await DaemonUnderTest.run(autoconnect: false) { daemon, peer in
+            let everything = #"{"session":"main","all":"everything"}"#
+            try await peer.call("message.publish", Self.publish("1"))
+            try await peer.call("publication.put", #"{"session":"main","topic":"p","payload":"x"}"#)
+            #expect(unlink("\(daemon.directory.path)/sessions.d/main.toml") == 0)
+            try await peer.call("daemon.reload")
+            try daemon.directory.write("sessions.d/main.toml", await Self.foreign(daemon.server))
+            #expect(Self.problems(try await peer.call("daemon.reload")) == ["main"])
+            let messages = try await peer.call("message.queue.drop", everything)
+            #expect(messages["dropped"] == .array([1]) && messages["more"] == .bool(true))
+            #expect(Self.problems(try await peer.call("daemon.reload")) == ["main"], "the publication")
+            let rest = try await peer.call("message.queue.drop", everything)
+            #expect(rest["rest"] == .object(["consumers": 0, "received": 0, "publications": 1]))
+            #expect(rest["more"] == .bool(false))
+            #expect(Self.problems(try await peer.call("daemon.reload")) == [])
+            #expect(try await Self.queued(peer).state == "disconnected")
+            await #expect(throws: ControlPeer.CallFailure(code: "invalid-parameters")) {
+                try await peer.call("message.queue.drop", everything)
+            }
+        }
+    }
+
+    @Test func `a daemon that starts knows that a session had no file, and which servers it had`() async throws {
+        try await DaemonUnderTest.withServer { directory, server, group in
+            func life(_ text: String?, _ body: (ControlPeer) async throws -> Void) async throws {
+                if let text { try directory.write("sessions.d/main.toml", text) }
+                try await DaemonUnderTest.run(in: directory, server, on: group) { daemon in
+                    try await body(try await daemon.peer())
+                }
+            }
+            let own = await DaemonUnderTest.session(server, autoconnect: false)
+            let foreign = await Self.foreign(server)
+            try await life(own) { peer in try await peer.call("message.publish", Self.publish("1")) }
+            // It is changed while no daemon runs.
+            try await life(foreign) { peer in
+                let moved = try await Self.queued(peer)
+                #expect(moved.state == "disconnected" && moved.queued == 1)
+            }
+            #expect(unlink("\(directory.path)/sessions.d/main.toml") == 0)
+            try await life(nil) { peer in
+                let absent = Self.absent(try await peer.call("daemon.status"))
+                #expect(absent == ["main": 1])
+            }
+            for _ in 1...2 {
+                try await life(own) { peer in
+                    let refused = try await Self.queued(peer)
+                    #expect(refused.state == "failed" && refused.queued == 1)
+                    #expect(refused.why.contains("mqtt://localhost:"), "\(refused.why)")
+                }
+            }
+            try await life(foreign) { peer in
+                let started = try await Self.queued(peer)
+                #expect(started.state == "disconnected" && started.queued == 1)
+            }
+        }
+    }
+
     @Test func `a session that is removed and added again still has its subscriptions`() async throws {
         try await DaemonUnderTest.run { daemon, peer in
             try await peer.call("message.subscribe", #"{"session":"main","filter":"a"}"#)

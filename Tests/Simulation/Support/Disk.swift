@@ -120,7 +120,16 @@ actor DiskAccess: SessionStore {
         (self.disk, self.real, self.acts) = (disk, real, acts)
     }
 
-    func setPresent(_ sessions: [SessionName: [Endpoint]]) async { await real?.setPresent(sessions) }
+    func setPresent(_ sessions: [SessionName: [Endpoint]]) async throws(StoreError) {
+        try await real?.setPresent(sessions)
+    }
+
+    func foreignStates(
+        among sessions: [SessionName: [Endpoint]]
+    ) async throws(StoreError) -> [SessionName: ForeignState] {
+        // No session is removed in the simulation.
+        [:]
+    }
 
     func absentStates(besides present: Set<SessionName>) async throws(StoreError) -> [AbsentState] {
         // No session is removed in the simulation.

@@ -87,20 +87,22 @@ extension DurableStore {
             windows[id] = nil
         }
 
+        /// The sessions that have the client identifier of one. Each of thousands of sessions asks when it connects.
+        static let othersAtServer: StaticString = """
+            SELECT session.id, session.name, home.address FROM session
+                LEFT JOIN home ON home.session = session.id AND home.position = 0
+            WHERE established AND session.id <> ?1
+                AND client_id = (SELECT client_id FROM session WHERE id = ?1)
+            """
+
         /// The session has what a server knows under its client identifier. An earlier session, which is not configured
         /// any more and had the same identifier there, must not find that one in its place: its messages that are in
         /// flight would be released where they are not known, and count as delivered. They are sent again instead.
         /// Sessions that are configured use one identifier at different servers only.
         func takeSessionAtServer(_ session: Int64, in database: Database) throws(StoreError) {
-            let others = try database.rows(
-                """
-                SELECT session.id, session.name, home.address FROM session
-                    LEFT JOIN home ON home.session = session.id AND home.position = 0
-                WHERE established AND session.id <> ?1
-                    AND client_id = (SELECT client_id FROM session WHERE id = ?1)
-                """,
-                .integer(session)
-            ) { ($0.integer(0), SessionName($0.text(1)), $0.optionalText(2)) }
+            let others = try database.rows(Self.othersAtServer, .integer(session)) {
+                ($0.integer(0), SessionName($0.text(1)), $0.optionalText(2))
+            }
             guard !others.isEmpty else { return }
             let configured = present?.first { sessionIDs[$0.key] == session }?.value ?? []
             // Also those that it was redirected to.

@@ -185,6 +185,7 @@ enum Schema {
     private static let version9 = """
         -- The client identifier that the session at the server belongs to.
         ALTER TABLE session ADD COLUMN client_id TEXT;
+        CREATE INDEX session_client_id ON session (client_id) WHERE established;
         -- Numbers up to these may have been used, whatever next_sequence and next_inbox_sequence say.
         ALTER TABLE session ADD COLUMN reserved_sequence INTEGER NOT NULL DEFAULT 0;
         ALTER TABLE session ADD COLUMN reserved_inbox_sequence INTEGER NOT NULL DEFAULT 0;

@@ -149,6 +149,16 @@ import Testing
         #expect(try await !store.mqtt(new).established)
     }
 
+    @Test func `of one client identifier are found without reading all sessions`() async throws {
+        try await store.close()
+        let database = try Database(path: "\(directory.path)/\(DurableStore.fileName)")
+        defer { database.close() }
+        let plan = try database.rows(
+            text: "EXPLAIN QUERY PLAN \(DurableStore.Contents.othersAtServer)", with: [.integer(1)]
+        ) { $0.text(3) }
+        #expect(plan.first?.contains("session_client_id") == true && !plan.contains { $0.contains("SCAN") }, "\(plan)")
+    }
+
     @Test func `are listed whatever is in the file`() async throws {
         try await store.execute("UPDATE message SET size = 9223372036854775807, accepted_at = -9223372036854775807")
         #expect(try await absent(besides: [other]) == [old: 2])

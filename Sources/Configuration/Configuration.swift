@@ -67,8 +67,6 @@ package struct SessionConfiguration: Hashable, Sendable {
     package var onSuspend = SuspendBehaviour.disconnect
     /// Only in a template: its instances, each of which is a session. Empty in those sessions.
     package var instances: [String] = []
-    /// The names that the session had before, the latest last.
-    package var formerly: [String] = []
     package var room = ""
     package var roomPrefix = "holdfast/rooms"
 

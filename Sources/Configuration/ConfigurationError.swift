@@ -1,4 +1,4 @@
-import Vocabulary
+package import Vocabulary
 
 /// One thing that is wrong in a configuration file.
 package struct ConfigurationError: Error, Hashable, Sendable {
@@ -16,6 +16,11 @@ package struct ConfigurationError: Error, Hashable, Sendable {
     /// - Parameter code: the `errno`.
     package static func unreadable(_ path: String, _ code: Int32) -> ConfigurationError {
         ConfigurationError(file: path, message: "cannot be read: \(systemText(code))")
+    }
+
+    /// What is wrong with the file of a session because of what is on disk.
+    package static func stored(_ message: String, of session: SessionName) -> ConfigurationError {
+        ConfigurationError(file: "sessions.d/\(session.template ?? session).toml", message: message)
     }
 }
 

@@ -40,7 +40,6 @@ extension SessionConfiguration {
         .init("idle-timeout", \.idleTimeout, .duration("1s", to: "30d")),
         .init("on-suspend", \.onSuspend, .choice),
         .init("instances", \.instances, .list(.instance, of: "instances")),
-        .init("formerly", \.formerly, .list(.sessionName, of: "names")),
 
         .init(
             "reconnect.delays", \.reconnect.delays,

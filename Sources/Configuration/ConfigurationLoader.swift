@@ -51,7 +51,6 @@ package enum ConfigurationLoader {
 
         var sessions: [SessionName: Result<SessionConfiguration, ConfigurationErrors>] = [:]
         var identities: [SharedClientIDs.Claim] = []
-        var formerNames: [SharedFormerNames.Claim] = []
         let listing = SessionSource.list("\(directory)/sessions.d", files.names ?? [])
         errors += listing.errors + listing.brokenTemplates.values.flatMap(\.list)
         for source in listing.sources {
@@ -59,13 +58,10 @@ package enum ConfigurationLoader {
                 let content = try source.content()
                 let session = try SessionConfiguration(content)
                 identities.append(SharedClientIDs.Claim(source.name, session, content))
-                formerNames.append(SharedFormerNames.Claim(source.name, session, content))
                 return session
             }
         }
-        let shared = SharedClientIDs.errors(identities).merging(
-            SharedFormerNames.errors(formerNames), uniquingKeysWith: +)
-        for (name, errors) in shared {
+        for (name, errors) in SharedClientIDs.errors(identities) {
             sessions[name] = .failure(ConfigurationErrors(errors))
         }
         for case .failure(let failure) in sessions.values { errors += failure.list }

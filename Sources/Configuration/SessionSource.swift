@@ -92,13 +92,6 @@ struct SessionSource {
 }
 
 extension ConfigurationForm<String> {
-    /// The name of a session.
-    static var sessionName: Self {
-        let expected =
-            "the name of a session: 1 to 63 of a-z, 0-9 and \"-\", the first not \"-\"; an instance is NAME@INSTANCE"
-        return text(expected, write: TOML.text) { SessionName($0) == nil ? nil : $0 }
-    }
-
     /// The name of an instance: what follows the `@` in the name of a session.
     static var instance: Self {
         let expected = "the name of an instance: 1 to 63 of a-z, 0-9 and \"-\", the first not \"-\""

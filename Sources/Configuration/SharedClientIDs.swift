@@ -1,5 +1,5 @@
 import SessionCore
-package import Vocabulary
+import Vocabulary
 
 /// Finds sessions that have the same client identifier at the same server. The server lets only one of them be
 /// connected, so each would displace the other forever, and one would acknowledge messages meant for the other. Such
@@ -56,51 +56,5 @@ enum SharedClientIDs {
             "sessions \(claim.session) and \(rival) have the same client-id, \(clientID), at "
             + "\(endpoint.authority), where each would displace the other: \(advice)"
         return ConfigurationError(file: claim.file, position: claim.value?.position, message: message)
-    }
-}
-
-/// Finds sessions that had the same name before. What is on disk under it can belong to one of them only.
-enum SharedFormerNames {
-    struct Claim {
-        let session: SessionName
-        let names: [String]
-        let position: TextPosition?
-        let file: String
-
-        init(_ session: SessionName, _ configuration: SessionConfiguration, _ content: ConfigurationValue) {
-            self.session = session
-            names = configuration.formerly.filter { $0 != session.description }
-            position = content["formerly"]?.position
-            file = content.file
-        }
-    }
-
-    /// Returns what is wrong with each of these sessions.
-    static func errors(_ claims: [Claim]) -> [SessionName: [ConfigurationError]] {
-        var claimants: [String: [Claim]] = [:]
-        for claim in claims {
-            for name in Set(claim.names) { claimants[name, default: []].append(claim) }
-        }
-        var errors: [SessionName: [ConfigurationError]] = [:]
-        for (name, sharing) in claimants where sharing.count > 1 {
-            for claim in sharing {
-                let rival = sharing.lazy.filter { $0.session != claim.session }.min { $0.session < $1.session }
-                guard let rival else { continue }
-                let place = claim.file == rival.file ? "the template" : "\(claim.file) or \(rival.file)"
-                let message =
-                    "sessions \(claim.session) and \(rival.session) cannot both be the one that was called \(name) "
-                    + "before: remove that name from the key formerly of \(place)"
-                errors[claim.session, default: []].append(
-                    ConfigurationError(file: claim.file, position: claim.position, message: message))
-            }
-        }
-        return errors
-    }
-}
-
-extension ConfigurationError {
-    /// What is wrong with an earlier name of a session, which only the store knows.
-    package static func earlierName(_ message: String, of session: SessionName) -> ConfigurationError {
-        ConfigurationError(file: "sessions.d/\(session.template ?? session).toml", message: message)
     }
 }

@@ -112,8 +112,7 @@ public struct DaemonStatus: Codable, Hashable, Sendable {
     }
 }
 
-/// A session that is not configured, and what stays on disk of it until a session of that name is configured, or one that
-/// was called so before.
+/// A session that is not configured, and what stays on disk of it until a session of that name is configured.
 public struct AbsentSession: Codable, Hashable, Sendable {
     public var session: String
     /// How many messages were accepted and not delivered.
@@ -189,8 +188,6 @@ public enum DaemonReloadMethod: ControlMethod {
         public var added: [String]
         /// Sessions whose files are gone.
         public var removed: [String]
-        /// Sessions that continue others, which had another name.
-        public var renamed: [Renamed]
         /// Sessions that keep their previous configuration, because their files have errors.
         public var kept: [String]
         /// All errors in all files.
@@ -202,17 +199,6 @@ public enum DaemonReloadMethod: ControlMethod {
         public var leftBehind: [LeftBehind]
         /// Sessions among `removed` of which something stays on disk.
         public var absentSessions: [AbsentSession]
-
-        public struct Renamed: Codable, Hashable, Sendable {
-            public var session: String
-            /// The name that it had before.
-            public var former: String
-
-            public init(session: String, former: String) {
-                self.session = session
-                self.former = former
-            }
-        }
 
         public struct LeftBehind: Codable, Hashable, Sendable {
             public var session: String
@@ -226,11 +212,10 @@ public enum DaemonReloadMethod: ControlMethod {
         }
 
         public init(
-            changed: [String] = [], added: [String] = [], removed: [String] = [], renamed: [Renamed] = [],
-            kept: [String] = [], errors: [ConfigurationProblem] = [], changes: [ConfigurationChange] = [],
-            leftBehind: [LeftBehind] = [], absentSessions: [AbsentSession] = []
+            changed: [String] = [], added: [String] = [], removed: [String] = [], kept: [String] = [],
+            errors: [ConfigurationProblem] = [], changes: [ConfigurationChange] = [], leftBehind: [LeftBehind] = [],
+            absentSessions: [AbsentSession] = []
         ) {
-            self.renamed = renamed
             self.absentSessions = absentSessions
             self.changed = changed
             self.added = added

@@ -18,8 +18,8 @@ public struct AbsentState: Hashable, Sendable {
     var isEmpty: Bool { messages == 0 && consumers == 0 && publications == 0 }
 }
 
-/// What the store has of sessions that do not exist any more. It stays until a session of that name exists again, or one
-/// that was called so before.
+/// What the store has of sessions that do not exist any more. It stays until a session of that name exists
+/// again.
 extension DurableStore {
     /// Returns what there is of sessions other than these, in the order of the names.
     package func absentStates(besides present: Set<SessionName>) throws(StoreError) -> [AbsentState] {
@@ -35,7 +35,7 @@ extension DurableStore {
         return found
     }
 
-    private func absentState(
+    func absentState(
         _ name: SessionName, _ id: Int64, in database: Database
     ) throws(StoreError) -> AbsentState {
         var state = AbsentState(session: name)

@@ -11,22 +11,18 @@ extension DurableStore {
         /// The packet identifiers that are reserved for QoS 2 messages, for each row of a session.
         private var windows: [Int64: IdentifierWindow] = [:]
         var messages = 0
-        /// The sessions that there are; `nil` before that is known. The row of another one is used again if it owns
-        /// nothing.
-        var present: [SessionName: PresentSession]?
-        /// The earlier names of each session that have no effect any more.
-        private(set) var formerNames: [SessionName: Set<SessionName>] = [:]
+        /// The sessions that there are, with their servers, if these are known; `nil` before that is known. The row of
+        /// another one is used again if it owns nothing.
+        var present: [SessionName: [Endpoint]]?
         private(set) var epoch = ""
         /// What was last found of sessions other than `present`, until a commit changes one of those.
         var absentStates: (present: Set<SessionName>, found: [AbsentState])?
 
         init(_ database: Database) throws(StoreError) {
             // From the table itself, as everything else that is read of a session.
-            try database.query("SELECT id, name, formerly FROM session NOT INDEXED") { row throws(StoreError) in
+            try database.query("SELECT id, name FROM session NOT INDEXED") { row throws(StoreError) in
                 guard let name = SessionName(row.text(1)) else { return true }
                 sessionIDs[name] = row.integer(0)
-                let former = Set(row.text(2).split(separator: " ").compactMap { SessionName(String($0)) })
-                if !former.isEmpty { formerNames[name] = former }
                 return true
             }
             messages = Int(try database.integer("SELECT count(*) FROM message") ?? 0)
@@ -46,13 +42,14 @@ extension DurableStore {
                 throw .inconsistent("there is no room for another session than the 32767 that there are")
             }
             try database.run(
-                "INSERT INTO session (id, name) VALUES (?, ?)", .integer(id), .text(session.description))
+                "INSERT INTO session (id, name, servers) VALUES (?, ?, ?)", .integer(id), .text(session.description),
+                .text((present?[session] ?? []).text))
             sessionIDs[session] = id
             return id
         }
 
-        /// Deletes a session that does not exist any more and has no messages, consumers, publications or keys, nor
-        /// earlier names, which would have an effect again. One that may have a session at a server comes last.
+        /// Deletes a session that does not exist any more and has no messages, consumers, publications or keys. One that
+        /// may have a session at a server comes last.
         ///
         /// - Returns: the row that is free now.
         private mutating func emptyRow(in database: Database) throws(StoreError) -> Int64? {
@@ -60,7 +57,10 @@ extension DurableStore {
             var found: (id: Int64, name: SessionName?)?
             try database.query(
                 text: """
-                    SELECT id, name FROM session WHERE \(Self.ownsNothing) AND formerly = '' AND NOT EXISTS (
+                    SELECT id, name FROM session WHERE NOT EXISTS (
+                        SELECT 1 FROM message WHERE key BETWEEN id << 48 AND id << 48 | 0xFFFFFFFFFFFF) AND NOT EXISTS (
+                        SELECT 1 FROM consumer WHERE session = session.id) AND NOT EXISTS (
+                        SELECT 1 FROM publication WHERE session = session.id) AND NOT EXISTS (
                         SELECT 1 FROM retained WHERE session = session.id) AND NOT EXISTS (
                         SELECT 1 FROM publish_key WHERE session = session.id AND time > unixepoch() * 1000 - ?)
                     ORDER BY established, id
@@ -77,74 +77,34 @@ extension DurableStore {
             return found.id
         }
 
-        /// Whether a row of `session` has no messages, consumers or publications.
-        private static let ownsNothing = """
-            NOT EXISTS (SELECT 1 FROM message WHERE key BETWEEN id << 48 AND (id << 48) | 0xFFFFFFFFFFFF)
-                AND NOT EXISTS (SELECT 1 FROM consumer WHERE session = session.id)
-                AND NOT EXISTS (SELECT 1 FROM publication WHERE session = session.id)
-            """
-
-        /// As ``AbsentState/isEmpty``. The keys of what a session has published and delivered do not count.
-        func ownsNothing(_ session: SessionName, in database: Database) throws(StoreError) -> Bool {
-            guard let id = sessionIDs[session] else { return true }
-            return try !database.rows(
-                text: "SELECT id FROM session WHERE \(Self.ownsNothing) AND id = ?",
-                with: [.integer(id)]
-            ) { $0.integer(0) }.isEmpty
-        }
-
         private mutating func remove(_ id: Int64, _ name: SessionName?, from database: Database) throws(StoreError) {
             for table in try DurableStore.sessionTables(in: database) {
                 try database.run(text: "DELETE FROM \(table) WHERE session = ?", with: [.integer(id)])
             }
             try database.run("DELETE FROM session WHERE id = ?", .integer(id))
-            if let name { (sessionIDs[name], formerNames[name]) = (nil, nil) }
+            if let name { sessionIDs[name] = nil }
             consumerIDs[id] = nil
             windows[id] = nil
         }
 
-        /// Gives a session another name, which owns nothing.
-        mutating func rename(
-            _ old: SessionName, to new: SessionName, in database: Database
-        ) throws(StoreError) {
-            try database.run(
-                "UPDATE history SET session = ? WHERE session = ?", .text(new.description), .text(old.description))
-            guard let id = sessionIDs[old] else { return }
-            if let other = sessionIDs[new] { try remove(other, new, from: database) }
-            try database.run("UPDATE session SET name = ? WHERE id = ?", .text(new.description), .integer(id))
-            (sessionIDs[old], sessionIDs[new]) = (nil, id)
-            (formerNames[old], formerNames[new]) = (nil, formerNames[old])
-            absentStates = nil
-        }
-
-        /// These earlier names of a session have no effect any more.
-        mutating func note(
-            _ names: Set<SessionName>, asFormerNamesOf session: SessionName, in database: Database
-        ) throws(StoreError) {
-            let id = try makeSession(session, in: database)
-            let all = formerNames[session, default: []].union(names)
-            try database.run(
-                "UPDATE session SET formerly = ? WHERE id = ?",
-                .text(all.sorted().map(\.description).joined(separator: " ")), .integer(id))
-            formerNames[session] = all
-        }
+        /// The sessions that have the client identifier of one. Each of thousands of sessions asks when it connects.
+        static let othersAtServer: StaticString = """
+            SELECT session.id, session.name, home.address FROM session
+                LEFT JOIN home ON home.session = session.id AND home.position = 0
+            WHERE established AND session.id <> ?1
+                AND client_id = (SELECT client_id FROM session WHERE id = ?1)
+            """
 
         /// The session has what a server knows under its client identifier. An earlier session, which is not configured
         /// any more and had the same identifier there, must not find that one in its place: its messages that are in
         /// flight would be released where they are not known, and count as delivered. They are sent again instead.
         /// Sessions that are configured use one identifier at different servers only.
         func takeSessionAtServer(_ session: Int64, in database: Database) throws(StoreError) {
-            let others = try database.rows(
-                """
-                SELECT session.id, session.name, home.address FROM session
-                    LEFT JOIN home ON home.session = session.id AND home.position = 0
-                WHERE established AND session.id <> ?1
-                    AND client_id = (SELECT client_id FROM session WHERE id = ?1)
-                """,
-                .integer(session)
-            ) { ($0.integer(0), SessionName($0.text(1)), $0.optionalText(2)) }
+            let others = try database.rows(Self.othersAtServer, .integer(session)) {
+                ($0.integer(0), SessionName($0.text(1)), $0.optionalText(2))
+            }
             guard !others.isEmpty else { return }
-            let configured = present?.first { sessionIDs[$0.key] == session }?.value.endpoints ?? []
+            let configured = present?.first { sessionIDs[$0.key] == session }?.value ?? []
             // Also those that it was redirected to.
             let visited = try database.rows("SELECT address FROM home WHERE session = ?", .integer(session)) {
                 try? Endpoint($0.text(0))

@@ -185,6 +185,7 @@ enum Schema {
     private static let version9 = """
         -- The client identifier that the session at the server belongs to.
         ALTER TABLE session ADD COLUMN client_id TEXT;
+        CREATE INDEX session_client_id ON session (client_id) WHERE established;
         -- Numbers up to these may have been used, whatever next_sequence and next_inbox_sequence say.
         ALTER TABLE session ADD COLUMN reserved_sequence INTEGER NOT NULL DEFAULT 0;
         ALTER TABLE session ADD COLUMN reserved_inbox_sequence INTEGER NOT NULL DEFAULT 0;
@@ -244,8 +245,10 @@ enum Schema {
             topic TEXT NOT NULL,
             PRIMARY KEY (session, position, is_presence, topic)
         ) STRICT, WITHOUT ROWID;
-        -- The earlier names that were in its file when it was started, separated by blanks.
-        ALTER TABLE session ADD COLUMN formerly TEXT NOT NULL DEFAULT '';
+        -- The endpoints in its file, separated by blanks; empty if they are not known.
+        ALTER TABLE session ADD COLUMN servers TEXT NOT NULL DEFAULT '';
+        -- Whether it was seen without a file since then.
+        ALTER TABLE session ADD COLUMN absent INTEGER NOT NULL DEFAULT 0;
         -- Of an entry that ends an outage; NULL if no attempt failed.
         ALTER TABLE history ADD COLUMN failed_attempts INTEGER;
         ALTER TABLE history ADD COLUMN failure_code TEXT;

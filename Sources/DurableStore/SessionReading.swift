@@ -18,6 +18,7 @@ extension DurableStore {
         var stored = StoredSession()
         guard let id = contents.sessionIDs[name] else { return stored }
         stored.mqtt = try protocolState(of: id)
+        stored.wasAbsent = try database.integer("SELECT absent FROM session WHERE id = ?", .integer(id)) == 1
         stored.homes = try homes(of: id)
         stored.presences = Set(
             try database.rows("SELECT since FROM presence WHERE session = ?", .integer(id)) {

@@ -10,39 +10,6 @@ private let good = "endpoints = [\"mqtts://broker.example\"]\nuser = \"u\"\n"
 private func name(_ text: String) throws -> SessionName { try #require(SessionName(text)) }
 
 @Suite struct `A configuration directory` {
-    @Test func `an earlier name of a session may be that of another session`() throws {
-        let scratch = try ConfigurationScratch()
-        let text = "endpoints = [\"mqtts://b.example\"]\n"
-        try scratch.write("sessions.d/main.toml", text + "user = \"m\"\nformerly = [\"main\"]\n")
-        try scratch.write("sessions.d/core.toml", text + "user = \"c\"\nformerly = [\"older\", \"main\"]\n")
-        #expect(scratch.load().errors.isEmpty, "somebody may need the name again")
-        try scratch.write("sessions.d/core.toml", text + "user = \"c\"\nformerly = [\"Main\"]\n")
-        #expect(scratch.load().errors.count == 1)
-    }
-
-    @Test func `an earlier name belongs to one session only`() throws {
-        let scratch = try ConfigurationScratch()
-        let text = "endpoints = [\"mqtts://b.example\"]\n"
-        try scratch.write("sessions.d/a.toml", text + "user = \"a\"\nformerly = [\"old\", \"older\"]\n")
-        try scratch.write("sessions.d/b.toml", text + "user = \"b\"\nformerly = [\"old\"]\n")
-        try scratch.write("sessions.d/c.toml", text + "user = \"c\"\nformerly = [\"c\"]\n")
-        try scratch.write("sessions.d/d.toml", text + "user = \"d\"\nformerly = [\"c\"]\n")
-        let errors = scratch.load().errors
-        #expect(errors.map(\.file).map { $0.suffix(6) } == ["a.toml", "b.toml"])
-        for error in errors {
-            #expect(error.line == 3)
-            for file in ["sessions.d/a.toml", "sessions.d/b.toml"] { #expect(error.message.contains(file)) }
-        }
-        // All instances of a template have its key.
-        for name in ["a", "b", "d"] { #expect(unlink("\(scratch.path)/sessions.d/\(name).toml") == 0) }
-        let template = text + "instances = [\"x\", \"y\"]\nuser = \"u-%i\"\n"
-        try scratch.write("sessions.d/t@.toml", template + "formerly = [\"old\"]\n")
-        #expect(scratch.load().errors.count == 2)
-        #expect(scratch.load().errors.allSatisfy { $0.message.hasSuffix("the key formerly of the template") })
-        try scratch.write("sessions.d/t@.toml", template + "formerly = [\"old-%i\"]\n")
-        #expect(scratch.load().errors.isEmpty)
-    }
-
     @Test func `with nothing in it is all defaults and no sessions`() throws {
         let scratch = try ConfigurationScratch()
         var expected = LoadedConfiguration(daemon: .success(DaemonConfiguration()), sessions: [:], errors: [])

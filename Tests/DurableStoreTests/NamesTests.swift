@@ -34,8 +34,8 @@ import Testing
 
     private func name(_ text: String) throws -> SessionName { try #require(SessionName(text)) }
 
-    private func present(_ numbers: ClosedRange<Int>) throws -> [SessionName: PresentSession] {
-        Dictionary(uniqueKeysWithValues: try numbers.map { (try name("s\($0)"), PresentSession()) })
+    private func present(_ numbers: ClosedRange<Int>) throws -> [SessionName: [Endpoint]] {
+        Dictionary(uniqueKeysWithValues: try numbers.map { (try name("s\($0)"), []) })
     }
 
     @Test func `are used again when they are gone and own nothing`() async throws {
@@ -45,7 +45,7 @@ import Testing
             try await store.commit([(new, [.mqtt(.setEstablished(true))])])
         }
         // The tenth is present.
-        await store.setPresent([try name("s10"): .init(), new: .init()])
+        try await store.setPresent([try name("s10"): [], new: []])
         try await store.commit([(new, [.mqtt(.insert(message(1)))])])
         #expect(await store.sessionNames.count == 32_767)
         let isKept = await store.sessionNames.contains(try name("s12"))
@@ -67,7 +67,7 @@ import Testing
             """)
         database.close()
         let store = try openStore(directory)
-        await store.setPresent(try present(1...32_766))
+        try await store.setPresent(try present(1...32_766))
         await #expect(throws: StoreError.self) {
             try await store.commit([(try name("new"), [.mqtt(.setEstablished(true))])])
         }
@@ -76,7 +76,7 @@ import Testing
 
     @Test func `are not used again while each owns something or is present`() async throws {
         let store = try openStore(directory)
-        await store.setPresent(try present(1...32_767))
+        try await store.setPresent(try present(1...32_767))
         await #expect(throws: StoreError.self) {
             try await store.commit([(try name("new"), [.mqtt(.setEstablished(true))])])
         }
@@ -124,8 +124,8 @@ import Testing
                 (name, [.mqtt(.setEstablished(true)), .mqtt(.setClientID("me")), .setHomes([.init(home.description)])])
             ])
         }
-        let elsewhere = PresentSession(endpoints: [there])
-        await store.setPresent([old: .init(endpoints: [here]), other: elsewhere])
+        let elsewhere = [there]
+        try await store.setPresent([old: [here], other: elsewhere])
         try await hold(old, at: here)
         try await store.commit([(old, [.mqtt(.assign(sequence(1), packetID)), .mqtt(.release(sequence(1)))])])
         // At another server: the configuration allows one client identifier at one server only once.
@@ -133,22 +133,30 @@ import Testing
         #expect(try await store.mqtt(old).established)
         // The first is absent when another one connects elsewhere for the first time.
         let third = try #require(SessionName("third"))
-        await store.setPresent([third: elsewhere, other: elsewhere])
+        try await store.setPresent([third: elsewhere, other: elsewhere])
         try await hold(third, at: there)
         #expect(try await store.mqtt(old).established, "its server still has its session")
         // One of these servers is where it was, in another scheme.
-        await store.setPresent([
-            new: .init(endpoints: [there, try Endpoint("mqtts://here.example")]), other: elsewhere,
-        ])
+        try await store.setPresent([new: [there, try Endpoint("mqtts://here.example")], other: elsewhere])
         try await hold(new, at: there)
         #expect(try await store.mqtt(other).established)
         #expect(try await store.mqtt(new).established)
         let state = try await store.mqtt(old)
         #expect(!state.established)
         #expect(state.inFlight.map(\.state) == [.released(packetID)], "it is sent again")
-        await store.setPresent([old: .init(endpoints: [here, there]), other: elsewhere])
+        try await store.setPresent([old: [here, there], other: elsewhere])
         try await hold(old, at: here)
         #expect(try await !store.mqtt(new).established)
+    }
+
+    @Test func `of one client identifier are found without reading all sessions`() async throws {
+        try await store.close()
+        let database = try Database(path: "\(directory.path)/\(DurableStore.fileName)")
+        defer { database.close() }
+        let plan = try database.rows(
+            text: "EXPLAIN QUERY PLAN \(DurableStore.Contents.othersAtServer)", with: [.integer(1)]
+        ) { $0.text(3) }
+        #expect(plan.first?.contains("session_client_id") == true && !plan.contains { $0.contains("SCAN") }, "\(plan)")
     }
 
     @Test func `are listed whatever is in the file`() async throws {
@@ -182,107 +190,75 @@ import Testing
         #expect(try await store.absentStates(besides: [old, other]) == [AbsentState(session: new, publications: 1)])
     }
 
-    /// Starts a session whose file says what it was called before.
-    private func start(
-        _ name: SessionName, formerly names: [SessionName], besides others: [SessionName] = []
-    ) async throws -> TakeOver {
-        var present = [name: PresentSession(formerNames: names)]
-        for other in others { present[other] = PresentSession(formerNames: []) }
-        await store.setPresent(present)
-        return try await store.takeOver(by: name, present: present)
+    @Test func `are kept for their servers`() async throws {
+        let (here, there) = (try Endpoint("mqtt://here.example"), try Endpoint("mqtt://there.example"))
+        let elsewhere = try Endpoint("mqtt://elsewhere.example")
+        func foreign(_ servers: Endpoint...) async throws -> ForeignState? {
+            try await store.foreignStates(among: [old: servers])[old]
+        }
+        try await store.setPresent([old: [here], other: [here]])
+        #expect(try await foreign(there) == nil, "a file that is there may be changed")
+        try await store.setPresent([old: [there, elsewhere], other: [here]])
+        // A file with errors says nothing, nor does one that was never seen.
+        try await store.setPresent([old: []])
+        #expect(try await foreign(here) == nil)
+        for known in [[:], [old: []], [old: [here]]] as [[SessionName: [Endpoint]]] {
+            try await store.setPresent(known)
+            let expected = ForeignState(
+                servers: [there, elsewhere], state: try await store.absentStates(besides: [other])[0])
+            #expect(try await foreign(here) == expected)
+            #expect(expected.state.messages == 2)
+            #expect(try await store.session(old).wasAbsent)
+            #expect(try await foreign(here, try Endpoint("mqtts://there.example")) == nil, "in another scheme")
+            #expect(try await foreign() == nil, "it has errors")
+        }
+        try await store.close()
+        let reopened = try openStore(directory)
+        #expect(try await reopened.foreignStates(among: [old: [here], other: [here]]).keys.sorted() == [old])
+        try await reopened.setPresent([old: [elsewhere]])
+        #expect(try await reopened.foreignStates(among: [old: [there]]).isEmpty)
+        #expect(try await !reopened.session(old).wasAbsent)
     }
 
-    @Test func `are taken over by a session that has nothing of its own`() async throws {
+    @Test func `have the servers of their file when they come into being, and none in a store of an earlier version`()
+        async throws
+    {
+        let (here, there) = (try Endpoint("mqtt://here.example"), try Endpoint("mqtt://there.example"))
+        try await store.setPresent([new: [here], old: []])
+        try await store.commit([(new, [.mqtt(.insert(message(1)))])])
+        try await store.setPresent([:])
+        #expect(try await store.foreignStates(among: [new: [there], old: [there]]).keys.sorted() == [new])
+    }
+
+    @Test func `are kept for their servers with publications and received messages, and not for consumers alone`()
+        async throws
+    {
+        let (here, there) = (try Endpoint("mqtt://here.example"), try Endpoint("mqtt://there.example"))
+        let billing = try #require(ConsumerName("billing"))
         let key = try #require(PublishKey("k"))
-        // A key of what it has delivered is no reason to leave messages behind, nor is a message that it has left at a
-        // server.
-        try await store.commit(new, .setEstablished(true), .rememberKey(key, sequence(1), at: .now))
-        try await store.commit([(new, [.rememberRetained("t")])])
-        let configured = NameClaim(old, .configured)
-        #expect(try await start(new, formerly: [old], besides: [old]) == .refused(configured))
-        let present: [SessionName: PresentSession] = [new: .init(formerNames: [old]), old: .init()]
-        #expect(try await store.claims(of: [new], among: present) == [new: configured])
-        #expect(try await start(new, formerly: [old]) == .done(old))
-        #expect(try await start(new, formerly: [old]) == .nothing, "a second time")
-        #expect(try await store.session(new).mqtt.queuedCount == 2)
-        #expect(try await store.session(new).mqtt.established == false, "nothing of its own is left")
-        #expect(try await store.session(new).retainedTopics == [])
-        #expect(try await store.session(old) == StoredSession())
-        for _ in 1...2 {
-            #expect(try await start(new, formerly: [old, other]) == .refused(NameClaim(other, .occupied)))
-        }
-        #expect(try await absent(besides: []) == [new: 2, other: 1])
-        // So it is after a restart.
-        try await store.close()
-        let reopened = try openStore(directory)
-        #expect(try await reopened.session(new).mqtt.queuedCount == 2)
-        #expect(try await reopened.session(new).mqtt.nextSequence.rawValue == 3)
-    }
-
-    @Test func `are taken over without messages as well, for what the server has`() async throws {
-        for sequence in [sequence(1), sequence(2)] { try await store.commit(old, .acknowledge(sequence)) }
-        try await store.commit(old, .setEstablished(true))
-        // The name has been used before, and nothing is left of that.
-        try await store.commit(new, .setClientID("new"))
-        let third = try #require(SessionName("third"))
-        #expect(try await start(third, formerly: [old]) == .done(old))
-        #expect(try await store.mqtt(third).established)
-        #expect(try await start(new, formerly: [old, third]) == .done(third))
-        #expect(try await store.mqtt(new).established)
-        // It must not replace anything.
-        try await store.commit(third, .setEstablished(true))
-        #expect(try await start(other, formerly: [third]) == .nothing)
-        #expect(try await store.mqtt(other).queuedCount == 1)
-    }
-
-    @Test func `are taken over once, so that the earlier name may be given to another session`() async throws {
-        #expect(try await start(new, formerly: [old]) == .done(old))
-        for number in [1, 2] { try await store.commit(new, .acknowledge(sequence(Int64(number)))) }
-        // Another session of that name, which is removed later.
-        try await store.commit(old, .insert(message(1)))
-        let third = try #require(SessionName("third"))
-        // The file was away, it had errors, or its key was changed.
-        let meanwhile: [[SessionName: PresentSession]] = [
-            [:], [new: PresentSession()], [new: PresentSession(formerNames: [third])],
-        ]
-        for present in meanwhile {
-            await store.setPresent(present)
-            if !present.isEmpty { #expect(try await store.takeOver(by: new, present: present) == .nothing) }
-            #expect(try await start(new, formerly: [old]) == .nothing)
-            #expect(try await start(new, formerly: [third, old]) == .nothing)
-        }
-        try await store.close()
-        let reopened = try openStore(directory)
-        func restart(
-            _ name: SessionName, _ names: SessionName..., successorOf: SessionName? = nil
-        ) async throws -> TakeOver {
-            let present = [name: PresentSession(formerNames: names, successorOf: successorOf)]
-            return try await reopened.takeOver(by: name, present: present)
-        }
-        #expect(try await restart(new, old) == .nothing)
-        // Also when the session is renamed again.
-        let fourth = try #require(SessionName("fourth"))
-        #expect(try await restart(fourth, old, new) == .done(new))
-        #expect(try await restart(fourth, old) == .nothing)
-        #expect(try await reopened.session(old).mqtt.queuedCount == 1)
-        // The other one is given a name that the first has had, and then the one that the first has now, which is gone.
-        #expect(try await restart(new, old) == .done(old))
-        #expect(try await restart(old, new) == .done(new), "and its own name again")
-        #expect(try await restart(fourth, old) == .nothing)
-        #expect(try await restart(fourth, old, successorOf: old) == .done(old), "it ran under that name until now")
-        #expect(try await reopened.session(fourth).mqtt.queuedCount == 1)
-    }
-
-    @Test func `are not taken over if there are several, or when nothing was there at first`() async throws {
-        #expect(try await start(new, formerly: [old, other]) == .refused(NameClaim(other, .several(old))))
-        #expect(try await absent(besides: []) == [old: 2, other: 1])
-        let third = try #require(SessionName("third"))
-        #expect(try await start(new, formerly: [third]) == .nothing)
-        try await store.commit(third, .insert(message(1)))
-        #expect(try await start(new, formerly: [third]) == .nothing)
-        #expect(try await absent(besides: []) == [old: 2, other: 1, third: 1])
-        // What the new name has on disk is an earlier session's, and must not be sent by one that ran until now.
-        let present = [other: PresentSession(formerNames: [new], successorOf: new)]
-        #expect(try await store.takeOver(by: other, present: present) == .refused(NameClaim(new, .occupied)))
+        let publication = Publication(
+            topic: "t", payload: .init(string: "x"), qos: .atLeastOnce, properties: .init(), since: .now)
+        let collected = CollectedMessage(
+            sequence: .init(rawValue: 1),
+            message: .init(
+                topic: "a", payload: .init(string: "x"), qos: .atLeastOnce, retain: false, duplicate: false,
+                properties: .init()),
+            receivedAt: .now)
+        func isForeign() async throws -> Bool { try await !store.foreignStates(among: [new: [there]]).isEmpty }
+        try await store.setPresent([new: [here]])
+        try await store.commit(
+            new, .putConsumer(billing, filter: "a", .atLeastOnce), .rememberKey(key, sequence(1), at: .now))
+        try await store.setPresent([:])
+        #expect(try await !isForeign())
+        try await store.commit(new, .collect(collected, for: [billing], nil))
+        #expect(try await isForeign())
+        try await store.commit(new, .removeConsumer(billing))
+        #expect(try await !isForeign())
+        try await store.commit(new, .putPublication(publication))
+        #expect(try await isForeign())
+        try await store.commit([(new, [.removePublication("t")])])
+        #expect(try await store.mqtt(new).hasKeys)
+        try await store.setPresent([new: [there]])
+        #expect(try await !store.mqtt(new).hasKeys, "a key is that of the session that published with it")
     }
 }

@@ -237,7 +237,7 @@ import Testing
         // A page in the middle of the messages, so that the file is replaced.
         let copy = try before.copyAsItIs()
         var bytes = try readFile("\(before.path)/holdfast.db")
-        let page = bytes.count / 4096 / 2
+        let page = bytes.count / 4096 * 3 / 4
         for index in (page * 4096)..<(page * 4096 + 4096) { bytes[index] = 0x5A }
         try writeFile("\(copy.path)/holdfast.db", bytes)
         let store = try openStore(copy)

@@ -210,7 +210,7 @@ extension EndToEnd {
         }
     }
 
-    @Test func `messages of a session that is renamed or removed stay in sight`() async throws {
+    @Test func `messages of a session that is removed stay in sight`() async throws {
         try await withLab { lab, daemon in
             let place = ["--config-directory", daemon.configuration]
             func run(_ words: [String]) async throws -> (ending: LabProcess.Ending, text: String) {
@@ -218,22 +218,10 @@ extension EndToEnd {
                 let result = try await lab.finish(line, in: lab.host)
                 return (result.ending, result.output + result.errors)
             }
-            try daemon.session("old", top: "autoconnect = false")
+            try daemon.session("core", top: "autoconnect = false")
             try daemon.session("other", top: "autoconnect = false\nclient-id = \"other\"")
             try await daemon.start()
-            for text in ["1", "2"] { try await daemon.publish(text, to: "t", session: "old") }
-
-            let taken = try await run(["config", "rename", "old", "other"] + place)
-            #expect(taken.ending == .exited(1) && taken.text.contains("other.toml already exists"), "\(taken)")
-            let renamed = try await run(["config", "rename", "old", "core"] + place)
-            #expect(renamed.ending == .exited(0) && renamed.text.contains("old is called core now"), "\(renamed)")
-            #expect(!renamed.text.contains("on disk"), "\(renamed)")
-            let file = "\(daemon.configuration)/sessions.d/core.toml"
-            #expect(
-                String(decoding: try Data(contentsOf: URL(filePath: file)), as: UTF8.self).contains(
-                    "formerly = [\"old\"]"))
-            #expect(try await run(["queue", "core"]).text.contains("core: 2 messages:"))
-            #expect(try await run(["status", "old"]).ending == .exited(1))
+            for text in ["1", "2"] { try await daemon.publish(text, to: "t", session: "core") }
 
             let sentence = "core: 2 accepted messages stay on disk; a file named core.toml sends them"
             let removed = try await run(["config", "remove", "core"] + place)
@@ -242,97 +230,11 @@ extension EndToEnd {
                 let shown = try await run([command])
                 #expect(shown.text.contains(sentence) && !shown.text.contains("every outbox is empty"), "\(shown)")
             }
-            let onDisk = try await run(["config", "rename", "other", "core"] + place)
-            #expect(onDisk.ending == .exited(1) && onDisk.text.contains("queue drop core --all"), "\(onDisk)")
             let dropped = try await run(["queue", "drop", "core", "--all", "--any-state"])
             #expect(dropped.ending == .exited(0) && dropped.text == "2 messages dropped.\n", "\(dropped)")
             #expect(try await run(["queue"]).text == "No messages are waiting: every outbox is empty.\n")
             let list = try await run(["--json", "queue"]).text
             #expect(list == #"{"messages":[],"next":null,"schema":1,"session":"other"}"# + "\n")
-        }
-    }
-
-    @Test func `a session is renamed twice while the daemon runs, and its password goes with it`() async throws {
-        try await withLab { lab, daemon in
-            let beginning = try Beginning(lab, daemon)
-            let place = ["--config-directory", daemon.configuration]
-            func ctl(_ words: String...) async throws -> LabProcess.Ending {
-                let line = ["\(DaemonProcess.programs)/holdfastctl"] + words + place + ["--socket", daemon.socket]
-                return try await lab.finish(line, in: lab.host).ending
-            }
-            let secret = "\(daemon.configuration)/a.secret"
-            try "mine".write(toFile: secret, atomically: false, encoding: .utf8)
-            let text = """
-                # A comment.
-
-                endpoints = ["mqtts://a.example"]
-                user = "edge"
-                autoconnect = false
-                password = "file:\(secret)"
-
-                """
-            try lab.write("\(beginning.folder)/a.toml", text)
-            try await daemon.start()
-            try await daemon.publish("1", to: "t", session: "a")
-            for (old, new) in [("a", "b"), ("b", "c")] {
-                #expect(try await ctl("config", "rename", old, new) == .exited(0), "\(old)")
-            }
-            _ = try await daemon.stop()
-            #expect(try await ctl("config", "rename", "c", "d") == .exited(6), "it knows what is on disk")
-            #expect(try beginning.files == ["c.toml"])
-            let path = "\(beginning.folder)/c.toml"
-            #expect(
-                try String(contentsOfFile: path, encoding: .utf8)
-                    == text.replacing("\n\nend", with: "\n\nformerly = [\"a\", \"b\"]\nend"))
-            try await daemon.start()
-            let list = try await daemon.call(MessageQueueListMethod.self, .init(session: "c"))
-            #expect(list.messages.count == 1)
-            #expect(try await ctl("config", "remove", "c") == .exited(0))
-            #expect(access(secret, F_OK) != 0)
-        }
-    }
-
-    @Test func `a rename that was ended halfway is finished by the next one`() async throws {
-        try await withLab { lab, daemon in
-            let beginning = try Beginning(lab, daemon)
-            let text = "formerly = [\"a\"]\nendpoints = [\"mqtts://a.example\"]\nuser = \"edge\"\nautoconnect = false\n"
-            try lab.write("\(beginning.folder)/a.toml", text)
-            try await daemon.start()
-            try await daemon.publish("1", to: "t", session: "a")
-            // The command was killed here, and then the daemon was.
-            #expect(link("\(beginning.folder)/a.toml", "\(beginning.folder)/b.toml") == 0)
-            for isRestarted in [false, true] {
-                if isRestarted {
-                    _ = try await daemon.stop()
-                    try await daemon.start()
-                }
-                let status = try await daemon.call(SessionStatusMethod.self, .init(session: "a"))
-                #expect(status.state == (isRestarted ? .failed : .disconnected))
-            }
-            let renamed = try await daemon.ctl(
-                "config", "rename", "a", "b", "--config-directory", daemon.configuration)
-            #expect(renamed.ending == .exited(0), "\(renamed)")
-            #expect(try beginning.files == ["b.toml"])
-            #expect(try String(contentsOfFile: "\(beginning.folder)/b.toml", encoding: .utf8) == text)
-            let list = try await daemon.call(MessageQueueListMethod.self, .init(session: "b"))
-            #expect(list.messages.count == 1)
-        }
-    }
-
-    @Test func `a session is not renamed while another one names it as its own earlier name`() async throws {
-        try await withLab { lab, daemon in
-            let beginning = try Beginning(lab, daemon)
-            for name in ["a", "b"] {
-                try lab.write(
-                    "\(beginning.folder)/\(name).toml",
-                    "endpoints = [\"mqtts://\(name).example\"]\nuser = \"edge\"\nautoconnect = false\n"
-                        + (name == "b" ? "formerly = [\"a\"]\n" : ""))
-                if name == "a" { try await daemon.start() }
-            }
-            let renamed = try await daemon.ctl(
-                "config", "rename", "a", "c", "--config-directory", daemon.configuration)
-            #expect(renamed.ending == .exited(1) && renamed.errors.contains("key formerly of b"), "\(renamed)")
-            #expect(try beginning.files == ["a.toml", "b.toml"])
         }
     }
 
@@ -397,7 +299,7 @@ extension EndToEnd {
             #expect(taken.status == 1 && taken.text.contains("--password file:\(kept)"), "\(taken.text)")
             #expect(try String(contentsOfFile: kept, encoding: .utf8) == "mine")
             #expect(try beginning.files.isEmpty)
-            // A session that was renamed keeps the file of its password.
+            // The file of another session may name it.
             let core = "\(beginning.folder)/core.toml"
             try lab.write(core, "endpoints = [\"mqtts://a.example\"]\nuser = \"a\"\npassword = \"file:\(kept)\"\n")
             let other = try await beginning.begin("main", "--ask-password", endpoint: "mqtts://broker.example")

@@ -242,7 +242,7 @@ struct EndingTests {
     @Test(
         arguments: [
             (["config", "shwo"], "did you mean config show?"),
-            (["config", "x"], "the subcommands are: check, show, init, edit, password, rename, remove"),
+            (["config", "x"], "the subcommands are: check, show, init, edit, password, remove"),
             (["queue", "lits", "main"], "did you mean queue list?"),
             (["instance", "dad", "a@b"], "did you mean instance add?"),
             (["queue", "lits"], nil), (["queue", "main", "--limit", "3"], nil), (["config", "show"], nil),

@@ -332,11 +332,6 @@ struct DetailTests {
                 "Reloaded: removed c.",
                 "  c could not say goodbye to its server: the server may keep 1 publication",
             ])
-        let renamed = DaemonReloadMethod.Result.Renamed(session: "d", former: "c")
-        #expect(
-            ReloadText.lines(.init(added: ["d"], removed: ["c"], renamed: [renamed]), isDry: true) == [
-                "A reload would add d; remove c.", "  d would continue c",
-            ])
         let absent = [
             AbsentSession(session: "c", messages: 2, bytes: 9, oldest: nil),
             AbsentSession(session: "gw@a", messages: 1, bytes: 4, oldest: nil),

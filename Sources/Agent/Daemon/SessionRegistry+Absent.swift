@@ -1,10 +1,12 @@
+import Configuration
 import ControlAPI
 import DurableStore
 import Logging
 import Session
 import Systemd
 
-// Sessions that were removed from the configuration while the store had something of them. It stays there.
+// Sessions that were removed from the configuration while the store had something of them. It stays there, for a file of the
+// same name and with one of the same servers. A file with others is refused, since it may be that of another session.
 
 extension SessionRegistry {
     /// Returns the sessions that are not configured and of which something is on disk; `nil` while the disk does not answer.
@@ -15,6 +17,31 @@ extension SessionRegistry {
             try await store.absentStates(besides: present)
         }
         return found?.map(AbsentSession.init)
+    }
+
+    /// Refuses files that would send elsewhere what is on disk of sessions that were removed.
+    ///
+    /// - Returns: the errors; none while the disk does not answer. Then each is found when its session is started.
+    func refuseForeign(
+        in sessions: inout [SessionName: Result<SessionConfiguration, ConfigurationErrors>]
+    ) async -> [ConfigurationError] {
+        guard let surroundings else { return [] }
+        // A session that runs has been decided about.
+        let stopped = sessions.filter { running($0.key) == nil }.compactMapValues { try? $0.get().endpoints }
+        guard !stopped.isEmpty else { return [] }
+        let store = surroundings.store
+        let found = try? await surroundings.commits.watch.answer { () throws(StoreError) in
+            try await store.foreignStates(among: stopped)
+        }
+        for (name, foreign) in found ?? [:] { sessions[name] = .failure(ConfigurationErrors([foreign.error])) }
+        return (found ?? [:]).values.map(\.error).sorted()
+    }
+
+    /// Returns why a session is not started that was removed before.
+    func foreignError(
+        _ name: SessionName, _ configuration: SessionConfiguration
+    ) async throws(StoreError) -> ConfigurationError? {
+        try await surroundings?.store.foreignStates(among: [name: configuration.endpoints])[name]?.error
     }
 
     /// Returns those of these sessions, which are still configured, of which something would stay on disk.
@@ -42,6 +69,19 @@ extension SessionRegistry {
             logger.notice("\(session.sentence)", metadata: ["HOLDFAST_SESSION": "\(session.session)"])
         }
         return absent
+    }
+}
+
+extension ForeignState {
+    /// What is wrong with the file of a session that has this name.
+    fileprivate var error: ConfigurationError {
+        let name = state.session
+        let all = servers.map(\.description).joined(separator: ", ")
+        return .stored(
+            "on disk: \(AbsentSession(state).list) of a session \(name) that was removed, for \(all), which this file does not "
+                + "name; give the file another name, name one of those servers in endpoints as well, or remove what is on "
+                + "disk, with holdfastctl queue drop \(name) --all --any-state, and then holdfastctl reload",
+            of: name)
     }
 }
 

@@ -29,11 +29,10 @@ extension SessionRegistry {
             sessionsChanged()
         }
         try checkReload()
-        let (loaded, continued) = try await listed(loaded)
-        var result = changes(to: loaded, continued)
-        let renamed = renamed(continued)
-        let before = leftOver(result.removed, continued)
-        let stopped = await stop(changedBy: loaded, renamed)
+        let loaded = await listed(loaded)
+        var result = changes(to: loaded)
+        let before = leavingSomething(result.removed)
+        let stopped = await stop(changedBy: loaded)
         result.leftBehind = stopped.sorted { $0.key < $1.key }.compactMap { name, stopped in
             stopped.leftBehind.map { .init(session: name.description, message: $0) }
         }
@@ -41,10 +40,9 @@ extension SessionRegistry {
         let hidden = entries.keys.filter { loaded.sessions[$0] == nil }.compactMap { name in
             loaded[name].map { (name, $0) }
         }
-        await willHave(described(loaded.sessions.merging(hidden) { own, _ in own }))
+        await willHave(loaded.sessions.merging(hidden) { own, _ in own })
         for name in entries.keys.sorted() where loaded[name] == nil {
             entries[name] = nil
-            if let next = renamed[name] { movePrograms(of: name, to: next) }
             changeParked(of: name) { $0.history = nil }
             rejected[name] = nil
             report(name, SessionEvent(time: clock.wallClock(), session: name.description, event: .sessionRemoved))
@@ -55,38 +53,17 @@ extension SessionRegistry {
         for name in Set(entries.keys).union(loaded.sessions.keys).sorted() {
             guard let configuration = loaded[name] else { continue }
             defer { changed(name) }
-            let former = renamed.first { $0.value == name && stopped[$0.key] != nil }.flatMap { stopped[$0.key] }
             do throws(StoreError) {
-                if let former, case .success(let new) = configuration {
-                    try await startNowOrLater(
-                        name, await next(after: former.driver, as: new, wasUp: former.wasUp))
-                } else {
-                    try await apply(configuration, to: name, wasUp: stopped[name]?.wasUp)
-                }
+                try await apply(configuration, to: name, wasUp: stopped[name]?.wasUp)
             } catch {
                 parked[name]?.releasePublishers()
                 failure = failure ?? .internalError(unreadable(name, error).reason.message)
             }
         }
-        // Not before: what a session had is another's now, if that was called so.
         result.absentSessions = await tellAbsent(before, of: result.removed)
         statusMayHaveChanged()
         if let failure { throw failure }
         return result
-    }
-
-    /// - Returns: what stays on disk of these sessions, without those that continue under another name.
-    private func leftOver(_ removed: [String], _ continued: [SessionName: SessionName]) -> [AbsentSession] {
-        leavingSomething(removed.filter { name in !continued.values.contains { $0.description == name } })
-    }
-
-    private func movePrograms(of old: SessionName, to new: SessionName) {
-        var programs = parked[new] ?? ParkedPrograms()
-        changeParked(of: old) {
-            (programs.credential, programs.history, programs.publishers) = ($0.credential, $0.history, $0.publishers)
-            ($0.credential, $0.history, $0.publishers) = (nil, nil, Publishers())
-        }
-        if !programs.isEmpty { parked[new] = programs }
     }
 
     /// How a session is started that was stopped for a new configuration.
@@ -102,34 +79,22 @@ extension SessionRegistry {
 
     /// Returns what applying a configuration would change.
     func preview(_ loaded: LoadedConfiguration) async throws(RPCError) -> DaemonReloadMethod.Result {
-        let (loaded, continued) = try await listed(loaded)
-        var result = changes(to: loaded, continued)
-        result.absentSessions = leftOver(result.removed, continued)
+        let loaded = await listed(loaded)
+        var result = changes(to: loaded)
+        result.absentSessions = leavingSomething(result.removed)
         return result
     }
 
-    /// - Returns: also the sessions that continue others, with the earlier name of each.
-    private func listed(
-        _ loaded: LoadedConfiguration
-    ) async throws(RPCError) -> (loaded: LoadedConfiguration, continued: [SessionName: SessionName]) {
+    private func listed(_ loaded: LoadedConfiguration) async -> LoadedConfiguration {
         var loaded = loaded
         loaded.sessions = await listed(loaded.sessions, loaded.brokenTemplates)
-        do throws(StoreError) {
-            let (errors, continued) = try await decideNames(in: &loaded.sessions, isPatient: false)
-            loaded.errors += errors
-            return (loaded, continued)
-        } catch {
-            throw .internalError("what is on disk under earlier names of sessions cannot be read: \(error)")
-        }
+        let errors = await refuseForeign(in: &loaded.sessions)
+        loaded.errors += errors
+        return loaded
     }
 
-    private func changes(
-        to loaded: LoadedConfiguration, _ continued: [SessionName: SessionName]
-    ) -> DaemonReloadMethod.Result {
+    private func changes(to loaded: LoadedConfiguration) -> DaemonReloadMethod.Result {
         var result = DaemonReloadMethod.Result()
-        result.renamed = continued.sorted { $0.key < $1.key }.map {
-            .init(session: $0.key.description, former: $0.value.description)
-        }
         for name in Set(entries.keys).union(loaded.sessions.keys).sorted() {
             switch (entries[name], loaded[name]) {
             case (_, nil): result.removed.append(name.description)
@@ -152,9 +117,7 @@ extension SessionRegistry {
     /// Stops the sessions that are removed or changed, all at once, since each may take its time to say goodbye.
     ///
     /// - Returns: the sessions that were stopped.
-    private func stop(
-        changedBy loaded: LoadedConfiguration, _ renamed: [SessionName: SessionName]
-    ) async -> [SessionName: StoppedSession] {
+    private func stop(changedBy loaded: LoadedConfiguration) async -> [SessionName: StoppedSession] {
         var stopped: [SessionName: StoppedSession] = [:]
         await withTaskGroup(of: (SessionName, String?).self) { group in
             for (name, entry) in entries {
@@ -162,12 +125,6 @@ extension SessionRegistry {
                 var reason = Reason(.configurationChanged)
                 var (forGood, hasNext, isSameClient) = (true, false, false)
                 switch loaded[name] {
-                case nil where renamed[name] != nil:
-                    guard let next = renamed[name], case .success(let new)? = loaded[next] else { continue }
-                    reason.message = "the session is called \(next) now"
-                    forGood = Set(driver.configuration.endpoints).isDisjoint(with: new.endpoints)
-                    hasNext = true
-                    isSameClient = driver.configuration.isSameClient(as: new)
                 case nil: reason.message = "the session was removed from the configuration"
                 case .success(driver.configuration)?: continue
                 // If the new file names other servers only, the old ones must not keep what the session publishes.

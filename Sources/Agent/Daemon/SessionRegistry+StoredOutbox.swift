@@ -54,12 +54,17 @@ extension SessionRegistry {
         return .init(dropped: decided.done.map(\.before.rawValue), skipped: decided.skipped, more: decided.more)
     }
 
-    /// Drops some messages of a session that is not configured, and once there are none, everything else that is on disk
-    /// of it.
+    /// Drops some messages of a session that is not configured, or was not started since, and once there are none,
+    /// everything else that is on disk of it.
     private func dropEverything(of session: String) async throws(RPCError) -> MessageQueueDropMethod.Result {
-        guard let name = await unstarted(session), entries[name] == nil, let surroundings else {
+        let refusal = RPCError.invalidParameters(
+            "everything can only be dropped of a session that is not configured, or was not started since")
+        guard let name = await unstarted(session), let surroundings else {
             _ = try status(session)
-            throw .invalidParameters("everything can only be dropped of a session that is not configured")
+            throw refusal
+        }
+        if entries[name] != nil {
+            guard try await storedState(of: name, surroundings).wasAbsent else { throw refusal }
         }
         let found = try await surroundings.readOutbox(of: name) { store throws(StoreError) in
             try await store.summaries(name, .init(QueuedMessageState?.none), after: .zero, limit: 1000)
@@ -69,7 +74,10 @@ extension SessionRegistry {
             guard let decided = try await decide(.init(session: session, selection: ids), isRetry: false) else {
                 throw .sessionIsRestarting
             }
-            let isLeft = await absentSessions()?.contains { $0.session == session } ?? true
+            var isLeft = true
+            if entries[name] == nil, let absent = await absentSessions() {
+                isLeft = absent.contains { $0.session == session }
+            }
             return .init(
                 dropped: decided.done.map(\.before.rawValue), skipped: decided.skipped,
                 more: !decided.done.isEmpty && isLeft)
@@ -78,21 +86,26 @@ extension SessionRegistry {
         await takeTurn()
         defer { endTurn() }
         guard !isStopping else { throw .shuttingDown }
-        guard entries[name] == nil else { throw .sessionIsRestarting }
-        let stored = try await surroundings.readOutbox(of: name) { store throws(StoreError) in
-            try await store.session(name)
-        }
+        guard running(name) == nil else { throw .sessionIsRestarting }
+        let stored = try await storedState(of: name, surroundings)
         let changes: [SessionChange] =
             stored.mqtt.consumers.map { .mqtt(.removeConsumer($0.name)) }
             + stored.publications.map { .removePublication($0.topic) }
             + stored.retainedTopics.map { .forgetRetained($0) }
         if !changes.isEmpty { await surroundings.commits.commit(changes, of: name) { _ in } }
         try await everythingDurable(of: name, surroundings, isDecided: true)
+        await countStored(of: name)
         let inbox = StoredCounts(stored.mqtt, firstQueued: nil).inbox
         return .init(
             dropped: [], skipped: [], more: false,
             rest: .init(
                 consumers: inbox.consumers.count, received: inbox.messages, publications: stored.publications.count))
+    }
+
+    private func storedState(
+        of name: SessionName, _ surroundings: SessionDriver.Surroundings
+    ) async throws(RPCError) -> StoredSession {
+        try await surroundings.readOutbox(of: name) { store throws(StoreError) in try await store.session(name) }
     }
 
     // MARK: Decisions

@@ -55,8 +55,6 @@ actor SessionRegistry {
     /// The programs of sessions that are not running at the moment, kept in case those come back.
     var parked: [SessionName: ParkedPrograms] = [:]
     var isStartingLater = false
-    /// The sessions that are configured.
-    private(set) var present: [SessionName: PresentSession] = [:]
     private(set) var watches = Watches()
     private var overruns = HourlyCount()
     var metrics = EventMetrics()
@@ -89,19 +87,11 @@ actor SessionRegistry {
     ) async throws(StoreError) {
         self.surroundings = surroundings
         var sessions = await listed(sessions, brokenTemplates)
-        do throws(StoreError) {
-            _ = try await decideNames(in: &sessions, isPatient: true)
-        } catch {
-            // Damaged rows are those of some sessions only.
-            guard case .damaged = error else { throw error }
-        }
-        await willHave(described(sessions))
+        _ = await refuseForeign(in: &sessions)
+        await willHave(sessions)
         historyQueue = HistoryQueue(store: surroundings.store, logger: logger, eventLoop: eventLoop)
         clockSteps = ClockStepDetector(now: clock.now(), wallClock: clock.wallClock().rawValue)
-        let former = sessions.flatMap { name, result -> [SessionName] in
-            (try? result.get())?.formerNames(of: name) ?? []
-        }
-        try await recordEndBefore(of: Set(sessions.keys).union(former).sorted(), surroundings.store)
+        try await recordEndBefore(of: sessions.keys.sorted(), surroundings.store)
         for (name, result) in sessions.sorted(by: { $0.key < $1.key }) {
             switch result {
             case .success(let configuration):
@@ -119,12 +109,17 @@ actor SessionRegistry {
     }
 
     /// Prepares for the sessions that there are from now on.
-    func willHave(_ sessions: [SessionName: PresentSession]) async {
-        present = sessions
+    func willHave(_ sessions: [SessionName: Result<SessionConfiguration, ConfigurationErrors>]) async {
         shareMemory(among: sessions.count)
-        // A disk that does not answer must not hold up a reload.
         guard let store = surroundings?.store else { return }
-        try? await surroundings?.commits.watch.answer { () throws(StoreError) in await store.setPresent(sessions) }
+        var present: [SessionName: [Endpoint]] = [:]
+        for (name, result) in sessions {
+            // A session whose file has errors may keep its configuration.
+            present[name] = ((try? result.get()) ?? running(name)?.configuration)?.endpoints ?? []
+        }
+        // A disk that does not answer must not hold up a reload.
+        let servers = present
+        try? await surroundings?.commits.watch.answer { () throws(StoreError) in try await store.setPresent(servers) }
     }
 
     /// Gives each session, also those that are started from now on, its share.
@@ -163,21 +158,10 @@ actor SessionRegistry {
                 registry.historyQueue?.assumeIsolated { $0.noteAlive(at: now) }
             }
         }
-        var former: SessionName?
-        switch try await takeOver(by: name, how) {
-        case .nothing: break
-        case .done(let earlier): former = earlier
-        case .refused(let claim):
-            parked[name]?.releasePublishers()
-            let error = ConfigurationError.earlierName(claim.sentence(name) ?? "", of: name)
-            return await list(name, as: .configuration(ConfigurationErrors([error])))
-        }
-        present[name]?.successorOf = nil
         var stored = try await surroundings.store.session(name)
-        var how = how
-        // What the server has under another client identifier is another session's.
-        if former != nil, let clientID = stored.mqtt.clientID, clientID != how.configuration.clientID {
-            how.obsolete.insert(.sessionAtServer)
+        if stored.wasAbsent, let error = try await foreignError(name, how.configuration) {
+            parked[name]?.releasePublishers()
+            return await list(name, as: .configuration(ConfigurationErrors([error])))
         }
         var changes: [SessionChange] = []
         let onDisk = stored.verdict
@@ -416,7 +400,7 @@ actor SessionRegistry {
     // MARK: Programs
 
     /// The driver of a session that runs; `nil` for any other.
-    private func running(_ session: SessionName) -> SessionDriver? {
+    func running(_ session: SessionName) -> SessionDriver? {
         if case .running(let driver)? = entries[session] { driver } else { nil }
     }
 

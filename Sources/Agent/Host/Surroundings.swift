@@ -114,14 +114,11 @@ protocol SessionStore: Actor {
     nonisolated var openReport: OpenReport { get }
     var epoch: String { get async }
     var sessionNames: [SessionName] { get async }
-    func setPresent(_ sessions: [SessionName: PresentSession]) async
-    func claims(
-        of sessions: Set<SessionName>, among present: [SessionName: PresentSession]
-    ) async throws(StoreError) -> [SessionName: NameClaim]
+    func setPresent(_ sessions: [SessionName: [Endpoint]]) async throws(StoreError)
+    func foreignStates(
+        among sessions: [SessionName: [Endpoint]]
+    ) async throws(StoreError) -> [SessionName: ForeignState]
     func absentStates(besides present: Set<SessionName>) async throws(StoreError) -> [AbsentState]
-    func takeOver(
-        by new: SessionName, present: [SessionName: PresentSession]
-    ) async throws(StoreError) -> TakeOver
 
     func commit(_ batch: [(session: SessionName, changes: [SessionChange])]) async throws(StoreError)
     func tryRoom(for bytes: UInt64) async throws(StoreError)

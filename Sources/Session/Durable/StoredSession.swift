@@ -18,6 +18,8 @@ package struct StoredSession: Hashable, Sendable {
     package var verdict: Verdict?
     /// The room that the session was told to switch to, in this boot or an earlier one.
     package var chosenRoom: ChosenRoom?
+    /// Whether it is what a session left that was removed. It may have had other servers.
+    package var wasAbsent = false
 }
 
 extension StoredSession {

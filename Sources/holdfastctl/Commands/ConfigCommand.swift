@@ -6,9 +6,8 @@ import HoldfastClient
 struct ConfigCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "config",
-        abstract:
-            "Check or show the configuration; create, edit, rename or remove a session's file, or change its password.",
-        subcommands: [Check.self, Show.self, Init.self, Edit.self, Password.self, Rename.self, Remove.self])
+        abstract: "Check or show the configuration; create, edit or remove a session's file, or change its password.",
+        subcommands: [Check.self, Show.self, Init.self, Edit.self, Password.self, Remove.self])
 
     /// The directory of the configuration files.
     struct Place: ParsableArguments {
@@ -219,7 +218,6 @@ extension ConfigCommand {
                     advice: "holdfastctl instance remove \(session)\(place.option)")
             }
             let target = isLink ? Folder.resolved(path) : nil
-            let secret = self.secret
             guard unlink(path) == 0 else { throw failure(names) }
             let rest = target.map { "; \($0), which it was a link to, stays" } ?? ""
             common.complain(Complaint(done: "\(path) is removed\(rest)"))
@@ -235,14 +233,8 @@ extension ConfigCommand {
             try remove(secret)
         }
 
-        /// The file in which "config init --ask-password" has stored the password, perhaps when the session had another name.
-        private var secret: String {
-            let former = (try? FormerNames.effective(of: session, place)) ?? []
-            let secrets = [session] + former.reversed()
-            let paths = secrets.map { "\(place.configDirectory)/\($0).secret" }
-            let text = String(decoding: (try? InputFile.read(path)) ?? [], as: UTF8.self)
-            return paths.first { text.contains("\"file:\($0)\"") } ?? paths[0]
-        }
+        /// The file in which "config init --ask-password" has stored the password.
+        private var secret: String { "\(place.configDirectory)/\(session).secret" }
 
         /// Removes the password, unless another file names it.
         private func remove(_ secret: String) throws {

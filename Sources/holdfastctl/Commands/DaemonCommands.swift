@@ -103,8 +103,7 @@ enum ReloadText {
 
     /// What becomes of sessions that ended.
     static func rest(_ result: DaemonReloadMethod.Result, isDry: Bool) -> [String] {
-        result.renamed.map { printable("  \($0.session) \(isDry ? "would continue" : "continues") \($0.former)") }
-            + result.leftBehind.map { printable("  \($0.session) could not say goodbye to its server: \($0.message)") }
+        result.leftBehind.map { printable("  \($0.session) could not say goodbye to its server: \($0.message)") }
             + result.absentSessions.map { printable("  \($0.sentence)") }
     }
 

@@ -157,8 +157,8 @@ struct QueueCommand: AsyncParsableCommand {
             abstract: "Remove messages for good.",
             discussion: """
                 This includes messages that are in flight, which the server may have received anyway. Returns when the \
-                removal is on disk. Of a session that is not configured any more, --all --any-state also removes the \
-                durable consumers, with what they have not taken, and the publications.
+                removal is on disk. Of a session that is not configured any more, or was not started since, --all \
+                --any-state also removes the durable consumers, with what they have not taken, and the publications.
                 """)
 
         @OptionGroup var common: CommonOptions
@@ -175,23 +175,21 @@ struct QueueCommand: AsyncParsableCommand {
 
         func run() async throws {
             var (selection, tally) = (selection, QueueTally(verb: "dropped"))
-            // The daemon takes all messages of one state, and those in flight only by their ids.
-            let isAbsent = anyState ? try await isAbsent() : false
-            if anyState, !isAbsent { (selection.all, selection.id) = (false, try await allIDs()) }
-            let state = isAbsent ? QueuedMessageState.everything : queued ? .queued : .quarantined
-            try await selection.decide(MessageQueueDropMethod.self, state, common) { result in
-                tally.add(result.dropped.count, result.skipped)
-                tally.rest = result.rest
-                return result.more
+            func drop(_ state: QueuedMessageState) async throws {
+                try await selection.decide(MessageQueueDropMethod.self, state, common) { result in
+                    tally.add(result.dropped.count, result.skipped)
+                    tally.rest = result.rest
+                    return result.more
+                }
+            }
+            do {
+                try await drop(anyState ? .everything : queued ? .queued : .quarantined)
+            } catch ClientError.refused(let refusal) where anyState && refusal.known == .invalidParameters {
+                // The session is configured: the daemon takes all messages of one state, and those in flight by their ids.
+                (selection.all, selection.id) = (false, try await allIDs())
+                try await drop(.quarantined)
             }
             try tally.tell(json: common.json)
-        }
-
-        /// Whether the session is not configured and has something on disk.
-        private func isAbsent() async throws -> Bool {
-            let status = try await common.client().call(
-                DaemonStatusMethod.self, .init(), timeout: CommonOptions.answerTimeout)
-            return status.absentSessions?.contains { $0.session == selection.session } ?? false
         }
 
         private func allIDs() async throws -> [Int64] {

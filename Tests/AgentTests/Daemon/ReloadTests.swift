@@ -290,46 +290,6 @@ struct ReloadTests {
         }
     }
 
-    @Test func `a session that is renamed continues with its messages, session at the server and history`()
-        async throws
-    {
-        try await DaemonUnderTest.run { daemon, peer in
-            try await peer.call(
-                "message.subscribe", #"{"session":"main","filter":"in","qos":1,"consumer":"billing"}"#)
-            await daemon.server.set { $0.answersMessages = false }
-            let waiting = try await peer.request(
-                "message.publish", #"{"session":"main","topic":"t","payload":"1","wait":"delivered"}"#)
-            _ = try await daemon.server.message()
-            let files = "\(daemon.directory.path)/sessions.d"
-            try await daemon.writeSession(#"formerly = ["older", "main"]"#)
-            #expect(rename("\(files)/main.toml", "\(files)/core.toml") == 0)
-            await daemon.server.set { $0.answersMessages = true }
-            let foreseen = try await peer.call("daemon.reload", #"{"dryRun":true}"#)
-            let call = try await peer.request("daemon.reload")
-            let result = try await peer.answer(call)["result"] ?? .null
-            #expect(Self.names(result, "added") == ["core"] && Self.names(result, "removed") == ["main"])
-            for result in [foreseen, result] {
-                #expect(Self.absent(result) == [:])
-                #expect(result["renamed"] == .array([.object(["session": "core", "former": "main"])]))
-            }
-            #expect(try await daemon.server.message().payload == ByteBuffer(string: "1"))
-            // The program that waits is not told that this will happen later.
-            #expect(try await peer.answer(waiting)["result"]?["delivered"] == .bool(true))
-            try await peer.state("connected", of: "core")
-            let status = try await peer.call("session.status", #"{"session":"core"}"#)
-            #expect(status["resumed"] == .bool(true))
-            #expect(status["counters"]?["connects"] == 2)
-            #expect(status["inbox"]?["consumers"].map { if case .array(let all) = $0 { all.count } else { 0 } } == 1)
-            let connects = await daemon.server.events.all.compactMap { event -> Connect? in
-                if case .packet(.connect(let connect)) = event { connect } else { nil }
-            }
-            #expect(connects.map(\.cleanStart) == [false, false])
-            let history = try await peer.call("session.history")
-            guard case .array(let entries)? = history["entries"] else { throw ControlPeer.CallFailure(code: "none") }
-            #expect(Set(entries.compactMap { $0["session"]?.text }) == ["core"])
-        }
-    }
-
     @Test func `whatever is on disk of a session that is removed is told and can be dropped`() async throws {
         try await DaemonUnderTest.run { daemon, peer in
             func absent(_ result: JSONValue) -> [String: JSONValue]? {
@@ -363,169 +323,114 @@ struct ReloadTests {
         }
     }
 
-    @Test func `a session that was called otherwise keeps what it has of its own`() async throws {
-        try await DaemonUnderTest.run(autoconnect: false) { daemon, peer in
-            let files = "\(daemon.directory.path)/sessions.d"
-            func write(_ name: String, _ extra: String = "") async throws {
-                try daemon.directory.write(
-                    "sessions.d/\(name).toml",
-                    await DaemonUnderTest.session(daemon.server, extra, autoconnect: false, user: name))
-            }
-            try await write("core")
-            try await peer.call("daemon.reload")
-            try await peer.call("message.publish", Self.publish("1", to: "core"))
-            try await peer.call("message.publish", Self.publish("2"))
-            // As long as there is a session of the earlier name.
-            try await write("core", #"formerly = ["main"]"#)
-            let contested = try await peer.call("daemon.reload")
-            #expect(Self.problems(contested) == ["core", "main"] && Self.names(contested, "kept") == ["core", "main"])
-            #expect(unlink("\(files)/main.toml") == 0)
-            let occupied = try await peer.call("daemon.reload")
-            #expect(Self.absent(occupied) == ["main": 1])
-            #expect(Self.problems(occupied) == ["core"] && Self.names(occupied, "kept") == ["core"])
-            #expect(try await Self.messages(of: "core", peer) == 1)
-            // Once it has nothing any more.
-            try await peer.call("message.queue.drop", #"{"session":"core","ids":[1]}"#)
-            #expect(Self.problems(try await peer.call("daemon.reload")) == [])
-            #expect(Self.absent(try await peer.call("daemon.status")) == [:])
-            #expect(try await Self.messages(of: "core", peer) == 1)
-        }
+    /// Returns the file of `main`, which names its server otherwise, as if it were another one.
+    private static func foreign(_ server: LoopbackServer) async -> String {
+        await DaemonUnderTest.session(server, autoconnect: false).replacing("127.0.0.1", with: "localhost")
     }
 
-    /// Returns how many messages are in the outbox of a session.
-    private static func messages(of session: String, _ peer: ControlPeer) async throws -> Int {
-        let list = try await peer.call("message.queue.list", #"{"session":"\#(session)"}"#)
-        return list["messages"].map { if case .array(let all) = $0 { all.count } else { 0 } } ?? 0
+    private static func queued(_ peer: ControlPeer) async throws -> (state: String, queued: JSONValue, why: String) {
+        let status = try await peer.call("session.status", #"{"session":"main"}"#)
+        return (
+            status["state"]?.text ?? "", status["outbox"]?["queued"] ?? .null, status["reason"]?["message"]?.text ?? ""
+        )
     }
 
-    @Test func `an earlier name has no effect a second time, wherever the file was meanwhile`() async throws {
+    @Test func `a file that names other servers does not get what a session left that was removed`() async throws {
         try await DaemonUnderTest.run(autoconnect: false) { daemon, peer in
-            let (main, core) = (
-                "\(daemon.directory.path)/sessions.d/main.toml", "\(daemon.directory.path)/sessions.d/core.toml"
+            func write(_ text: String) throws { try daemon.directory.write("sessions.d/main.toml", text) }
+            let (own, foreign) = (
+                await DaemonUnderTest.session(daemon.server, autoconnect: false), await Self.foreign(daemon.server)
             )
-            func reload() async throws -> JSONValue { try await peer.call("daemon.reload") }
-            try await daemon.writeSession(#"formerly = ["main"]"#, autoconnect: false)
-            #expect(rename(main, core) == 0)
-            #expect(try await reload()["renamed"] == .array([.object(["session": "core", "former": "main"])]))
-            // Another session gets that name, and is removed while it has messages.
-            try daemon.directory.write(
-                "sessions.d/main.toml", await DaemonUnderTest.session(daemon.server, autoconnect: false, user: "other"))
-            _ = try await reload()
-            try await peer.call("message.publish", Self.publish("for another server"))
-            #expect(unlink(main) == 0)
-            #expect(Self.absent(try await reload()) == ["main": 1])
-            // The first one is switched off and on, and its key is changed.
-            #expect(rename(core, "\(core).off") == 0)
-            _ = try await reload()
-            #expect(rename("\(core).off", core) == 0)
-            #expect(try await reload()["renamed"] == .array([]))
-            for key in ["", #"formerly = ["main"]"#, #"formerly = ["older", "main"]"#] {
-                try daemon.directory.write(
-                    "sessions.d/core.toml", await DaemonUnderTest.session(daemon.server, key, autoconnect: false))
-                #expect(Self.problems(try await reload()) == [])
-                #expect(Self.absent(try await peer.call("daemon.status")) == ["main": 1])
+            for payload in ["1", "2"] { try await peer.call("message.publish", Self.publish(payload)) }
+            #expect(unlink("\(daemon.directory.path)/sessions.d/main.toml") == 0)
+            try await peer.call("daemon.reload")
+            try write(foreign)
+            for parameters in [#"{"dryRun":true}"#, "{}", "{}"] {
+                #expect(Self.problems(try await peer.call("daemon.reload", parameters)) == ["main"])
             }
-            #expect(try await Self.messages(of: "core", peer) == 0)
-            // A session that runs under that name and is given the other one continues, though that was said before.
-            #expect(unlink(core) == 0)
-            try daemon.directory.write(
-                "sessions.d/main.toml", await DaemonUnderTest.session(daemon.server, autoconnect: false, user: "other"))
-            _ = try await reload()
-            try daemon.directory.write(
-                "sessions.d/core.toml",
-                await DaemonUnderTest.session(
-                    daemon.server, #"formerly = ["main"]"#, autoconnect: false, user: "other"))
-            #expect(unlink(main) == 0)
-            #expect(Self.absent(try await reload()) == [:])
-            #expect(try await Self.messages(of: "core", peer) == 1)
+            let refused = try await Self.queued(peer)
+            #expect(refused.state == "failed" && refused.queued == 2)
+            let port = await daemon.server.port
+            for part in ["2 accepted messages", "mqtt://127.0.0.1:\(port)", "queue drop main --all --any-state"] {
+                #expect(refused.why.contains(part), "\(refused.why)")
+            }
+            try await peer.call("message.queue.drop", #"{"session":"main","ids":[1]}"#)
+            try await peer.call("daemon.reload")
+            #expect(try await Self.queued(peer).why.contains("1 accepted message of"))
+            // With an error of another kind in between.
+            try write(foreign + "[x]\n")
+            try await peer.call("daemon.reload")
+            try write(foreign)
+            #expect(Self.problems(try await peer.call("daemon.reload")) == ["main"])
+            // With its earlier server it is the session that it was.
+            try write(own)
+            #expect(Self.problems(try await peer.call("daemon.reload")) == [])
+            let started = try await Self.queued(peer)
+            #expect(started.state == "disconnected" && started.queued == 1)
+            // The servers of a session that has a file can be changed.
+            try write(foreign)
+            #expect(Self.problems(try await peer.call("daemon.reload")) == [])
+            #expect(try await Self.queued(peer).queued == 1)
         }
     }
 
-    @Test func `a session that is renamed while no daemon runs continues as well`() async throws {
+    @Test func `a session with other servers than a removed one of its name starts when nothing is left of that`()
+        async throws
+    {
+        try await DaemonUnderTest.run(autoconnect: false) { daemon, peer in
+            let everything = #"{"session":"main","all":"everything"}"#
+            try await peer.call("message.publish", Self.publish("1"))
+            try await peer.call("publication.put", #"{"session":"main","topic":"p","payload":"x"}"#)
+            #expect(unlink("\(daemon.directory.path)/sessions.d/main.toml") == 0)
+            try await peer.call("daemon.reload")
+            try daemon.directory.write("sessions.d/main.toml", await Self.foreign(daemon.server))
+            #expect(Self.problems(try await peer.call("daemon.reload")) == ["main"])
+            let messages = try await peer.call("message.queue.drop", everything)
+            #expect(messages["dropped"] == .array([1]) && messages["more"] == .bool(true))
+            #expect(Self.problems(try await peer.call("daemon.reload")) == ["main"], "the publication")
+            let rest = try await peer.call("message.queue.drop", everything)
+            #expect(rest["rest"] == .object(["consumers": 0, "received": 0, "publications": 1]))
+            #expect(rest["more"] == .bool(false))
+            #expect(Self.problems(try await peer.call("daemon.reload")) == [])
+            #expect(try await Self.queued(peer).state == "disconnected")
+            await #expect(throws: ControlPeer.CallFailure(code: "invalid-parameters")) {
+                try await peer.call("message.queue.drop", everything)
+            }
+        }
+    }
+
+    @Test func `a daemon that starts knows that a session had no file, and which servers it had`() async throws {
         try await DaemonUnderTest.withServer { directory, server, group in
-            try directory.write("sessions.d/main.toml", await DaemonUnderTest.session(server, autoconnect: false))
-            try await DaemonUnderTest.run(in: directory, server, on: group) { daemon in
-                let peer = try await daemon.watcher("disconnected")
-                try await peer.call("message.publish", Self.publish("1"))
+            func life(_ text: String?, _ body: (ControlPeer) async throws -> Void) async throws {
+                if let text { try directory.write("sessions.d/main.toml", text) }
+                try await DaemonUnderTest.run(in: directory, server, on: group) { daemon in
+                    try await body(try await daemon.peer())
+                }
+            }
+            let own = await DaemonUnderTest.session(server, autoconnect: false)
+            let foreign = await Self.foreign(server)
+            try await life(own) { peer in try await peer.call("message.publish", Self.publish("1")) }
+            // It is changed while no daemon runs.
+            try await life(foreign) { peer in
+                let moved = try await Self.queued(peer)
+                #expect(moved.state == "disconnected" && moved.queued == 1)
             }
             #expect(unlink("\(directory.path)/sessions.d/main.toml") == 0)
-            try directory.write(
-                "sessions.d/core.toml", await DaemonUnderTest.session(server, #"formerly = ["main", "core"]"#))
-            try await DaemonUnderTest.run(in: directory, server, on: group) { daemon in
-                let message = try await server.message()
-                #expect(message.payload == ByteBuffer(string: "1"))
-                #expect(
-                    daemon.log.lines.contains {
-                        $0.message == "core: it was called main before, and has its messages and its history"
-                    })
+            try await life(nil) { peer in
+                let absent = Self.absent(try await peer.call("daemon.status"))
+                #expect(absent == ["main": 1])
             }
-        }
-    }
-
-    @Test func `sessions that exchange their names at once are refused, also when the daemon starts`() async throws {
-        try await DaemonUnderTest.withServer { directory, server, group in
-            func write(_ name: String, _ user: String, _ extra: String = "") async throws {
-                try directory.write(
-                    "sessions.d/\(name).toml",
-                    await DaemonUnderTest.session(server, extra, autoconnect: false, user: user))
-            }
-            for name in ["a", "b"] { try await write(name, name) }
-            try await DaemonUnderTest.run(in: directory, server, on: group) { daemon in
-                let peer = try await daemon.peer()
-                for name in ["a", "b"] {
-                    try await peer.call("message.publish", Self.publish("of \(name)", to: name))
+            for _ in 1...2 {
+                try await life(own) { peer in
+                    let refused = try await Self.queued(peer)
+                    #expect(refused.state == "failed" && refused.queued == 1)
+                    #expect(refused.why.contains("mqtt://localhost:"), "\(refused.why)")
                 }
-                try await write("a", "b", #"formerly = ["b"]"#)
-                try await write("b", "a", #"formerly = ["a"]"#)
-                #expect(Self.names(try await peer.call("daemon.reload"), "kept") == ["a", "b"])
             }
-            try await DaemonUnderTest.run(in: directory, server, on: group) { daemon in
-                let peer = try await daemon.peer()
-                for name in ["a", "b"] {
-                    let status = try await peer.call("session.status", #"{"session":"\#(name)"}"#)
-                    #expect(status["state"]?.text == "failed")
-                    let message = status["reason"]?["message"]?.text ?? ""
-                    #expect(message.contains("rename one after the other"), "\(message)")
-                }
-                // One after the other.
-                #expect(rename("\(directory.path)/sessions.d/a.toml", "\(directory.path)/sessions.d/c.toml") == 0)
-                try await write("b", "b")
-                try await write("c", "a", #"formerly = ["a"]"#)
-                #expect(Self.problems(try await peer.call("daemon.reload")) == [])
-                let list = try await peer.call("message.queue.list", #"{"session":"c"}"#)
-                #expect(list["messages"].map { if case .array(let all) = $0 { all.count } else { 0 } } == 1)
-                #expect(Self.absent(try await peer.call("daemon.status")) == [:])
+            try await life(foreign) { peer in
+                let started = try await Self.queued(peer)
+                #expect(started.state == "disconnected" && started.queued == 1)
             }
-        }
-    }
-
-    @Test func `a session that gets the name of one with waiting programs serves those as well`() async throws {
-        try await DaemonUnderTest.run { daemon, peer in
-            let files = "\(daemon.directory.path)/sessions.d"
-            for filter in ["of/main", "of/both"] {
-                try await peer.call("message.subscribe", #"{"session":"main","filter":"\#(filter)"}"#)
-            }
-            let text = await DaemonUnderTest.session(daemon.server, user: "z")
-            try daemon.directory.write("sessions.d/z.toml", text)
-            try await peer.call("daemon.reload")
-            try await peer.state("connected", of: "z")
-            try await peer.call("message.subscribe", #"{"session":"z","filter":"of/z"}"#)
-            #expect(unlink("\(files)/z.toml") == 0)
-            try await peer.call("daemon.reload")
-            // Both have waiting programs now.
-            try await daemon.writeSession(#"formerly = ["main"]"#)
-            #expect(rename("\(files)/main.toml", "\(files)/z.toml") == 0)
-            try await peer.call("daemon.reload")
-            try await peer.state("connected", of: "z")
-            await daemon.server.publish("of/z", "1")
-            #expect(try await peer.notification("message.received")["topic"]?.text == "of/z")
-            // Those of the earlier name wait for a session of that name.
-            try daemon.directory.write(
-                "sessions.d/main.toml", await DaemonUnderTest.session(daemon.server, user: "again"))
-            try await peer.call("daemon.reload")
-            try await peer.state("connected", of: "main")
-            await daemon.server.publish("of/main", "2")
-            #expect(try await peer.notification("message.received")["topic"]?.text == "of/main")
         }
     }
 

@@ -120,23 +120,20 @@ actor DiskAccess: SessionStore {
         (self.disk, self.real, self.acts) = (disk, real, acts)
     }
 
-    func setPresent(_ sessions: [SessionName: PresentSession]) async { await real?.setPresent(sessions) }
+    func setPresent(_ sessions: [SessionName: [Endpoint]]) async throws(StoreError) {
+        try await real?.setPresent(sessions)
+    }
 
-    func claims(
-        of sessions: Set<SessionName>, among present: [SessionName: PresentSession]
-    ) async throws(StoreError) -> [SessionName: NameClaim] {
-        try await real?.claims(of: sessions, among: present) ?? [:]
+    func foreignStates(
+        among sessions: [SessionName: [Endpoint]]
+    ) async throws(StoreError) -> [SessionName: ForeignState] {
+        // No session is removed in the simulation.
+        [:]
     }
 
     func absentStates(besides present: Set<SessionName>) async throws(StoreError) -> [AbsentState] {
-        // No session is removed in the simulation, or renamed.
+        // No session is removed in the simulation.
         try await real?.absentStates(besides: present) ?? []
-    }
-
-    func takeOver(
-        by new: SessionName, present: [SessionName: PresentSession]
-    ) async throws(StoreError) -> TakeOver {
-        try await real?.takeOver(by: new, present: present) ?? .nothing
     }
 
     func die(landing: Bool) async {

@@ -1,0 +1,59 @@
+import ControlAPI
+import Glibc
+import Support
+import Testing
+
+extension EndToEnd {
+    @Test func `the messages of a session that was removed do not go to the server of another one of its name`()
+        async throws
+    {
+        try await withServer { lab, first, daemon in
+            var options = LabServer.Options()
+            options.port = 1884
+            let second = try await LabServer.started(lab, options)
+            let file = "\(daemon.configuration)/sessions.d/valve.toml"
+            try daemon.session("valve", top: "autoconnect = false")
+            try await daemon.start()
+            try await daemon.publish("open", to: "of/first", session: "valve")
+            #expect(unlink(file) == 0)
+            #expect(try await daemon.ctl("reload").ending == .exited(0))
+
+            try daemon.session("valve", endpoint: "mqtt://\(Lab.serverAddress):1884")
+            for isRestarted in [false, true] {
+                if isRestarted {
+                    _ = try await daemon.stop()
+                    try await daemon.start()
+                }
+                let reload = try await daemon.ctl("reload")
+                #expect(reload.ending == .exited(1), "\(reload)")
+                let sentence = "1 accepted message of a session valve that was removed"
+                #expect(reload.errors.replacing("\n", with: " ").contains(sentence), "\(reload)")
+                #expect(reload.errors.contains("mqtt://\(Lab.serverAddress):1883"), "\(reload)")
+                #expect(try await daemon.status("valve").reason?.code == "bad-configuration")
+            }
+
+            // The file of the first one returns, and its message goes where it belongs.
+            try daemon.session("valve")
+            #expect(try await daemon.ctl("reload").ending == .exited(0))
+            try await daemon.publish("close", to: "of/first", session: "valve", wait: .delivered)
+            #expect(try await daemon.ctl("disconnect", "valve").ending == .exited(0))
+            try await daemon.publish("open", to: "of/first", session: "valve")
+            #expect(unlink(file) == 0)
+            #expect(try await daemon.ctl("reload").ending == .exited(0))
+
+            // Or what is left of it is dropped.
+            try daemon.session("valve", endpoint: "mqtt://\(Lab.serverAddress):1884")
+            #expect(try await daemon.ctl("reload").ending == .exited(1))
+            let dropped = try await daemon.ctl("queue", "drop", "valve", "--all", "--any-state")
+            #expect(dropped.ending == .exited(0) && dropped.output == "1 accepted message dropped.\n", "\(dropped)")
+            #expect(try await daemon.ctl("reload").ending == .exited(0))
+            let events = try await daemon.events(of: "valve")
+            try await daemon.connect("valve")
+            try await events.until(.connected)
+            try await daemon.publish("open", to: "of/second", session: "valve", wait: .delivered)
+            #expect(await second.log.contains("of/second"))
+            #expect(await !second.log.contains("of/first"))
+            #expect(await first.log.contains("of/first"))
+        }
+    }
+}

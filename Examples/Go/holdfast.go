@@ -165,7 +165,7 @@ type Subscription struct {
 	// Consumer names a durable consumer: for Consume only.
 	Consumer string
 	// Dropped, if it is set, is called between messages with how many were dropped before the next one: by Consume because the
-	// durable consumer was full, by Subscribe because handle is too slow.
+	// durable consumer was full, by Subscribe because too much was unread.
 	Dropped func(count int)
 }
 
@@ -272,8 +272,8 @@ func (c *Client) Publish(ctx context.Context, publication Publication) (Publishe
 	err := c.again(ctx, func() error {
 		err := c.Call(ctx, "message.publish", params, &published)
 		if err == nil && publication.UntilDelivered && !published.Delivered {
-			// A daemon that stops answers without the delivery.
-			return errStopping
+			// The daemon is stopping, or as many calls of this client wait for deliveries as may.
+			return errUndelivered
 		}
 		return err
 	})
@@ -283,7 +283,9 @@ func (c *Client) Publish(ctx context.Context, publication Publication) (Publishe
 // Consume passes every message of a durable consumer to handle, one after the other, from where the consumer left off. A
 // message is acknowledged when handle returns nil; if handle returns an error or the program is killed, it comes again.
 // Consume returns the error of handle, of the context, of a refusal, or of a daemon that was never there; before that, it waits
-// up to a second for what handle has taken to be acknowledged.
+// up to a second for what handle has taken to be acknowledged. If the server refuses the filter, that is an *Error with the
+// code "subscription-refused": at once, or if the session is away, when it is connected; and after the messages that were
+// collected before.
 func (c *Client) Consume(
 	ctx context.Context, subscription Subscription, handle func(context.Context, Message) error,
 ) error {
@@ -379,11 +381,25 @@ func (c *Client) receive(
 			var event struct {
 				Event string `json:"event"`
 				Count int    `json:"count"`
+				// The answer of the server, of which it could not be asked when the subscription began.
+				Subscription struct {
+					State      string `json:"state"`
+					ReasonCode *int   `json:"reasonCode"`
+					Message    string `json:"message"`
+				} `json:"subscription"`
 			}
 			if err := json.Unmarshal(line.Params, &event); err != nil {
 				return err
 			}
 			switch event.Event {
+			case "subscription-changed":
+				if answer := event.Subscription; answer.State == "refused" {
+					return &Error{
+						Message: fmt.Sprintf(
+							"the server refused the subscription to %q: %s", subscription.Filter, answer.Message),
+						Code: "subscription-refused", ReasonCode: answer.ReasonCode,
+					}
+				}
 			case "consumer-ended":
 				return ErrConsumerEnded
 			case "message-dropped":
@@ -464,7 +480,8 @@ func handled(err error) error {
 
 // again calls try until it succeeds, or fails for another reason than that the daemon is being restarted.
 func (c *Client) again(ctx context.Context, try func() error) error {
-	for pause := 50 * time.Millisecond; ; pause = min(2*pause, time.Second) {
+	longest := time.Second
+	for pause := 50 * time.Millisecond; ; pause = min(2*pause, longest) {
 		began := time.Now()
 		err := try()
 		var own handlerError
@@ -476,6 +493,9 @@ func (c *Client) again(ctx context.Context, try func() error) error {
 		}
 		if errors.As(err, new(absent)) && !c.answered.Load() {
 			return err
+		}
+		if longest = time.Second; errors.Is(err, errUndelivered) {
+			longest = 30 * time.Second
 		}
 		// After a run of more than a second, the pauses start over.
 		if time.Since(began) > time.Second {
@@ -704,6 +724,8 @@ var (
 	errEnded    = unanswered("the daemon closed the connection")
 	errStopping = unanswered("the daemon is stopping")
 	errClosed   = unanswered("the client was closed")
+
+	errUndelivered = unanswered("the message is accepted, and not delivered yet")
 )
 
 // send writes a call. The number 0 is for calls whose answer matters only if it is an error.

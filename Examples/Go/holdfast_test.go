@@ -516,3 +516,34 @@ func TestARejectionHasTheCodeOfTheServerAndTheNumberOfTheMessage(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+func TestARefusalThatComesOnceTheSessionIsConnectedIsAnError(t *testing.T) {
+	daemon, client := start(t)
+	handle := func(context.Context, Message) error { return nil }
+	for _, receive := range []func() error{
+		func() error {
+			return client.Consume(context.Background(), Subscription{Filter: "b", Consumer: "c"}, handle)
+		},
+		func() error { return client.Subscribe(context.Background(), Subscription{Filter: "b"}, handle) },
+	} {
+		ended := begin(receive)
+		peer := daemon.greet()
+		peer.answer(peer.call().ID, `{"subscription":"s1","grantedQoS":null}`)
+		for _, answer := range []string{
+			`{"filter":"b","state":"granted","reasonCode":null,"message":null}`,
+			`{"filter":"b","state":"refused","reasonCode":135,"message":"not authorized (0x87)"}`,
+		} {
+			peer.write(`{"jsonrpc":"2.0","method":"session.event","params":{"watch":"s1","event":"subscription-changed",` +
+				`"subscription":` + answer + `}}`)
+		}
+		err := <-ended
+		var refused *Error
+		if !isRefused(err, "subscription-refused") || !errors.As(err, &refused) || *refused.ReasonCode != 135 {
+			t.Fatal(err)
+		}
+		if text := err.Error(); text != `the server refused the subscription to "b": not authorized (0x87)` {
+			t.Fatal(text)
+		}
+		peer.closed()
+	}
+}

@@ -151,17 +151,20 @@ class Client:
             "session": session, "topic": topic, "qos": qos, "retain": retain, "expiry": expiry,
             "properties": properties or None, "wait": wait, "key": key or str(uuid.uuid4()), **_payload(payload),
         }
+        pause = 1.0
         while True:
             try:
                 published = await self.call("message.publish", **parameters)
-                # A daemon that stops answers without the delivery.
                 if wait != "delivered" or published["delivered"]:
                     return published
+                # The daemon is stopping, or as many calls of this client wait for deliveries as may.
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, 30.0)
             except NotRunning as error:
                 if self._closed:
                     raise
                 self._forgive(error)
-            await asyncio.sleep(1)
+                await asyncio.sleep(1)
 
     async def consume(
         self, session: str, filter: str, *, consumer: str, qos: int = 1
@@ -169,7 +172,10 @@ class Client:
         """Every message of a durable consumer, from where it left off. A message is acknowledged when the next one is
         requested, so if the program is killed before that, the message comes again. Continues when the daemon is restarted,
         and raises ConsumerEnded when another program takes the consumer over. What the daemon dropped because the consumer
-        was full is logged as a warning of the logger "holdfast"."""
+        was full is logged as a warning of the logger "holdfast".
+
+        If the server refuses the filter, that is an Error with the code "subscription-refused": at once, or if the session
+        is away, when it is connected; and after the messages that were collected before."""
         ended = f"another program has the durable consumer {consumer} now, or it was ended"
         while not self._closed:
             try:
@@ -189,6 +195,7 @@ class Client:
                     async for parameters in connection.feed(subscription):
                         if parameters.get("event") == "consumer-ended":
                             raise ConsumerEnded(ended)
+                        _raise_refusal(parameters, filter)
                         if "topic" not in parameters:
                             continue
                         yield _message(parameters)
@@ -205,7 +212,9 @@ class Client:
             await self._pause()
 
     async def subscribe(self, session: str, filter: str, *, qos: int = 1) -> AsyncIterator[Message]:
-        """Messages from now on. Continues when the daemon is restarted; messages sent meanwhile are missed."""
+        """Messages from now on. Continues when the daemon is restarted; messages sent meanwhile are missed. What is dropped
+        because too much was unread, 16 MiB here and more at the daemon, is logged as a warning of the logger "holdfast".
+        A refusal of the filter is an Error, as for `consume`."""
         while not self._closed:
             try:
                 connection = await self._connect()
@@ -215,9 +224,10 @@ class Client:
                     async for parameters in connection.feed(answer["subscription"]):
                         if "topic" in parameters:
                             yield _message(parameters)
+                        elif "count" in parameters:
+                            _log.warning("%d messages were dropped because too much was unread", parameters["count"])
                         else:
-                            _log.warning("%d messages were dropped because they were not taken in time",
-                                         parameters.get("count", 0))
+                            _raise_refusal(parameters, filter)
                 finally:
                     connection.leave("subscription", answer["subscription"])
             except NotRunning as error:
@@ -286,8 +296,9 @@ class _Connection:
         # Why what the daemon has sent cannot be read.
         self._unreadable: Optional[Error] = None
         self._writer = writer
-        # The calls that have no answer yet, each with the member of its result that names a feed, if it makes one.
-        self._answers: dict[int, tuple[asyncio.Future[Any], Optional[str]]] = {}
+        # The calls that have no answer yet, each with the member of its result that names a feed, if it makes one, and
+        # whether the daemon bounds what it sends for that.
+        self._answers: dict[int, tuple[asyncio.Future[Any], Optional[str], bool]] = {}
         self._feeds: dict[str, _Feed] = {}
         self._last = 0
         self._reading = asyncio.create_task(self._read(reader))
@@ -297,7 +308,7 @@ class _Connection:
             raise NotRunning(_ENDED)
         answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         number = self._send(method, parameters)
-        self._answers[number] = (answer, feed)
+        self._answers[number] = (answer, feed, parameters.get("consumer") is not None)
         try:
             await self._writer.drain()
             return await answer
@@ -328,7 +339,7 @@ class _Connection:
     async def feed(self, name: str) -> AsyncIterator[dict[str, Any]]:
         feed = self._feeds[name]
         while True:
-            parameters = await feed.queue.get()
+            parameters = await feed.take()
             if parameters is None:
                 if self._unreadable is not None:
                     raise self._unreadable
@@ -355,7 +366,7 @@ class _Connection:
     async def _read(self, reader: asyncio.StreamReader) -> None:
         try:
             while line := await reader.readline():
-                self._take(json.loads(line))
+                self._take(json.loads(line), len(line))
         except ConnectionError:
             pass
         except ValueError as error:
@@ -364,14 +375,14 @@ class _Connection:
         finally:
             self.end(self._unreadable)
 
-    def _take(self, value: dict[str, Any]) -> None:
+    def _take(self, value: dict[str, Any], length: int = 0) -> None:
         if "method" in value:
             parameters = value["params"]
             # In an event, "subscription" is what it is about. A later daemon may have notifications of other kinds.
             member = {"message.received": "subscription", "session.event": "watch"}.get(value["method"])
             feed = None if member is None else self._feeds.get(parameters[member])
             if feed is not None:
-                feed.put(parameters)
+                feed.put(parameters, length)
             return
         failure: Optional[Exception] = None
         if "error" in value:
@@ -385,7 +396,7 @@ class _Connection:
                 # The daemon refuses the connection, or a line of which it cannot tell which call it was.
                 self.end(failure)
                 return
-        answer, member = self._answers.pop(value["id"], (None, None))
+        answer, member, bounded = self._answers.pop(value["id"], (None, None, False))
         if answer is None:
             return
         if answer.done():
@@ -398,7 +409,7 @@ class _Connection:
             return
         if member is not None:
             # What follows on the connection may already belong to it.
-            self._feeds[value["result"][member]] = _Feed()
+            self._feeds[value["result"][member]] = _Feed(member, bounded)
         answer.set_result(value["result"])
 
     def end(self, failure: Optional[Exception] = None) -> None:
@@ -406,29 +417,56 @@ class _Connection:
             return
         self.ended = True
         self._writer.close()
-        for answer, _ in self._answers.values():
+        for answer, _, _ in self._answers.values():
             if not answer.done():
                 answer.set_exception(failure or NotRunning(_ENDED))
         self._answers.clear()
         for feed in self._feeds.values():
-            feed.queue.put_nowait(None)
+            feed.end()
 
 
 class _Feed:
     """What has arrived for a subscription or a watch."""
 
-    #: What a program that does not take it may have waiting. The daemon never sends a durable consumer as much.
+    #: What a program that does not take it may have waiting, and how many bytes of it, or one line of any length.
     LIMIT = 10_000
+    BYTES = 16 * 1024 * 1024
 
-    def __init__(self) -> None:
-        self.queue: asyncio.Queue[Optional[dict[str, Any]]] = asyncio.Queue()
+    def __init__(self, member: str, bounded: bool) -> None:
+        self.member = member
+        #: The daemon bounds what it sends for a durable consumer, of which nothing may be dropped.
+        self.bounded = bounded
+        self.queue: asyncio.Queue[tuple[Optional[dict[str, Any]], int]] = asyncio.Queue()
+        self.bytes = 0
         self.dropped = 0
 
-    def put(self, parameters: dict[str, Any]) -> None:
-        if self.queue.qsize() < self.LIMIT:
-            self.queue.put_nowait(parameters)
+    def put(self, parameters: dict[str, Any], length: int) -> None:
+        room = self.bytes == 0 or self.bytes + length <= self.BYTES
+        # For a subscription, there is only one.
+        answer = self.member == "subscription" and parameters.get("event") == "subscription-changed"
+        if self.bounded or answer or (self.queue.qsize() < self.LIMIT and room):
+            self.queue.put_nowait((parameters, length))
+            self.bytes += length
         else:
             self.dropped += 1
+
+    async def take(self) -> Optional[dict[str, Any]]:
+        parameters, length = await self.queue.get()
+        self.bytes -= length
+        return parameters
+
+    def end(self) -> None:
+        self.queue.put_nowait((None, 0))
+
+
+def _raise_refusal(parameters: dict[str, Any], filter: str) -> None:
+    """Raises the server's refusal of a filter that came after the answer to message.subscribe."""
+    if parameters.get("event") != "subscription-changed":
+        return
+    answer = parameters["subscription"]
+    if answer["state"] == "refused":
+        raise Error(f'the server refused the subscription to "{filter}": {answer["message"]}', "subscription-refused",
+                    reason_code=answer["reasonCode"])
 
 
 def _payload(payload: Union[str, bytes]) -> dict[str, str]:

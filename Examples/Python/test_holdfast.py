@@ -278,3 +278,56 @@ class ClientTests(unittest.IsolatedAsyncioTestCase):
         with self.assertRaises(holdfast.Error) as caught:
             await publish
         self.assertEqual((caught.exception.reason_code, caught.exception.id), (135, 5))
+
+    async def test_a_refusal_that_comes_once_the_session_is_connected_is_an_error(self) -> None:
+        peer = None
+        for feed in self.feeds()[:2]:
+            task = asyncio.create_task(read(feed))
+            peer = peer or await self.greet()
+            await peer.answer(subscription="s1", grantedQoS=None)
+            for state, code, message in ("granted", None, None), ("refused", 135, "not authorized (0x87)"):
+                peer.write(method="session.event", params={
+                    "watch": "s1", "event": "subscription-changed",
+                    "subscription": {"filter": "b", "state": state, "reasonCode": code, "message": message}})
+            with self.assertRaises(holdfast.Error) as caught:
+                await task
+            self.assertEqual((caught.exception.code, caught.exception.reason_code), ("subscription-refused", 135))
+            self.assertEqual(
+                str(caught.exception), 'the server refused the subscription to "b": not authorized (0x87)')
+            await self.is_left(peer)
+
+    async def test_what_waits_for_a_live_subscription_is_bounded_by_its_bytes_too(self) -> None:
+        peer = None
+        with unittest.mock.patch.object(holdfast._Feed, "BYTES", 1000):
+            for consumer in True, False:
+                feed = self.feeds()[0 if consumer else 1]
+                first = asyncio.ensure_future(anext(feed))
+                peer = peer or await self.greet()
+                await peer.answer(subscription="s1")
+
+                def write(peer: Peer, number: int) -> None:
+                    peer.write(method="message.received", params={
+                        "subscription": "s1", "session": "a", "topic": f"b/{number}", "payload": "x" * 200, "qos": 1,
+                        "retain": False, "duplicate": False, "id": number, "properties": None})
+
+                write(peer, 0)
+                await first
+                for number in range(1, 10):
+                    write(peer, number)
+                # What was sent before its answer has arrived with it.
+                call = asyncio.create_task(self.client.call("session.list"))
+                await peer.answer()
+                await call
+                if consumer:
+                    for number in range(1, 10):
+                        task = asyncio.ensure_future(anext(feed))
+                        self.assertEqual((await peer.answer())["method"], "message.ack")
+                        self.assertEqual(getattr(await task, "id"), number)
+                else:
+                    with self.assertLogs("holdfast", "WARNING") as log:
+                        self.assertEqual([getattr(await anext(feed), "id") for _ in range(2)], [1, 2])
+                        write(peer, 10)
+                        self.assertEqual(getattr(await anext(feed), "id"), 10)
+                    self.assertIn("7 messages were dropped because too much was unread", log.output[0])
+                await feed.aclose()  # type: ignore[attr-defined]
+                await self.is_left(peer)

@@ -65,12 +65,13 @@ public struct SessionEvent: ControlNotification {
     /// consumer-ended: the name of the durable consumer whose subscription ended; `watch` is the id of that
     /// subscription.
     public var consumer: String?
-    /// subscription-changed: how the server answered for the filter.
+    /// subscription-changed: how the server answered for the filter. In the one that tells a program about its own
+    /// subscription, `watch` is the id of that.
     public var subscription: SessionStatus.Subscription?
     /// inbox-full: whether acknowledgements are withheld, or no longer are.
     public var full: Bool?
-    /// dropped: how many events this reader was too slow for. message-dropped of a live subscription: how many messages
-    /// the reader was too slow for; of a session: how many messages were dropped because a durable consumer or the
+    /// dropped: how many events were dropped because too much was unread. message-dropped of a live subscription: how many
+    /// messages were, for that reason; of a session: how many messages were dropped because a durable consumer or the
     /// inbox was full. message-repeated: how many messages of QoS 2 are sent again and may arrive twice.
     public var count: Int?
 

@@ -69,7 +69,8 @@ extension ClientError: CustomStringConvertible {
         case .unreachable(let socket, let reason): "the daemon cannot be reached on \(socket): \(reason)"
         case .unresponsive(let socket): "the daemon does not answer on \(socket)"
         case .versionMismatch(let daemon): "the daemon speaks another version of the protocol: \(daemon)"
-        case .refused(let error), .dismissed(let error): error.message
+        case .refused(let error), .dismissed(let error):
+            [error.message, error.data?.hint].compactMap(\.self).joined(separator: "; ")
         case .connectionLost: "the daemon closed the connection"
         case .publishInDoubt(_, let cause): "the message may or may not have been accepted: \(cause)"
         case .timeout: "the daemon did not answer in time"

@@ -11,7 +11,8 @@ internal import NIOCore
 ///     }
 ///
 /// The sequence ends with an error when the daemon refuses the consumer or another program takes it over
-/// (``ClientError/consumerEnded(_:)``), or when the daemon's line cannot be read, and cannot be read again on the next
+/// (``ClientError/consumerEnded(_:)``), when the server refuses the filter, once the messages that were collected before are
+/// acknowledged (``ClientError/refused(_:)``), or when the daemon's line cannot be read, and cannot be read again on the next
 /// connection (``ClientError/invalidAnswer(_:)``). It ends without one when the client is closed. The consumer keeps collecting
 /// messages when the sequence is no longer iterated.
 public struct DurableSubscription: AsyncSequence, Sendable {
@@ -60,7 +61,7 @@ public struct DurableSubscription: AsyncSequence, Sendable {
     /// consumer was full.
     public let missed: Int
 
-    let stream: AsyncThrowingStream<Element, any Error>
+    let stream: AsyncThrowingStream<Buffered<Element>, any Error>
     /// Keeps the client alive: the reader of the sequence needs its connection.
     let client: HoldfastClient
 
@@ -75,7 +76,7 @@ struct ConsumerFeed {
     var parameters: MessageSubscribeMethod.Parameters
     /// The daemon's id for the subscription on this connection.
     var id: SubscriptionID?
-    let continuation: AsyncThrowingStream<DurableSubscription.Element, any Error>.Continuation
+    let continuation: AsyncThrowingStream<Buffered<DurableSubscription.Element>, any Error>.Continuation
     /// Shared with the messages, which may outlive the sequence.
     let failure: NIOLoopBoundBox<ClientError?>
     /// The messages that the program has been given or will be given, by id. Each stays until the daemon confirms its
@@ -182,10 +183,10 @@ extension HoldfastClient {
         case nil:
             unreadableConnections = 0
             consumers[feed]?.missed = 0
-            consumer.continuation.yield(
-                .init(
-                    message: message, missed: consumer.missed, epoch: consumer.epoch, feed: feed,
-                    failure: consumer.failure, client: self))
+            let element = DurableSubscription.Element(
+                message: message, missed: consumer.missed, epoch: consumer.epoch, feed: feed, failure: consumer.failure,
+                client: self)
+            consumer.continuation.yield(Buffered(element: element))
         case .some(let earlier) where earlier.isAcknowledged:
             // The program has acknowledged this message. It does not know that the daemon was away, and need not
             // acknowledge the message twice.

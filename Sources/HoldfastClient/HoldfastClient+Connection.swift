@@ -127,13 +127,13 @@ extension HoldfastClient {
     func received(_ line: ByteBuffer, generation: Int) {
         guard generation == self.generation else { return }
         do {
-            receive(try ServerLine(parsing: Array(line.readableBytesView)[...]))
+            receive(try ServerLine(parsing: Array(line.readableBytesView)[...]), bytes: line.readableBytes)
         } catch {
             connectionEnded(.invalidAnswer(error.problem), generation: generation)
         }
     }
 
-    private func receive(_ line: ServerLine) {
+    private func receive(_ line: ServerLine, bytes: Int) {
         switch line {
         case .answer(.number(let id), .success(let result)):
             end(id, .success(result))
@@ -145,9 +145,9 @@ extension HoldfastClient {
         case .answer(_, .success):
             break
         case .notification(let method, let parameters):
-            notified(method, parameters)
+            notified(method, parameters, bytes: bytes)
         case .batch(let lines):
-            for line in lines { receive(line) }
+            for line in lines { receive(line, bytes: bytes / max(1, lines.count)) }
         }
     }
 

@@ -16,7 +16,7 @@ extension HoldfastClient {
         try await attach()
         let (id, stream, continuation) = makeFeed(
             .watch, of: SessionWatch.Element.self, buffering: .bufferingOldest(options.bufferedElements))
-        let feed = Feed(continuation, dropped: SessionWatch.Element.dropped)
+        let feed = Feed(continuation, maximumBytes: options.bufferedBytes, dropped: SessionWatch.Element.dropped)
         watches[id] = WatchFeed(session: session, since: since, epoch: epoch, id: nil, feed: feed)
         _ = try await open(id).get()
         return SessionWatch(stream: stream, client: self, id: id, gap: feed.gap)
@@ -32,7 +32,7 @@ extension HoldfastClient {
         try await attach()
         let (id, stream, continuation) = makeFeed(
             .subscription, of: MessageSubscription.Element.self, buffering: .bufferingOldest(options.bufferedElements))
-        let feed = Feed(continuation, dropped: MessageSubscription.Element.dropped)
+        let feed = Feed(continuation, maximumBytes: options.bufferedBytes, dropped: MessageSubscription.Element.dropped)
         subscriptions[id] = SubscriptionFeed(parameters: parameters, id: nil, feed: feed)
         _ = try await open(id).get()
         return MessageSubscription(stream: stream, client: self, id: id, gap: feed.gap)
@@ -41,11 +41,14 @@ extension HoldfastClient {
     /// Returns the two ends of a new feed's sequence. When the sequence is no longer iterated, the feed ends.
     func makeFeed<Element: Sendable>(
         _ kind: FeedID.Kind, of: Element.Type,
-        buffering: AsyncThrowingStream<Element, any Error>.Continuation.BufferingPolicy
-    ) -> (FeedID, AsyncThrowingStream<Element, any Error>, AsyncThrowingStream<Element, any Error>.Continuation) {
+        buffering: AsyncThrowingStream<Buffered<Element>, any Error>.Continuation.BufferingPolicy
+    ) -> (
+        FeedID, AsyncThrowingStream<Buffered<Element>, any Error>,
+        AsyncThrowingStream<Buffered<Element>, any Error>.Continuation
+    ) {
         let id = FeedID(number: nextID(), kind: kind)
         let (stream, continuation) = AsyncThrowingStream.makeStream(
-            of: Element.self, throwing: (any Error).self, bufferingPolicy: buffering)
+            of: Buffered<Element>.self, throwing: (any Error).self, bufferingPolicy: buffering)
         continuation.onTermination = { [weak self] _ in
             guard let self else { return }
             self.eventLoop.execute { self.assumeIsolated { $0.leave(id) } }
@@ -189,11 +192,16 @@ extension HoldfastClient {
         }
     }
 
-    func notified(_ method: String, _ parameters: JSONValue) {
+    /// - Parameter bytes: the length of the line.
+    func notified(_ method: String, _ parameters: JSONValue, bytes: Int) {
         switch method {
         case SessionEvent.name:
             guard let event = try? Self.decode(SessionEvent.self, from: parameters) else { return }
             if event.event == .consumerEnded { return consumerEnded(event) }
+            if event.event == .subscriptionChanged, let feed = feed(of: SubscriptionID(rawValue: event.watch.rawValue))
+            {
+                return serverAnswered(event, for: feed)
+            }
             if event.event == .messageDropped,
                 let id = subscriptions.first(where: { $0.value.id?.rawValue == event.watch.rawValue })?.key
             {
@@ -203,7 +211,7 @@ extension HoldfastClient {
             guard let id = watches.first(where: { $0.value.id == event.watch })?.key
             else { return }
             watches[id]?.since = event.sequence
-            watches[id]?.feed.send(.event(event))
+            watches[id]?.feed.send(.event(event), bytes: bytes)
         case ReceivedMessage.name:
             guard let message = try? Self.decode(ReceivedMessage.self, from: parameters) else { return }
             if let id = consumers.first(where: { $0.value.id == message.subscription })?.key {
@@ -211,11 +219,29 @@ extension HoldfastClient {
             }
             guard let id = subscriptions.first(where: { $0.value.id == message.subscription })?.key
             else { return }
-            subscriptions[id]?.feed.send(.message(message))
+            subscriptions[id]?.feed.send(.message(message), bytes: bytes)
         default:
             // A newer daemon may send notifications that this client does not know.
             break
         }
+    }
+
+    /// The subscription of either kind that the daemon has given this id on this connection.
+    private func feed(of subscription: SubscriptionID) -> FeedID? {
+        subscriptions.first { $0.value.id == subscription }?.key ?? consumers.first { $0.value.id == subscription }?.key
+    }
+
+    /// The server has answered for the filter of a subscription, of which it could not be asked when that began. A refusal
+    /// ends the sequence, as it would have been an error then.
+    private func serverAnswered(_ event: SessionEvent, for feed: FeedID) {
+        guard let answer = event.subscription, answer.state == .refused else { return }
+        let refusal = RPCError.subscriptionRefused(
+            subscriptions[feed]?.parameters.filter ?? consumers[feed]?.parameters.filter ?? answer.filter,
+            answer.message ?? "", reasonCode: answer.reasonCode)
+        let subscription = subscriptions[feed]?.id ?? consumers[feed]?.id
+        subscriptions.removeValue(forKey: feed)?.feed.finish(throwing: .refused(refusal))
+        consumerRefused(feed, .refused(refusal))
+        if let subscription { end(subscription, of: feed) }
     }
 
     func detachFeeds(_ error: ClientError) {

@@ -26,6 +26,8 @@ public actor HoldfastClient {
         ]
         /// How many elements a watch or a live subscription holds for a slow reader.
         public var bufferedElements = 1024
+        /// How many bytes of them, as the daemon has written them. One element may always wait, whatever its length.
+        public var bufferedBytes = 16 << 20
         /// How many bytes a line from the daemon may have; a longer one ends the connection. The longest regular line
         /// carries a payload of 16 MiB in base64.
         public var maximumAnswerLength = 32 << 20
@@ -101,6 +103,7 @@ public actor HoldfastClient {
     public init(socket: String? = nil, options: Options = Options(), eventLoop: (any EventLoop)? = nil) {
         precondition(!options.reattachDelays.isEmpty, "there must be at least one delay")
         precondition(options.bufferedElements > 0, "a buffer holds at least one element")
+        precondition(options.bufferedBytes >= 0, "a buffer holds no negative number of bytes")
         self.socket = socket ?? Self.defaultSocket
         self.options = options
         self.eventLoop = eventLoop ?? MultiThreadedEventLoopGroup.singleton.next()

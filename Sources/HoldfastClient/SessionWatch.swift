@@ -3,7 +3,8 @@ public import ControlAPI
 /// What happens to sessions: first a snapshot, then the changes. The sequence continues across restarts of the daemon.
 ///
 /// It ends with an error when the daemon refuses the watch, and without one when the client is closed. At most
-/// ``HoldfastClient/Options/bufferedElements`` elements wait for the reader; further ones are dropped and counted.
+/// ``HoldfastClient/Options/bufferedElements`` elements with ``HoldfastClient/Options/bufferedBytes`` bytes wait for the reader;
+/// further ones are dropped and counted.
 public struct SessionWatch: AsyncSequence, Sendable {
     /// What a watch brings, in order.
     public enum Element: Hashable, Sendable {
@@ -14,11 +15,11 @@ public struct SessionWatch: AsyncSequence, Sendable {
         case event(SessionEvent)
         /// The connection to the daemon has ended and is being restored; a snapshot follows when it is back.
         case detached(ClientError)
-        /// This many elements were dropped because the reader is too slow.
+        /// This many elements were dropped because too much was unread, here or at the daemon.
         case dropped(Int)
     }
 
-    let stream: AsyncThrowingStream<Element, any Error>
+    let stream: AsyncThrowingStream<Buffered<Element>, any Error>
     /// Keeps the client alive: the reader of the sequence needs its connection.
     let client: HoldfastClient
     let id: FeedID
@@ -32,8 +33,10 @@ public struct SessionWatch: AsyncSequence, Sendable {
 /// The messages of a live subscription. The sequence continues across restarts of the daemon; messages that are sent in
 /// the meantime are not received.
 ///
-/// It ends with an error when the daemon refuses the subscription, and without one when the client is closed. At most
-/// ``HoldfastClient/Options/bufferedElements`` elements wait for the reader; further ones are dropped and counted.
+/// It ends with an error when the daemon refuses the subscription, or the server does, which it may do only when the session is
+/// connected; and without one when the client is closed. At most
+/// ``HoldfastClient/Options/bufferedElements`` elements with ``HoldfastClient/Options/bufferedBytes`` bytes wait for the reader;
+/// further ones are dropped and counted.
 public struct MessageSubscription: AsyncSequence, Sendable {
     /// What a live subscription brings, in order.
     public enum Element: Hashable, Sendable {
@@ -43,11 +46,11 @@ public struct MessageSubscription: AsyncSequence, Sendable {
         case message(ReceivedMessage)
         /// The connection to the daemon has ended and is being restored; `subscribed` follows when it is back.
         case detached(ClientError)
-        /// This many elements were dropped because the reader is too slow.
+        /// This many elements were dropped because too much was unread, here or at the daemon.
         case dropped(Int)
     }
 
-    let stream: AsyncThrowingStream<Element, any Error>
+    let stream: AsyncThrowingStream<Buffered<Element>, any Error>
     /// Keeps the client alive: the reader of the sequence needs its connection.
     let client: HoldfastClient
     let id: FeedID

@@ -181,8 +181,10 @@ extension Session {
         case .inboxDropped:
             losses.dropped(1, at: now)
         case .subscribed(let filter, let code):
-            if !code.isError { granted(filter) }
-            act(.answer(consumers.answered(filter), .subscription(code)))
+            if !code.isRefusal { granted(filter) }
+            // Here, no code would be no answer; the driver looks at the refusal.
+            act(.answer(consumers.answered(filter), .subscription(code ?? .unspecifiedError)))
+            act(.tell(.subscriptionAnswered(filter)))
             perform(rooms.subscribed(filter, code))
         case .announced(let announcement, let code):
             if !publicationAnswered(announcement, code) {

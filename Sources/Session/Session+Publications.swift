@@ -16,8 +16,8 @@ extension Session {
             listed.properties = MessageProperties(entry.publication.properties)
             listed.serverTopic = entry.topic
             if case .refused(let code, _) = entry.state, listed.state == .refused {
-                listed.reasonCode = Int(code.rawValue)
-                listed.message = code.description
+                listed.reasonCode = code.map { Int($0.rawValue) }
+                listed.message = code.refusal
             }
             return listed
         }

@@ -164,7 +164,7 @@ extension Session {
     }
 
     /// - Returns: whether the answer was about a publication.
-    mutating func publicationAnswered(_ announcement: Announcement, _ code: ReasonCode) -> Bool {
+    mutating func publicationAnswered(_ announcement: Announcement, _ code: ReasonCode?) -> Bool {
         guard let answer = publications.answered(announcement, code) else { return false }
         tell(answer)
         switch answer {

@@ -90,12 +90,14 @@ extension Session {
         case inboxFull(Bool)
         case consumerMissed(ConsumerName)
         case subscriptionChanged(TopicFilter)
+        /// The server has answered for this filter, perhaps as before.
+        case subscriptionAnswered(TopicFilter)
         case participants([Participants.Change])
         case roomChanged(from: Room?)
-        case presenceRefused(ReasonCode)
-        case presenceKept(String, ReasonCode)
+        case presenceRefused(ReasonCode?)
+        case presenceKept(String, ReasonCode?)
         case publicationChanged(Publications.Change)
-        case publicationRefused(String, ReasonCode)
+        case publicationRefused(String, ReasonCode?)
         case dropped(Int)
         case granted(MQTTClientMachine.Connected)
         /// The server had a session that is not known here, and has to discard it.

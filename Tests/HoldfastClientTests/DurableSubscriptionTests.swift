@@ -61,6 +61,26 @@ struct DurableSubscriptionTests {
         }
     }
 
+    @Test func `a refusal that comes once the session is connected ends the sequence behind its messages`() async throws
+    {
+        try await serve { accepting in
+            try await accepting.greet { peer in
+                try await Self.subscribe(&peer)
+                try await peer.write(Self.message(1))
+                for line in LineServer.lateAnswers { try await peer.write(line) }
+                let (left, method, parameters) = try await peer.request()
+                #expect(method == "message.unsubscribe" && parameters?["keep"] == .bool(true))
+                try await peer.answer(left, JSONValue.object([:]))
+                try await peer.end()
+            }
+        } _: { _, messages in
+            let first = try await messages.next()
+            #expect(first?.message.id == 1)
+            let error = await #expect(throws: ClientError.self) { try await messages.next() }
+            #expect(error == .refused(.subscriptionRefused("t", "not authorized (0x87)", reasonCode: 0x87)))
+        }
+    }
+
     /// The daemon takes an acknowledgement only of what it has given on this connection, and gives a few at a time.
     @Test func `a message of the previous connection is acknowledged when the daemon gives it again`() async throws {
         try await serve { accepting in

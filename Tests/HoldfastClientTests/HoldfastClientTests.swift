@@ -16,13 +16,13 @@ struct HoldfastClientTests {
     /// Runs the daemon of the test beside the client of the test; both must end without an error.
     private func serve(
         _ daemon: @escaping @Sendable (inout LineServer.Accepting) async throws -> Void,
-        bufferedElements: Int = 64,
+        bufferedElements: Int = 64, bufferedBytes: Int = 1 << 20,
         _ client: (HoldfastClient) async throws -> Void
     ) async throws {
         try await withSocket { socket in
             let server = try await LineServer.start(socket)
             async let served: Void = server.run(daemon)
-            let attached = impatientClient(socket, bufferedElements: bufferedElements)
+            let attached = impatientClient(socket, bufferedElements: bufferedElements, bufferedBytes: bufferedBytes)
             let outcome: Result<Void, any Error>
             do { outcome = .success(try await client(attached)) } catch { outcome = .failure(error) }
             await attached.close()
@@ -348,7 +348,7 @@ struct HoldfastClientTests {
         }
     }
 
-    @Test func `what the daemon dropped because the reader is too slow is reported`() async throws {
+    @Test func `what the daemon dropped because too much was unread is reported`() async throws {
         try await serve { accepting in
             try await accepting.greet { peer in
                 let (id, _, _) = try await peer.request()
@@ -447,6 +447,84 @@ struct HoldfastClientTests {
             }
             #expect(event.sequence == 11)
         }
+    }
+
+    @Test func `what waits for a reader is bounded by its bytes too, and one message of any length may wait`()
+        async throws
+    {
+        @Sendable func message(_ id: Int64) -> [UInt8] {
+            let message = ReceivedMessage(
+                subscription: SubscriptionID(rawValue: "s1"), session: "main", id: id, topic: "a",
+                payload: .init(text: String(repeating: "x", count: id == 1 ? 5000 : 300)), qos: .atLeastOnce,
+                retain: false, duplicate: false)
+            return OutgoingLine.notification(message) ?? []
+        }
+        try await serve(
+            { accepting in
+                try await accepting.greet { peer in
+                    let (id, _, _) = try await peer.request()
+                    try await peer.answer(
+                        id, MessageSubscribeMethod.Result(subscription: .init(rawValue: "s1"), grantedQoS: .atLeastOnce)
+                    )
+                    for ids in [1...3, 4...12, 13...13] as [ClosedRange<Int64>] {
+                        let (next, _, _) = try await peer.request()
+                        for id in ids { try await peer.write(message(id)) }
+                        try await peer.answer(next, Self.status("a"))
+                    }
+                    try await peer.end()
+                }
+            }, bufferedBytes: 2000
+        ) { client in
+            var elements = try await client.subscribe(.init(session: "main", filter: "a")).makeAsyncIterator()
+            func take() async throws -> String {
+                switch try await elements.next() {
+                case .message(let message)?: "\(message.id)"
+                case .dropped(let count)?: "\(count) dropped"
+                case .subscribed?: "subscribed"
+                case .detached?: "detached"
+                case nil: "the end"
+                }
+            }
+            func receive() async throws { _ = try await client.call(SessionStatusMethod.self, .init(session: "a")) }
+            #expect(try await take() == "subscribed")
+            try await receive()
+            #expect(try await take() == "1")
+            #expect(try await take() == "2 dropped")
+            try await receive()
+            var taken: [String] = []
+            repeat { taken.append(try await take()) } while taken.last?.hasSuffix("dropped") == false
+            let kept = taken.dropLast().compactMap(Int.init)
+            #expect(kept == Array(4..<(4 + kept.count)) && (2...6).contains(kept.count), "\(taken)")
+            #expect(taken.last == "\(9 - kept.count) dropped")
+            try await receive()
+            #expect(try await take() == "13")
+        }
+    }
+
+    @Test func `a refusal that comes once the session is connected ends the subscription`() async throws {
+        try await serve { accepting in
+            try await accepting.greet { peer in
+                let (id, _, _) = try await peer.request()
+                try await peer.answer(
+                    id, MessageSubscribeMethod.Result(subscription: .init(rawValue: "s1"), grantedQoS: nil))
+                for line in LineServer.lateAnswers { try await peer.write(line) }
+                let (left, method, parameters) = try await peer.request()
+                #expect(method == "message.unsubscribe" && parameters?["keep"] != .bool(true))
+                try await peer.answer(left, JSONValue.object([:]))
+                try await peer.end()
+            }
+        } _: { client in
+            var elements = try await client.subscribe(.init(session: "main", filter: "a/#")).makeAsyncIterator()
+            _ = try await elements.next()
+            let error = await #expect(throws: ClientError.self) { try await elements.next() }
+            #expect(error == .refused(.subscriptionRefused("a/#", "not authorized (0x87)", reasonCode: 0x87)))
+        }
+    }
+
+    @Test func `an error of the daemon is shown with its hint`() {
+        let error = ClientError.refused(.unknownSession("mian", among: ["main"]))
+        #expect(error.description == "there is no session \"mian\"; did you mean main?")
+        #expect(ClientError.refused(.invalidParameters("no")).description == "no")
     }
 
     @Test func `waiting calls fail when the connection ends, and the next call reconnects`() async throws {

@@ -120,6 +120,19 @@ struct LineServer {
         }
     }
 
+    /// What the daemon tells the program of the subscription s1 once the session is connected: the server grants the filter,
+    /// which changes nothing, and refuses it.
+    static var lateAnswers: [[UInt8]] {
+        [SessionStatus.Subscription.State.granted, .refused].map { state in
+            var event = SessionEvent(
+                watch: .init(rawValue: "s1"), time: .init(rawValue: 0), session: "main", event: .subscriptionChanged)
+            var answer = SessionStatus.Subscription(filter: "a/#", qos: .atLeastOnce, state: state)
+            if state == .refused { (answer.reasonCode, answer.message) = (0x87, "not authorized (0x87)") }
+            event.subscription = answer
+            return OutgoingLine.notification(event) ?? []
+        }
+    }
+
     struct Unexpected: Error {
         var line: String
     }
@@ -132,11 +145,12 @@ func withSocket(_ body: (String) async throws -> Void) async throws {
     try await body("\(directory.path)/s")
 }
 
-func impatientClient(_ socket: String, bufferedElements: Int = 64) -> HoldfastClient {
+func impatientClient(_ socket: String, bufferedElements: Int = 64, bufferedBytes: Int = 1 << 20) -> HoldfastClient {
     var options = HoldfastClient.Options()
     options.attachTimeout = .seconds(180)
     options.reattachDelays = [.milliseconds(1)]
     options.bufferedElements = bufferedElements
+    options.bufferedBytes = bufferedBytes
     options.maximumAnswerLength = 1 << 16
     return HoldfastClient(socket: socket, options: options)
 }

@@ -434,7 +434,7 @@ struct EventTextTests {
             event(.dropped) {
                 $0.session = nil
                 $0.count = 3
-            }, "09:12:44.120 3 events were dropped: this reader is too slow"
+            }, "09:12:44.120 3 events were dropped because too much was unread"
         ),
         (event(.init(rawValue: "new-kind")) { _ in }, "09:12:44.120 main new-kind"),
     ])

@@ -196,12 +196,12 @@ struct MQTTClientHarness {
         case .inboxFull(let isFull): isFull ? "inbox full" : "inbox has room"
         case .consumerMissed(let name, through: let sequence, let count): "\(name) missed \(count) to \(sequence)"
         case .inboxDropped(let topic): "dropped \(topic)"
-        case .subscribed(let filter, let code): "subscribed \(filter) \(hex(code))"
+        case .subscribed(let filter, let code): "subscribed \(filter) \(code.map(hex) ?? "refused")"
         case .subscriptionChanged(let filter): "subscription changed \(filter)"
         case .versionInsufficient: "version insufficient"
         case .foreignProtocol(let other): "foreign protocol \(other)"
         case .unsubscribed(let filter, let code): "unsubscribed \(filter) \(hex(code))"
-        case .announced(let announcement, let code): "announced \(announcement.topic) \(hex(code))"
+        case .announced(let announcement, let code): "announced \(announcement.topic) \(code.map(hex) ?? "refused")"
         case .disconnectedByServer(let reason):
             "disconnected by server \(hex(reason.code))"
                 + (reason.remedies.isEmpty ? "" : ": " + reason.remedies.map(\.description).joined(separator: ", "))

@@ -330,7 +330,7 @@ import Testing
             client.handle(.connectionEnded(.byServer))
         }
         #expect(ends == 5)
-        #expect(words.contains("announced presence 80"))
+        #expect(words.contains("announced presence refused"))
         #expect(try client.publish("a").last?.hasPrefix("PUBLISH a") == true, "messages flow")
         let sent = try #require(client.publishes.last?.packetID)
         client.server(.puback(Acknowledgement(packetID: sent)))
@@ -351,7 +351,7 @@ import Testing
         try client.publish("a")
         for minutes: Int64 in [10, 60, 60] {
             client.now = client.now.advanced(by: (minutes - 1) * 60_000)
-            #expect(client.announce("here") == ["announced presence 80"])
+            #expect(client.announce("here") == ["announced presence refused"])
             client.now = client.now.advanced(by: 60_000)
             let words = client.announce("here")
             #expect(!words.contains { $0.hasPrefix("PUBLISH") }, "not beside the message")
@@ -359,11 +359,11 @@ import Testing
             #expect(
                 client.server(.puback(Acknowledgement(packetID: sent)), .pingresp).last?.hasPrefix("PUBLISH here")
                     == true)
-            #expect(!client.handle(.connectionEnded(.byServer)).contains("announced presence 80"))
+            #expect(!client.handle(.connectionEnded(.byServer)).contains("announced presence refused"))
             client.connect(resumed: true)
             client.announce("here")
             client.server(.pingresp)
-            #expect(client.handle(.connectionEnded(.byServer)).contains("announced presence 80"), "two are enough")
+            #expect(client.handle(.connectionEnded(.byServer)).contains("announced presence refused"), "two are enough")
             client.connect(resumed: true)
             try client.publish("a")
         }
@@ -403,7 +403,7 @@ import Testing
         for end in [nil, MQTTClientMachine.EndCause.silent] {
             if let end { client.handle(.connectionEnded(end)) }
             client.connect(resumed: true)
-            #expect(client.announce("here") == ["announced presence 80"])
+            #expect(client.announce("here") == ["announced presence refused"])
         }
         client.handle(.connectionEnded(.byServer))
         client.connect(resumed: true)
@@ -767,7 +767,7 @@ import Testing
     @Test func `a filter that ended connections is not asked for at once by each new subscription`() throws {
         var client = try MQTTClientHarness.withFilterSetAside()
         client.connect(resumed: true)
-        #expect(try client.subscribe("bad") == ["subscribed bad 80"])
+        #expect(try client.subscribe("bad") == ["subscribed bad refused"])
         client.now = client.now.advanced(by: 600_000)
         #expect(try client.subscribe("bad").contains { $0.hasPrefix("SUBSCRIBE") })
         client.handle(.connectionEnded(.byServer))

@@ -322,6 +322,7 @@ struct SessionUnderTest {
         switch action {
         case .answer(let calls, let answer): told += calls.map { "call \($0.rawValue): \(Self.text(answer))" }
         case .commit(let changes): remembered += changes
+        case .tell(.subscriptionAnswered): break
         case .tell(let news): told.append(Self.text(news))
         case .deliver(let message, let wanting):
             told += wanting.map { "give \(String(decoding: message.payload.bytes, as: UTF8.self)) to \($0.rawValue)" }
@@ -364,10 +365,11 @@ struct SessionUnderTest {
         case .inboxFull(let isFull): isFull ? "the inbox is full" : "the inbox has room"
         case .consumerMissed(let name): "\(name) missed messages"
         case .subscriptionChanged(let filter): "subscription changed \(filter)"
+        case .subscriptionAnswered(let filter): "subscription answered \(filter)"
         case .participants(let changes): "participants \(changes.count)"
         case .roomChanged(let old): "left \(old?.name ?? "no room")"
-        case .presenceRefused(let code): "presence refused \(code.rawValue)"
-        case .presenceKept(let topic, let code): "presence kept on \(topic) \(code.rawValue)"
+        case .presenceRefused(let code): "presence refused \(code?.rawValue ?? 0)"
+        case .presenceKept(let topic, let code): "presence kept on \(topic) \(code?.rawValue ?? 0)"
         case .publicationChanged(let change): "publication \(change.topic) \(change.state.rawValue)"
         case .publicationRefused(let topic, _): "publication \(topic) is refused"
         case .dropped(let count): "the inbox dropped \(count)"

@@ -4,6 +4,8 @@ enum CallKind: Int, CaseIterable, Sendable {
     case message
     /// The message is accepted, and the caller waits for its delivery.
     case delivery
+    /// A command whose caller waits until a session is connected or has failed.
+    case outcome
     /// Answered at once from what is in memory.
     case query
     /// Answered with data read from the disk, or with a long list.
@@ -16,6 +18,7 @@ enum CallKind: Int, CaseIterable, Sendable {
         switch self {
         case .message: 1024
         case .delivery: 1024
+        case .outcome: 64
         case .query: 8
         case .read: 2
         case .command: 16

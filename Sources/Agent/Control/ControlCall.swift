@@ -128,6 +128,8 @@ extension ClientCall {
         case DaemonClientsMethod.name?:
             // It asks every connection.
             return .known(.read, answer: 128 << 10)
+        case SessionConnectMethod.name?, SessionDisconnectMethod.name?, SessionReconnectMethod.name?:
+            return .known(parameters?["wait"] == .bool(true) ? .outcome : .command, answer: 4 << 10)
         case RPCDiscoverMethod.name?:
             return .known(.query, answer: RPCDiscoverMethod.encodedDocument.count)
         case nil, RPCHelloMethod.name?, SessionStatusMethod.name?, SessionWatchMethod.name?,

@@ -84,7 +84,8 @@ extension ControlConnection {
         let subscriber = Subscriber(
             deliver: { [weak self] message in self?.assumeIsolated { $0.deliverDurably(message, to: id) } },
             hasRoom: { [weak self] in self?.assumeIsolated { $0.hasRoomForConsumers() } ?? false },
-            takenOver: { [weak self] event in self?.assumeIsolated { $0.takenOver(id, event) } })
+            takenOver: { [weak self] event in self?.assumeIsolated { $0.takenOver(id, event) } },
+            answered: { [weak self] event in self?.assumeIsolated { $0.answered(id, event) } })
         try demandFilter(of: consumer, for: MessageSubscribeMethod.name, in: driver)
         let attached = try await driver.attach(
             subscriber, as: id, to: consumer, parameters.filter, filter, parameters.qos)
@@ -100,9 +101,9 @@ extension ControlConnection {
     ) async throws(RPCError) -> MessageSubscribeMethod.Result {
         let relative = Room.isRelative(parameters.filter) ? parameters.filter : nil
         let consumer = LiveConsumer(id: id, filter: filter, qos: parameters.qos, relative: relative)
-        let subscriber = Subscriber(deliver: { [weak self] message in
-            self?.assumeIsolated { $0.deliver(message, to: id) }
-        })
+        let subscriber = Subscriber(
+            deliver: { [weak self] message in self?.assumeIsolated { $0.deliver(message, to: id) } },
+            answered: { [weak self] event in self?.assumeIsolated { $0.answered(id, event) } })
         return .init(subscription: id, grantedQoS: try await driver.subscribe(consumer, subscriber))
     }
 
@@ -179,7 +180,7 @@ extension ControlConnection {
             if isAnswered {
                 write(line)
             } else {
-                feeds.hold(line, for: .subscription(id))
+                feeds.holdLast(line, for: .subscription(id))
                 holdBack(line.count)
             }
         }
@@ -237,14 +238,23 @@ extension ControlConnection {
     /// unacknowledged, and more are read from the store only when the peer has read.
     private func deliverDurably(_ message: MessageLine, to id: SubscriptionID) {
         guard feeds.subscriptions[id] != nil else { return }
-        let line = message.text(for: id)
-        switch feeds.offer(line, to: .subscription(id), keeping: .max) {
-        case .kept: holdBack(line.count)
-        case .write, .full: write(line, isNotification: true)
-        }
+        writeAnyway(message.text(for: id), to: id)
     }
 
-    /// Writes a notification, or drops and counts it if the peer is too slow.
+    /// The server has answered for the filter of a subscription whose call was answered before that.
+    private func answered(_ id: SubscriptionID, _ event: SessionEvent) {
+        guard feeds.subscriptions[id] != nil else { return }
+        var event = event
+        event.watch = ControlFeedID.subscription(id).watch
+        if let line = OutgoingLine.notification(event) { writeAnyway(line, to: id) }
+    }
+
+    /// Writes a notification that is not dropped.
+    private func writeAnyway(_ line: [UInt8], to id: SubscriptionID) {
+        if feeds.hold(line, for: .subscription(id)) { holdBack(line.count) } else { write(line, isNotification: true) }
+    }
+
+    /// Writes a notification, or drops and counts it if the peer has too much to read.
     ///
     /// - Parameter atLeast: the least length of the line, so that a line that would be dropped is not even made.
     private func notify(_ feed: ControlFeedID, sequence: Int64 = 0, atLeast: Int, _ line: () -> [UInt8]?) {
@@ -252,11 +262,7 @@ extension ControlConnection {
         if !feeds.isDropping(feed), mayNotify(atLeast) {
             guard let line = line() else { return }
             if mayNotify(line.count) {
-                switch feeds.offer(line, to: feed) {
-                case .write: return write(line, isNotification: true)
-                case .kept: return holdBack(line.count)
-                case .full: break
-                }
+                return feeds.hold(line, for: feed) ? holdBack(line.count) : write(line, isNotification: true)
             }
         }
         feeds.drop(feed, sequence: sequence)

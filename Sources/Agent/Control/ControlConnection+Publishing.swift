@@ -107,9 +107,11 @@ extension ControlConnection {
             guard let accepted = deliveries.accepted(call.number, as: sequence, isRepeated: isRepeated) else {
                 return false
             }
-            schedule { [id] scheduler, _ in scheduler.accepted(bytes: call.bytes, of: id) }
-            if accepted.isLate { endUndelivered(call, accepted.message) }
-            return !accepted.isLate
+            let mayWait = schedule { [id] scheduler, _ in scheduler.accepted(bytes: call.bytes, of: id) }
+            guard accepted.isLate || !mayWait else { return true }
+            _ = deliveries.ended(call.number)
+            endUndelivered(call, accepted.message)
+            return false
         case .ended(let result):
             var call = call
             if call.waitsForDelivery {

@@ -189,9 +189,11 @@ actor ControlConnection {
     /// - Returns: whether the call has begun.
     private func begin(_ waiting: WaitingCall) -> Bool {
         let isTooLong = waiting.batch.map(calls.batches.isTooLong) ?? false
-        // What is refused at once is not read, whatever it asks for.
-        let (kind, answer) = isTooLong ? (.query, 0) : waiting.needs.resolved(length(of:))
         let (id, bytes) = (id, waiting.bytes)
+        let needs = waiting.needs.resolved(length(of:))
+        let isFull = needs.0 == .outcome && schedule { scheduler, _ in scheduler.isFull(.outcome, of: id) }
+        // What is refused at once is not read, whatever it asks for.
+        let (kind, answer) = isTooLong || isFull ? (.query, 0) : needs
         guard schedule({ scheduler, _ in scheduler.begin(kind, bytes: bytes, answer: answer, of: id) }) else {
             return false
         }
@@ -201,6 +203,14 @@ actor ControlConnection {
             fail(
                 call,
                 .tooManyRequests("the answers to this batch are too long", hint: "send the calls on separate lines"))
+            return true
+        }
+        if isFull {
+            fail(
+                call,
+                .tooManyRequests(
+                    "\(CallKind.outcome.limit) calls of this connection wait for the outcome of a command",
+                    hint: "wait for one of them, or call without wait"))
             return true
         }
         switch waiting.request {

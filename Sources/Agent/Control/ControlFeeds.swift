@@ -24,12 +24,10 @@ enum ControlFeedID: Hashable {
 }
 
 /// The watches and subscriptions of one peer, what is held back for each until its answer is written, and how much of
-/// each was dropped because the peer was too slow.
+/// each was dropped because the peer had too much to read.
 struct ControlFeeds {
     /// How many watches and subscriptions a peer may have on one connection.
     static let maximum = 1024
-    /// How many bytes are held back for all watches and subscriptions whose answers are not written yet.
-    static let maximumHeld = 1 << 20
 
     struct Subscription {
         var session: SessionName
@@ -122,32 +120,22 @@ struct ControlFeeds {
 
     // MARK: Notifications
 
-    /// What happens to a line for a watch or subscription.
-    enum Outcome {
-        /// Write it.
-        case write
-        /// It is held back.
-        case kept
-        /// There is no room to hold it back.
-        case full
-    }
-
     /// Holds back a line if the answer of its watch or subscription is not written yet.
-    mutating func offer(_ line: [UInt8], to feed: ControlFeedID, keeping limit: Int = maximumHeld) -> Outcome {
-        guard held[feed] != nil else { return .write }
-        // One line is held back whatever its length, as one is written.
-        guard heldBytes == 0 || line.count <= limit - heldBytes else { return .full }
+    ///
+    /// - Returns: whether it is held back. If not, it is written.
+    mutating func hold(_ line: [UInt8], for feed: ControlFeedID) -> Bool {
+        guard held[feed] != nil else { return false }
         held[feed]?.lines.append(line)
         held[feed]?.bytes += line.count
         heldBytes += line.count
-        return .kept
+        return true
     }
 
     /// Whether the answer that begins the watch or subscription is not written yet.
     func isHeld(_ feed: ControlFeedID) -> Bool { held[feed] != nil }
 
     /// Holds back the last line for a subscription that ended before its answer was written.
-    mutating func hold(_ line: [UInt8], for feed: ControlFeedID) {
+    mutating func holdLast(_ line: [UInt8], for feed: ControlFeedID) {
         held[feed] = Held(lines: [line], bytes: line.count)
         heldBytes += line.count
     }

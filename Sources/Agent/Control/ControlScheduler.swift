@@ -11,7 +11,9 @@ import SessionCore
 /// - Each user's connections, watches and subscriptions are limited, so that some are left for the others (``Admission``).
 /// - Empty lines weigh as much as they are long, so that skipping them takes turns as well.
 /// - Turns are given in passes. Between two passes the event loop polls for what has arrived (``LoopPoll``).
-/// - No call begins for a peer that does not read its answers. Only a few calls of each kind run at once.
+/// - No call begins for a peer that does not read its answers. Only a few calls of each kind run at once. Calls that wait
+///   for something that may never happen, as a delivery, are answered at once when there are too many of them, so that
+///   none of the peer's other calls waits for that as well.
 /// - What a connection holds in memory (unfinished lines, calls, answers) is bounded for all connections together
 ///   (``MemoryShares``). A line that does not fit into the allowance gets room for an ordinary line at once, and one that
 ///   outgrows that gets room for the longest. One that fits waits for no other connection.
@@ -48,6 +50,8 @@ struct ControlScheduler {
         var running = [Int](repeating: 0, count: CallKind.allCases.count)
         /// Bytes of messages that are not committed yet.
         var uncommitted = 0
+        /// Bytes held by calls that wait for a delivery or an outcome, for ever perhaps.
+        var waiting = 0
         var wait: Wait?
         /// The greatest lengths of the answers of reads that wait for their turn.
         var reads = CircularBuffer<Int>()
@@ -64,7 +68,6 @@ struct ControlScheduler {
             output - notifications.bytes
                 <= (notifications.bytes == 0 ? limits.unread : limits.unreadAmongNotifications)
                 && running[kind.rawValue] < kind.limit
-                && (kind != .message || running[CallKind.delivery.rawValue] < CallKind.delivery.limit)
         }
     }
 
@@ -261,6 +264,9 @@ struct ControlScheduler {
         case .read:
             connections.values[place].reads.append(answer)
             readTurns.add(id, of: connections.values[place].user)
+        case .outcome:
+            connections.values[place].waiting += cost
+            give(0, by: id)
         case .delivery, .query, .command:
             break
         }
@@ -272,18 +278,29 @@ struct ControlScheduler {
         guard connections[id] != nil else { return }
         if kind == .message { committed(bytes, of: id) }
         connections[id]?.running[kind.rawValue] -= count
-        give((kind == .delivery ? 0 : bytes) + count * limits.call + (kind == .read ? 0 : answer), by: id)
+        let held = (kind == .delivery ? 0 : bytes) + count * limits.call + (kind == .read ? 0 : answer)
+        if kind == .delivery || kind == .outcome { connections[id]?.waiting -= held }
+        give(held, by: id)
         wakeItself(id)
     }
 
-    /// A message is accepted, and its publisher waits for the delivery.
-    mutating func accepted(bytes: Int, of id: ConnectionID) {
-        guard connections[id] != nil else { return }
+    /// A message is accepted, and its publisher wants to wait for the delivery.
+    ///
+    /// - Returns: whether it may. If not, or in any case later, the call ends as a `delivery`.
+    mutating func accepted(bytes: Int, of id: ConnectionID) -> Bool {
+        guard connections[id] != nil else { return false }
         committed(bytes, of: id)
         connections[id]?.running[CallKind.message.rawValue] -= 1
         connections[id]?.running[CallKind.delivery.rawValue] += 1
+        connections[id]?.waiting += limits.call
         give(bytes, by: id)
         wakeItself(id)
+        return connections[id].map { $0.running[CallKind.delivery.rawValue] <= CallKind.delivery.limit } ?? false
+    }
+
+    /// Whether as many calls of the kind run as may run at once on one connection.
+    func isFull(_ kind: CallKind, of id: ConnectionID) -> Bool {
+        connections[id].map { $0.running[kind.rawValue] >= kind.limit } ?? false
     }
 
     private mutating func committed(_ bytes: Int, of id: ConnectionID) {
@@ -372,7 +389,9 @@ struct ControlScheduler {
     /// Whether a notification of this many bytes is written rather than dropped.
     func mayNotify(_ bytes: Int, to id: ConnectionID) -> Bool {
         guard let connection = connections[id], memory.hasRoom(bytes, for: id) else { return false }
-        return connection.output == 0 || connection.output + bytes <= limits.unreadNotifications
+        // What arrives in one turn of the loop counts as unread, however fast the peer reads.
+        let unread = connection.output + connection.heldBack
+        return unread == 0 || unread + bytes <= max(limits.unreadNotifications, memory.room(for: id) / 2)
     }
 
     /// Whether to read more from the store for the peer. If not, the peer still has something to read, or it gets its
@@ -462,7 +481,7 @@ struct ControlScheduler {
         let before = memory.borrowed
         memory.give(bytes, by: id)
         if memory.borrowed < before || exempt?.id == id && bytes > 0 { isSomethingFree = true }
-        // A little may have arrived behind its line, and commands may run long.
+        // A little may have arrived behind its line, and commands may run long, or wait.
         if exempt?.id == id, work(of: id) <= 4 * limits.allowance {
             exempt = nil
             isSomethingFree = true
@@ -472,16 +491,14 @@ struct ControlScheduler {
     /// What the connection holds for its lines and for calls that end without its peer or a server.
     private func work(of id: ConnectionID) -> Int {
         guard let connection = connections[id] else { return 0 }
-        return memory.held(by: id) - connection.output - connection.heldBack
-            - connection.running[CallKind.delivery.rawValue] * limits.call
+        return memory.held(by: id) - connection.output - connection.heldBack - connection.waiting
     }
 
     /// Lets one connection of a user exceed the shares if its connections may wait for each other.
     private mutating func exemptOne(of user: UInt32) {
         guard exempt == nil else { return }
         for (id, connection) in connections where connection.user == user && !connection.waitsForMemory {
-            let deliveries = connection.running[CallKind.delivery.rawValue] * limits.call
-            guard memory.held(by: id) - deliveries <= limits.allowance else { return }
+            guard memory.held(by: id) - connection.waiting <= limits.allowance else { return }
         }
         let first = waiters.first { connections[$0]?.user == user && connections[$0]?.waitsForMemory == true }
         guard let id = first else { return }

@@ -51,6 +51,12 @@ struct MemoryShares<Member: Hashable & Sendable, User: Hashable & Sendable>: Sen
         return more == 0 || borrowed(by: account.user) + more <= pool - borrowed
     }
 
+    /// How many more bytes the members of the member's user may borrow.
+    func room(for member: Member) -> Int {
+        guard let user = accounts[member]?.user else { return 0 }
+        return max(0, pool - borrowed - borrowed(by: user))
+    }
+
     /// Takes this many bytes if there is room for them.
     /// - Returns: whether there was room.
     mutating func take(_ bytes: Int, for member: Member) -> Bool {

@@ -65,6 +65,18 @@ struct Subscriber: Sendable {
     var hasRoom: @Sendable () -> Bool = { true }
     /// Tells the program, with an event, that another one took over its durable consumer, or that it was removed.
     var takenOver: @Sendable (SessionEvent) -> Void = { _ in }
+    /// Tells the program, with an event, how the server has answered for its filter. Only if its call was answered
+    /// without that.
+    var answered: @Sendable (SessionEvent) -> Void = { _ in }
+    /// What the program is still to be told.
+    var untold: Untold?
+
+    enum Untold: Hashable, Sendable {
+        /// The server's answer for this filter, which has not come.
+        case answer(TopicFilter)
+        /// The server's refusal of this filter, once what a durable consumer has collected is acknowledged.
+        case refusal(TopicFilter)
+    }
 }
 
 /// What outlives a restart of the session: the programs that subscribe to its messages or wait for the delivery of a

@@ -35,12 +35,14 @@ extension SessionDriver {
         var code = attaching.granted
         beginAsking(for: filter)
         if code == nil { code = await subscribing { .subscribe(filter, $0) } }
+        let error = code.flatMap { $0.isError ? refusal(of: filter, $0) : nil }
+        if code == nil || error != nil { programs.subscribers[subscription]?.untold = .answer(filter) }
         ask { $0.answered(attaching, code) }
         run()
         endAsking(for: filter)
-        if let code, code.isError, attaching.isChanged {
+        if let error, attaching.isChanged {
             programs.subscribers[subscription] = nil
-            throw .subscriptionRefused(filter.string, code.description, reasonCode: Int(code.rawValue))
+            throw error
         }
         do throws(RPCError) {
             try await everythingDurable("the consumer")
@@ -55,6 +57,7 @@ extension SessionDriver {
         guard session.holds(attaching) else { throw .consumerEnded(consumer.description) }
         let missed = ask { $0.ready(consumer, subscription) }
         loadConsumers()
+        if error != nil { tellAnswer(filter, to: subscription) }
         return Attached(
             grantedQoS: code.flatMap { QoS(rawValue: $0.rawValue) }, missed: missed, epoch: epoch)
     }
@@ -101,6 +104,7 @@ extension SessionDriver {
             run()
             loadConsumers()
         }
+        tellHeldRefusal(to: subscription)
         // Needed even for messages that were acknowledged before: that may not be on disk yet.
         try await everythingDurable("the acknowledgement")
         return .init(acknowledged: taken.messages.count)

@@ -13,10 +13,14 @@ extension SessionDriver {
         beginAsking(for: filter)
         defer { endAsking(for: filter) }
         let code = await subscribing { .consume(consumer, $0) }
-        guard let code else { return nil }
+        guard let code else {
+            programs.subscribers[id]?.untold = .answer(filter)
+            return nil
+        }
         if code.isError {
+            let error = refusal(of: filter, code)
             unsubscribe(id)
-            throw .subscriptionRefused(filter.string, code.description, reasonCode: Int(code.rawValue))
+            throw error
         }
         return QoS(rawValue: code.rawValue)
     }
@@ -26,12 +30,51 @@ extension SessionDriver {
         run(.unsubscribe(id))
     }
 
+    /// The error of a call that subscribes to a filter.
+    ///
+    /// - Parameter code: the server's answer, if it is not known any more.
+    func refusal(of filter: TopicFilter, _ code: ReasonCode) -> RPCError {
+        guard let subscription = subscriptionStatus(of: filter), subscription.state == .refused else {
+            return .subscriptionRefused(filter.string, code.description, reasonCode: Int(code.rawValue))
+        }
+        return .subscriptionRefused(
+            filter.string, subscription.message ?? "", reasonCode: subscription.reasonCode)
+    }
+
     /// Gives the session an input that leads to a subscription, and returns the server's answer. Returns `nil` if the
     /// session is not connected, or the server does not answer.
     func subscribing(_ input: (CallID) -> Session.Input) async -> ReasonCode? {
         await withCheckedContinuation { continuation in
             run(input(programs.subscribing.add { continuation.resume(returning: $0) }))
         }
+    }
+
+    /// The server has answered for a filter. Programs whose calls were answered before that are told.
+    func subscriptionAnswered(_ filter: TopicFilter) {
+        for (id, subscriber) in programs.subscribers where subscriber.untold == .answer(filter) {
+            tellAnswer(filter, to: id)
+        }
+    }
+
+    func tellAnswer(_ filter: TopicFilter, to id: SubscriptionID) {
+        guard let subscription = subscriptionStatus(of: filter), subscription.state != .pending else { return }
+        let isRefused = subscription.state == .refused
+        let hasBacklog = ask { session in
+            session.durableConsumers.name(of: id).map { session.mqtt.backlog(of: $0).messages > 0 } ?? false
+        }
+        guard !isRefused || !hasBacklog else {
+            programs.subscribers[id]?.untold = .refusal(filter)
+            return
+        }
+        programs.subscribers[id]?.untold = nil
+        var event = event(.subscriptionChanged)
+        event.subscription = subscription
+        programs.subscribers[id]?.answered(event)
+    }
+
+    /// A program has acknowledged messages of its durable consumer.
+    func tellHeldRefusal(to id: SubscriptionID) {
+        if case .refusal(let filter)? = programs.subscribers[id]?.untold { tellAnswer(filter, to: id) }
     }
 
     /// Reports that the server's answer to a subscription has changed.
@@ -121,8 +164,8 @@ extension SessionStatus.Subscription {
             grantedQoS = granted
         case .refused(let refusal):
             self.state = .refused
-            reasonCode = Int(refusal.code.rawValue)
-            message = (refusal.code.description + (refusal.reasonString.map { ": \($0)" } ?? "")).plain()
+            reasonCode = refusal.code.map { Int($0.rawValue) }
+            message = (refusal.code.refusal + (refusal.reasonString.map { ": \($0)" } ?? "")).plain()
             since = refusal.since
             retryAt = refusal.asksAgainAt
         }

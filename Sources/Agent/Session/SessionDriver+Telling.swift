@@ -148,18 +148,19 @@ extension SessionDriver {
         case .consumerMissed(let consumer):
             log.dropped("the consumer \(consumer) is full: its oldest messages are dropped", at: now)
         case .subscriptionChanged(let filter): subscriptionChanged(filter)
+        case .subscriptionAnswered(let filter): subscriptionAnswered(filter)
         case .participants(let changes): tell(changes)
         case .roomChanged(let old):
             report(.roomChanged) { $0.previousRoom = old?.name }
-        case .presenceRefused(let code): log.presenceRefused(code.description)
-        case .presenceKept(let topic, let code): log.presenceKept(topic, code.description)
+        case .presenceRefused(let code): log.presenceRefused(code.refusal)
+        case .presenceKept(let topic, let code): log.presenceKept(topic, code.refusal)
         case .publicationChanged(let change):
             report(.publicationChanged) {
                 $0.topic = change.topic
                 $0.publication = change.state
                 $0.reasonCode = change.code.map { Int($0.rawValue) }
             }
-        case .publicationRefused(let topic, let code): log.publicationRefused(topic, code.description)
+        case .publicationRefused(let topic, let code): log.publicationRefused(topic, code.refusal)
         case .dropped(let count): report(.messageDropped) { $0.count = count }
         case .granted(let grant):
             log.grants(grant.shortfalls(from: session.mqtt.configuration, as: session.mqtt.version))

@@ -39,21 +39,27 @@ struct Announcements: Sendable {
     var places: [PacketID: Int] = [:]
     /// Topics for which the server ended connections because of announcements, and until when nothing is announced
     /// there. After that, an announcement goes out alone, so that it costs one connection if it still ends them.
-    private var refusals: [String: (code: ReasonCode, until: Timestamp)] = [:]
+    private var refusals: [String: Refusal] = [:]
+
+    struct Refusal: Sendable {
+        /// `nil` if the server has not said why.
+        var code: ReasonCode?
+        var until: Timestamp
+    }
 
     /// Milliseconds; the first time, and each time after that.
     private static let refusalPeriods: (first: Int64, next: Int64) = (600_000, 3_600_000)
     /// Milliseconds that a refusal is remembered without an announcement on its topic.
     private static let memory: Int64 = 86_400_000
 
-    mutating func refuse(_ topic: String, _ code: ReasonCode, at now: Timestamp) {
+    mutating func refuse(_ topic: String, _ code: ReasonCode?, at now: Timestamp) {
         refusals = refusals.filter { $0.value.until.advanced(by: Self.memory) > now }
         let period = refusals[topic] == nil ? Self.refusalPeriods.first : Self.refusalPeriods.next
-        refusals[topic] = (code, now.advanced(by: period))
+        refusals[topic] = Refusal(code: code, until: now.advanced(by: period))
     }
 
-    func refusal(of topic: String, at now: Timestamp) -> ReasonCode? {
-        refusals[topic].flatMap { $0.until > now ? $0.code : nil }
+    func refusal(of topic: String, at now: Timestamp) -> Refusal? {
+        refusals[topic].flatMap { $0.until > now ? $0 : nil }
     }
 
     /// Whether the server ended connections because of the last announcement on this topic.
@@ -67,7 +73,7 @@ struct Announcements: Sendable {
 
     /// Shifts the times, because the wall clock was set forward by this many milliseconds.
     mutating func clockStepped(by milliseconds: Int64) {
-        refusals = refusals.mapValues { ($0.code, $0.until.advanced(by: milliseconds)) }
+        refusals = refusals.mapValues { Refusal(code: $0.code, until: $0.until.advanced(by: milliseconds)) }
     }
 
     /// Returns the identifiers that are free now.
@@ -95,8 +101,8 @@ extension MQTTClientMachine {
                 machine.leaveForFive(&step)
             } else if let refusal = machine.refusal(of: message, session.limits) {
                 step.emit(.announced(announcement, refusal.code))
-            } else if let code = machine.announcements.refusal(of: announcement.topic, at: now) {
-                step.emit(.announced(announcement, code))
+            } else if let refusal = machine.announcements.refusal(of: announcement.topic, at: now) {
+                step.emit(.announced(announcement, refusal.code))
             } else {
                 if machine.announcements.isSuspect(announcement.topic) { machine.isolateAnnouncements() }
                 machine.announcements.waiting.append(announcement)

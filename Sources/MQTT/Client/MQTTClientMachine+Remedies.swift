@@ -156,7 +156,7 @@ extension MQTTClientMachine {
 
     /// Notes that the server ends connections when it is asked for this filter, or asked to remove it: the next one does
     /// not ask again. The server may have granted the filter before, so it is still remembered.
-    mutating func refuse(_ filter: TopicFilter, _ code: ReasonCode, _ sentence: String?, _ step: inout Step) {
+    mutating func refuse(_ filter: TopicFilter, _ code: ReasonCode?, _ sentence: String?, _ step: inout Step) {
         guard subscriptions.wanted[filter] != nil else { return subscriptions.leave(filter, at: step.now) }
         let isNews = subscriptions.note(code, sentence, of: filter, endedConnections: true, at: step.now)
         step.emit(.subscribed(filter, code))

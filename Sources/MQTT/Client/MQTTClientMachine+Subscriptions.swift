@@ -18,9 +18,9 @@ extension MQTTClientMachine {
         step(at: now, into: &actions) { machine, step in
             let isNew = machine.subscriptions.wanted[filter] == nil
             machine.subscriptions.want(subscription, for: filter)
-            if let code = machine.subscriptions.refusalInForce(for: filter, at: step.now) {
+            if let refusal = machine.subscriptions.refusalInForce(for: filter, at: step.now) {
                 // Without a connection, the next one says so.
-                if machine.isConnected { step.emit(.subscribed(filter, code)) }
+                if machine.isConnected { step.emit(.subscribed(filter, refusal.code)) }
                 if isNew { step.emit(.subscriptionChanged(filter)) }
                 return
             }

@@ -11,8 +11,8 @@ public enum SubscriptionState: Hashable, Sendable {
 
 /// The server's refusal to let this client subscribe to a filter.
 public struct SubscriptionRefusal: Hashable, Sendable {
-    /// 0x80 or more.
-    public var code: ReasonCode
+    /// 0x80 or more; `nil` if the server ended connections instead of saying why.
+    public var code: ReasonCode?
     /// For people, if the server said more than its code.
     public var reasonString: String?
     /// Since when the server refuses it with this code.
@@ -69,11 +69,11 @@ extension Subscriptions {
     ///
     /// - Returns: whether it differs from the one before.
     mutating func note(
-        _ code: ReasonCode, _ reasonString: String?, of filter: TopicFilter, endedConnections: Bool = false,
+        _ code: ReasonCode?, _ reasonString: String?, of filter: TopicFilter, endedConnections: Bool = false,
         at now: Timestamp
     ) -> Bool {
         guard wanted[filter] != nil else { return false }
-        guard code.isError else {
+        if let code, !code.isError {
             let answer = Answer.granted(QoS(rawValue: code.rawValue) ?? .atMostOnce)
             return answers.updateValue(answer, forKey: filter) != answer
         }
@@ -97,11 +97,11 @@ extension Subscriptions {
 
     /// The server's refusal of a filter, if a new subscription does not ask for it again: the server ended connections
     /// for it not long ago, and a program that subscribes again and again would end one connection after the other.
-    func refusalInForce(for filter: TopicFilter, at now: Timestamp) -> ReasonCode? {
+    func refusalInForce(for filter: TopicFilter, at now: Timestamp) -> SubscriptionRefusal? {
         guard case .refused(let refusal)? = answers[filter], refusal.endedConnections,
             now.rawValue < refusal.asksAgainAt.rawValue - refusal.patience + SubscriptionRefusal.patience
         else { return nil }
-        return refusal.code
+        return refusal
     }
 
     /// A program asks for the filter, so the server is asked as well. The refusal holds until it answers, so

@@ -112,7 +112,7 @@ struct Subscriptions: Sendable {
     }
 
     /// The wanted filters that the server ended a connection for, in a stable order.
-    var setAside: [(filter: TopicFilter, code: ReasonCode)] {
+    var setAside: [(filter: TopicFilter, code: ReasonCode?)] {
         answers.compactMap { filter, answer in
             guard wanted[filter] != nil, case .refused(let refusal) = answer, refusal.endedConnections else {
                 return nil

@@ -332,16 +332,15 @@ extension MQTTClientMachine {
         guard let culprit = judgement.culprit else { return (judgement.finding, nil) }
         self[keyPath: judgement.record].cleared()
         let said = code.flatMap { $0.isError ? $0 : nil }
-        let code = said ?? .unspecifiedError
         switch culprit {
         case .message(let id): setAside(id, said, words, &step)
         case .releases(let ids): for id in ids.sorted() { finishWithoutServer(id, &step) }
         case .announcement(let id):
             guard let announcement = announcements.outstanding.removeValue(forKey: id) else { break }
             identifiers.allocator.free(id)
-            announcements.refuse(announcement.topic, code, at: step.now)
-            step.emit(.announced(announcement, code))
-        case .filter(let filter): refuse(filter, code, nil, &step)
+            announcements.refuse(announcement.topic, said, at: step.now)
+            step.emit(.announced(announcement, said))
+        case .filter(let filter): refuse(filter, said, nil, &step)
         }
         return (judgement.finding, culprit.kind)
     }

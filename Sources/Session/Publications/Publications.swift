@@ -26,7 +26,7 @@ package struct Publications: Sendable {
         case published
         /// `isFatal` if the server ended the connection because of it: it is not sent again unchanged. Can transition
         /// to: pending.
-        case refused(ReasonCode, isFatal: Bool)
+        case refused(ReasonCode?, isFatal: Bool)
     }
 
     package struct Entry: Hashable, Sendable {
@@ -364,25 +364,25 @@ package struct Publications: Sendable {
         case noted
         /// The server refuses the publication with this topic, or its clearing; `isNews` unless it gave the same reason
         /// before. With `nothingOn`, the server holds nothing on that topic: make that durable.
-        case refused(String, ReasonCode, isNews: Bool, nothingOn: String? = nil)
+        case refused(String, ReasonCode?, isNews: Bool, nothingOn: String? = nil)
         /// The server no longer holds anything on this topic: make that durable.
         case cleared(String)
     }
 
     /// Takes the server's answer to an announcement; `nil` if it was not for a publication.
-    package mutating func answered(_ announcement: Announcement, _ code: ReasonCode) -> Answer? {
+    package mutating func answered(_ announcement: Announcement, _ code: ReasonCode?) -> Answer? {
         let topic = announcement.topic
         guard let count = unanswered[topic] else { return nil }
         unanswered[topic] = count > 1 ? count - 1 : nil
         if announcement.payload.readableBytes > 0 {
             awaited.remove(topic)
-            if !code.isError { unproven.remove(topic) }
+            if !code.isRefusal { unproven.remove(topic) }
         }
         // Answers come in order, so the last one says what the server has.
         guard count == 1 else { return .noted }
         if cleared.contains(topic) {
             guard announcement.payload.readableBytes == 0 else { return .noted }
-            guard !code.isError else { return .refused(topic, code, isNews: isNews(code, topic)) }
+            guard !code.isRefusal else { return .refused(topic, code, isNews: isNews(code, topic)) }
             refusals[topic] = nil
             cleared.remove(topic)
             retained.remove(topic)
@@ -392,7 +392,7 @@ package struct Publications: Sendable {
         }
         guard let index = entries.firstIndex(where: { $0.state == .sending && $0.announcement == announcement })
         else { return .noted }
-        guard code.isError else {
+        guard code.isRefusal else {
             entries[index].state = .published
             changes.append(Change(topic: entries[index].publication.topic, state: .published))
             suspicions[topic] = nil
@@ -406,7 +406,7 @@ package struct Publications: Sendable {
     }
 
     /// The last refusal for each topic, so that the same one is reported once.
-    private var refusals: [String: ReasonCode] = [:]
+    private var refusals: [String: ReasonCode?] = [:]
 
     /// How long a publication that was refused is not sent again on the same connection.
     private static let patience: Duration = .seconds(600)
@@ -428,12 +428,12 @@ package struct Publications: Sendable {
         return isDue
     }
 
-    private mutating func isNews(_ code: ReasonCode, _ topic: String) -> Bool {
+    private mutating func isNews(_ code: ReasonCode?, _ topic: String) -> Bool {
         refusals.updateValue(code, forKey: topic) != code
     }
 
     private mutating func refuse(
-        _ index: Int, _ code: ReasonCode, isFatal: Bool, nothingOn cleared: String? = nil
+        _ index: Int, _ code: ReasonCode?, isFatal: Bool, nothingOn cleared: String? = nil
     ) -> Answer {
         entries[index].state = .refused(code, isFatal: isFatal)
         entries[index].refusedSince = nil

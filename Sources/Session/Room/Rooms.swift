@@ -17,9 +17,9 @@ package struct Rooms: Sendable {
         case rememberTopics(Set<String>)
         /// News about participants.
         case tell([Participants.Change])
-        case presenceRefused(ReasonCode)
+        case presenceRefused(ReasonCode?)
         /// The presence on this topic stays, because the server refuses to clear it.
-        case presenceKept(String, ReasonCode)
+        case presenceKept(String, ReasonCode?)
         /// The server has answered our presence, so the room no longer keeps the session from being restored.
         case restored
         /// The session has moved to another room.
@@ -203,10 +203,10 @@ package struct Rooms: Sendable {
 
     /// Takes the server's answer to an announcement, which may be one of the room's.
     package mutating func announced(
-        _ announcement: Announcement, _ code: ReasonCode, by server: String?, at now: Instant
+        _ announcement: Announcement, _ code: ReasonCode?, by server: String?, at now: Instant
     ) -> [Action] {
         let isClearing = announcement.payload.readableBytes == 0
-        let refusal = isClearing && code.isError ? [Action.presenceKept(announcement.topic, code)] : []
+        let refusal = isClearing && code.isRefusal ? [Action.presenceKept(announcement.topic, code)] : []
         // Whether the server has cleared it or refuses to: trying again would change nothing.
         if isClearing, topicsToClear.contains(announcement.topic) {
             topics.remove(announcement.topic)
@@ -215,7 +215,7 @@ package struct Rooms: Sendable {
         if !isClearing, change?.joining.topic == announcement.topic { return joined(code, by: server, at: now) }
         guard membership?.topic == announcement.topic else { return [] }
         guard isClearing else { return presenceAnswered(code, by: server, at: now) }
-        if isLeaving, !code.isError {
+        if isLeaving, !code.isRefusal {
             membership?.step = .done
             membership?.presence.cleared()
             topics.remove(announcement.topic)
@@ -224,17 +224,17 @@ package struct Rooms: Sendable {
     }
 
     private mutating func presenceAnswered(
-        _ code: ReasonCode, by server: String?, at now: Instant
+        _ code: ReasonCode?, by server: String?, at now: Instant
     ) -> [Action] {
         var actions: [Action] = []
-        if code.isError {
+        if code.isRefusal {
             // Our own message will not arrive to mark the end of the retained ones.
             actions = [.presenceRefused(code), .tell(membership?.participants.endSnapshot() ?? [])]
         } else {
             membership?.presence.published(at: now)
             presentAt = server
         }
-        if membership?.presenceAnswered(isRefused: code.isError, at: now) == true, let online = membership?.online {
+        if membership?.presenceAnswered(isRefused: code.isRefusal, at: now) == true, let online = membership?.online {
             actions.append(.announce(online))
         }
         if isAnnouncing {
@@ -295,32 +295,33 @@ package struct Rooms: Sendable {
     }
 
     /// Takes the server's answer to a subscription, which may be that of the room, or of the new one.
-    package mutating func subscribed(_ filter: TopicFilter, _ code: ReasonCode) -> [Action] {
-        if membership?.filter == filter, membership?.subscribed(isRefused: code.isError) == true,
+    package mutating func subscribed(_ filter: TopicFilter, _ code: ReasonCode?) -> [Action] {
+        if membership?.filter == filter, membership?.subscribed(isRefused: code.isRefusal) == true,
             let online = membership?.online
         {
             return [.announce(online)]
         }
         guard let change, change.joining.filter == filter else { return [] }
-        guard !code.isError else { return endChange(refusal(of: change, code)) }
+        guard !code.isRefusal else { return endChange(refusal(of: change, code)) }
         guard change.joining.step == .done else { return [] }
         self.change?.joining.step = .announcing
         topics.insert(change.joining.topic)
         return rememberTopics() + [.announce(change.joining.online)]
     }
 
-    private func refusal(of change: Change, _ code: ReasonCode) -> RPCError {
+    private func refusal(of change: Change, _ code: ReasonCode?) -> RPCError {
         let stays = membership.map { "stays in \($0.room.name)" } ?? "is in no room"
         return RPCError(
-            .messageRejected, "room \(change.joining.room.name) refused session \(session) (\(code)): it \(stays)",
-            reasonCode: Int(code.rawValue))
+            .messageRejected,
+            "room \(change.joining.room.name) refused session \(session) (\(code.refusal)): it \(stays)",
+            reasonCode: code.map { Int($0.rawValue) })
     }
 
-    private mutating func joined(_ code: ReasonCode, by server: String?, at now: Instant) -> [Action] {
+    private mutating func joined(_ code: ReasonCode?, by server: String?, at now: Instant) -> [Action] {
         guard var change else { return [] }
-        guard !code.isError else {
-            // Nothing of ours is there.
-            self.change?.joining.step = .done
+        guard !code.isRefusal else {
+            // By its own word, the server has nothing of ours there.
+            if code != nil { self.change?.joining.step = .done }
             return endChange(refusal(of: change, code))
         }
         self.change = nil

@@ -184,9 +184,16 @@ private func command<Method: ControlMethod>(
     let names = try await selection.names(client, common)
     // The daemon answers when the timeout is over. With "never", the wait lasts as long as the connection.
     let limit = timeout.map { $0.duration.map { $0 + CommonOptions.answerTimeout } } ?? CommonOptions.answerTimeout
-    let calls = names.map { name in
+    var calls: [Task<JSONValue, any Error>] = []
+    for name in names {
         let parameters = parameters(name)
-        return Task { try await client.callUndecoded(method, parameters, timeout: limit) }
+        // The daemon lets 64 calls of one connection wait for their outcomes.
+        let earlier = calls.dropLast(59).last
+        calls.append(
+            Task {
+                _ = await earlier?.result
+                return try await client.callUndecoded(method, parameters, timeout: limit)
+            })
     }
     let isConnect = Method.name != SessionDisconnectMethod.name
     var tally = SessionTally(count: names.count)

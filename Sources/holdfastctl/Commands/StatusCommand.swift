@@ -173,7 +173,7 @@ private struct StatusFollower {
             case .detached(let error):
                 common.complain(Complaint(detached: error))
             case .dropped(let count):
-                common.complain(Complaint(notice: "\(count) events were dropped: this reader is too slow"))
+                common.complain(Complaint(notice: "\(count) events were dropped because too much was unread"))
                 try await ask(session)
             }
         }

@@ -141,7 +141,9 @@ private actor MessagePrinter {
             Complaint(detached: error).write(json: json)
             return false
         case .dropped(let count):
-            Complaint(notice: "\(count) messages were dropped: this reader is too slow").write(json: json)
+            Complaint(
+                notice: "\(count) \(count == 1 ? "message was" : "messages were") dropped because too much was unread"
+            ).write(json: json)
             return false
         case .message(let message):
             if json {

@@ -82,7 +82,7 @@ struct WatchText {
             }
         case .event(let event): return [line(event, offset: times.offset)]
         case .detached: return []
-        case .dropped(let count): return ["\(time) \(count) events were dropped: this reader is too slow"]
+        case .dropped(let count): return ["\(time) \(count) events were dropped because too much was unread"]
         }
     }
 

@@ -57,7 +57,7 @@ enum EventText {
         case .messageRefused: words(["message refused", event.topic, event.reason.map { "(\($0.message))" }])
         case .inboxFull: event.full == false ? "inbox has room again" : "inbox full"
         case .sessionRemoved: "removed from the configuration"
-        case .dropped: "\(event.count ?? 0) events were dropped: this reader is too slow"
+        case .dropped: "\(event.count ?? 0) events were dropped because too much was unread"
         default: event.event.rawValue
         }
     }

@@ -105,7 +105,7 @@ struct ControlSchedulerTests {
         #expect(socket.scheduler.memory.held(by: id) == 0)
     }
 
-    @Test(arguments: [CallKind.message, .query, .read, .command])
+    @Test(arguments: [CallKind.message, .query, .read, .outcome, .command])
     func `a few calls of a kind run at once`(kind: CallKind) {
         var socket = Socket([1])
         for _ in 0..<kind.limit { #expect(socket.begin(kind, 0) == true) }
@@ -118,14 +118,72 @@ struct ControlSchedulerTests {
 
     @Test func `messages waiting for delivery do not hold back others`() {
         var socket = Socket([1])
-        for _ in 0..<1000 {
+        for _ in 0..<CallKind.delivery.limit {
             #expect(socket.begin(.message, 0) == true)
-            socket.scheduler.accepted(bytes: 100, of: .init(rawValue: 0))
+            #expect(socket.scheduler.accepted(bytes: 100, of: .init(rawValue: 0)) == true)
         }
-        #expect(socket.scheduler.memory.held(by: .init(rawValue: 0)) == 1000 * 512)
-        for _ in 0..<1000 { socket.end(.delivery, 0) }
+        #expect(socket.scheduler.memory.held(by: .init(rawValue: 0)) == CallKind.delivery.limit * 512)
+        for kind in [CallKind.query, .read, .outcome, .command] { #expect(socket.begin(kind, 0) == true, "\(kind)") }
+        for kind in [CallKind.query, .outcome, .command] { socket.end(kind, 0) }
+        #expect(socket.read() == 0)
+        socket.end(.read, 0)
+        #expect(socket.begin(.message, 0) == true)
+        #expect(socket.scheduler.accepted(bytes: 100, of: .init(rawValue: 0)) == false, "it is answered at once")
+        for _ in 0...CallKind.delivery.limit { socket.end(.delivery, 0) }
         #expect(socket.scheduler.memory.held(by: .init(rawValue: 0)) == 0)
         #expect(socket.scheduler.uncommitted == 0)
+    }
+
+    @Test func `calls that wait for ever leave the user's other connections their turns with the shared memory`() {
+        let last = 126
+        var socket = Socket(Array(repeating: 1, count: last + 1))
+        func begin(_ id: Int) -> Bool {
+            !socket.scheduler.isFull(.outcome, of: .init(rawValue: id))
+                && socket.begin(.outcome, answer: 4 * Self.kib, id)
+        }
+        for id in 0..<last { while begin(id) {} }
+        #expect(!socket.scheduler.memory.hasRoom(Self.mib, for: .init(rawValue: last)))
+        _ = socket.buffered(500 * Self.kib, hasLine: true, last)
+        var turns = 0
+        while turns < 10_000, let id = socket.turn() {
+            turns += 1
+            if id == last, socket.begin(.message, bytes: 500 * Self.kib, last) { return }
+            if id != last { _ = begin(id) }
+        }
+        Issue.record("no turn of \(turns) was that of the other program")
+    }
+
+    @Test func `what arrives at once for a program is not dropped, and one that does not read leaves room for others`()
+    {
+        var socket = Socket(Array(repeating: 1, count: 4) + [2])
+        func notify(_ bytes: Int, _ id: Int) -> Int {
+            var written = 0
+            while written < 100 * Self.mib, socket.scheduler.mayNotify(bytes, to: .init(rawValue: id)) {
+                socket.scheduler.wrote(bytes, isNotification: true, to: .init(rawValue: id), at: socket.now)
+                written += bytes
+            }
+            return written
+        }
+        let shares = (0..<4).map { notify(100 * Self.kib, $0) }
+        #expect(
+            shares[0] >= 12 * Self.mib && shares[0] <= 13 * Self.mib + 100 * Self.kib, "half of what the user may have")
+        for (one, next) in zip(shares, shares.dropFirst()) {
+            #expect(next >= Self.mib - 100 * Self.kib && next < one, "\(shares)")
+        }
+        #expect(notify(100 * Self.kib, 4) >= 6 * Self.mib, "another user")
+        #expect(socket.scheduler.memory.borrowed <= socket.scheduler.memory.pool)
+        socket.read(shares[0], 0)
+        #expect(socket.scheduler.mayNotify(20 * Self.mib, to: .init(rawValue: 3)) == false)
+        #expect(notify(Self.mib, 0) > 0)
+    }
+
+    @Test func `what is held back for a program counts as unread`() {
+        var socket = Socket([1])
+        let id = ConnectionID(rawValue: 0)
+        socket.scheduler.heldBack(13 * Self.mib, of: id, at: socket.now)
+        #expect(socket.scheduler.mayNotify(2 * Self.mib, to: id) == false)
+        socket.scheduler.released(13 * Self.mib, of: id, at: socket.now)
+        #expect(socket.scheduler.mayNotify(2 * Self.mib, to: id) == true)
     }
 
     @Test func `calls that end together release the memory of each`() {

@@ -7,6 +7,7 @@ import Session
 import SessionCore
 import Support
 import Testing
+import Transport
 
 @testable import Agent
 
@@ -393,6 +394,60 @@ struct HostileProgramTests {
             }
             try await peer.call("session.connect", #"{"session":"main"}"#)
             _ = try await daemon.server.packet { if case .publish = $0 { true } else { nil } }
+        }
+    }
+
+    @Test func `calls that wait for a delivery or an outcome, however many, delay no other call of the connection`()
+        async throws
+    {
+        let away = """
+            endpoints = ["mqtt://127.0.0.1:9"]
+            user = "away"
+            autoconnect = false
+            """
+        try await DaemonUnderTest.run(files: ["sessions.d/away.toml": away]) { daemon in
+            _ = try await daemon.watcher()
+            let peer = try await daemon.peer()
+            let publish = #"{"session":"away","topic":"t","payload":"x","wait":"delivered"}"#
+            var calls: [Int] = []
+            for _ in 0...CallKind.delivery.limit { calls.append(try await peer.request("message.publish", publish)) }
+            let last = try await peer.answer(calls[CallKind.delivery.limit])["result"]
+            #expect(last?["accepted"] == .bool(true) && last?["delivered"] == .bool(false))
+            calls = []
+            for _ in 0...CallKind.outcome.limit {
+                calls.append(try await peer.request("session.connect", #"{"session":"away","wait":true}"#))
+            }
+            let refused = try await peer.answer(calls[CallKind.outcome.limit])
+            #expect(refused["error"]?["data"]?["code"] == "too-many-requests")
+            try await peer.call(
+                "message.publish", #"{"session":"main","topic":"t","payload":"x","wait":"delivered","qos":0}"#)
+            try await peer.call("message.publish", #"{"session":"main","topic":"t","payload":"x"}"#)
+            let status = try await peer.call("session.status", #"{"session":"away"}"#)
+            #expect(status["outbox"]?["queued"] == .integer(Int64(CallKind.delivery.limit) + 1), "none is lost")
+        }
+    }
+
+    @Test func `messages that arrive in one turn of the loop are not dropped`() async throws {
+        try await DaemonUnderTest.run { daemon, peer in
+            try await peer.call("message.subscribe", #"{"session":"main","filter":"burst","qos":0}"#)
+            let driver = try await daemon.registry.driver("main")
+            let count = 60
+            try await daemon.eventLoop.submit {
+                var burst = ByteBuffer()
+                for number in 0..<count {
+                    let text = "\(number) " + String(repeating: "x", count: 100_000)
+                    Packet.publish(Publish(topic: "burst", payload: ByteBuffer(string: text), qos: .atMostOnce))
+                        .encode(into: &burst, as: .five)
+                }
+                driver.assumeIsolated { driver in
+                    guard let connection = driver.session.link?.connection else { return }
+                    driver.take(.received(burst), of: connection)
+                }
+            }.get()
+            for number in 0..<count {
+                let message = try await peer.notification("message.received")
+                #expect(message["payload"]?.text?.hasPrefix("\(number) ") == true)
+            }
         }
     }
 

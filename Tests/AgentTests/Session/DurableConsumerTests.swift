@@ -248,6 +248,12 @@ struct DurableConsumerTests {
             }
             #expect(consumer["refused"] == "not authorized (0x87)")
             #expect(consumer["attached"] == .bool(true))
+            // The program is told when it has everything.
+            let told = #"{"jsonrpc":"2.0","id":900,"method":"message.ack","params":\#(Self.ack(again, 1))}"#
+            try await peer.send(told)
+            let refusal = try await peer.notification("session.event", ["watch": again["subscription"] ?? .null])
+            #expect(refusal["event"] == "subscription-changed")
+            #expect(refusal["subscription"]?["state"] == "refused")
         }
     }
 

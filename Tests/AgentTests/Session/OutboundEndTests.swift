@@ -92,6 +92,9 @@ struct OutboundEndTests {
             let refused = try await peer.notification("session.event", ["event": "subscription-changed"])
             #expect(refused["subscription"]?["filter"] == "bad")
             #expect(refused["subscription"]?["state"] == "refused")
+            #expect(refused["subscription"]?["reasonCode"] == .null, "the server has said nothing")
+            #expect(
+                refused["subscription"]?["message"] == "it ends connections, or falls silent, and does not say why")
             try await peer.call(
                 "message.publish", #"{"session":"main","topic":"c","payload":"x","qos":1,"wait":"delivered"}"#)
             let status = try await peer.call("session.status", #"{"session":"main"}"#)

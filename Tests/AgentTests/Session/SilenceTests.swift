@@ -141,6 +141,40 @@ struct SilenceTests {
         }
     }
 
+    @Test(arguments: ["", #","consumer":"meter""#])
+    func `a program that subscribes while the session is away is told how the server answers`(
+        consumer: String
+    ) async throws {
+        try await DaemonUnderTest.run(autoconnect: false) { daemon, peer in
+            await daemon.server.set { $0.refusedFilters = ["no": .notAuthorized] }
+            func subscribe(_ filter: String, _ consumer: String) async throws -> (ControlPeer, JSONValue) {
+                let program = try await daemon.peer()
+                let made = try await program.call(
+                    "message.subscribe", #"{"session":"main","filter":"\#(filter)"\#(consumer)}"#)
+                #expect(made["grantedQoS"] == .null)
+                return (program, made["subscription"] ?? .null)
+            }
+            let (refused, one) = try await subscribe("no", consumer)
+            let (granted, two) = try await subscribe("yes", consumer.replacing("meter", with: "other"))
+            try await peer.call("session.connect", #"{"session":"main"}"#)
+            let refusal = try await refused.notification(
+                "session.event", ["event": "subscription-changed", "watch": one])
+            #expect(refusal["subscription"]?["filter"] == "no")
+            #expect(refusal["subscription"]?["state"] == "refused")
+            #expect(refusal["subscription"]?["reasonCode"] == 0x87)
+            #expect(refusal["subscription"]?["message"] == "not authorized (0x87)")
+            let grant = try await granted.notification(
+                "session.event", ["event": "subscription-changed", "watch": two])
+            #expect(grant["subscription"]?["state"] == "granted")
+            // The same answer as before is no news to others.
+            try await peer.call("session.disconnect", #"{"session":"main","wait":true}"#)
+            let (later, three) = try await subscribe("no", consumer.replacing("meter", with: "third"))
+            try await peer.call("session.connect", #"{"session":"main"}"#)
+            _ = try await later.notification("session.event", ["event": "subscription-changed", "watch": three])
+            #expect(try await status(peer)["subscriptions"]?.elements?.count == 2, "it is asked for again")
+        }
+    }
+
     @Test func `a subscription refused at a reconnect is reported everywhere`() async throws {
         try await DaemonUnderTest.run { daemon, peer in
             try await peer.call("message.subscribe", #"{"session":"main","filter":"a/+","qos":1}"#)

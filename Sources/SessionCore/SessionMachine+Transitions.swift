@@ -72,6 +72,9 @@ extension SessionMachine {
             .disconnecting where reason.code == .shutdown && !isResting:
             // A session that was ended before does not take the daemon's shutdown as its reason.
             return
+        case .disconnected where self.reason.code == .goodbyeUnheard && leftBehind(at: now) != nil:
+            // The time that the reason names began with the first disconnect.
+            return
         default:
             goDown(because: reason, flush: timeouts.flush, at: now, into: &actions)
         }

@@ -163,7 +163,7 @@ extension SessionMachine {
             attempt.generation == generation
         else { return }
         unusableCopies.remove(attempt.endpoint)
-        proven.insert(attempt.endpoint)
+        proven.updateValue(endpoints[attempt.endpoint], forKey: attempt.endpoint)
         remains.earlier = nil
         if attempt.discardsSession {
             discards.remove(attempt.endpoint)
@@ -229,7 +229,7 @@ extension SessionMachine {
             }
             noteRest(of: attempt.endpoint, ending, at: now)
             let ending = trying.whileOthersAreLeft(
-                ending, of: attempt.endpoint, among: endpoints.paths.count, proven: proven)
+                ending, of: attempt.endpoint, among: endpoints.paths.count, isProven: proven[attempt.endpoint] != nil)
             if ending.pace != .otherWay, goBack(trying, attempt, ending, at: now, into: &actions) { return }
             if ending.reason.code.group == .auth, ending.mayHaveNewCredential, !trying.credential.hasRenewed {
                 trying.credential.hasRenewed = true

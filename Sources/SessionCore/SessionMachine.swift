@@ -57,8 +57,9 @@ public struct SessionMachine: Sendable {
     /// The endpoints that should have discarded the session when it continued at another one. If their servers share
     /// nothing with that one, they have an older copy, which is as unusable as it was.
     var unusableCopies: Set<EndpointIndex> = []
-    /// The endpoints whose servers have accepted the session, so that their certificates were valid.
-    var proven: Set<EndpointIndex> = []
+    /// The endpoints whose servers have accepted the session, so that their certificates were valid, and the path on which
+    /// they last did; its value is `nil` if the kernel had none.
+    var proven: [EndpointIndex: Path?] = [:]
     /// How many endings that must not be repeated there were at each endpoint since the last stable connection.
     var refusals: [EndpointIndex: Int] = [:]
     var lastGeneration = Generation(rawValue: 0)

@@ -176,7 +176,9 @@ extension SessionMachine {
             attempt, phase: .restoring, deadline: now.advanced(by: timeouts.restore),
             established: Established(
                 serverKeepAlive: serverKeepAlive,
-                heartbeat: Heartbeat(policy: heartbeatWhileRestoring, serverInterval: serverKeepAlive, at: now),
+                heartbeat: Heartbeat(
+                    policy: heartbeatWhileRestoring, serverInterval: serverKeepAlive, lastSent: trying.lastSent, at: now
+                ),
                 delivery: DeliveryWatch(longest: heartbeatPolicy.deliveryTimeout)))
         state = .trying(trying)
     }
@@ -203,7 +205,8 @@ extension SessionMachine {
             Connected(
                 attempt: attempt, resumed: mode == .quick, since: now,
                 heartbeat: Heartbeat(
-                    policy: heartbeatPolicy, serverInterval: established.serverKeepAlive, at: now),
+                    policy: heartbeatPolicy, serverInterval: established.serverKeepAlive,
+                    lastSent: established.heartbeat.lastSent, at: now),
                 boundTo: endpoints.binding(of: attempt.endpoint), delivery: established.delivery,
                 returning: attempt.endpoint == Endpoints.first
                     ? nil : .waiting(until: now.advanced(by: endpoints.returns.next())),

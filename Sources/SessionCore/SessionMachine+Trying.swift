@@ -416,6 +416,7 @@ extension SessionMachine {
         lastGeneration.rawValue += 1
         trying.attempts += 1
         trying.credential.wait = nil
+        trying.lastSent = nil
         let look = look(for: trying)
         trying.takesOver = false
         counters.attempts += 1

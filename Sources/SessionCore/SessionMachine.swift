@@ -181,6 +181,8 @@ extension SessionMachine {
         var hasteReason: Reason?
         /// Why the last attempt failed; `nil` if none has.
         var lastFailure: Reason?
+        /// When the present attempt last sent something before the server accepted it: CONNECT, or what follows it.
+        var lastSent: Instant?
     }
 
     /// From the moment a connected session is lost until it is connected again.
@@ -301,6 +303,7 @@ extension SessionMachine {
     /// Notes that bytes were sent on the connection: the server knows that we are alive.
     public mutating func sent(_ generation: Generation, at now: Instant) {
         guard case .connected(var connected) = state, connected.attempt.generation == generation else {
+            noteLogin(generation, sentAt: now)
             return whileRestoring(generation) {
                 $0.heartbeat.sent(at: now)
                 $0.delivery.sent(at: now, patience: DeliveryWatch.patience(roundTrip: nil, variation: nil))
@@ -309,6 +312,14 @@ extension SessionMachine {
         connected.heartbeat.sent(at: now)
         connected.delivery.sent(at: now, patience: connected.patience)
         state = .connected(connected)
+    }
+
+    private mutating func noteLogin(_ generation: Generation, sentAt now: Instant) {
+        guard case .trying(var trying) = state,
+            case .attempting(let attempt, .authenticating, _, nil) = trying.activity, attempt.generation == generation
+        else { return }
+        trying.lastSent = now
+        state = .trying(trying)
     }
 
     /// Changes what is known about an attempt that the server has accepted.

@@ -223,6 +223,13 @@ public actor NetworkWatcher {
         }
     }
 
+    /// Looks at all paths as after a message of the kernel, because a connection could not be made: not every change is
+    /// announced, as when a route that a router has advertised expires.
+    public func lookAgain() {
+        guard state == .running else { return }
+        perform(pacer.hinted(at: now()))
+    }
+
     /// Looks up the path to the first of the addresses that has one.
     /// - Parameter addresses: the preferred first; none for the path of the default routes.
     /// - Returns: `nil` if there is no path, and before ``start()``.

@@ -180,6 +180,9 @@ extension Session {
         }
     }
 
-    /// The server's certificate was rejected by these files of trusted authorities.
-    package mutating func rejectedCertificate(by authorities: FileVersion?) { credentials.authorities = authorities }
+    /// The server's certificate was rejected by these files of trusted authorities. If they are replaced before another
+    /// endpoint is tried, the first one has not been tried with the new ones.
+    package mutating func rejectedCertificate(by authorities: FileVersion?) {
+        credentials.authorities = credentials.authorities ?? authorities
+    }
 }

@@ -55,6 +55,8 @@ extension Session {
         let opened = MQTTClientMachine.Input.connectionOpened(
             connectCredentials, forceCleanStart: discards, expecting: expected)
         funnel.work.append(.onLink(generation, opened))
+        // How long the server's answer may take depends on how long its host's has taken.
+        funnel.work.append(.measure)
     }
 
     private func continuity(of link: Link) -> MQTTClientMachine.Continuity {

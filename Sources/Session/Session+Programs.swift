@@ -43,14 +43,16 @@ extension Session {
         return verdict
     }
 
-    /// An earlier run of the daemon may have ended without a goodbye that the server heard. Its connection ended before an
-    /// explicit disconnect, and before now.
+    /// An earlier run of the daemon may have ended without a goodbye that the server heard. Its connection ended before now,
+    /// and, if the session was disconnected, soon after that was asked for.
     private mutating func noteEarlierPresence(_ stored: StoredSession) {
         guard !stored.presenceTopics.isEmpty, let presence = rooms.membership?.presence else { return }
         var end = now
         if let verdict = stored.verdict, verdict.bootID == settings.bootID, !verdict.isStart {
             guard verdict.reasonCode != Reason.Code.userDisconnect.rawValue else { return }
-            end = now.advanced(by: .milliseconds(min(0, verdict.since.rawValue - wallClock.rawValue)))
+            let decided = now.advanced(by: .milliseconds(verdict.since.rawValue - wallClock.rawValue))
+            let rest = verdict.isFailure ? .zero : settings.timeouts.longestGoodbye
+            end = min(now, decided.advanced(by: rest))
         }
         machine.remains.earlier = .init(
             visibility: presence.longestVisibility(keepAlive: servers.homes.keepAlive ?? settings.keepAlive.inRoom),

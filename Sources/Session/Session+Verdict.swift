@@ -52,7 +52,7 @@ extension Session {
             remember(newVerdict(.disconnected, machine.reasonIfKilled(at: now)))
         case .disconnected where reason.code.isDisconnectAskedFor:
             remember(newVerdict(.disconnected, reason))
-        case .connecting where settings.autoconnects || !isStarted(by: verdict): remember(nil)
+        case .connecting where !isStarted(by: verdict): remember(nil)
         case .connecting where verdict?.isFailure == true: remember(newVerdict(.connecting, reason))
         default: break
         }

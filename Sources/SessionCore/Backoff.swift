@@ -56,10 +56,12 @@ struct Backoff: Hashable, Sendable {
         position += 1
     }
 
-    mutating func nextDelay(after cause: Cause, policy: ReconnectPolicy) -> Duration {
+    /// - Parameter longest: replaces longer entries of the table; `nil`: none.
+    mutating func nextDelay(after cause: Cause, within longest: Duration? = nil, policy: ReconnectPolicy) -> Duration {
         precondition(!policy.delays.isEmpty, "a reconnect policy has at least one delay")
         let isFirst = position == 0
-        let entry = policy.delays[min(position, policy.delays.count - 1)]
+        let planned = policy.delays[min(position, policy.delays.count - 1)]
+        let entry = min(planned, longest ?? planned)
         position = min(position + 1, policy.delays.count)
         switch cause {
         case .unanswered:

@@ -144,6 +144,7 @@ extension SessionMachine {
         _ generation: Generation, _ measurement: TCPMeasurement, at now: Instant, into actions: inout [Action]
     ) {
         guard case .connected(var connected) = state, connected.attempt.generation == generation else {
+            allowForRoundTrips(generation, measurement, at: now)
             return judgeWhileRestoring(generation, measurement, at: now, into: &actions)
         }
         connected.heartbeat.measured(measurement, at: now)
@@ -162,6 +163,21 @@ extension SessionMachine {
         case .dead:
             abandon(connected, because: Reason(.unacknowledged), at: now, into: &actions)
         }
+    }
+
+    /// Gives the answer to CONNECT, which was just sent, as long as it takes on a slow path: after segments that were sent
+    /// again, the kernel sends the next ones one by one.
+    private mutating func allowForRoundTrips(
+        _ generation: Generation, _ measurement: TCPMeasurement, at now: Instant
+    ) {
+        guard case .trying(var trying) = state,
+            case .attempting(let attempt, .authenticating, let deadline, nil) = trying.activity,
+            attempt.generation == generation
+        else { return }
+        let slow = now.advanced(by: measurement.longestAnswer(roundTrips: 4))
+        trying.activity = .attempting(
+            attempt, phase: .authenticating, deadline: max(deadline, slow), established: nil)
+        state = .trying(trying)
     }
 
     private mutating func judgeWhileRestoring(

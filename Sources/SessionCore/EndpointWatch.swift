@@ -40,6 +40,9 @@ struct EndpointWatch: Hashable, Sendable {
         random = SplitMix64(seed: seed)
     }
 
+    /// How often it looks at the least; `nil` if it does not look.
+    var slowestPace: Duration? { interval.map { max($0, .seconds(15)) } }
+
     /// Forgets all endpoints, because the session is up or starts over.
     mutating func reset() {
         entries = [:]
@@ -87,7 +90,7 @@ struct EndpointWatch: Hashable, Sendable {
             switch elapsed {
             case ..<(.seconds(60)): interval
             case ..<(.seconds(600)): max(interval, .seconds(5))
-            default: max(interval, .seconds(15))
+            default: slowestPace ?? interval
             }
         entries[endpoint]?.nextKnock = now.advanced(by: pace.aboutThis(using: &random))
     }

@@ -18,32 +18,37 @@ struct Heartbeat: Hashable, Sendable {
 
     private struct Question: Hashable, Sendable {
         let asked: Instant
-        /// How long the answer may take.
-        let timeout: Duration
+        /// How long the answer may take, counted from `start`.
+        private(set) var timeout: Duration
+        private var start: Instant
         var ahead: BytesAhead
         /// When the answer is later than answers used to be; `nil` once that was reported.
         var overdueAt: Instant?
-        var deadline: Instant
         let isProbe: Bool
         /// Whether what was read last had arrived before the question was asked, so that it does not answer it.
         var isReadingOlder = false
 
         init(asked now: Instant, within timeout: Duration, usually: Duration, isProbe: Bool) {
-            (asked, self.timeout, ahead, self.isProbe) = (now, timeout, BytesAhead(at: now), isProbe)
+            (asked, start, self.timeout, self.isProbe) = (now, now, timeout, isProbe)
+            ahead = BytesAhead(at: now)
             overdueAt = now.advanced(by: usually)
-            deadline = now.advanced(by: timeout)
         }
+
+        var deadline: Instant { start.advanced(by: timeout) }
 
         mutating func count(from start: Instant, usually: Duration) {
             overdueAt = start.advanced(by: usually)
-            deadline = start.advanced(by: timeout)
+            self.start = start
         }
+
+        /// On a connection that is slower than that, no server can answer sooner.
+        mutating func mayTake(_ time: Duration) { timeout = max(timeout, time) }
     }
 
     private let policy: HeartbeatPolicy
     let interval: Duration
     private(set) var lastHeard: Instant
-    private var lastSent: Instant
+    private(set) var lastSent: Instant
     private var lastAsked: Instant
     private var question: Question?
     /// When the question that measures the round trip was asked. It outlives `question`, which any byte answers.
@@ -64,15 +69,17 @@ struct Heartbeat: Hashable, Sendable {
     /// How much later than due a running daemon never looks, and how long a stall can be the reason for what follows.
     private static let patience = Duration.seconds(5)
 
-    /// - Parameter serverInterval: the longest interval in which the server wants to hear something (MQTT 5,
-    ///   3.2.2.3.14). A client may ask more often at any time (3.1.2.10), so a longer one than ours changes nothing: it
-    ///   would only make us notice later that the server is gone. `nil` or zero: the server does not mind.
-    init(policy: HeartbeatPolicy, serverInterval: Duration?, at now: Instant) {
+    /// - Parameters:
+    ///   - serverInterval: the longest interval in which the server wants to hear something (MQTT 5, 3.2.2.3.14). A client
+    ///     may ask more often at any time (3.1.2.10), so a longer one than ours changes nothing: it would only make us
+    ///     notice later that the server is gone. `nil` or zero: the server does not mind.
+    ///   - lastSent: when something was last sent, which is what the server's time counts from; `nil`: now.
+    init(policy: HeartbeatPolicy, serverInterval: Duration?, lastSent: Instant? = nil, at now: Instant) {
         self.policy = policy
         let longest = serverInterval.flatMap { $0 > .zero ? max($0, .seconds(1)) : nil }
         interval = min(policy.interval, longest ?? policy.interval)
         lastHeard = now
-        lastSent = now
+        self.lastSent = max(lastSent ?? now, now.advanced(by: .zero - interval))
         lastAsked = now
     }
 
@@ -116,6 +123,7 @@ struct Heartbeat: Hashable, Sendable {
 
     /// Notes how far the question has come.
     mutating func measured(_ measurement: TCPMeasurement, at now: Instant) {
+        question?.mayTake(measurement.longestAnswer(roundTrips: 2))
         guard let progress = question?.ahead.measured(measurement, at: now), let asked = question?.asked else { return }
         question?.count(from: max(asked, progress), usually: roundTrip.usually)
         // Much of the time was spent in our own queue.
@@ -172,6 +180,12 @@ struct Heartbeat: Hashable, Sendable {
         lastSent = now
         lastAsked = now
     }
+}
+
+extension TCPMeasurement {
+    /// How long an answer that takes so many round trips may take. This is no more than half a minute: what delays an answer
+    /// for longer is noticed as a dead connection.
+    func longestAnswer(roundTrips: Int) -> Duration { min(roundTrip * roundTrips, .seconds(30)) }
 }
 
 /// Smoothed round-trip time and its variation, by the estimator of RFC 6298.

@@ -29,15 +29,17 @@ struct Pacing: Sendable {
     ///
     /// - Parameters:
     ///   - patience: the shortest wait.
+    ///   - longest: replaces longer delays of the table; `nil`: none.
     ///   - hasPath: without a path, the delay table does not apply; a floor does.
     mutating func next(
-        after ending: SessionMachine.Ending, patience: Duration, hasPath: Bool, at now: Instant
+        after ending: SessionMachine.Ending, patience: Duration, within longest: Duration?, hasPath: Bool,
+        at now: Instant
     ) -> Instant {
         let cause = ending.cause
         notBefore = nil
         var next = now.advanced(by: patience)
         if hasPath || cause.hasFloor {
-            let delay = delay(after: cause)
+            let delay = delay(after: cause, within: longest)
             next = max(next, now.advanced(by: ending.pace == .soon ? min(delay, Self.soon) : delay))
         }
         if cause.hasFloor { notBefore = next }
@@ -45,5 +47,7 @@ struct Pacing: Sendable {
     }
 
     /// Takes the next delay from the table.
-    mutating func delay(after cause: Backoff.Cause) -> Duration { backoff.nextDelay(after: cause, policy: policy) }
+    mutating func delay(after cause: Backoff.Cause, within longest: Duration? = nil) -> Duration {
+        backoff.nextDelay(after: cause, within: longest, policy: policy)
+    }
 }

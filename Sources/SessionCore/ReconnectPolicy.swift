@@ -52,6 +52,9 @@ public struct AttemptTimeouts: Hashable, Sendable {
     public var goodbye: Duration = .seconds(2)
 
     public init() {}
+
+    /// From an explicit disconnect until the connection is closed.
+    package var longestGoodbye: Duration { flush + goodbye }
 }
 
 /// How soon to ask a silent connection for a sign of life, and how long the answer may take.

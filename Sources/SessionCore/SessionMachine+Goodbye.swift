@@ -57,7 +57,8 @@ extension SessionMachine {
 
     /// The reason that the next run of the daemon shows if this one is killed now, while it disconnects.
     package func reasonIfKilled(at now: Instant) -> Reason {
-        guard reason.code == .userDisconnect, let left = leftBehind(since: now, at: now) else { return reason }
+        let end = now.advanced(by: timeouts.longestGoodbye)
+        guard reason.code == .userDisconnect, let left = leftBehind(since: end, at: now) else { return reason }
         return Reason(
             .goodbyeUnheard, "the daemon ended during a disconnect, and the server may not have received it: \(left)")
     }

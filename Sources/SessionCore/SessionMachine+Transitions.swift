@@ -72,6 +72,9 @@ extension SessionMachine {
             .disconnecting where reason.code == .shutdown && !isResting:
             // A session that was ended before does not take the daemon's shutdown as its reason.
             return
+        case .disconnected where self.reason.code == .goodbyeUnheard && leftBehind(at: now) != nil:
+            // The time that the reason names began with the first disconnect.
+            return
         default:
             goDown(because: reason, flush: timeouts.flush, at: now, into: &actions)
         }
@@ -160,7 +163,7 @@ extension SessionMachine {
             attempt.generation == generation
         else { return }
         unusableCopies.remove(attempt.endpoint)
-        proven.insert(attempt.endpoint)
+        proven.updateValue(endpoints[attempt.endpoint], forKey: attempt.endpoint)
         remains.earlier = nil
         if attempt.discardsSession {
             discards.remove(attempt.endpoint)
@@ -173,7 +176,9 @@ extension SessionMachine {
             attempt, phase: .restoring, deadline: now.advanced(by: timeouts.restore),
             established: Established(
                 serverKeepAlive: serverKeepAlive,
-                heartbeat: Heartbeat(policy: heartbeatWhileRestoring, serverInterval: serverKeepAlive, at: now),
+                heartbeat: Heartbeat(
+                    policy: heartbeatWhileRestoring, serverInterval: serverKeepAlive, lastSent: trying.lastSent, at: now
+                ),
                 delivery: DeliveryWatch(longest: heartbeatPolicy.deliveryTimeout)))
         state = .trying(trying)
     }
@@ -200,7 +205,8 @@ extension SessionMachine {
             Connected(
                 attempt: attempt, resumed: mode == .quick, since: now,
                 heartbeat: Heartbeat(
-                    policy: heartbeatPolicy, serverInterval: established.serverKeepAlive, at: now),
+                    policy: heartbeatPolicy, serverInterval: established.serverKeepAlive,
+                    lastSent: established.heartbeat.lastSent, at: now),
                 boundTo: endpoints.binding(of: attempt.endpoint), delivery: established.delivery,
                 returning: attempt.endpoint == Endpoints.first
                     ? nil : .waiting(until: now.advanced(by: endpoints.returns.next())),
@@ -226,7 +232,7 @@ extension SessionMachine {
             }
             noteRest(of: attempt.endpoint, ending, at: now)
             let ending = trying.whileOthersAreLeft(
-                ending, of: attempt.endpoint, among: endpoints.paths.count, proven: proven)
+                ending, of: attempt.endpoint, among: endpoints.paths.count, isProven: proven[attempt.endpoint] != nil)
             if ending.pace != .otherWay, goBack(trying, attempt, ending, at: now, into: &actions) { return }
             if ending.reason.code.group == .auth, ending.mayHaveNewCredential, !trying.credential.hasRenewed {
                 trying.credential.hasRenewed = true

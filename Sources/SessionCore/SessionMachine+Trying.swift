@@ -174,7 +174,11 @@ extension SessionMachine {
         trying.lastFailure = ending.reason
         // It is no better there.
         if !endpoints.stays.avoids(attempt.endpoint) { endpoints.stays.forget() }
+        var longest: Duration?
         if case .attempting(_, _, _, let established) = trying.activity {
+            if established == nil, isPerhapsOfAnother(ending, at: attempt.endpoint) {
+                longest = endpoints.watch.slowestPace
+            }
             let isSudden = Rivalry.isSudden(ending.reason)
             trying.followsSuddenClose = established != nil && isSudden
             // If the server accepted this attempt, it has already displaced the other device. The room, or that of
@@ -215,7 +219,25 @@ extension SessionMachine {
                         + ending.reason.message))
             return
         }
-        wait(trying, after: ending, at: now)
+        wait(trying, after: ending, within: longest, at: now)
+    }
+
+    /// Whether something else on the network may have answered in the server's place, and goes away without a sign: the
+    /// sign-in page of a public network, or a firewall. A server that is only overloaded speaks no other protocol, and the
+    /// path to it is the one on which it accepted the session before.
+    private func isPerhapsOfAnother(_ ending: Ending, at endpoint: EndpointIndex) -> Bool {
+        guard ending.pace == .byReason, ending.retryAfter == nil, !ending.isElsewhere else { return false }
+        switch ending.reason.code {
+        case .wrongProtocol:
+            return true
+        case .tlsFailed where ending.reason.detail == .otherInItsPlace:
+            return true
+        case .reset, .tlsFailed, .tlsTimeout, .serverClosed, .authenticateTimeout, .webSocketFailed:
+            guard let accepted = proven[endpoint], let path = endpoints[endpoint] else { return false }
+            return accepted?.leadsLike(path) == false
+        default:
+            return false
+        }
     }
 
     /// Counts a requested reconnect as an outage, because it did not succeed at once.
@@ -264,11 +286,14 @@ extension SessionMachine {
     }
 
     /// Waits for the next delay of the table, or for the network when no endpoint has a path.
-    mutating func wait(_ trying: Trying, after ending: Ending, at now: Instant) {
+    ///
+    /// - Parameter longest: the most that the delay may be; `nil`: the table decides.
+    mutating func wait(_ trying: Trying, after ending: Ending, within longest: Duration? = nil, at now: Instant) {
         var trying = trying
         // Another device may have taken over from a connection that was lost, but not from an attempt that failed.
         let patience = trying.attempts == 0 ? rivalry.patience(after: ending.reason) : .zero
-        let next = pacing.next(after: ending, patience: patience, hasPath: endpoints.hasPath, at: now)
+        let next = pacing.next(
+            after: ending, patience: patience, within: longest, hasPath: endpoints.hasPath, at: now)
         guard endpoints.hasPath else {
             waitForNetwork(trying, because: ending.reason, at: now)
             return
@@ -391,6 +416,7 @@ extension SessionMachine {
         lastGeneration.rawValue += 1
         trying.attempts += 1
         trying.credential.wait = nil
+        trying.lastSent = nil
         let look = look(for: trying)
         trying.takesOver = false
         counters.attempts += 1
@@ -469,16 +495,16 @@ extension SessionMachine.Trying {
     /// every server, with a certificate of its own, and goes away. Otherwise it counts as any other TLS failure, and the
     /// next endpoint is tried.
     ///
-    /// - Parameter proven: the endpoints whose servers have accepted the session.
+    /// - Parameter isProven: whether the endpoint's server has accepted the session.
     mutating func whileOthersAreLeft(
-        _ ending: SessionMachine.Ending, of endpoint: EndpointIndex, among count: Int, proven: Set<EndpointIndex>
+        _ ending: SessionMachine.Ending, of endpoint: EndpointIndex, among count: Int, isProven: Bool
     ) -> SessionMachine.Ending {
         guard ending.reason.code == .certificateInvalid else {
             unproven.remove(endpoint)
             return ending
         }
         var ending = ending
-        if proven.contains(endpoint) {
+        if isProven {
             ending.reason.message +=
                 ", but it was valid before: something on this network may answer in the server's place"
             ending.reason.detail = .otherInItsPlace

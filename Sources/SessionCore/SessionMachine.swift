@@ -57,8 +57,9 @@ public struct SessionMachine: Sendable {
     /// The endpoints that should have discarded the session when it continued at another one. If their servers share
     /// nothing with that one, they have an older copy, which is as unusable as it was.
     var unusableCopies: Set<EndpointIndex> = []
-    /// The endpoints whose servers have accepted the session, so that their certificates were valid.
-    var proven: Set<EndpointIndex> = []
+    /// The endpoints whose servers have accepted the session, so that their certificates were valid, and the path on which
+    /// they last did; its value is `nil` if the kernel had none.
+    var proven: [EndpointIndex: Path?] = [:]
     /// How many endings that must not be repeated there were at each endpoint since the last stable connection.
     var refusals: [EndpointIndex: Int] = [:]
     var lastGeneration = Generation(rawValue: 0)
@@ -180,6 +181,8 @@ extension SessionMachine {
         var hasteReason: Reason?
         /// Why the last attempt failed; `nil` if none has.
         var lastFailure: Reason?
+        /// When the present attempt last sent something before the server accepted it: CONNECT, or what follows it.
+        var lastSent: Instant?
     }
 
     /// From the moment a connected session is lost until it is connected again.
@@ -300,6 +303,7 @@ extension SessionMachine {
     /// Notes that bytes were sent on the connection: the server knows that we are alive.
     public mutating func sent(_ generation: Generation, at now: Instant) {
         guard case .connected(var connected) = state, connected.attempt.generation == generation else {
+            noteLogin(generation, sentAt: now)
             return whileRestoring(generation) {
                 $0.heartbeat.sent(at: now)
                 $0.delivery.sent(at: now, patience: DeliveryWatch.patience(roundTrip: nil, variation: nil))
@@ -308,6 +312,14 @@ extension SessionMachine {
         connected.heartbeat.sent(at: now)
         connected.delivery.sent(at: now, patience: connected.patience)
         state = .connected(connected)
+    }
+
+    private mutating func noteLogin(_ generation: Generation, sentAt now: Instant) {
+        guard case .trying(var trying) = state,
+            case .attempting(let attempt, .authenticating, _, nil) = trying.activity, attempt.generation == generation
+        else { return }
+        trying.lastSent = now
+        state = .trying(trying)
     }
 
     /// Changes what is known about an attempt that the server has accepted.

@@ -26,6 +26,21 @@ struct ResolverScenarios {
         }
     }
 
+    /// The route that a router had advertised expires, which the kernel does not announce.
+    @Test func `a connection that the kernel refuses shows that there is no path any more`() async throws {
+        try await Scenario.run { scenario in
+            let a = try await scenario.host("A").connected()
+            scenario.losePathUnnoticed(a)
+            try await a.until(.reconnecting)
+            var status = try await a.status()
+            while status.phase != .waitingForNetwork, status.counters.attempts < 5 {
+                await scenario.sleep(.milliseconds(10))
+                status = try await a.status()
+            }
+            #expect(status.counters.attempts == 2, "one attempt was enough")
+        }
+    }
+
     @Test func `a connected session is probed when the resolver changes, and stays`() async throws {
         try await Scenario.run { scenario in
             let a = try await scenario.host("A").connected()

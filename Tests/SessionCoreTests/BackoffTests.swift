@@ -25,6 +25,16 @@ import Testing
         }
     }
 
+    @Test func `a limit replaces the table's longer values before the randomness, so that delays do not meet there`() {
+        let delays = (UInt64(1)...400).map { seed in
+            var backoff = Backoff(seed: seed)
+            return (0..<10).map { _ in backoff.nextDelay(after: .remote, within: .seconds(15), policy: .init()) }.last
+        }.compactMap(\.self)
+        #expect(delays.allSatisfy { $0 <= .seconds(15) })
+        #expect((60...140).contains(delays.count { $0 > .seconds(11.25) }))
+        #expect(Set(delays).count > 390)
+    }
+
     @Test func `random first delays use the whole range and do not cluster`() {
         let policy = ReconnectPolicy()
         let firsts = (UInt64(1)...400).map { seed in

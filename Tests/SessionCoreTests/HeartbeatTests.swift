@@ -48,6 +48,24 @@ import Testing
         #expect(session.pass(.seconds(1)) == [.heartbeat(1)])
     }
 
+    /// [MQTT-3.1.2-20] On a slow path, the answer to CONNECT comes much later than CONNECT was sent.
+    @Test(arguments: [(8, 7), (15, 0), (20, 0)])
+    func `the server hears something within the interval after CONNECT`(answer: Int, rest: Int) {
+        var session = SessionUnderTest(.securing)
+        session.progress(to: .authenticating)
+        session.take(.measured(session.generation, TCPMeasurement(roundTrip: .seconds(6), variation: .zero)))
+        session.sent()
+        session.pass(.seconds(answer))
+        session.establish()
+        #expect(session.due == .seconds(rest))
+        if rest > 3 {
+            session.pass(.seconds(3))
+            session.restore()
+            #expect(session.state == .connected && session.due == .seconds(rest - 3))
+        }
+        #expect(session.wake() == [.heartbeat(1)])
+    }
+
     /// [MQTT-3.1.2-20]
     @Test func `rule 16: a busy reader sends heartbeats too, so that the server hears something`() {
         var session = Self.connected()

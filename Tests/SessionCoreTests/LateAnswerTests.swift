@@ -119,6 +119,30 @@ private struct Uplink {
         #expect(end == (6000 + 3000, .probeTimeout))
     }
 
+    /// The kernel measures the path; the server's kernel has everything that was sent.
+    @Test(arguments: [(200, 5), (2000, 5), (6000, 12), (20_000, 30)])
+    func `an answer has two round trips, but no more than half a minute`(roundTrip: Int, limit: Int) {
+        let measurement = TCPMeasurement(roundTrip: .milliseconds(roundTrip), variation: .zero)
+        var session = connected()
+        #expect(session.pass(.seconds(15)) == [.heartbeat(1)])
+        session.take(.measured(session.generation, measurement))
+        #expect(session.pass(.milliseconds(limit * 1000 - 1)).isEmpty)
+        session.take(.measured(session.generation, measurement))
+        #expect(session.pass(.milliseconds(1)).first == .abandon(1))
+        #expect(session.reason == .heartbeatTimeout)
+    }
+
+    @Test(arguments: [(200, 10), (2000, 10), (6000, 24), (20_000, 30)])
+    func `the answer to CONNECT has four round trips, but no more than half a minute`(roundTrip: Int, limit: Int) {
+        var session = SessionUnderTest(.securing)
+        session.progress(to: .authenticating)
+        session.take(
+            .measured(session.generation, TCPMeasurement(roundTrip: .milliseconds(roundTrip), variation: .zero)))
+        #expect(session.pass(.milliseconds(limit * 1000 - 1)).isEmpty)
+        #expect(session.pass(.milliseconds(1)).first == .abandon(1))
+        #expect(session.reason == .authenticateTimeout)
+    }
+
     @Test func `a late answer says nothing about the round trip`() {
         var session = connected()
         #expect(end(of: &session, on: Uplink(), within: 30_000) == nil)

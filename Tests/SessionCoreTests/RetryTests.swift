@@ -24,6 +24,54 @@ import Testing
         #expect(session.machine.counters.attempts == 13)
     }
 
+    /// What answers on another network need not be the server: a sign-in page goes away without a sign.
+    @Test(
+        arguments: [true, false],
+        [
+            Reason.Code.reset, .tlsFailed, .tlsTimeout, .serverClosed, .authenticateTimeout, .webSocketFailed, .unknown,
+            .protocolError,
+        ])
+    func `after something on another network answered, the session waits no longer than 15 seconds`(
+        hasMoved: Bool, code: Reason.Code
+    ) {
+        var policy = ReconnectPolicy.exact
+        policy.watch = .seconds(1)
+        var session = SessionUnderTest(.connected, policy: policy)
+        session.pass(.seconds(1))
+        session.end(.reset)
+        if hasMoved { session.path(.movedSourceGone) }
+        session.pass(.seconds(1))
+        let delays = Self.delays(&session, code, count: 12).compactMap(\.self)
+        let isCapped = hasMoved && code != .unknown && code != .protocolError
+        #expect(delays.max() == .seconds(isCapped ? 15 : 64))
+        // Once the server has accepted the session there, its answers are its own.
+        session.establish()
+        session.end(.reset)
+        session.wake()
+        session.end(code)
+        #expect(session.retryIn == .seconds(64))
+    }
+
+    @Test(arguments: [ReconnectPolicy.unwatched.watch, .seconds(1), .seconds(20)])
+    func `after something other than an MQTT server answered, the session waits no longer than its watch`(
+        watch: Duration?
+    ) {
+        var policy = ReconnectPolicy.exact
+        policy.watch = watch
+        var session = SessionUnderTest(.resolving, policy: policy)
+        let delays = Self.delays(&session, .wrongProtocol, count: 12).compactMap(\.self)
+        #expect(delays.max() == watch.map { max($0, .seconds(15)) } ?? .seconds(64))
+    }
+
+    @Test func `a server whose certificate was valid before is tried again within 15 seconds`() {
+        var policy = ReconnectPolicy.exact
+        policy.watch = .seconds(1)
+        var session = SessionUnderTest(.connected, policy: policy)
+        session.end(.reset)
+        session.wake()
+        #expect(Self.delays(&session, .certificateInvalid, count: 12).compactMap(\.self).max() == .seconds(15))
+    }
+
     @Test func `a disconnect ends an outage, which counts with its length`() {
         var session = SessionUnderTest(.connected)
         session.end(.serverClosed)

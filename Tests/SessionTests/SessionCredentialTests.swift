@@ -286,4 +286,26 @@ struct SessionCredentialTests {
         #expect(next.session.fileToWatch == file)
         #expect(next.session.rejectedFile == (file == nil ? nil : version))
     }
+
+    /// The first endpoint was not tried with the new ones.
+    @Test func `authorities that are replaced between two endpoints have changed since the first`() throws {
+        var session = try SessionUnderTest { $0.bootID = "boot" }
+        _ = session.take(.connect(Reason(.userConnect)))
+        for version in ["old", "new"] {
+            session.session.rejectedCertificate(by: FileVersion(rawValue: version))
+            _ = session.take(.closed(Reason(.certificateInvalid)))
+            if version == "old" { _ = try session.waitsForDial() }
+        }
+        #expect(session.session.state == .failed)
+        #expect(session.session.rejectedFile == FileVersion(rawValue: "old"))
+        // Both are tried with the new ones.
+        #expect(session.take(.credentialChanged).contains("dial a.example"))
+        for attempt in 1...2 {
+            session.session.rejectedCertificate(by: FileVersion(rawValue: "new"))
+            _ = session.take(.closed(Reason(.certificateInvalid)))
+            if attempt == 1 { _ = try session.waitsForDial() }
+        }
+        #expect(session.session.state == .failed)
+        #expect(session.session.rejectedFile == FileVersion(rawValue: "new"))
+    }
 }

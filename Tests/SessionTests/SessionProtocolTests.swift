@@ -245,8 +245,11 @@ struct SessionProtocolTests {
 
     // MARK: Heartbeats
 
-    @Test func `the kernel's measurement is asked for when the session is connected, and with each heartbeat`() throws {
-        var session = try SessionUnderTest().connected()
+    @Test func `the kernel's measurement is asked for with CONNECT, when connected, and with each heartbeat`() throws {
+        var session = try SessionUnderTest()
+        session.dials()
+        #expect(session.toldOf("measure") == ["measure"], "how long the answer to CONNECT may take")
+        _ = session.receives(.connack(Connack()))
         #expect(session.toldOf("measure") == ["measure"])
         _ = session.take(.mqtt(.ping))
         #expect(session.toldOf("measure") == [])

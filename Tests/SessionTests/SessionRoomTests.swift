@@ -402,6 +402,29 @@ struct SessionRoomTests {
         #expect(next.session.machine.reason.code == .notStarted)
     }
 
+    @Test func `a start on command outlives that the session connects on its own for a while`() throws {
+        var verdict: Verdict?
+        for autoconnects in [false, true, false] {
+            var session = try SessionUnderTest(verdict: verdict) {
+                $0.bootID = "boot"
+                $0.autoconnects = autoconnects
+            }
+            let wasUp = verdict != nil
+            _ = session.session.start(StoredSession(mqtt: .init(), verdict: verdict), wasUp: wasUp, under: "")
+            if wasUp {
+                #expect(session.proceed().contains("connecting"))
+            } else {
+                #expect(session.take(.connect(Reason(.userConnect))).contains("connecting"))
+            }
+            verdict = session.session.verdict
+            #expect(verdict?.isStart == true)
+        }
+        // The daemon is started again.
+        var next = try SessionUnderTest(verdict: verdict) { $0.bootID = "boot" }
+        _ = next.session.start(StoredSession(mqtt: .init(), verdict: verdict), wasUp: false, under: "")
+        #expect(next.proceed().contains("connecting"))
+    }
+
     @Test(arguments: [true, false])
     func `a session that had failed is as it was before when its configuration changes`(wasStarted: Bool) throws {
         let failure = Verdict(

@@ -61,6 +61,8 @@ struct NetworkView: Sendable {
         }
     }
 
+    func lookAgain() { watcher.assumeIsolated { $0.lookAgain() } }
+
     func forget(_ session: SessionName) {
         watcher.assumeIsolated { $0.removeTargets(ofSession: session.description) }
     }

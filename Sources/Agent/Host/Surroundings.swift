@@ -170,6 +170,8 @@ protocol PathSource: Sendable {
     /// Returns the interface through which the addresses may be dialed now, with those that may; `nil` if there is
     /// none.
     func way(to addresses: [SocketAddress], of session: SessionName) -> Connection.Way?
+    /// Looks at all paths again: the kernel has refused to use one.
+    func lookAgain()
     func forget(_ session: SessionName)
 }
 

@@ -1,4 +1,5 @@
 import Configuration
+import Glibc
 import MQTT
 import NIOCore
 import Session
@@ -101,6 +102,9 @@ extension SessionDriver {
             }
             if case .received = dialEvent, simulation.isSilent(id) { return }
             run(.connection(id, dialEvent))
+            if case .closed(.failed(let failure)) = event, [ENETUNREACH, ENETDOWN].contains(failure.systemError) {
+                surroundings.paths.lookAgain()
+            }
         }
     }
 

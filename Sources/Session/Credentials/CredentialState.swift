@@ -13,7 +13,8 @@ package struct CredentialState: Sendable {
     private var rejected: [UInt8]?
     /// The file that the last credential came from.
     package var file: FileVersion?
-    /// The files of trusted authorities by which the server's certificate was rejected.
+    /// The files of trusted authorities by which a server's certificate was rejected first, since the session was connected
+    /// or started again.
     package var authorities: FileVersion?
     /// Whether the session's file names a credential.
     private let isConfigured: Bool

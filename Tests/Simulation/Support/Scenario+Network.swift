@@ -173,7 +173,7 @@ extension Scenario {
         onDial(host, options.stop != nil)
         tell(.dialing, on: id, after: .zero)
         guard let uplink = uplinks[host], uplink.path != nil else {
-            fail(id, .unreachable, "no route to host", after: .zero)
+            fail(id, .unreachable, "no route to host", systemError: ENETUNREACH, after: .zero)
             return id
         }
         if let fault = uplink.dialFault {
@@ -237,11 +237,13 @@ extension Scenario {
         }
     }
 
-    func fail(_ id: Int, _ code: Reason.Code, _ message: String, after delay: TimeAmount) {
+    func fail(
+        _ id: Int, _ code: Reason.Code, _ message: String, systemError: Int32? = nil, after delay: TimeAmount
+    ) {
         _ = loop.scheduleTask(in: delay) { [weak self] in
             self?.assumeIsolated { scenario in
                 guard let wire = scenario.wires.removeValue(forKey: id), wire.isOpenAtHost else { return }
-                wire.onEvent(.closed(.failed(TransportFailure(code, message))))
+                wire.onEvent(.closed(.failed(TransportFailure(code, message, systemError: systemError))))
             }
         }
     }

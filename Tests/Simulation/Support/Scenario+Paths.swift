@@ -69,6 +69,11 @@ extension Scenario {
             Self.path(interface: old?.interface == "wlan0" ? "eth0" : "wlan0", source: "203.0.113.41"), on: host.name)
     }
 
+    /// Takes the host's path away without a message of the kernel.
+    func losePathUnnoticed(_ host: Host) {
+        uplinks[host.name]?.path = nil
+    }
+
     /// Puts the host on this path; it keeps the address of the one before as well.
     private func take(_ path: Path, on host: String) {
         guard var uplink = uplinks[host] else { return }

@@ -57,6 +57,8 @@ final class ScenarioPaths: PathSource {
         observe().path.map { .init(interface: $0.interface, addresses: addresses) }
     }
 
+    func lookAgain() { scenario.here { $0.look(host) } }
+
     func forget(_ session: SessionName) {
         box.here { box in box.watched = box.watched.filter { $0.key.session != session.description } }
     }

@@ -151,15 +151,15 @@ extension SessionDriver {
         case .participants(let changes): tell(changes)
         case .roomChanged(let old):
             report(.roomChanged) { $0.previousRoom = old?.name }
-        case .presenceRefused(let code): log.presenceRefused(code.description)
-        case .presenceKept(let topic, let code): log.presenceKept(topic, code.description)
+        case .presenceRefused(let code): log.presenceRefused(code.description, at: now)
+        case .presenceKept(let topic, let code): log.presenceKept(topic, code.description, at: now)
         case .publicationChanged(let change):
             report(.publicationChanged) {
                 $0.topic = change.topic
                 $0.publication = change.state
                 $0.reasonCode = change.code.map { Int($0.rawValue) }
             }
-        case .publicationRefused(let topic, let code): log.publicationRefused(topic, code.description)
+        case .publicationRefused(let topic, let code): log.publicationRefused(topic, code.description, at: now)
         case .dropped(let count): report(.messageDropped) { $0.count = count }
         case .granted(let grant):
             log.grants(grant.shortfalls(from: session.mqtt.configuration, as: session.mqtt.version))

@@ -36,6 +36,7 @@ extension ConfigCommand {
         }
 
         func run() async throws {
+            try await common.checkDirectory(place)
             guard access(old, F_OK) == 0 else { throw failure(errno) }
             // The file has both names, because the command was ended before. It begins again.
             let wasHalfway = isMovedHalfway

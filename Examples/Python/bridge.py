@@ -5,6 +5,7 @@ It takes what FROM receives for FILTER as the durable consumer NAME, and publish
 beginning of each topic, REMOVE is replaced by ADD; a message whose topic begins otherwise is not passed on. No message is
 lost, whichever program is restarted; one that was being passed on then may be published twice. A message that cannot be
 published, for example because its new topic is too long, or TO's server takes no message as large, is reported and left.
+While TO's outbox or the disk is full, it waits.
 """
 
 import asyncio
@@ -15,6 +16,25 @@ import holdfast
 # The refusals that are due to the message itself. It would be refused each time.
 UNPUBLISHABLE = {"invalid-topic", "invalid-parameters", "invalid-request", "message-rejected"}
 
+# The refusals that pass. Meanwhile the messages stay in the consumer.
+PASSING = {"outbox-full", "store-full"}
+
+
+async def publish(client: holdfast.Client, target: str, topic: str, message: holdfast.Message) -> None:
+    is_told = False
+    while True:
+        try:
+            await client.publish(
+                target, topic, message.payload, qos=message.qos, retain=message.retain, properties=message.properties)
+            return
+        except holdfast.Error as problem:
+            if problem.code not in PASSING:
+                raise
+            if not is_told:
+                print(f"bridge.py: waiting: {problem}", file=sys.stderr, flush=True)
+            is_told = True
+            await asyncio.sleep(1)
+
 
 async def main(name: str, source: str, filter: str, target: str, remove: str = "", add: str = "") -> None:
     async with holdfast.Client(name="bridge.py") as client:
@@ -24,8 +44,7 @@ async def main(name: str, source: str, filter: str, target: str, remove: str = "
                 continue
             topic = add + message.topic[len(remove):]
             try:
-                await client.publish(
-                    target, topic, message.payload, qos=message.qos, retain=message.retain, properties=message.properties)
+                await publish(client, target, topic, message)
             except holdfast.Error as problem:
                 if problem.code not in UNPUBLISHABLE:
                     raise

@@ -11,8 +11,8 @@ package struct LoadedConfiguration: Hashable, Sendable {
     package var brokenTemplates: [SessionName: ConfigurationErrors] = [:]
     /// Everything that is wrong, including files whose names cannot be a session's.
     package var errors: [ConfigurationError]
-    /// Set if there is no `sessions.d`. For a daemon that starts, this means that there are no sessions yet. It is an
-    /// error for one that has sessions: they do not end because a directory was moved or a file system is missing.
+    /// Set if there is no `sessions.d`. A daemon that starts says so, and has no sessions. A reload is refused: sessions
+    /// do not end because a directory was moved or a file system is missing.
     package var missingFolder: ConfigurationError?
     /// The files that were read.
     package var files = ConfigurationFiles()

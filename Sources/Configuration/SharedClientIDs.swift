@@ -34,10 +34,10 @@ enum SharedClientIDs {
         for sharing in Dictionary(grouping: claims, by: \.clientID).values where sharing.count > 1 {
             for claim in sharing {
                 let rivals = sharing.filter { $0.session != claim.session && claim.endpoint(sharedWith: $0) != nil }
-                guard let rival = rivals.map(\.session).min(),
-                    let endpoint = rivals.lazy.compactMap({ claim.endpoint(sharedWith: $0) }).first
+                guard let rival = rivals.min(by: { $0.session < $1.session }),
+                    let endpoint = claim.endpoint(sharedWith: rival)
                 else { continue }
-                errors[claim.session] = [error(claim, rival, at: endpoint)]
+                errors[claim.session] = [error(claim, rival.session, at: endpoint)]
             }
         }
         return errors

@@ -60,6 +60,8 @@ public struct DaemonStatus: Codable, Hashable, Sendable {
     public var netlink: [String: Int64]
     /// The paths of files of the configuration that were changed, added or removed since the daemon read it.
     public var changedFiles: [String]
+    /// The directory of the configuration; `nil` from a daemon that does not say so.
+    @OrNull public var configurationDirectory: String?
     /// While `holdfast.toml` has errors as it is now, so that the daemon would not start again: the first error, and how
     /// many more there are. Otherwise `nil`.
     @OrNull public var configurationError: String?
@@ -71,10 +73,11 @@ public struct DaemonStatus: Codable, Hashable, Sendable {
     public init(
         version: String, pid: Int32, since: Timestamp, sessions: SessionCounts, store: [String: Int64],
         storeFailure: String? = nil, netlink: [String: Int64], changedFiles: [String] = [],
-        configurationError: String? = nil,
+        configurationDirectory: String? = nil, configurationError: String? = nil,
         absentSessions: [AbsentSession]? = nil, metricsFailure: String? = nil
     ) {
         self.changedFiles = changedFiles
+        self.configurationDirectory = configurationDirectory
         self.configurationError = configurationError
         self.absentSessions = absentSessions
         self.metricsFailure = metricsFailure

@@ -35,7 +35,7 @@ public struct SessionEvent: ControlNotification {
     public var path: SessionStatus.Path?
 
     /// connection-lost, reconnect-completed: the length of the outage so far in seconds. It is omitted if the reconnect
-    /// was asked for, since that is not an outage.
+    /// was asked for, or made for a new credential and the like, since that is not an outage.
     public var outage: Double?
     /// quality-changed; in participant-changed, what the participant reports about its own connection.
     public var quality: SessionStatus.Quality?

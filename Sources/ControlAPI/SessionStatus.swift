@@ -243,7 +243,8 @@ public struct SessionStatus: Codable, Hashable, Sendable {
         public var connects: Int64 = 0
         /// How often it became connected by resuming the server's session (`mode` is `quick`).
         public var resumes: Int64 = 0
-        /// How often the connection was lost. A reconnect that was asked for counts only if its first attempt failed.
+        /// How often the connection was lost. A reconnect that was asked for, or that the session made on its own, for
+        /// example with a new credential, counts only if its first attempt failed.
         public var outages: Int64 = 0
         /// Seconds; `nil` before the first outage.
         @OrNull public var longestOutage: Double? = nil

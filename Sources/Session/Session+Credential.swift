@@ -20,7 +20,7 @@ extension Session {
     }
 
     /// The user name for CONNECT. If none is configured, a password that a program gave is sent with the session's user.
-    var username: String? { settings.username ?? (credentials.given == nil ? nil : settings.user) }
+    package var username: String? { settings.username ?? (credentials.given == nil ? nil : settings.user) }
 
     private var exchange: SCRAMClient { SCRAMClient(username: settings.username ?? settings.user) }
 

@@ -104,7 +104,11 @@ extension Session {
     mutating func notFetched(_ sentence: String, for use: SecretUse) {
         switch use {
         case .proxy(let role):
-            abandon(role, Reason(.credentialUnreadable, "the password for the proxy cannot be read: \(sentence)"))
+            abandon(
+                role,
+                Reason(
+                    .credentialUnreadable, "the password for the proxy cannot be read: \(sentence)",
+                    detail: .unreadable(ofProxy: true)))
         case .login(let role):
             // This may pass: the rejected credential may be about to be replaced, or its helper may need a network or a
             // service.
@@ -114,7 +118,7 @@ extension Session {
                 Reason(
                     .credentialUnreadable,
                     "\(rejection.map { "\($0.message), and " } ?? "")the password cannot be read: \(sentence)",
-                    serverCode: rejection?.serverCode))
+                    serverCode: rejection?.serverCode, detail: .unreadable(ofProxy: false)))
         case .renewal(let generation):
             act(.tell(.credentialNotRenewed(sentence)))
             tellMachine(.credentialRenewalFailed(generation))

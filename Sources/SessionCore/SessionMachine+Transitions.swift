@@ -216,7 +216,7 @@ extension SessionMachine {
         reason = trying.hasteReason ?? trying.cause
         if trying.refusedBy.contains(attempt.endpoint) { pacing.backoff.serverCameBack() }
         if let outage = trying.outage {
-            let length = outage.isAskedFor ? nil : outage.since.duration(to: now)
+            let length = outage.isPlanned ? nil : outage.since.duration(to: now)
             counters.longestOutage = max(counters.longestOutage, length ?? .zero)
             actions.append(.report(.reconnectCompleted(mode, outage: length)))
         }

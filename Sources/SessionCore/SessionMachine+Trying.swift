@@ -67,15 +67,16 @@ extension SessionMachine {
             fail(because: .incompatible(reason))
             return
         }
-        // A requested reconnect or change of room is an outage only if the first attempt fails.
-        let isAskedFor = reason.code == .userReconnect || reason.code == .switchRoom
-        if !isAskedFor { counters.outages += 1 }
+        // What the session or a program has decided, such as a new credential, is an outage only if the first attempt
+        // fails.
+        let isPlanned = reason.code.group == .local
+        if !isPlanned { counters.outages += 1 }
         escalate(because: reason.code, at: connected.attempt.endpoint)
         if isStable { pacing.backoff.restart() }
         pacing.backoff.outageBegan()
         noteStay(of: connected, isStable: isStable, ending)
         endpoints.cursor = endpoint(after: connected, ending)
-        let outage = Outage(since: now, endpoint: connected.attempt.endpoint, isAskedFor: isAskedFor)
+        let outage = Outage(since: now, endpoint: connected.attempt.endpoint, isPlanned: isPlanned)
         let trying = newTrying(outage: outage, because: reason, at: now)
         actions.append(.report(.reconnectStarted(mode(at: endpoints.next(at: now) ?? endpoints.cursor))))
         if continueWithSuccessor(trying, after: connected, ending, at: now, into: &actions) { return }
@@ -240,10 +241,10 @@ extension SessionMachine {
         }
     }
 
-    /// Counts a requested reconnect as an outage, because it did not succeed at once.
+    /// Counts a planned reconnect as an outage, because it did not succeed at once.
     mutating func countOutage(_ trying: inout Trying) {
-        guard trying.outage?.isAskedFor == true else { return }
-        trying.outage?.isAskedFor = false
+        guard trying.outage?.isPlanned == true else { return }
+        trying.outage?.isPlanned = false
         counters.outages += 1
     }
 

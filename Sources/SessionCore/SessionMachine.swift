@@ -98,9 +98,9 @@ public struct SessionMachine: Sendable {
         state = isFailed ? .failed : .disconnected
     }
 
-    /// The outage that the session is in; `nil` also if somebody asked for the reconnect.
+    /// The outage that the session is in; `nil` also if the reconnect was planned.
     package var outage: Outage? {
-        if case .trying(let trying) = state, let outage = trying.outage, !outage.isAskedFor { outage } else { nil }
+        if case .trying(let trying) = state, let outage = trying.outage, !outage.isPlanned { outage } else { nil }
     }
 
     /// What has happened to the session since the daemon knows it.
@@ -111,7 +111,7 @@ public struct SessionMachine: Sendable {
         public var connects = 0
         /// How often it did so with the server's session resumed.
         public var resumes = 0
-        /// How often the connection was lost; a requested reconnect counts only if its first attempt failed.
+        /// How often the connection was lost; a planned reconnect counts only if its first attempt failed.
         public var outages = 0
         /// Zero until an outage has ended.
         public var longestOutage: Duration = .zero
@@ -190,8 +190,9 @@ extension SessionMachine {
         let since: Instant
         /// The endpoint whose connection was lost.
         let endpoint: EndpointIndex
-        /// Whether somebody asked for the reconnect and no attempt has failed yet: then it does not count as an outage.
-        var isAskedFor: Bool
+        /// Whether the session left the connection on its own, or was asked to, and no attempt has failed yet: then it
+        /// does not count as an outage.
+        var isPlanned: Bool
         var isReportedLost = false
     }
 

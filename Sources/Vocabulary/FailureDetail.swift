@@ -16,6 +16,8 @@ public enum FailureDetail: Hashable, Sendable {
     case ownFilesUnusable
     /// A web server answered, perhaps the sign-in page of a public network.
     case webServer
+    /// Which secret cannot be read: the session's own, or the proxy's.
+    case unreadable(ofProxy: Bool)
     /// The server sends its clients elsewhere, but does not say where.
     case elsewhereUnnamed
 }

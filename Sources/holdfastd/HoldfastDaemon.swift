@@ -65,6 +65,13 @@ struct HoldfastDaemon: ParsableCommand {
         }
     }
 
+    /// With a slash at the end; empty if it is not known.
+    private static var workingDirectory: String {
+        guard let path = getcwd(nil, 0) else { return "" }
+        defer { free(path) }
+        return String(cString: path) + "/"
+    }
+
     func run() throws {
         // If the caller closed one of these, a connection could get its number, and log entries would be written to it.
         for number: Int32 in 0...2 where fcntl(number, F_GETFD) < 0 { _ = open("/dev/null", O_RDWR) }
@@ -75,7 +82,8 @@ struct HoldfastDaemon: ParsableCommand {
         // systemd passes a list; its first entry is the unit's state directory.
         let fromSystemd = getenv("STATE_DIRECTORY").map { String(cString: $0).prefix { $0 != ":" } }
         let options = DaemonOptions(
-            configurationDirectory: configDirectory,
+            configurationDirectory: configDirectory.hasPrefix("/")
+                ? configDirectory : Self.workingDirectory + configDirectory,
             stateDirectory: stateDirectory ?? fromSystemd.map(String.init) ?? "/var/lib/holdfast",
             socketPath: socket, logLevel: logLevel)
         throw ExitCode(runDaemon(options).rawValue)

@@ -165,6 +165,17 @@ private func name(_ text: String) throws -> SessionName { try #require(SessionNa
         #expect(try loaded.sessions[name("other-port")]?.get().clientID == "u")
     }
 
+    @Test func `the place of a conflict is one of the two sessions that are named`() throws {
+        let scratch = try ConfigurationScratch()
+        try scratch.write("sessions.d/one.toml", "endpoints = [\"mqtt://one.example\"]\nuser = \"u\"\n")
+        try scratch.write("sessions.d/two.toml", "endpoints = [\"mqtt://two.example\"]\nuser = \"u\"\n")
+        try scratch.write(
+            "sessions.d/both.toml", "endpoints = [\"mqtt://two.example\", \"mqtt://one.example\"]\nuser = \"u\"\n")
+        let errors = scratch.load().errors.map(\.message)
+        #expect(errors.contains { $0.hasPrefix("sessions both and one") && $0.contains(" one.example:1883,") })
+        #expect(errors.allSatisfy { !$0.hasPrefix("sessions both and one") || !$0.contains(" two.example:") })
+    }
+
     @Test func `tells a changed session from an unchanged one`() throws {
         let scratch = try ConfigurationScratch()
         try scratch.write("sessions.d/main.toml", good)

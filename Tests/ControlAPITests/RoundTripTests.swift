@@ -232,6 +232,7 @@ struct RoundTripTests {
             {"version":"0.1.0","pid":7,"since":"2026-11-20T09:12:44.120Z","sessions":{"total":1,"connected":1,
              "connecting":0,"reconnecting":0,"disconnecting":0,"disconnected":0,"failed":0},"store":{"rows":4},
              "storeFailure":null,"netlink":{"overruns":0},"changedFiles":["/etc/holdfast/holdfast.toml"],
+             "configurationDirectory":"/etc/holdfast",
              "configurationError":"/etc/holdfast/holdfast.toml:2:7: wrong",
              "absentSessions":[{"session":"old","messages":2,"bytes":40,"oldest":"2026-11-20T09:12:44.120Z",
               "consumers":1,"received":3,"publications":0}],

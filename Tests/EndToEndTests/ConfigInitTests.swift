@@ -182,6 +182,11 @@ extension EndToEnd {
                     "instance", verb, "gw@a", "--config-directory", daemon.configuration)
                 return (result.ending, result.output + result.errors)
             }
+            // Without the directory, another daemon's files would be changed.
+            let misplaced = try await daemon.ctl("instance", "add", "gw@a")
+            #expect(
+                misplaced.ending == .exited(1)
+                    && misplaced.errors.contains("add --config-directory \(daemon.configuration)"), "\(misplaced)")
             let added = try await instance("add")
             #expect(added.ending == .exited(0) && added.text.contains("added gw@a"), "\(added)")
             let again = try await instance("add")

@@ -64,6 +64,25 @@ struct BugReportTests {
     }
 }
 
+extension BugReportTests {
+    @Test func `a report does not say where passwords are kept`() {
+        let file = EffectiveConfiguration.File(
+            session: "main", file: "/main.toml",
+            values: [
+                EffectiveValue(key: "password", value: "\"file:/secret/a\"", origin: .file, line: 2),
+                EffectiveValue(key: "proxy.password", value: "\"credential:word\"", origin: .file, line: 3),
+                EffectiveValue(key: "tls.ca", value: "\"/ca.pem\"", origin: .file, line: 4),
+            ])
+        var report = BugReport(secrets: BugReport.secrets(of: .init(files: [file], errors: [])))
+        report.add("config show", ConfigText.lines(file).joined(separator: "\n"))
+        report.add("session.list", "check the password in /secret/a, a word")
+        #expect(!report.text.contains("/secret") && !report.text.contains("credential:word"))
+        #expect(report.text.contains("password = \"file:(left out)\""))
+        #expect(report.text.contains("check the password in (left out), a word"))
+        #expect(report.text.contains("/ca.pem"))
+    }
+}
+
 struct CredentialTests {
     @Test(
         arguments: [

@@ -230,8 +230,17 @@ struct DetailTests {
             StatusDetails.lines(for: status, times: times) == [
                 "  State     connected, resumed, for 5 s",
                 "  Outbox    2 queued, 1 in flight, 2 KiB, oldest accepted 10 s ago",
-                "  Counters  attempts 0, connects 0, resumed 0, outages 0, published 0, received 0",
+                "  Counters  attempts 0, connects 0, resumed 0, outages 0, accepted 0, received 0",
             ])
+    }
+
+    @Test func `rejected messages are in the sentence and in the list`() {
+        var status = SessionStatus(session: "a", state: .connected, since: Timestamp(rawValue: 95_000))
+        status.outbox = .init(queued: 2, inFlight: 1, quarantined: 1, bytes: 2048, oldest: nil)
+        #expect(
+            StatusText.sentence(for: status, times: times).hasSuffix(
+                "; 1 rejected message is quarantined: holdfastctl queue a."))
+        #expect(StatusDetails.table([status], times: times).last?.contains("  3+1 ") == true)
     }
 
     @Test func `a refused filter is asked again at a time that lies ahead`() {

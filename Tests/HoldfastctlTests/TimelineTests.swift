@@ -8,7 +8,9 @@ import Testing
 private func minute(_ minutes: Double) -> Int64 { 1_795_176_000_000 + Int64(minutes * 60_000) }
 
 private func reason(_ code: String) -> SessionStatus.Reason {
-    let local = ["user-disconnect", "goodbye-unheard", "user-reconnect", "switch-room", "shutdown"].contains(code)
+    let local = [
+        "user-disconnect", "goodbye-unheard", "user-reconnect", "switch-room", "shutdown", "configuration-changed",
+    ].contains(code)
     return .init(code: code, group: local ? "local" : "network", terminal: false, message: "because of \(code)")
 }
 
@@ -73,6 +75,15 @@ struct TimelineTests {
                 ], [entry(-1, .connecting, .connected)],
                 ["connected to 10", "unknown to 30", "connected to 60"]
             ),
+            // The session was removed, and added again.
+            (
+                [
+                    entry(10, .connected, .disconnected, "configuration-changed"),
+                    entry(10, .disconnected, .disconnected, "configuration-changed"),
+                    entry(30, .disconnected, .connecting, "autoconnect"), entry(30, .connecting, .connected),
+                ], [entry(-1, .connecting, .connected)],
+                ["connected to 10", "unknown to 30", "connected to 60"]
+            ),
             // Disconnected by hand, failed, connected by hand.
             (
                 [
@@ -131,6 +142,18 @@ struct TimelineTests {
         #expect(timeline.rows.map(\.session) == ["main", "old"])
         #expect(spans(timeline.rows.first) == ["down to 60"])
         #expect(spans(timeline.rows.last) == ["unknown to 60"])
+    }
+
+    @Test func `the outage of a session ends when it is removed`() {
+        let outages = timeline(
+            [
+                entry(10, .connected, .reconnecting),
+                entry(20, .reconnecting, .disconnected, "configuration-changed"),
+                entry(20, .disconnected, .disconnected, "configuration-changed"),
+                entry(50, .disconnected, .connecting, "autoconnect"), entry(50, .connecting, .connected),
+            ], earlier: [entry(-1, .connecting, .connected)]
+        ).outages
+        #expect(outages.map(\.length) == [600])
     }
 
     @Test func `unknown time does not count as not connected`() {

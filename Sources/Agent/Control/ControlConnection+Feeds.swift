@@ -266,6 +266,7 @@ extension ControlConnection {
             }
         }
         feeds.drop(feed, sequence: sequence)
+        daemon.assumeIsolated { $0.calls.unread += 1 }
         // Otherwise it is reported when the peer has read.
         if output.lines.isEmpty, !output.isWriting { reportDropped() }
     }

@@ -117,6 +117,7 @@ actor Daemon {
             version: Self.version, pid: getpid(), since: since,
             sessions: DaemonStatus.SessionCounts(states: states), store: statistics?.numbers ?? [:],
             storeFailure: await registry.surroundings?.commits.hindrance?.description, netlink: network.counters,
+            configurationDirectory: options.configurationDirectory,
             absentSessions: await registry.absentSessions(), metricsFailure: await metricsFailure)
     }
 
@@ -237,7 +238,7 @@ actor Daemon {
                 "the configuration in \(directory) cannot be read, and the old one stays: \(error)",
                 hint: "reload again when its file system answers, which \"ls -l \(directory)\" shows")
         }
-        if let missing = loaded.missingFolder, case .success = loaded.daemon, await !registry.entries.isEmpty {
+        if let missing = loaded.missingFolder, case .success = loaded.daemon {
             loaded.daemon = .failure(ConfigurationErrors([missing]))
         }
         return loaded

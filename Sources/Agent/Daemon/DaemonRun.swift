@@ -19,6 +19,8 @@ import UnixSignals
 /// Call it once in a process, before anything else.
 /// - Returns: the exit status; what went wrong has been logged.
 public func runDaemon(_ options: DaemonOptions) -> ExitStatus {
+    // SIGHUP asks for a reload. Before the configuration is read, there is nothing to do for it.
+    signal(SIGHUP, SIG_IGN)
     Allocator.returnsLargeBlocks()
     let loops = MultiThreadedEventLoopGroup(numberOfThreads: 4)
     let (loop, disk) = (loops.next(), loops.next())
@@ -44,6 +46,8 @@ private func run(
     signal(SIGPIPE, SIG_IGN)
     // A file that may not grow (LimitFSIZE=) counts as a full disk. It must not end the process.
     signal(SIGXFSZ, SIG_IGN)
+    // From here on each one is kept, until the daemon can reload what it reads now.
+    let hangups = await UnixSignalsSequence(trapping: .sighup)
     let loaded = ConfigurationLoader.load(directory: options.configurationDirectory)
     let logger = Logger(label: "holdfastd") { _ in JournalLogHandler(writer: log) }
     JournalLogHandler.setLevel(level(options, loaded))
@@ -64,7 +68,7 @@ private func run(
             DaemonService(
                 start: DaemonStart(
                     options: options, configuration: configuration, loaded: loaded, logger: logger, loop: loop,
-                    disk: disk))
+                    disk: disk), hangups: hangups)
         ],
         gracefulShutdownSignals: [.sigterm, .sigint],
         logger: Logger(label: "lifecycle") { _ in SwiftLogNoOpLogHandler() })
@@ -94,8 +98,9 @@ public func checkConfiguration(_ directory: String, as user: String?) -> ExitSta
     let referred = references.errors(for: becomeDaemon(user), pairProblem: ownPairProblem).map(\.1)
     let errors = loaded.errors + missing + referred
     guard !errors.isEmpty else { return .success }
-    let lines = Array("\(ConfigurationErrors(errors))\n".utf8)
-    _ = lines.withUnsafeBytes { write(STDERR_FILENO, $0.baseAddress, $0.count) }
+    // Names of files and values are other people's texts.
+    let lines = ConfigurationErrors(errors).list.map { "\($0.description.plain(atMost: .max))\n" }
+    _ = Array(lines.joined().utf8).withUnsafeBytes { write(STDERR_FILENO, $0.baseAddress, $0.count) }
     return .configuration
 }
 
@@ -271,7 +276,7 @@ private struct DaemonStart {
             await surroundings.credentials.stop()
             throw StartFailure(status: .cannotCreate, sentence: error.description)
         }
-        for error in loaded.errorsOfNoSession { logger.error("\(error)") }
+        for error in loaded.errorsOfNoSession + [loaded.missingFolder].compactMap(\.self) { logger.error("\(error)") }
         let queue = surroundings.commits
         Task { await queue.lookForRoom() }
     }
@@ -314,12 +319,12 @@ private struct DaemonStart {
 /// Starts the daemon, and stops it when asked to.
 private struct DaemonService: Service, CustomStringConvertible {
     var start: DaemonStart
+    /// SIGHUP is the traditional way to ask for a reload; `holdfastctl reload` shows the result.
+    var hangups: UnixSignalsSequence
     /// The service group describes its services when it is made: that would be every session's configuration.
     var description: String { "holdfastd" }
 
     func run() async throws {
-        // SIGHUP is the traditional way to ask for a reload; `holdfastctl reload` shows the result.
-        let hangups = await UnixSignalsSequence(trapping: .sighup)
         let running = try await start.run()
         // Not a child: a reload whose file system does not answer must not keep the daemon from ending.
         Task { for await _ in hangups.cancelOnGracefulShutdown() { _ = try? await running.daemon.reload() } }

@@ -25,7 +25,8 @@ extension SessionRegistry {
         _ = surroundings.paths.watch(configuration.hops, of: name, for: configuration.network)
         defer { surroundings.paths.forget(name) }
         let trial = EndpointTrial(
-            session: name, configuration: configuration, clientID: configuration.clientID, token: nil,
+            session: name, configuration: configuration, clientID: configuration.clientID,
+            username: configuration.username, token: nil,
             remedies: Remedies(session: name, configuration: configuration, occasion: .draft),
             surroundings: surroundings, tlsContexts: TLSContextCache(),
             protocols: ProtocolChoice(configuration.mqtt.version.only))

@@ -45,7 +45,9 @@ extension SessionRegistry {
             entries[name] = nil
             changeParked(of: name) { $0.history = nil }
             rejected[name] = nil
-            report(name, SessionEvent(time: clock.wallClock(), session: name.description, event: .sessionRemoved))
+            let time = clock.wallClock()
+            if renamed[name] == nil { record { $0.removed(name, at: time) } }
+            report(name, SessionEvent(time: time, session: name.description, event: .sessionRemoved))
             metrics.forget(name.description)
             changed(name)
         }

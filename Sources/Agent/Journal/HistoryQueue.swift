@@ -40,6 +40,9 @@ actor HistoryQueue {
         record(recorder.started(status, session, at: time))
     }
 
+    /// Records that a session was removed from the configuration.
+    func removed(_ session: SessionName, at time: Timestamp) { record(recorder.removed(session, at: time)) }
+
     /// Records that the wall clock was set.
     func clockStepped(by step: Duration, at time: Timestamp) {
         for entry in recorder.clockStepped(by: step, at: time) { record(entry) }

@@ -100,6 +100,15 @@ struct HistoryRecorder {
         }
     }
 
+    /// Returns the last entry of a session that is no longer configured: what follows is not its history.
+    mutating func removed(_ session: SessionName, at time: Timestamp) -> HistoryEntry? {
+        guard last[session] != nil else { return nil }
+        let reason = Reason(.configurationChanged, "the session is no longer configured")
+        return append(
+            session, to: .disconnected, mode: nil,
+            reason: .init(reason, Remedies(session: session, configuration: nil)), at: time)
+    }
+
     /// Returns the last entries when the daemon stops, one for each session that has not reported the shutdown itself.
     mutating func stopped(at time: Timestamp) -> [HistoryEntry] {
         last.sorted { $0.key < $1.key }.filter { !$0.value.isShutdown }.map { session, _ in

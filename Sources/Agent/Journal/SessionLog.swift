@@ -14,8 +14,7 @@ struct SessionLog {
     private var tryingSince: Instant?
     /// How many summaries were written since then.
     private var summaries = 0
-    private var quarantinePacer = JournalPacer()
-    private var dropPacer = JournalPacer()
+    private var pacers: [Paced: JournalPacer] = [:]
     private var refusals = HourlyCount()
     /// How often the credential was renewed. The first renewal is reported, since it shows that renewing works; later
     /// ones are not, since a token may last only seconds.
@@ -31,6 +30,47 @@ struct SessionLog {
     private var lastEndpoint: String?
     private var lastInterface: String?
 
+    /// Entries that programs, publishers or the server can cause in any number. The first few of a kind in a minute are
+    /// written, and then how many more there were.
+    private enum Paced: Hashable {
+        case requested, credential, filterReplaced, publicationRefused, presenceRefused, subscriptionRefused
+        case subscriptionGranted, inbox, quarantined, dropped
+
+        var entry: (level: Logger.Level, id: MessageID?) {
+            switch self {
+            case .requested: (.info, nil)
+            case .credential: (.notice, .credentialExpiring)
+            case .filterReplaced, .subscriptionGranted: (.notice, nil)
+            case .publicationRefused, .presenceRefused, .inbox: (.warning, nil)
+            case .subscriptionRefused: (.warning, .subscriptionRefused)
+            case .quarantined: (.warning, .itemQuarantined)
+            case .dropped: (.warning, .messageDropped)
+            }
+        }
+
+        func summary(_ count: Int) -> String {
+            func more(_ one: String, _ many: String) -> String { "\(count) more \(count == 1 ? one : many)" }
+            let what =
+                switch self {
+                case .requested: more("change that was asked for was made", "changes that were asked for were made")
+                case .credential: more("credential was about to expire", "credentials were about to expire")
+                case .filterReplaced:
+                    more("change of a durable consumer's filter", "changes of durable consumers' filters")
+                case .publicationRefused:
+                    more("publication was refused by the server", "publications were refused by the server")
+                case .presenceRefused:
+                    more("announcement was refused by the server", "announcements were refused by the server")
+                case .subscriptionRefused:
+                    more("subscription was refused by the server", "subscriptions were refused by the server")
+                case .subscriptionGranted: more("subscription was granted", "subscriptions were granted")
+                case .inbox: more("time the inbox was full, or had room", "times the inbox was full, or had room")
+                case .quarantined: more("message was quarantined", "messages were quarantined")
+                case .dropped: more("message was dropped", "messages were dropped")
+                }
+            return "\(what) within a minute"
+        }
+    }
+
     init(session: SessionName, logger: Logger) {
         self.session = session
         self.logger = logger
@@ -44,6 +84,7 @@ struct SessionLog {
         case .stateChanged(let from, _):
             tell(from: from, status: status, endpoint: endpoint, remedies: remedies, at: now)
         case .reconnectCompleted(let mode, let outage):
+            guard isWritten(status, at: now) else { break }
             write(
                 status.reason.code == .credentialRenewed && renewals > 1 ? .debug : .info, .sessionConnected,
                 status: status,
@@ -58,12 +99,20 @@ struct SessionLog {
                 "\(session): path \(pathClass.rawValue)",
                 metadata: metadata(.pathChanged, status: status, endpoint: endpoint, [.pathClass: pathClass.rawValue]))
         case .credentialExpiring(let end):
-            renewals += 1
-            write(
-                now < end && renewals > 1 ? .debug : .notice, .credentialExpiring, status: status, endpoint: endpoint,
+            let when =
                 now < end
-                    ? "the credential expires in \(Self.text(now.duration(to: end))) and is being renewed"
-                    : "the credential expired \(Self.text(end.duration(to: now))) ago and is being renewed", [:])
+                ? "the credential expires in \(Self.text(now.duration(to: end)))"
+                : "the credential expired \(Self.text(end.duration(to: now))) ago"
+            if remedies.renewsCredential {
+                renewals += 1
+                write(
+                    now < end && renewals > 1 ? .debug : .notice, .credentialExpiring, status: status,
+                    endpoint: endpoint, "\(when) and is being renewed", [:])
+            } else if isWritten(.credential, at: now) {
+                write(
+                    .notice, .credentialExpiring, status: status, endpoint: endpoint,
+                    "\(when): the program that supplied it must supply another one with session.renewToken", [:])
+            }
         case .reconnectStarted, .connectionLost, .qualityChanged:
             break
         }
@@ -81,6 +130,7 @@ struct SessionLog {
         switch (from, status.state) {
         case (.connecting, .connected):
             tryingSince = nil
+            guard isWritten(status, at: now) else { return }
             write(
                 .info, .sessionConnected, status: status, endpoint: endpoint,
                 "connected to \(endpoint ?? "the server")" + (status.resumed == true ? ", session resumed" : ""),
@@ -104,7 +154,7 @@ struct SessionLog {
                     + (remedies.hint(for: status.reason).map { "; \($0)" } ?? ""), previous)
         case (_, .disconnected):
             tryingSince = nil
-            guard from != .disconnected else { return }
+            guard from != .disconnected, isWritten(status, at: now) else { return }
             write(.info, nil, status: status, endpoint: endpoint, "disconnected: \(status.reason.message)", previous)
         case (_, .connecting), (_, .reconnecting):
             if tryingSince == nil { begin(at: now) }
@@ -173,19 +223,19 @@ struct SessionLog {
         say(.warning, "\(failure.message); the previous ones stay in use")
     }
 
-    func presenceRefused(_ sentence: String) {
-        say(.warning, "the server refused to announce the session in its room: \(sentence)")
+    mutating func presenceRefused(_ sentence: String, at now: Instant) {
+        say(.presenceRefused, "the server refused to announce the session in its room: \(sentence)", at: now)
     }
 
-    func presenceKept(_ topic: String, _ sentence: String) {
+    mutating func presenceKept(_ topic: String, _ sentence: String, at now: Instant) {
         say(
-            .warning,
-            "the server refused to clear \(topic): \(sentence); others in that room may see the session there until it is cleared by hand"
-        )
+            .presenceRefused,
+            "the server refused to clear \(topic): \(sentence); others in that room may see the session there until it is cleared by hand",
+            at: now)
     }
 
-    func publicationRefused(_ topic: String, _ sentence: String) {
-        say(.warning, "the server refused the publication \(topic): \(sentence)")
+    mutating func publicationRefused(_ topic: String, _ sentence: String, at now: Instant) {
+        say(.publicationRefused, "the server refused the publication \(topic): \(sentence)", at: now)
     }
 
     func unknownSession() {
@@ -204,18 +254,22 @@ struct SessionLog {
     }
 
     /// A program has given a durable consumer another filter, perhaps by mistake.
-    func filterReplaced(of consumer: ConsumerName, _ old: String, by new: String) {
-        say(.notice, "a program gave the durable consumer \(consumer) the filter \(new); before, it had \(old)")
+    mutating func filterReplaced(of consumer: ConsumerName, _ old: String, by new: String, at now: Instant) {
+        say(
+            .filterReplaced,
+            "a program gave the durable consumer \(consumer) the filter \(new); before, it had \(old)", at: now)
     }
 
     /// A subscription that is granted as requested is not reported.
-    mutating func subscriptionChanged(_ subscription: SessionStatus.Subscription, ofConsumers consumers: [ConsumerName])
-    {
+    mutating func subscriptionChanged(
+        _ subscription: SessionStatus.Subscription, ofConsumers consumers: [ConsumerName], at now: Instant
+    ) {
         let filter = subscription.filter
         switch subscription.state {
         case .pending: return
         case .refused:
-            refusedFilters.insert(filter)
+            // One that no program has any more is never granted again, and there may be any number of these.
+            if subscription.retryAt != nil { refusedFilters.insert(filter) }
             let names = consumers.map(\.description).joined(separator: ", ")
             let who = consumers.isEmpty ? "" : ", and nothing new arrives for the durable consumer \(names)"
             let next =
@@ -226,17 +280,18 @@ struct SessionLog {
                 default: "it is requested again every 10 min and at every reconnect"
                 }
             say(
-                .warning,
+                .subscriptionRefused,
                 "the server refuses the subscription to \(filter)\(who): \(subscription.message ?? ""); \(next)",
-                .subscriptionRefused)
+                at: now)
         case .granted:
             let wasRefused = refusedFilters.remove(filter) != nil
             guard let granted = subscription.grantedQoS else { return }
             if granted.rawValue < subscription.qos.rawValue {
                 let lower = "QoS \(granted.rawValue), not \(subscription.qos.rawValue)"
-                say(.notice, "the server grants the subscription to \(filter) with \(lower)")
+                say(
+                    .subscriptionGranted, "the server grants the subscription to \(filter) with \(lower)", at: now)
             } else if wasRefused {
-                say(.notice, "the server grants the subscription to \(filter) again")
+                say(.subscriptionGranted, "the server grants the subscription to \(filter) again", at: now)
             }
         }
     }
@@ -252,12 +307,12 @@ struct SessionLog {
         say(.notice, "the server grants less than was requested: \(shortfalls.joined(separator: "; "))")
     }
 
-    func inboxFull(_ isFull: Bool) {
-        if isFull {
-            say(.warning, "the inbox is full: the server's messages are not acknowledged until a consumer takes some")
-        } else {
-            say(.notice, "the inbox has room again")
-        }
+    mutating func inboxFull(_ isFull: Bool, at now: Instant) {
+        say(
+            .inbox,
+            isFull
+                ? "the inbox is full: the server's messages are not acknowledged until a consumer takes some"
+                : "the inbox has room again", at: now)
     }
 
     func serverLowersQoS() {
@@ -276,14 +331,7 @@ struct SessionLog {
     }
 
     mutating func quarantined(_ sequence: MessageSequence, _ sentence: String, at now: Instant) {
-        guard case .write = quarantinePacer.take(at: now) else { return }
-        say(.warning, "message \(sequence.rawValue) is quarantined: \(sentence)", .itemQuarantined)
-    }
-
-    private func summarizeQuarantined(_ count: Int) {
-        say(
-            .warning,
-            "\(count) more message\(count == 1 ? " was" : "s were") quarantined within a minute", .itemQuarantined)
+        say(.quarantined, "message \(sequence.rawValue) is quarantined: \(sentence)", at: now)
     }
 
     /// Happens at most once for each session that a server loses.
@@ -303,19 +351,13 @@ struct SessionLog {
         say(.warning, sentence, .messageRefused)
     }
 
-    mutating func dropped(_ sentence: String, at now: Instant) {
-        if case .write = dropPacer.take(at: now) { say(.warning, sentence, .messageDropped) }
-    }
-
-    private func summarizeDropped(_ count: Int) {
-        say(.warning, "\(count) more message\(count == 1 ? " was" : "s were") dropped within a minute", .messageDropped)
-    }
+    mutating func dropped(_ sentence: String, at now: Instant) { say(.dropped, sentence, at: now) }
 
     // MARK: Summaries
 
     var nextDeadline: Instant? {
         let summary = tryingSince.map { $0.advanced(by: Self.summaryTime(after: summaries)) }
-        return [quarantinePacer.nextDeadline, dropPacer.nextDeadline, summary].compactMap(\.self).min()
+        return (pacers.values.map(\.nextDeadline) + [summary]).compactMap(\.self).min()
     }
 
     /// - Parameter status: the present one, which may not have been told yet.
@@ -325,8 +367,31 @@ struct SessionLog {
         } else {
             tryingSince = nil
         }
-        if let end = quarantinePacer.nextDeadline, end <= now { summarizeQuarantined(quarantinePacer.summary()) }
-        if let end = dropPacer.nextDeadline, end <= now { summarizeDropped(dropPacer.summary()) }
+        for (kind, pacer) in pacers where pacer.nextDeadline.map({ $0 <= now }) ?? false {
+            let count = pacers[kind]?.summary() ?? 0
+            let state = kind == .requested ? "; it is \(status.state.rawValue) now" : ""
+            say(kind.entry.level, kind.summary(count) + state, kind.entry.id)
+        }
+    }
+
+    // MARK: Pace
+
+    private mutating func isWritten(_ kind: Paced, at now: Instant) -> Bool {
+        pacers[kind, default: JournalPacer()].take(at: now) == .write
+    }
+
+    /// Whether a change of state is written. Programs can ask for any number of them.
+    private mutating func isWritten(_ status: SessionMachine.Status, at now: Instant) -> Bool {
+        switch status.reason.code {
+        case .userConnect, .userDisconnect, .userReconnect, .switchRoom, .credentialRenewed:
+            isWritten(.requested, at: now)
+        default: true
+        }
+    }
+
+    private mutating func say(_ kind: Paced, _ text: String, at now: Instant) {
+        guard isWritten(kind, at: now) else { return }
+        say(kind.entry.level, text, kind.entry.id)
     }
 
     // MARK: Fields

@@ -8,6 +8,8 @@ struct EventMetrics: Sendable {
     private(set) var outages: [String: Histogram] = [:]
     /// How often another device took over, by session.
     private(set) var displacements: [String: Int64] = [:]
+    /// The number of the attempt that is under way or comes next, of each session that tries to connect.
+    private var attempts: [String: Int] = [:]
 
     private static let endings = ["user-disconnect", "goodbye-unheard", "suspend"]
     private static let outageBounds: [Double] = [0.1, 0.5, 1, 2, 5, 10, 30, 60, 300, 900, 3600, 14_400, 86_400]
@@ -19,23 +21,30 @@ struct EventMetrics: Sendable {
             outages[session, default: Histogram(bounds: Self.outageBounds)].add(outage)
         case .displaced:
             displacements[session, default: 0] += 1
-        case .stateChanged:
+        case .stateChanged, .phaseChanged:
             // A disconnect that was asked for ends an outage as well.
             if event.from == .reconnecting, event.state == .disconnected || event.state == .disconnecting,
                 let lasted = event.lasted, Self.endings.contains(event.reason?.code ?? "")
             {
                 outages[session, default: Histogram(bounds: Self.outageBounds)].add(lasted)
             }
-            // An attempt has failed when the session waits for the next one, or gives up. A connection is lost when the
-            // session leaves `connected`.
-            let hasFailed = event.state == .failed || event.phase == .waiting || event.from == .connected
-            guard hasFailed, event.state != .connected, let reason = event.reason, reason.group != "local" else {
-                return
-            }
+            guard hasFailed(session, event), let reason = event.reason, reason.group != "local" else { return }
             failures[session, default: [:]][reason.code, default: 0] += 1
         default:
             break
         }
+    }
+
+    /// Whether a connection was lost, an attempt has failed or the session has given up.
+    private mutating func hasFailed(_ session: String, _ event: SessionEvent) -> Bool {
+        let last = attempts[session]
+        let isTrying = event.state == .connecting || event.state == .reconnecting
+        attempts[session] = isTrying ? event.attempt : nil
+        if event.state == .failed { return event.from != .failed }
+        if event.from == .connected { return isTrying }
+        guard isTrying, let last, let attempt = event.attempt else { return false }
+        // One that was given up for another path has not failed.
+        return attempt > last && event.reason?.code.hasPrefix("path-") != true
     }
 
     /// Forgets the counters of a session that is no longer configured.
@@ -43,6 +52,7 @@ struct EventMetrics: Sendable {
         failures[session] = nil
         outages[session] = nil
         displacements[session] = nil
+        attempts[session] = nil
     }
 }
 
@@ -50,6 +60,8 @@ struct EventMetrics: Sendable {
 struct CallMetrics: Sendable {
     private(set) var calls: [String: Int64] = [:]
     private(set) var denials: [String: Int64] = [:]
+    /// How many notifications programs were too slow to read, of all connections.
+    var unread: Int64 = 0
 
     mutating func called(_ method: String) { calls[method, default: 0] += 1 }
     mutating func denied(_ method: String) { denials[method, default: 0] += 1 }

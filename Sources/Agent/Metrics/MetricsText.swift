@@ -100,7 +100,16 @@ struct MetricsText {
             "holdfast_session_published", "Messages that were accepted from programs.", \.counters.published, &output)
         counter(
             "holdfast_session_received", "Messages that were received from the server.", \.counters.received, &output)
-        counter("holdfast_session_dropped", "Messages that were dropped.", \.counters.dropped, &output)
+        counter(
+            "holdfast_session_dropped", "Messages of programs that were dropped instead of sent.", \.counters.dropped,
+            &output)
+        counter(
+            "holdfast_session_inbox_dropped",
+            "Received messages that a durable consumer did not get, because it or the inbox was full.",
+            \.inbox.dropped, &output)
+        counter(
+            "holdfast_session_refused", "Received messages that no program got, because they cannot be used.",
+            \.counters.refused, &output)
     }
 
     private func store(_ output: inout OpenMetricsText) {
@@ -134,6 +143,10 @@ struct MetricsText {
         for (method, count) in calls.denials.sorted(by: { $0.key < $1.key }) {
             output.add("_total", [("method", method)], Double(count))
         }
+        output.begin(
+            "holdfast_rpc_unread", .counter,
+            "Events, and messages of subscriptions that are not durable, that programs were too slow to read.")
+        output.add("_total", [], Double(calls.unread))
     }
 
     private func counter(

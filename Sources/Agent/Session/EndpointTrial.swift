@@ -32,7 +32,7 @@ extension SessionDriver {
         // The endpoints are checked, and not where one of them had redirected the session.
         remedies.redirectedTo = nil
         let trial = EndpointTrial(
-            session: name, configuration: configuration, clientID: session.clientID,
+            session: name, configuration: configuration, clientID: session.clientID, username: session.username,
             token: session.credentials.given?.secret, remedies: remedies, surroundings: surroundings,
             tlsContexts: tlsContexts, protocols: session.servers.protocols)
         return try await trial.run(wanted)
@@ -45,6 +45,8 @@ struct EndpointTrial {
     let session: SessionName
     let configuration: SessionConfiguration
     let clientID: String
+    /// What a session would log in as.
+    let username: String?
     /// A program's token, used instead of the configured password.
     let token: [UInt8]?
     let remedies: Remedies
@@ -76,21 +78,24 @@ struct EndpointTrial {
             token == nil && configuration.password != nil && (last == .connect || last == .credential)
         let proxyPassword = [.dns, .route, .tcp].contains(last) ? nil : configuration.proxy.password
         if needsPassword || proxyPassword != nil {
+            var isProxys = proxyPassword != nil
             do throws(Credential.Failure) {
                 if let reference = proxyPassword {
                     secrets.proxy = try await surroundings.credentials.fetch(reference) { _ in }.secret
                 }
+                isProxys = false
                 if needsPassword, let reference = configuration.password {
                     secrets.own = try await surroundings.credentials.fetch(reference) { _ in }.secret
                 }
                 steps.append(CheckedStep(step: .credential, ok: true, duration: begin.duration(to: now).seconds))
             } catch {
+                let whose = isProxys ? "the password for the proxy" : "the password"
+                let reason = Reason(
+                    .credentialUnreadable, "\(whose) cannot be read: \(error)", detail: .unreadable(ofProxy: isProxys))
                 steps.append(
                     CheckedStep(
                         step: .credential, ok: false, duration: begin.duration(to: now).seconds,
-                        detail: "the password cannot be read: \(error)",
-                        code: Reason.Code.credentialUnreadable.rawValue,
-                        hint: remedies.hint(for: .credentialUnreadable)))
+                        detail: reason.message, code: reason.code.rawValue, hint: remedies.hint(for: reason)))
             }
         }
         if steps.allSatisfy(\.ok), last != .credential {
@@ -119,7 +124,8 @@ struct EndpointTrial {
         options = surroundings.bound(options, by: configuration.network, of: session)
         // With SCRAM, CONNECT is only the beginning of an exchange.
         let greeting = Connect(
-            clientID: Connect.clientID(clientID, besides: "-check"), cleanStart: true, username: configuration.username,
+            clientID: Connect.clientID(clientID, besides: "-check"), cleanStart: true,
+            username: username,
             password: password.map { ByteBuffer(bytes: $0) })
         let check = EndpointCheck(
             endpoint: endpoint, until: last, hasProxy: options.proxy != nil,

@@ -15,6 +15,9 @@ struct Remedies: Sendable {
     /// Where a server had redirected the last attempt.
     var redirectedTo: Endpoint?
 
+    /// Whether the daemon itself gets another credential when the present one expires.
+    var renewsCredential: Bool { configuration?.password != nil }
+
     /// When the advice is given.
     enum Occasion: Sendable {
         /// Something happened once: a single break needs no advice.
@@ -110,13 +113,15 @@ struct Remedies: Sendable {
             return "check [proxy] in the session's file\(login), and what the proxy allows"
         case .retryTimeout: return "holdfastctl connect \(session) tries again"
         case .credentialRejected, .credentialExpired, .notAuthorized: return login(configuration)
-        case .credentialUnreadable: return unreadable(configuration)
+        case .credentialUnreadable: return unreadable(reason, configuration)
         case .displaced:
             return "give each device its own client-id (here \(configuration.clientID)); "
                 + "holdfastctl connect \(session) takes the session back"
         case .yielded: return "holdfastctl connect \(session) takes the session over"
         case .displacedSuspected:
-            return "look for another device with the client-id \(configuration.clientID); give each device its own"
+            return
+                "look for another device, or another session of this host, with the client-id \(configuration.clientID); "
+                + "give each its own"
         case .banned, .removedByAdministrator:
             return "ask the server's administrator" + then("connect \(session)")
         case .badEndpoint: return "correct \(key("endpoints", "--endpoint"))" + then("reload")
@@ -206,7 +211,7 @@ struct Remedies: Sendable {
                 + (occasion == .draft ? "" : "; holdfastctl config check says what is wrong with them")
         case .elsewhereUnnamed?:
             return lasting("ask the server's administrator which server to use")
-        case .webServer?, nil:
+        case .unreadable?, .webServer?, nil:
             return nil
         }
     }
@@ -283,7 +288,7 @@ struct Remedies: Sendable {
     }
 
     /// Advice when a secret cannot be read: the session's own, or the proxy's.
-    private func unreadable(_ configuration: SessionConfiguration) -> String? {
+    private func unreadable(_ reason: Reason, _ configuration: SessionConfiguration) -> String? {
         func advice(_ reference: SecretReference, _ key: String) -> String {
             switch reference {
             case .file(let path): "check that \(path) has the password, and that the daemon's user may read it"
@@ -293,8 +298,10 @@ struct Remedies: Sendable {
             }
         }
         let secrets = [
-            configuration.password.map { advice($0, key("password", "--password")) },
-            configuration.proxy.password.map { advice($0, "password of [proxy] in the session's file") },
+            reason.detail == .unreadable(ofProxy: true)
+                ? nil : configuration.password.map { advice($0, key("password", "--password")) },
+            reason.detail == .unreadable(ofProxy: false)
+                ? nil : configuration.proxy.password.map { advice($0, "password of [proxy] in the session's file") },
         ].compactMap { $0 }
         return secrets.isEmpty ? nil : secrets.joined(separator: "; ")
     }

@@ -50,7 +50,7 @@ extension SessionDriver {
             detach(subscription)
             throw error
         }
-        if let replaced = attaching.replaced { log.filterReplaced(of: consumer, replaced, by: text) }
+        if let replaced = attaching.replaced { log.filterReplaced(of: consumer, replaced, by: text, at: now) }
         let epoch = await surroundings.store.epoch
         // If the session was restarted meanwhile, the call is repeated at its next driver.
         try checkRunning()
@@ -137,7 +137,7 @@ extension SessionDriver {
     // MARK: At the limit
 
     func inboxFull(_ isFull: Bool) {
-        log.inboxFull(isFull)
+        log.inboxFull(isFull, at: now)
         report(.inboxFull) { $0.full = isFull }
     }
 

@@ -102,7 +102,7 @@ extension SessionDriver {
     }
 
     private func tell(_ subscription: SessionStatus.Subscription, of filter: TopicFilter) {
-        log.subscriptionChanged(subscription, ofConsumers: session.durableConsumers.names(for: filter))
+        log.subscriptionChanged(subscription, ofConsumers: session.durableConsumers.names(for: filter), at: now)
         report(.subscriptionChanged) { $0.subscription = subscription }
     }
 

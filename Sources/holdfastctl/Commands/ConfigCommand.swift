@@ -202,6 +202,7 @@ extension ConfigCommand {
         }
 
         func run() async throws {
+            try await common.checkDirectory(place)
             let names = Folder.names(in: folder) ?? []
             if session.hasSuffix("@"), let link = names.first(where: isInstance) {
                 let instance = link.dropLast(".toml".count)

@@ -19,7 +19,12 @@ extension ConfigCommand {
         @Argument(help: "The session; without it, holdfast.toml.", completion: .sessions) var session: String?
 
         func run() async throws {
+            try await common.checkDirectory(place)
             let file = try file()
+            if let session, !session.hasSuffix("@"), file.hasSuffix("@.toml") {
+                let others = "a change applies to all of its instances"
+                common.complain(Complaint(notice: "\(session) has its settings from the template \(file): \(others)"))
+            }
             let path = "\(place.configDirectory)/\(file)"
             let isNew = session == nil && access(path, F_OK) != 0 && errno == ENOENT
             // The file is replaced by another one. holdfast.toml is optional, and the editor may create it.

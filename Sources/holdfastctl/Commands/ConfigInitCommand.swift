@@ -84,6 +84,7 @@ extension ConfigCommand {
                 Terminal().write(Array(draft.text.utf8))
                 return
             }
+            try await common.checkDirectory(place)
             let new = NewFile(path: path, place: place)
             try new.checkPlace()
             if askPassword {
@@ -326,7 +327,8 @@ struct SessionTemplate {
             # The server, or several, in the order in which they are tried.
             endpoints = [\(servers.map(Self.quoted).joined(separator: ", "))]
 
-            # The user name with which this session logs in.
+            # The user of this session. With a password, it is the user name for the server; the client-id is the same,
+            # unless it is set here.
             user = \(Self.quoted(login))
             \(clientID.map { "client-id = \(Self.quoted($0))" } ?? "# client-id = \"edge-42-main\"")
 

@@ -28,6 +28,7 @@ extension ConfigCommand {
         }
 
         func run() async throws {
+            try await common.checkDirectory(place)
             let values = try values()
             let reference = values["password"] ?? ""
             guard reference.hasPrefix("file:") else { throw refusal(of: reference) }

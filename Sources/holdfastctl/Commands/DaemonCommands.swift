@@ -55,6 +55,19 @@ struct ReloadCommand: AsyncParsableCommand {
 }
 
 extension CommonOptions {
+    /// Refuses to change the files of the standard directory for a daemon that has another one, as a second daemon on
+    /// this host has: the first one's sessions would change.
+    func checkDirectory(_ place: ConfigCommand.Place) async throws(CommandFailure) {
+        guard place.configDirectory == ConfigCommand.Place.standard,
+            let status = try? await client().call(DaemonStatusMethod.self, .init(), timeout: Self.viewTimeout),
+            let directory = status.configurationDirectory,
+            Folder.resolved(directory) != Folder.resolved(place.configDirectory)
+        else { return }
+        throw CommandFailure(
+            .failed, "the daemon at this socket reads \(directory), and not \(place.configDirectory)",
+            advice: "add --config-directory \(directory)")
+    }
+
     /// Makes the daemon read its configuration again after a session's file was added or removed. Errors in the files
     /// of other sessions are listed, but are no failure.
     ///

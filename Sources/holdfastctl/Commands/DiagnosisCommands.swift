@@ -164,7 +164,8 @@ struct BugreportCommand: AsyncParsableCommand {
     }
 
     private func text() async -> String {
-        var report = BugReport()
+        let configuration = try? ConfigCommand.effective(place)
+        var report = BugReport(secrets: configuration.map(BugReport.secrets(of:)) ?? [])
         let client = common.client()
         report.add(
             "Versions",
@@ -176,7 +177,7 @@ struct BugreportCommand: AsyncParsableCommand {
         await report.add("session.history", client, SessionHistoryMethod.self, .init(limit: 200))
         await report.add("daemon.clients", client, DaemonClientsMethod.self, NoParameters())
         await report.add("daemon.metrics", client, DaemonMetricsMethod.self, NoParameters())
-        report.add("config show", configuration())
+        report.add("config show", self.configuration())
         if let state = ServiceUnit.state { report.add("systemctl show holdfast", state) }
         let words = ["journalctl", "--lines=300", "--no-pager", "--output=short-iso", "--quiet"] + Journalctl.service
         let journal =
@@ -202,11 +203,31 @@ struct BugreportCommand: AsyncParsableCommand {
 /// The parts of a report, each under its heading.
 struct BugReport {
     private var parts: [String] = []
+    /// Where passwords are kept, the longest first.
+    private let secrets: [String]
+
+    init(secrets: [String] = []) { self.secrets = secrets.sorted { $0.count > $1.count } }
+
+    /// The paths and commands of the configuration that passwords come from. They are also in the hints of reasons.
+    static func secrets(of configuration: EffectiveConfiguration) -> [String] {
+        let references = configuration.files.flatMap(\.values).filter { $0.key.hasSuffix("password") }
+        return Set(references.compactMap { (try? JSONValue(parsing: Array($0.value.utf8)[...]))?.text })
+            .compactMap { reference in
+                // The arguments of a command are left out already.
+                let name = reference.replacing(" …", with: "").drop { $0 != ":" }.dropFirst()
+                // The name of a credential may be any word.
+                return name.contains("/") ? String(name) : reference.contains(":") ? reference : nil
+            }
+    }
+
+    private func masked(_ text: String) -> String {
+        secrets.reduce(text) { $0.replacing($1, with: "(left out)") }
+    }
     /// Why the daemon cannot be asked. It is not asked again: each attempt may take its time.
     private var absence: ClientError?
 
     mutating func add(_ heading: String, _ text: String) {
-        parts.append("==== \(heading)\n" + printableLines(text).joined(separator: "\n"))
+        parts.append("==== \(heading)\n" + printableLines(masked(text)).joined(separator: "\n"))
     }
 
     mutating func add<Method: ControlMethod>(

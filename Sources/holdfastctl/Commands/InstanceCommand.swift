@@ -51,6 +51,7 @@ struct InstanceCommand: AsyncParsableCommand {
         func validate() throws { _ = try Instance(session, in: place) }
 
         func run() async throws {
+            try await common.checkDirectory(place)
             let instance = try Instance(session, in: place)
             guard access("\(instance.folder)/\(instance.template)", F_OK) == 0 else {
                 throw CommandFailure(
@@ -83,6 +84,7 @@ struct InstanceCommand: AsyncParsableCommand {
         func validate() throws { _ = try Instance(session, in: place) }
 
         func run() async throws {
+            try await common.checkDirectory(place)
             let instance = try Instance(session, in: place)
             var status = stat()
             guard lstat(instance.link, &status) == 0 else {

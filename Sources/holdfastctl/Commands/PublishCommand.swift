@@ -10,7 +10,8 @@ struct PublishCommand: AsyncParsableCommand {
             A message is accepted when it is committed to disk: from then on it will be delivered even if the network, \
             the daemon or the host fails in between. --wait delivered waits for the server's acknowledgement.
 
-            A topic that begins with ~/ is relative to the session's room.
+            A topic that begins with ~/ is relative to the session's room. Quote it, as in '~/chat': a shell replaces \
+            an unquoted ~ by a home directory.
             """)
 
     @OptionGroup var common: CommonOptions
@@ -28,6 +29,7 @@ struct PublishCommand: AsyncParsableCommand {
         help: ArgumentHelp(
             "Drop the message if it is not delivered within this time, like 24h.", valueName: "duration"))
     var expiry: SpanArgument?
+    @Option(help: "The MIME type of the message.") var contentType: String?
     @Option(help: "Publish the message only once, however often the command is repeated with this key within 24 hours.")
     var key: String?
     @Option(help: "When to return: once it is accepted, or delivered.") var wait = MessagePublishMethod.Wait.accepted
@@ -114,7 +116,8 @@ struct PublishCommand: AsyncParsableCommand {
     private func parameters(_ payload: MessagePayload) -> MessagePublishMethod.Parameters {
         .init(
             session: session, topic: topic, payload: payload, qos: qos, retain: retain, expiry: expiry?.seconds,
-            wait: wait, timeout: wait == .delivered ? timeout?.seconds : nil)
+            properties: contentType.map { MessageProperties(contentType: $0) }, wait: wait,
+            timeout: wait == .delivered ? timeout?.seconds : nil)
     }
 
     private func report(_ answer: JSONValue, _ result: MessagePublishMethod.Result) {

@@ -18,7 +18,7 @@ struct ConnectCommand: AsyncParsableCommand {
 
     func run() async throws {
         try await command(
-            SessionConnectMethod.self, selection, common, timeout: waiting.wait ? waiting.timeout : nil
+            SessionConnectMethod.self, selection, common, timeout: waiting.timeout
         ) { .init(session: $0, wait: waiting.wait, timeout: waiting.seconds) }
     }
 }
@@ -61,7 +61,7 @@ struct ReconnectCommand: AsyncParsableCommand {
 
     func run() async throws {
         try await command(
-            SessionReconnectMethod.self, selection, common, timeout: waiting.wait ? waiting.timeout : nil
+            SessionReconnectMethod.self, selection, common, timeout: waiting.timeout
         ) { .init(session: $0, mode: mode, wait: waiting.wait, timeout: waiting.seconds) }
     }
 }
@@ -101,14 +101,19 @@ struct SimulateCommand: AsyncParsableCommand {
 struct WaitOptions: ParsableArguments {
     @Flag(help: "Return when each session is connected (exit code 0), or has failed or was disconnected (3).")
     var wait = false
-    @Option(help: "How long to wait, like 500ms, 30s, 5min or never; exit code 4 after that.")
-    var timeout = SpanArgument(duration: .seconds(30))
+    @Option(
+        name: .customLong("timeout"),
+        help: "How long to wait, like 500ms, 30s (the default), 5min or never; exit code 4 after that.")
+    var limit: SpanArgument?
 
     func validate() throws {
-        try timeout.checkAsTimeout()
+        if limit != nil, !wait { throw ValidationError("--timeout needs --wait") }
+        try limit?.checkAsTimeout()
     }
 
-    var seconds: Double? { wait ? timeout.seconds : nil }
+    /// How long the command waits; `nil` if it does not wait.
+    var timeout: SpanArgument? { wait ? limit ?? SpanArgument(duration: .seconds(30)) : nil }
+    var seconds: Double? { timeout?.seconds }
 }
 
 /// What the outcome of a command means for the exit status.

@@ -12,6 +12,8 @@ struct SubscribeCommand: AsyncParsableCommand {
             written \\x20: see holdfastctl(1). It continues when the daemon is restarted, but messages sent in between are \
             missed. With --consumer, nothing is missed: the daemon also collects messages while this command is not \
             running, and each is acknowledged when it has been printed.
+
+            Quote filters, as in 'a/#' and '~/chat': # and ~ mean something to a shell.
             """)
 
     @OptionGroup var common: CommonOptions

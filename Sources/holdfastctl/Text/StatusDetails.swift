@@ -130,7 +130,7 @@ enum StatusDetails {
         var text = "attempts \(counters.attempts), connects \(counters.connects), resumed \(counters.resumes), "
         text += "outages \(counters.outages)"
         if let longest = counters.longestOutage { text += " (longest \(TimeText.duration(longest)))" }
-        text += ", published \(counters.published), received \(counters.received)"
+        text += ", accepted \(counters.published), received \(counters.received)"
         if counters.dropped > 0 { text += ", dropped \(counters.dropped)" }
         return counters.refused > 0 ? text + ", refused \(counters.refused)" : text
     }
@@ -145,10 +145,12 @@ enum StatusDetails {
             ["SESSION", "STATE", "TIME", "VIA", "RTT", "OUTBOX", "REASON", "ENDPOINT"],
             sessions.map { status in
                 let phase = status.phase.map { " (\($0.rawValue))" } ?? ""
+                let quarantined = status.outbox.quarantined > 0 ? "+\(status.outbox.quarantined)" : ""
                 return [
                     status.session, status.state.rawValue + phase, times.span(since: status.since),
                     status.path?.interface ?? "-", status.rtt.map { TimeText.duration($0) } ?? "-",
-                    status.outbox.unknown == nil ? String(status.outbox.queued + status.outbox.inFlight) : "?",
+                    (status.outbox.unknown == nil ? "\(status.outbox.queued + status.outbox.inFlight)" : "?")
+                        + quarantined,
                     status.reason?.code ?? "-",
                     status.endpoint ?? "-",
                 ]

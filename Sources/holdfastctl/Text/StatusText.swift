@@ -40,8 +40,15 @@ enum StatusText {
             (status.tlsFilesError == nil
                 ? "" : "; its TLS files could not be used the last time, so it uses those from before")
             + (status.storeFailure == nil ? "" : "; published messages cannot be stored")
-            + (status.readFailure == nil ? "" : "; messages on disk cannot be read")
+            + (status.readFailure == nil ? "" : "; messages on disk cannot be read") + quarantined(status)
         return printable(text + old + refusing) + "."
+    }
+
+    private static func quarantined(_ status: SessionStatus) -> String {
+        let count = status.outbox.quarantined
+        guard count > 0 else { return "" }
+        let messages = count == 1 ? "1 rejected message is" : "\(count) rejected messages are"
+        return "; \(messages) quarantined: holdfastctl queue \(status.session)"
     }
 
     /// Whether the session does not connect until a person or a change makes it.

@@ -128,7 +128,7 @@ extension Timeline.Condition {
     init(_ entry: SessionHistoryEntry) {
         let isStopped = entry.to == .disconnected && entry.reason.code == "shutdown"
         let isSkipped = entry.reason.code == "clock-set"
-        self = isStopped || isSkipped ? .unknown : Self(entry.to, entry.phase)
+        self = isStopped || isSkipped || entry.isRemoval ? .unknown : Self(entry.to, entry.phase)
     }
 
     init(_ status: SessionStatus) { self.init(status.state, status.phase) }
@@ -140,6 +140,14 @@ extension Timeline.Condition {
             case .connecting, .reconnecting: phase == .waitingForNetwork ? .offline : .trying
             case .disconnecting, .disconnected, .failed: .down
             }
+    }
+}
+
+extension SessionHistoryEntry {
+    /// Whether the session was removed from the configuration. It was down by then, and nothing else than this changes a
+    /// session that is down to one that is disconnected.
+    fileprivate var isRemoval: Bool {
+        to == .disconnected && reason.code == "configuration-changed" && (from == .disconnected || from == .failed)
     }
 }
 
@@ -193,7 +201,7 @@ private struct RowBuilder {
         outage?.add(entry.failures)
         if entry.to == .connected {
             end(at: time, by: entry)
-        } else if Self.isStop(entry), Self.isAskedFor(entry) {
+        } else if entry.isRemoval || Self.isStop(entry) && Self.isAskedFor(entry) {
             // From now on the session is not meant to be connected.
             end(at: time, by: entry)
         } else if outage == nil, !Self.isStop(entry) {

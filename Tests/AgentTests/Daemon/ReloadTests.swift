@@ -130,9 +130,11 @@ struct ReloadTests {
             #expect(try await peer.call("session.status", #"{"session":"main"}"#)["state"] == "connected")
             #expect(mkdir(folder, 0o700) == 0)
             #expect(Self.names(try await peer.call("daemon.reload"), "removed") == ["main"])
-            // Nothing is lost by it any more.
+            // Nothing would be lost by it any more, but it is as likely to be a mistake.
             #expect(rmdir(folder) == 0)
-            try await peer.call("daemon.reload")
+            await #expect(throws: ControlPeer.CallFailure(code: "bad-configuration")) {
+                try await peer.call("daemon.reload")
+            }
         }
     }
 

@@ -1,5 +1,6 @@
 import ControlAPI
 import DurableStore
+import Glibc
 import MQTT
 import NIOCore
 import NIOPosix
@@ -96,6 +97,23 @@ struct HistoryTests {
         // The next outage begins with none.
         _ = take(.reconnecting, .resolving, 1, "reset")
         #expect(take(.connected, nil, 0, "reset")?.failures == nil)
+    }
+
+    @Test func `the removal of a session is recorded, and so is its return`() async throws {
+        try await DaemonUnderTest.run { daemon, peer in
+            let file = "\(daemon.directory.path)/sessions.d/main.toml"
+            #expect(rename(file, file + ".off") == 0)
+            try await peer.call("daemon.reload")
+            #expect(rename(file + ".off", file) == 0)
+            try await peer.call("daemon.reload")
+            _ = try await daemon.watcher()
+            #expect(
+                Self.changes(try await peer.call("session.history", #"{"session":"main"}"#)).suffix(4) == [
+                    "disconnecting → disconnected configuration-changed",
+                    "disconnected → disconnected configuration-changed",
+                    "disconnected → connecting autoconnect", "connecting → connected autoconnect",
+                ])
+        }
     }
 
     @Test func `another room is recorded, and is not an outage`() async throws {

@@ -25,6 +25,7 @@ struct SessionLogTests {
         log = SessionLog(session: name, logger: recorded.logger)
         var configuration = SessionConfiguration()
         configuration.clientID = "edge-42"
+        configuration.password = .file("/etc/holdfast/main.secret")
         remedies = Remedies(session: name, configuration: configuration)
     }
 
@@ -69,7 +70,7 @@ struct SessionLogTests {
         let consumer = try #require(ConsumerName("orders"))
         log.subscriptionChanged(
             .init(filter: "a/#", qos: .atLeastOnce, state: .refused, message: "not authorized (0x87)"),
-            ofConsumers: [consumer])
+            ofConsumers: [consumer], at: Self.at(0))
         let line = try #require(recorded.lines.first)
         #expect(
             line.message
@@ -266,6 +267,49 @@ struct SessionLogTests {
             .credentialExpiring(at: Self.at(200)), status: status(.connected, nil, .wake, 0, nil, 230), endpoint: nil,
             remedies: remedies, at: Self.at(230))
         #expect(told.last == "main: the credential expired 30 s ago and is being renewed")
+    }
+
+    @Test mutating func `a token that only a program can renew is not said to be renewed`() throws {
+        var configuration = SessionConfiguration()
+        configuration.clientID = "edge-42"
+        var remedies = Remedies(session: try #require(SessionName("main")), configuration: configuration)
+        remedies.hasToken = true
+        log.tell(
+            .credentialExpiring(at: Self.at(5)), status: status(.connected, nil, .credentialRenewed, 0, nil, 0),
+            endpoint: nil, remedies: remedies, at: Self.at(0))
+        #expect(
+            told == [
+                "main: the credential expires in 5.0 s: the program that supplied it must supply another one with "
+                    + "session.renewToken"
+            ])
+    }
+
+    @Test mutating func `what programs cause does not flood the journal`() throws {
+        let consumer = try #require(ConsumerName("orders"))
+        change(to: .connected, because: .autoconnect, at: 0)
+        for number in 1...100 {
+            log.filterReplaced(of: consumer, "a/\(number)", by: "b/\(number)", at: Self.at(0))
+            log.publicationRefused("p/\(number)", "not authorized (0x87)", at: Self.at(0))
+            log.presenceRefused("not authorized (0x87)", at: Self.at(0))
+            log.presenceKept("p", "not authorized (0x87)", at: Self.at(0))
+            for state in [SessionStatus.Subscription.State.refused, .granted] {
+                log.subscriptionChanged(
+                    .init(filter: "f/\(number)", qos: .atLeastOnce, state: state, grantedQoS: .atMostOnce),
+                    ofConsumers: [], at: Self.at(0))
+            }
+            log.inboxFull(number % 2 == 0, at: Self.at(0))
+            change(to: .disconnected, because: .userDisconnect, at: 0)
+            change(to: .connecting, .resolving, because: .userConnect, at: 0)
+            change(to: .connected, because: .userConnect, at: 0)
+        }
+        #expect(told.count == 7 * JournalPacer.burst)
+        log.timeReached(at: Self.at(60), status: status(.connected, nil, .userConnect, 0, nil, 60))
+        #expect(told.count == 7 * (JournalPacer.burst + 1))
+        #expect(
+            told.contains(
+                "main: 195 more changes that were asked for were made within a minute; it is connected now"))
+        #expect(told.contains("main: 95 more changes of durable consumers' filters within a minute"))
+        #expect(log.nextDeadline == nil)
     }
 
     @Test mutating func `unusable files are reported once`() {

@@ -2,6 +2,7 @@ import Configuration
 import ControlAPI
 import Glibc
 import Logging
+import MQTT
 import NIOConcurrencyHelpers
 import NIOCore
 import NIOPosix
@@ -67,30 +68,15 @@ struct OpenMetricsTextTests {
 struct EventMetricsTests {
     private func event(
         _ kind: SessionEvent.Kind, _ state: SessionStatus.State? = nil, from: SessionStatus.State? = nil,
-        phase: SessionStatus.Phase? = nil, because code: String = "refused", group: String = "network",
-        outage: Double? = nil, lasted: Double? = nil
+        because code: String = "refused", group: String = "network", outage: Double? = nil, lasted: Double? = nil
     ) -> SessionEvent {
         var event = SessionEvent(time: Timestamp(rawValue: 0), session: "main", event: kind)
         event.state = state
         event.from = from
-        event.phase = phase
         event.outage = outage
         event.lasted = lasted
         event.reason = .init(code: code, group: group, terminal: false, message: "")
         return event
-    }
-
-    @Test func `failures are counted by reason, without requested changes`() {
-        var metrics = EventMetrics()
-        metrics.take("main", event(.stateChanged, .connecting, phase: .dialing))
-        metrics.take("main", event(.stateChanged, .connecting, phase: .waiting))
-        metrics.take("main", event(.stateChanged, .connected, from: .connecting))
-        metrics.take("main", event(.stateChanged, .reconnecting, from: .connected, because: "heartbeat-timeout"))
-        metrics.take("main", event(.stateChanged, .reconnecting, phase: .waiting))
-        metrics.take("main", event(.stateChanged, .failed, because: "credential-rejected", group: "auth"))
-        metrics.take(
-            "main", event(.stateChanged, .disconnected, from: .connected, because: "user-disconnect", group: "local"))
-        #expect(metrics.failures == ["main": ["refused": 2, "heartbeat-timeout": 1, "credential-rejected": 1]])
     }
 
     @Test func `an outage ends with a requested disconnect, and goes on over a restart`() {
@@ -133,6 +119,59 @@ struct DaemonMetricsTests {
                 #expect(lines.contains(line), "\(line)")
             }
             #expect(lines.last == "# EOF")
+        }
+    }
+
+    /// A server that refuses the connection, a loss, a new token and another device, as the daemon's own events tell them.
+    @Test func `what happens to sessions is counted, and what is planned is no outage`() async throws {
+        // No server gets this port.
+        let dead = """
+            endpoints = ["mqtt://127.0.0.1:1"]
+            user = "dead"
+            [reconnect]
+            delays = ["10ms"]
+            spread = "0s"
+            """
+        try await DaemonUnderTest.run("insecure = true", files: ["sessions.d/dead.toml": dead]) { daemon in
+            let peer = try await daemon.watcher()
+            func metric(_ name: String, _ session: String, _ reason: String? = nil) async -> Int {
+                let labels = "session=\"\(session)\"" + (reason.map { ",reason=\"\($0)\"" } ?? "")
+                let text = await daemon.daemon.metrics().text
+                let line = text.split(separator: "\n").first { $0.hasPrefix("holdfast_session_\(name){\(labels)} ") }
+                return line?.split(separator: " ").last.flatMap { Int($0) } ?? 0
+            }
+            func expect(_ reason: String, _ outages: Int, _ displacements: Int) async {
+                #expect(await metric("failures_total", "main", reason) == 1)
+                #expect(await metric("outages_total", "main") == outages)
+                #expect(await metric("outage_seconds_count", "main") == 1)
+                #expect(await metric("displacements_total", "main") == displacements)
+            }
+            try await until("three attempts have failed") {
+                await metric("failures_total", "dead", "refused") >= 3
+            }
+            try await peer.call("session.disconnect", #"{"session":"dead"}"#)
+            try await peer.state("disconnected", of: "dead")
+            let failures = await metric("failures_total", "dead", "refused")
+            // The last one may have been under way.
+            #expect(await (0...1).contains(metric("attempts_total", "dead") - failures))
+            #expect(await metric("outages_total", "dead") == 0)
+
+            await daemon.server.drop()
+            try await peer.state("reconnecting")
+            try await peer.state("connected")
+            await expect("server-closed", 1, 0)
+            for token in ["one", "two"] {
+                try await peer.call("session.renewToken", #"{"session":"main","token":"\#(token)"}"#)
+                #expect(try await peer.state("reconnecting")["reason"]?["code"] == "credential-renewed")
+                let completed = try await peer.notification("session.event", ["event": "reconnect-completed"])
+                #expect(completed["outage"] == nil)
+                try await peer.state("connected")
+            }
+            await expect("server-closed", 1, 0)
+            await daemon.server.disconnect(.sessionTakenOver)
+            try await peer.state("failed")
+            await expect("displaced", 1, 1)
+            #expect(await metric("connects_total", "main") == 4)
         }
     }
 

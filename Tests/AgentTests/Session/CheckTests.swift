@@ -212,6 +212,17 @@ struct CheckRunTests {
         }
     }
 
+    @Test func `a check with a program's token logs in as the session does`() async throws {
+        try await DaemonUnderTest.run("insecure = true", autoconnect: false) { daemon in
+            let peer = try await daemon.peer()
+            try await peer.call("session.renewToken", #"{"session":"main","token":"fresh"}"#)
+            try await peer.call("check.run", #"{"session":"main"}"#)
+            let greeting = try await daemon.server.connect()
+            #expect(greeting.username == "edge-42")
+            #expect(greeting.password == ByteBuffer(string: "fresh"))
+        }
+    }
+
     @Test func `the draft of a file is checked, whatever the sessions are called`() async throws {
         let other = "endpoints = [\"mqtt://127.0.0.1:1\"]\nuser = \"a\"\nautoconnect = false\n"
         try await DaemonUnderTest.run(autoconnect: false, files: ["sessions.d/draft-1.toml": other]) { daemon in

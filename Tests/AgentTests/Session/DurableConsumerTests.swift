@@ -125,6 +125,8 @@ struct DurableConsumerTests {
             try await Self.acknowledged(daemon, 8)
             let again = try await Self.subscribe(peer)
             #expect(again["missed"] == 5)
+            let metrics = await daemon.daemon.metrics().text
+            #expect(metrics.contains("\nholdfast_session_inbox_dropped_total{session=\"main\"} 5\n"))
             #expect(again["epoch"] == other["epoch"])
             #expect(again["epoch"]?.text?.isEmpty == false)
             for number in 6...8 {

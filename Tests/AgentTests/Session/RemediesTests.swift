@@ -175,6 +175,11 @@ struct RemediesTests {
         #expect(try hint(nil, .file("/p")) == "check that /p has the password, and that the daemon's user may read it")
         #expect(try hint(.exec(["h"]), .credential("p"))?.contains("; ") == true)
         #expect(try hint(.exec(["h"]), nil)?.contains("LoadCredential") == false)
+        let both = try remedies { ($0.password, $0.proxy.password) = (.exec(["h"]), .file("/p")) }
+        let ofProxy = both.hint(for: Reason(.credentialUnreadable, detail: .unreadable(ofProxy: true)))
+        #expect(ofProxy == "check that /p has the password, and that the daemon's user may read it")
+        let own = both.hint(for: Reason(.credentialUnreadable, detail: .unreadable(ofProxy: false)))
+        #expect(own?.contains("run the command") == true && own?.contains("/p") == false)
     }
 
     @Test(arguments: [

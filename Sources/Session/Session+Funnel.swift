@@ -300,7 +300,7 @@ extension Session {
             return
         }
         if state == .disconnected { connections.lastOpened = nil }
-        if from == .failed || state == .connected { credentials.authorities = nil }
+        if from == .failed || state == .connected || state == .disconnected { credentials.authorities = nil }
         rememberVerdict(state)
         if state == .failed { failed(because: machine.reason) }
         act(.watchCredential)

@@ -453,11 +453,11 @@ extension SessionMachine {
     }
 
     /// Whether somebody asked to connect, or the session connects for the first time. One that comes back after a rest, or
-    /// because what it failed with was changed, does not.
+    /// because what it failed with has changed, does not.
     private func isNewConnect(_ trying: Trying) -> Bool {
         switch trying.cause.code {
-        case .demand, .wake, .configurationChanged, .credentialChanged: counters.connects == 0
-        default: true
+        case .userConnect, .userReconnect, .autoconnect: true
+        default: counters.connects == 0
         }
     }
 }

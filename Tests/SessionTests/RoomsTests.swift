@@ -270,6 +270,25 @@ import Testing
         #expect(rooms.membership?.room == Self.plant && !rooms.isChanging)
     }
 
+    @Test mutating func `a room that refuses the presence has nothing to be cleared, and another can be entered`() throws {
+        enter()
+        let filter = try TopicFilter(Self.hall.presenceFilter)
+        func join(_ code: ReasonCode) -> [Rooms.Action] {
+            _ = rooms.join(Self.hall, for: Self.call, at: Self.time(9))
+            guard case .announce(let joining)? = rooms.subscribed(filter, .success).last else { return [] }
+            return rooms.announced(joining, code, by: "a", at: Self.at(10))
+        }
+        let refused = join(.notAuthorized)
+        #expect(refused.contains(.unsubscribe(filter)))
+        #expect(!refused.contains(.announce(Announcement(topic: Self.hallTopic))))
+        #expect(refused.last == .rememberTopics([Self.topic]))
+        #expect(rooms.membership?.room == Self.plant && !rooms.isChanging)
+        #expect(join(.success).contains(.entered(Self.hall, from: Self.plant)))
+        _ = rooms.announced(Announcement(topic: Self.topic), .success, by: "a", at: Self.at(11))
+        #expect(rooms.takeRenewal(isSetUp: true) == true)
+        #expect(!rooms.isChanging)
+    }
+
     @Test mutating func `a second switch of rooms is refused until the first is finished`() {
         enter()
         _ = rooms.join(Self.hall, for: Self.call, at: Self.time(9))

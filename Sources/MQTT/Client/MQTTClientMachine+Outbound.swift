@@ -129,7 +129,7 @@ extension MQTTClientMachine {
     }
 
     mutating func letThrough(_ queued: Outbox.Queued, _ id: PacketID, _ commit: CommitNumber) {
-        outbox.letThrough(id, queued)
+        outbox.letThrough(id, queued, isSuspect: patience.silences.include(.message(queued.sequence)))
         commits.work.append(PendingWork(commit: commit, work: .publish(queued.sequence, id)))
     }
 

@@ -93,8 +93,11 @@ struct Outbox: Sendable {
     var inFlight: [PacketID: InFlight] = [:]
     /// Bytes of the messages in flight, released ones included: the store still has those, and loads them at a start.
     private(set) var inFlightBytes = 0
-    /// Messages of QoS 2 that were let through on this connection, and whose PUBREC is awaited.
+    /// Messages of QoS 2 that were let through on this connection, and whose PUBREC is awaited: the others of their topics
+    /// follow them.
     private var unreleased: Set<PacketID> = []
+    /// How many of them each topic has.
+    private var unreleasedTopics: [String: Int] = [:]
     /// Messages that were dropped after they had been sent on this connection, and that the server has not answered; by their
     /// identifiers, with their QoS.
     var abandoned: [PacketID: QoS] = [:]
@@ -227,32 +230,40 @@ struct Outbox: Sendable {
     }
 
     /// Notes that a message goes to the connection.
-    mutating func letThrough(_ packetID: PacketID, _ queued: Queued) {
+    ///
+    /// - Parameter isSuspect: whether earlier connections have ended because it was not answered.
+    mutating func letThrough(_ packetID: PacketID, _ queued: Queued, isSuspect: Bool) {
         inFlight[packetID, default: InFlight(queued)].progress = .letThrough
         backlog.letThrough(bytes: queued.message.size)
-        if queued.message.qos == .exactlyOnce { unreleased.insert(packetID) }
+        // Nothing is held back for one that may never be answered.
+        guard queued.message.qos == .exactlyOnce, !isSuspect, unreleased.insert(packetID).inserted else { return }
+        unreleasedTopics[queued.message.topic, default: 0] += 1
     }
 
     /// Notes that only the PUBREL of a message can follow.
     mutating func released(_ packetID: PacketID, _ answer: ReasonCode) {
+        freeTopic(of: packetID)
         inFlight[packetID]?.message = nil
         inFlight[packetID]?.progress = .onWire
         inFlight[packetID]?.answer = answer
-        unreleased.remove(packetID)
+    }
+
+    private mutating func freeTopic(of packetID: PacketID) {
+        guard unreleased.remove(packetID) != nil, let topic = inFlight[packetID]?.message?.topic,
+            let count = unreleasedTopics[topic]
+        else { return }
+        unreleasedTopics[topic] = count > 1 ? count - 1 : nil
     }
 
     /// Whether a message would reach subscribers before an earlier one of its topic: a server may pass on a message of QoS 2
     /// only when it gets the PUBREL (MQTT 5, 4.3.3), and the others at once.
     func overtakes(_ message: OutboundMessage) -> Bool {
-        guard !unreleased.isEmpty, message.qos != .exactlyOnce else { return false }
-        return unreleased.contains { id in
-            inFlight[id]?.message.map { $0.topic.utf8.elementsEqual(message.topic.utf8) } ?? false
-        }
+        !unreleasedTopics.isEmpty && message.qos != .exactlyOnce && unreleasedTopics[message.topic] != nil
     }
 
     /// Takes a message out of the window.
     mutating func remove(_ packetID: PacketID) {
-        unreleased.remove(packetID)
+        freeTopic(of: packetID)
         guard let entry = inFlight.removeValue(forKey: packetID) else { return }
         inFlightBytes -= entry.size
         if entry.progress == .letThrough { backlog.takeBack(bytes: entry.size) }
@@ -338,6 +349,7 @@ struct Outbox: Sendable {
         for queued in returned.sorted(by: { $0.sequence > $1.sequence }) { readAhead.prepend(queued) }
         resend.removeAll()
         unreleased.removeAll()
+        unreleasedTopics.removeAll()
         for id in inFlight.keys {
             inFlight[id]?.progress = .idle
             inFlight[id]?.place = 0
@@ -353,6 +365,7 @@ struct Outbox: Sendable {
         }
         inFlight.removeAll()
         unreleased.removeAll()
+        unreleasedTopics.removeAll()
         inFlightBytes = 0
         resend.removeAll()
         readAhead.startOver(after: counts.queued == 0 ? lastSequence : .zero)

@@ -59,6 +59,8 @@ struct Suspicion: Sendable {
 
     mutating func cleared() { self = Suspicion() }
 
+    func isOf(_ suspect: Suspect) -> Bool { suspect == self.suspect }
+
     /// The server has answered this. A message that was answered never comes again, but an announcement and a filter
     /// do, and a server that takes them does not end connections for them.
     mutating func answered(_ answered: Suspect) {
@@ -72,6 +74,8 @@ struct Suspicions: Sendable {
     var oldest = Suspicion()
     /// The only one, on a connection that had proven to work.
     var alone = Suspicion()
+
+    func include(_ suspect: Suspicion.Suspect) -> Bool { oldest.isOf(suspect) || alone.isOf(suspect) }
 
     mutating func answered(_ suspect: Suspicion.Suspect) {
         oldest.answered(suspect)

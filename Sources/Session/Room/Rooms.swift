@@ -32,6 +32,8 @@ package struct Rooms: Sendable {
     private struct Change: Sendable {
         var joining: RoomMembership
         let call: CallID
+        /// Whether the server cannot have had our presence there before.
+        var isFirstPresence = false
     }
 
     /// `nil` when the session is in no room.
@@ -305,7 +307,7 @@ package struct Rooms: Sendable {
         guard !code.isRefusal else { return endChange(refusal(of: change, code)) }
         guard change.joining.step == .done else { return [] }
         self.change?.joining.step = .announcing
-        topics.insert(change.joining.topic)
+        self.change?.isFirstPresence = topics.insert(change.joining.topic).inserted
         return rememberTopics() + [.announce(change.joining.online)]
     }
 
@@ -320,9 +322,12 @@ package struct Rooms: Sendable {
     private mutating func joined(_ code: ReasonCode?, by server: String?, at now: Instant) -> [Action] {
         guard var change else { return [] }
         guard !code.isRefusal else {
-            // By its own word, the server has nothing of ours there.
-            if code != nil { self.change?.joining.step = .done }
-            return endChange(refusal(of: change, code))
+            // By its own word, the server has nothing of ours there, and nothing has to be cleared.
+            if code != nil, change.isFirstPresence {
+                self.change?.joining.step = .done
+                topics.remove(change.joining.topic)
+            }
+            return endChange(refusal(of: change, code)) + rememberTopics()
         }
         self.change = nil
         change.joining.step = .done

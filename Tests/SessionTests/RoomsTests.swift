@@ -270,7 +270,9 @@ import Testing
         #expect(rooms.membership?.room == Self.plant && !rooms.isChanging)
     }
 
-    @Test mutating func `where a presence was refused nothing has to be cleared, and another room can be entered`() throws {
+    @Test mutating func `where a presence was refused, nothing has to be cleared, and another room can be entered`()
+        throws
+    {
         enter()
         let filter = try TopicFilter(Self.hall.presenceFilter)
         func join(_ code: ReasonCode) -> [Rooms.Action] {

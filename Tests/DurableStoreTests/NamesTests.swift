@@ -220,7 +220,7 @@ import Testing
         #expect(try await !reopened.session(old).wasAbsent)
     }
 
-    @Test func `have the servers of their file when they come into being, and none in a store of an earlier version`()
+    @Test func `have the servers of their file when they come into being, and none if these are not known`()
         async throws
     {
         let (here, there) = (try Endpoint("mqtt://here.example"), try Endpoint("mqtt://there.example"))

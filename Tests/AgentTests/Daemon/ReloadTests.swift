@@ -272,7 +272,8 @@ struct ReloadTests {
             #expect(Self.absent(try await peer.call("daemon.reload")) == ["main": 2])
             #expect(
                 daemon.log.lines.contains {
-                    $0.message == "main: 2 accepted messages stay on disk; a file named main.toml sends them"
+                    $0.message == "main: 2 accepted messages stay on disk; a file named main.toml with one of the same "
+                        + "servers sends them"
                 })
             #expect(Self.absent(try await peer.call("daemon.reload")) == [:], "nothing was removed")
             #expect(Self.absent(try await peer.call("daemon.status")) == ["main": 2])
@@ -313,7 +314,8 @@ struct ReloadTests {
             #expect(
                 daemon.log.lines.contains {
                     $0.message
-                        == "main: 1 durable consumer and 1 publication stay on disk; a file named main.toml takes them up"
+                        == "main: 1 durable consumer and 1 publication stay on disk; a file named main.toml with one "
+                        + "of the same servers takes them up"
                 })
             let dropped = try await peer.call("message.queue.drop", #"{"session":"main","all":"everything"}"#)
             #expect(dropped["dropped"] == .array([]) && dropped["more"] == .bool(false))

@@ -46,7 +46,7 @@ extension SessionRegistry {
             changeParked(of: name) { $0.history = nil }
             rejected[name] = nil
             let time = clock.wallClock()
-            if renamed[name] == nil { record { $0.removed(name, at: time) } }
+            record { $0.removed(name, at: time) }
             report(name, SessionEvent(time: time, session: name.description, event: .sessionRemoved))
             metrics.forget(name.description)
             changed(name)

@@ -378,6 +378,31 @@ struct ReloadTests {
         }
     }
 
+    @Test func `an error about what is on disk is that of the file that an instance has`() async throws {
+        try await DaemonUnderTest.run(autoconnect: false) { daemon, peer in
+            func write(_ name: String, _ text: String) throws {
+                try daemon.directory.write("sessions.d/\(name).toml", text)
+            }
+            func files(_ result: JSONValue) -> [String?] {
+                guard case .array(let errors)? = result["errors"] else { return [] }
+                return errors.map { $0["file"]?.text }
+            }
+            let own = await DaemonUnderTest.session(daemon.server, autoconnect: false, user: "gateway")
+            let foreign = own.replacing("127.0.0.1", with: "localhost")
+            try write("gw@a", own)
+            try await peer.call("daemon.reload")
+            try await peer.call("message.publish", Self.publish("1", to: "gw@a"))
+            #expect(unlink("\(daemon.directory.path)/sessions.d/gw@a.toml") == 0)
+            try await peer.call("daemon.reload")
+            try write("gw@a", foreign)
+            #expect(files(try await peer.call("daemon.reload", #"{"dryRun":true}"#)) == ["sessions.d/gw@a.toml"])
+            #expect(files(try await peer.call("daemon.reload")) == ["sessions.d/gw@a.toml"])
+            #expect(unlink("\(daemon.directory.path)/sessions.d/gw@a.toml") == 0)
+            try write("gw@", "instances = [\"a\"]\n" + foreign)
+            #expect(files(try await peer.call("daemon.reload")) == ["sessions.d/gw@.toml"])
+        }
+    }
+
     @Test func `a session with other servers than a removed one of its name starts when nothing is left of that`()
         async throws
     {

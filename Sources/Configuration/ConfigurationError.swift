@@ -1,4 +1,4 @@
-package import Vocabulary
+import Vocabulary
 
 /// One thing that is wrong in a configuration file.
 package struct ConfigurationError: Error, Hashable, Sendable {
@@ -19,8 +19,8 @@ package struct ConfigurationError: Error, Hashable, Sendable {
     }
 
     /// What is wrong with the file of a session because of what is on disk.
-    package static func stored(_ message: String, of session: SessionName) -> ConfigurationError {
-        ConfigurationError(file: "sessions.d/\(session.template ?? session).toml", message: message)
+    package static func stored(_ message: String, in file: String) -> ConfigurationError {
+        ConfigurationError(file: file, message: message)
     }
 }
 

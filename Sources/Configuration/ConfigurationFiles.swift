@@ -1,4 +1,4 @@
-import Vocabulary
+package import Vocabulary
 
 /// The files of a configuration directory as they were when they were read.
 package struct ConfigurationFiles: Hashable, Sendable {
@@ -6,7 +6,7 @@ package struct ConfigurationFiles: Hashable, Sendable {
     /// Tells contents apart, by path; without those of files that cannot be read.
     private var contents: [String: Int] = [:]
 
-    init() {}
+    package init() {}
 
     package init(in directory: String) {
         // In this order, so that a file which is written at the same time counts as changed.
@@ -23,6 +23,15 @@ package struct ConfigurationFiles: Hashable, Sendable {
             let contents = contents[path]
             return present[path] == nil || contents == nil || contents != Self.contents(of: path)
         }.sorted()
+    }
+
+    /// Returns the path of a session's file within the directory: an instance may have one of its own.
+    package func path(of session: SessionName) -> String {
+        let own = "sessions.d/\(session).toml"
+        guard let template = session.template, !versions.keys.contains(where: { $0.hasSuffix("/\(own)") }) else {
+            return own
+        }
+        return "sessions.d/\(template).toml"
     }
 
     private static func versions(in directory: String) -> [String: FileVersion] {

@@ -157,13 +157,16 @@ public struct AbsentSession: Codable, Hashable, Sendable {
             ? parts.joined() : "\(parts.dropLast().joined(separator: ", ")) and \(parts.last ?? "")"
     }
 
-    /// What stays, and what uses it again, without the final full stop.
+    /// What stays, and what uses it again at one of its servers, without the final full stop.
     public var sentence: String {
         let isOne = messages + received + consumers + publications == 1
-        let file = session.contains("@") ? "holdfastctl instance add \(session)" : "a file named \(session).toml"
         let object = isOne ? "it" : "them"
         let remedy = messages > 0 && received + consumers + publications == 0 ? "sends \(object)" : "takes \(object) up"
-        return "\(session): \(list) \(isOne ? "stays" : "stay") on disk; \(file) \(remedy)"
+        let way =
+            session.contains("@")
+            ? "holdfastctl instance add \(session) \(remedy) if the template has one of the same servers"
+            : "a file named \(session).toml with one of the same servers \(remedy)"
+        return "\(session): \(list) \(isOne ? "stays" : "stay") on disk; \(way)"
     }
 }
 

@@ -60,10 +60,12 @@ extension DurableStore {
                     try database.run(
                         "UPDATE session SET servers = ?, absent = ? WHERE id = ?",
                         .text(servers?.text ?? row.servers), .integer(servers == nil ? 1 : 0), .integer(row.id))
+                    guard let servers, row.isAbsent, !row.isAt(servers) else { continue }
                     // A key of the other session's messages must not make this one's count as repeated.
-                    if let servers, row.isAbsent, !row.isAt(servers) {
-                        try database.run("DELETE FROM publish_key WHERE session = ?", .integer(row.id))
-                    }
+                    try database.run("DELETE FROM publish_key WHERE session = ?", .integer(row.id))
+                    // These servers never had what would be cleared there: a topic may be somebody else's.
+                    try database.run("DELETE FROM retained WHERE session = ?", .integer(row.id))
+                    try database.run("DELETE FROM presence_topic WHERE session = ?", .integer(row.id))
                 }
             }
         }

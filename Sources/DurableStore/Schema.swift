@@ -247,6 +247,12 @@ enum Schema {
         ) STRICT, WITHOUT ROWID;
         -- The endpoints in its file, separated by blanks; empty if they are not known.
         ALTER TABLE session ADD COLUMN servers TEXT NOT NULL DEFAULT '';
+        -- Of sessions that have no file any more, only the servers that have accepted them are known.
+        UPDATE session SET servers = coalesce((
+            SELECT group_concat(address, ' ') FROM (
+                SELECT address FROM home WHERE home.session = session.id ORDER BY position
+            )
+        ), '');
         -- Whether it was seen without a file since then.
         ALTER TABLE session ADD COLUMN absent INTEGER NOT NULL DEFAULT 0;
         -- Of an entry that ends an outage; NULL if no attempt failed.

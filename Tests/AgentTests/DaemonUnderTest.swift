@@ -186,7 +186,7 @@ struct DaemonUnderTest: Sendable {
                     configure(&configuration)
                     return configuration
                 }
-            }, brokenTemplates: loaded.brokenTemplates, in: surroundings)
+            }, brokenTemplates: loaded.brokenTemplates, files: loaded.files, in: surroundings)
         try await control.serve()
         return DaemonUnderTest(
             directory: directory, server: server, daemon: daemon, control: control, store: store, commits: commits,

@@ -32,6 +32,15 @@ private func name(_ text: String) throws -> SessionName { try #require(SessionNa
         #expect(loaded.errors.map(\.description) == ["\(folder): cannot be read: No such file or directory"])
     }
 
+    @Test func `tells which file a session has`() throws {
+        let scratch = try ConfigurationScratch()
+        for name in ["main", "gw@", "gw@a"] { try scratch.write("sessions.d/\(name).toml", good) }
+        let files = scratch.load().files
+        #expect(files.path(of: try name("main")) == "sessions.d/main.toml")
+        #expect(files.path(of: try name("gw@a")) == "sessions.d/gw@a.toml", "its own")
+        #expect(files.path(of: try name("gw@b")) == "sessions.d/gw@.toml")
+    }
+
     @Test func `that is not there is fatal`() throws {
         let loaded = ConfigurationLoader.load(directory: "/nonexistent/holdfast")
         #expect(throws: ConfigurationErrors.self) { try loaded.daemon.get() }

@@ -220,7 +220,7 @@ import Testing
         #expect(try await !reopened.session(old).wasAbsent)
     }
 
-    @Test func `have the servers of their file when they come into being, and none in a store of an earlier version`()
+    @Test func `have the servers of their file when they come into being, and none if these are not known`()
         async throws
     {
         let (here, there) = (try Endpoint("mqtt://here.example"), try Endpoint("mqtt://there.example"))
@@ -256,9 +256,12 @@ import Testing
         #expect(try await !isForeign())
         try await store.commit(new, .putPublication(publication))
         #expect(try await isForeign())
-        try await store.commit([(new, [.removePublication("t")])])
+        try await store.commit(
+            new, .removePublication("t"), .rememberRetained("t"), .setPresenceTopics(["room/main"]))
         #expect(try await store.mqtt(new).hasKeys)
         try await store.setPresent([new: [there]])
-        #expect(try await !store.mqtt(new).hasKeys, "a key is that of the session that published with it")
+        let moved = try await store.session(new)
+        #expect(!moved.mqtt.hasKeys, "a key is that of the session that published with it")
+        #expect(moved.retainedTopics.isEmpty && moved.presenceTopics.isEmpty, "nothing is cleared at another server")
     }
 }

@@ -450,6 +450,12 @@ import Testing
         #expect(billing.name.description == "billing")
         #expect(billing.runs.map(\.messages).reduce(0, +) == 3)
         #expect(try await store.history(limit: 9).entries.count == 3)
+        // It has no file at the first start.
+        try await store.setPresent([:])
+        let elsewhere = try Endpoint("mqtt://elsewhere.example")
+        let foreign = try await store.foreignStates(among: [main: [elsewhere]])[main]
+        #expect(foreign?.servers == [try Endpoint("mqtt://localhost:1883")])
+        #expect(foreign?.state.messages == 5)
     }
 
     @Test func `recovers everything whatever bit of its version is wrong`() async throws {

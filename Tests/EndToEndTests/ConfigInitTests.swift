@@ -228,7 +228,8 @@ extension EndToEnd {
             try await daemon.start()
             for text in ["1", "2"] { try await daemon.publish(text, to: "t", session: "core") }
 
-            let sentence = "core: 2 accepted messages stay on disk; a file named core.toml sends them"
+            let sentence =
+                "core: 2 accepted messages stay on disk; a file named core.toml with one of the same servers sends them"
             let removed = try await run(["config", "remove", "core"] + place)
             #expect(removed.ending == .exited(0) && removed.text.contains(sentence), "\(removed)")
             for command in ["queue", "status"] {

@@ -349,9 +349,11 @@ struct DetailTests {
         #expect(
             ReloadText.lines(.init(removed: ["c", "gw@a", "w"], absentSessions: absent), isDry: true) == [
                 "A reload would remove c, gw@a, w.",
-                "  c: 2 accepted messages stay on disk; a file named c.toml sends them",
-                "  gw@a: 1 accepted message stays on disk; holdfastctl instance add gw@a sends it",
-                "  w: 3 received messages, 1 durable consumer and 2 publications stay on disk; a file named w.toml takes them up",
+                "  c: 2 accepted messages stay on disk; a file named c.toml with one of the same servers sends them",
+                "  gw@a: 1 accepted message stays on disk; holdfastctl instance add gw@a sends it if the template has "
+                    + "one of the same servers",
+                "  w: 3 received messages, 1 durable consumer and 2 publications stay on disk; a file named w.toml with "
+                    + "one of the same servers takes them up",
             ])
     }
 }

@@ -270,7 +270,8 @@ private struct DaemonStart {
             bootID: BootID.current()?.description ?? "",
             deviceID: DeviceID.ofThisHost(keptIn: options.stateDirectory)?.description ?? "")
         do throws(StoreError) {
-            try await registry.start(loaded.sessions, brokenTemplates: loaded.brokenTemplates, in: surroundings)
+            try await registry.start(
+                loaded.sessions, brokenTemplates: loaded.brokenTemplates, files: loaded.files, in: surroundings)
         } catch {
             // The sessions that were started before may be running helpers.
             await surroundings.credentials.stop()

@@ -23,7 +23,8 @@ extension SessionRegistry {
     ///
     /// - Returns: the errors; none while the disk does not answer. Then each is found when its session is started.
     func refuseForeign(
-        in sessions: inout [SessionName: Result<SessionConfiguration, ConfigurationErrors>]
+        in sessions: inout [SessionName: Result<SessionConfiguration, ConfigurationErrors>],
+        of files: ConfigurationFiles
     ) async -> [ConfigurationError] {
         guard let surroundings else { return [] }
         // A session that runs has been decided about.
@@ -33,15 +34,16 @@ extension SessionRegistry {
         let found = try? await surroundings.commits.watch.answer { () throws(StoreError) in
             try await store.foreignStates(among: stopped)
         }
-        for (name, foreign) in found ?? [:] { sessions[name] = .failure(ConfigurationErrors([foreign.error])) }
-        return (found ?? [:]).values.map(\.error).sorted()
+        let errors = (found ?? [:]).mapValues { $0.error(in: files) }
+        for (name, error) in errors { sessions[name] = .failure(ConfigurationErrors([error])) }
+        return errors.values.sorted()
     }
 
     /// Returns why a session is not started that was removed before.
     func foreignError(
         _ name: SessionName, _ configuration: SessionConfiguration
     ) async throws(StoreError) -> ConfigurationError? {
-        try await surroundings?.store.foreignStates(among: [name: configuration.endpoints])[name]?.error
+        try await surroundings?.store.foreignStates(among: [name: configuration.endpoints])[name]?.error(in: files)
     }
 
     /// Returns those of these sessions, which are still configured, of which something would stay on disk.
@@ -74,14 +76,14 @@ extension SessionRegistry {
 
 extension ForeignState {
     /// What is wrong with the file of a session that has this name.
-    fileprivate var error: ConfigurationError {
+    fileprivate func error(in files: ConfigurationFiles) -> ConfigurationError {
         let name = state.session
         let all = servers.map(\.description).joined(separator: ", ")
         return .stored(
             "on disk: \(AbsentSession(state).list) of a session \(name) that was removed, for \(all), which this file does not "
                 + "name; give the file another name, name one of those servers in endpoints as well, or remove what is on "
                 + "disk, with holdfastctl queue drop \(name) --all --any-state, and then holdfastctl reload",
-            of: name)
+            in: files.path(of: name))
     }
 }
 

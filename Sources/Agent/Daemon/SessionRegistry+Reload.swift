@@ -29,6 +29,7 @@ extension SessionRegistry {
             sessionsChanged()
         }
         try checkReload()
+        files = loaded.files
         let loaded = await listed(loaded)
         var result = changes(to: loaded)
         let before = leavingSomething(result.removed)
@@ -90,7 +91,7 @@ extension SessionRegistry {
     private func listed(_ loaded: LoadedConfiguration) async -> LoadedConfiguration {
         var loaded = loaded
         loaded.sessions = await listed(loaded.sessions, loaded.brokenTemplates)
-        let errors = await refuseForeign(in: &loaded.sessions)
+        let errors = await refuseForeign(in: &loaded.sessions, of: loaded.files)
         loaded.errors += errors
         return loaded
     }

@@ -47,6 +47,8 @@ actor SessionRegistry {
     var clock: HostClock { surroundings?.clock ?? .system }
     let logger: Logger
     private let notifier: StatusNotifier
+    /// The files that the sessions were read from.
+    var files = ConfigurationFiles()
     var entries: [SessionName: Entry] = [:]
     /// Errors in the files of sessions that keep running with their previous configuration.
     var rejected: [SessionName: ConfigurationErrors] = [:]
@@ -80,14 +82,18 @@ actor SessionRegistry {
 
     /// Starts all sessions. Called once, before anything else.
     ///
-    /// - Parameter brokenTemplates: templates whose instances are not all in `sessions`.
+    /// - Parameters:
+    ///   - brokenTemplates: templates whose instances are not all in `sessions`.
+    ///   - files: the files that they were read from.
     func start(
         _ sessions: [SessionName: Result<SessionConfiguration, ConfigurationErrors>],
-        brokenTemplates: [SessionName: ConfigurationErrors] = [:], in surroundings: SessionDriver.Surroundings
+        brokenTemplates: [SessionName: ConfigurationErrors] = [:], files: ConfigurationFiles = ConfigurationFiles(),
+        in surroundings: SessionDriver.Surroundings
     ) async throws(StoreError) {
         self.surroundings = surroundings
+        self.files = files
         var sessions = await listed(sessions, brokenTemplates)
-        _ = await refuseForeign(in: &sessions)
+        _ = await refuseForeign(in: &sessions, of: files)
         await willHave(sessions)
         historyQueue = HistoryQueue(store: surroundings.store, logger: logger, eventLoop: eventLoop)
         clockSteps = ClockStepDetector(now: clock.now(), wallClock: clock.wallClock().rawValue)

@@ -186,8 +186,8 @@ extension ConfigCommand {
             discussion: """
                 This also removes the password that "config init --ask-password" has stored, unless another file names \
                 it or the daemon does not read its configuration. Messages waiting in the session's outbox stay on disk, \
-                and are sent if a session of that name is created again. "holdfastctl queue" lists them, and "holdfastctl \
-                queue drop" removes them.
+                and are sent if a session of that name and with one of the same servers is created again. "holdfastctl \
+                queue" lists them, and "holdfastctl queue drop" removes them.
                 """)
 
         @OptionGroup var common: CommonOptions

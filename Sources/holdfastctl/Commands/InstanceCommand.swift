@@ -75,7 +75,10 @@ struct InstanceCommand: AsyncParsableCommand {
     struct Remove: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
             abstract: "Remove an instance that was added, and make the daemon read its configuration again.",
-            discussion: "Messages waiting in its outbox stay on disk, and are sent if the instance is added again.")
+            discussion: """
+                Messages waiting in its outbox stay on disk, and are sent if the instance is added again while the template \
+                has one of the same servers.
+                """)
 
         @OptionGroup var common: CommonOptions
         @OptionGroup var place: ConfigCommand.Place

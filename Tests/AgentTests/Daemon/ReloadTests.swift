@@ -272,7 +272,8 @@ struct ReloadTests {
             #expect(Self.absent(try await peer.call("daemon.reload")) == ["main": 2])
             #expect(
                 daemon.log.lines.contains {
-                    $0.message == "main: 2 accepted messages stay on disk; a file named main.toml sends them"
+                    $0.message == "main: 2 accepted messages stay on disk; a file named main.toml with one of the same "
+                        + "servers sends them"
                 })
             #expect(Self.absent(try await peer.call("daemon.reload")) == [:], "nothing was removed")
             #expect(Self.absent(try await peer.call("daemon.status")) == ["main": 2])
@@ -313,7 +314,8 @@ struct ReloadTests {
             #expect(
                 daemon.log.lines.contains {
                     $0.message
-                        == "main: 1 durable consumer and 1 publication stay on disk; a file named main.toml takes them up"
+                        == "main: 1 durable consumer and 1 publication stay on disk; a file named main.toml with one "
+                        + "of the same servers takes them up"
                 })
             let dropped = try await peer.call("message.queue.drop", #"{"session":"main","all":"everything"}"#)
             #expect(dropped["dropped"] == .array([]) && dropped["more"] == .bool(false))
@@ -373,6 +375,31 @@ struct ReloadTests {
             try write(foreign)
             #expect(Self.problems(try await peer.call("daemon.reload")) == [])
             #expect(try await Self.queued(peer).queued == 1)
+        }
+    }
+
+    @Test func `an error about what is on disk is that of the file that an instance has`() async throws {
+        try await DaemonUnderTest.run(autoconnect: false) { daemon, peer in
+            func write(_ name: String, _ text: String) throws {
+                try daemon.directory.write("sessions.d/\(name).toml", text)
+            }
+            func files(_ result: JSONValue) -> [String?] {
+                guard case .array(let errors)? = result["errors"] else { return [] }
+                return errors.map { $0["file"]?.text }
+            }
+            let own = await DaemonUnderTest.session(daemon.server, autoconnect: false, user: "gateway")
+            let foreign = own.replacing("127.0.0.1", with: "localhost")
+            try write("gw@a", own)
+            try await peer.call("daemon.reload")
+            try await peer.call("message.publish", Self.publish("1", to: "gw@a"))
+            #expect(unlink("\(daemon.directory.path)/sessions.d/gw@a.toml") == 0)
+            try await peer.call("daemon.reload")
+            try write("gw@a", foreign)
+            #expect(files(try await peer.call("daemon.reload", #"{"dryRun":true}"#)) == ["sessions.d/gw@a.toml"])
+            #expect(files(try await peer.call("daemon.reload")) == ["sessions.d/gw@a.toml"])
+            #expect(unlink("\(daemon.directory.path)/sessions.d/gw@a.toml") == 0)
+            try write("gw@", "instances = [\"a\"]\n" + foreign)
+            #expect(files(try await peer.call("daemon.reload")) == ["sessions.d/gw@.toml"])
         }
     }
 

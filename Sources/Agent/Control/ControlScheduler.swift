@@ -51,7 +51,7 @@ struct ControlScheduler {
         /// Bytes of messages that are not committed yet.
         var uncommitted = 0
         /// Bytes held by calls that wait for a delivery or an outcome, for ever perhaps.
-        var waiting = 0
+        var waiting = 0 { didSet { precondition(waiting >= 0, "more waiting calls ended than began") } }
         var wait: Wait?
         /// The greatest lengths of the answers of reads that wait for their turn.
         var reads = CircularBuffer<Int>()
@@ -248,7 +248,7 @@ struct ControlScheduler {
         // From now on the line counts for the call.
         let taken = min(bytes, connections.values[place].input)
         memory.give(taken, by: id)
-        let cost = bytes + limits.call + (kind == .read ? 0 : answer)
+        let cost = self.cost(of: kind, bytes: bytes, answer: answer)
         guard take(cost, for: id) else {
             memory.takeAnyway(taken, for: id)
             wait(id, for: .memory)
@@ -278,7 +278,7 @@ struct ControlScheduler {
         guard connections[id] != nil else { return }
         if kind == .message { committed(bytes, of: id) }
         connections[id]?.running[kind.rawValue] -= count
-        let held = (kind == .delivery ? 0 : bytes) + count * limits.call + (kind == .read ? 0 : answer)
+        let held = cost(of: kind, count: count, bytes: bytes, answer: answer)
         if kind == .delivery || kind == .outcome { connections[id]?.waiting -= held }
         give(held, by: id)
         wakeItself(id)
@@ -286,17 +286,28 @@ struct ControlScheduler {
 
     /// A message is accepted, and its publisher wants to wait for the delivery.
     ///
+    /// The numbers are those that the call began with.
+    ///
     /// - Returns: whether it may. If not, or in any case later, the call ends as a `delivery`.
-    mutating func accepted(bytes: Int, of id: ConnectionID) -> Bool {
+    mutating func accepted(bytes: Int, answer: Int = 0, of id: ConnectionID) -> Bool {
         guard connections[id] != nil else { return false }
         committed(bytes, of: id)
         connections[id]?.running[CallKind.message.rawValue] -= 1
         connections[id]?.running[CallKind.delivery.rawValue] += 1
-        connections[id]?.waiting += limits.call
+        connections[id]?.waiting += cost(of: .delivery, bytes: bytes, answer: answer)
         give(bytes, by: id)
         wakeItself(id)
         return connections[id].map { $0.running[CallKind.delivery.rawValue] <= CallKind.delivery.limit } ?? false
     }
+
+    /// What calls of a kind hold. The line of a message is held until it is accepted, and room for the answer of a read is
+    /// taken when the read begins.
+    private func cost(of kind: CallKind, count: Int = 1, bytes: Int, answer: Int) -> Int {
+        (kind == .delivery ? 0 : bytes) + count * limits.call + (kind == .read ? 0 : answer)
+    }
+
+    /// What the connection's calls hold that wait for a delivery or an outcome.
+    func heldByWaitingCalls(of id: ConnectionID) -> Int { connections[id]?.waiting ?? 0 }
 
     /// Whether as many calls of the kind run as may run at once on one connection.
     func isFull(_ kind: CallKind, of id: ConnectionID) -> Bool {

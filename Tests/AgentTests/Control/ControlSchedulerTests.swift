@@ -134,6 +134,22 @@ struct ControlSchedulerTests {
         #expect(socket.scheduler.uncommitted == 0)
     }
 
+    @Test func `calls that have waited for delivery leave nothing in the account, and long lines their turns`() {
+        var socket = Socket([UInt32](repeating: 1, count: 21))
+        let publisher = ConnectionID(rawValue: 20)
+        for _ in 0..<2000 {
+            #expect(socket.begin(.message, answer: 256, 20) == true)
+            #expect(socket.scheduler.accepted(bytes: 100, answer: 256, of: publisher) == true)
+            #expect(socket.scheduler.heldByWaitingCalls(of: publisher) == 512 + 256)
+            socket.end(.delivery, answer: 256, 20)
+        }
+        #expect(socket.scheduler.heldByWaitingCalls(of: publisher) == 0)
+        #expect(socket.scheduler.memory.held(by: publisher) == 0)
+        for id in 0..<20 { #expect(socket.buffered(900 * Self.kib, hasLine: false, id) == true) }
+        for id in 0..<20 { #expect(socket.buffered(1100 * Self.kib, hasLine: false, id) == false) }
+        #expect(socket.readOn(1100 * Self.kib).count == 1)
+    }
+
     @Test func `calls that wait for ever leave the user's other connections their turns with the shared memory`() {
         let last = 126
         var socket = Socket(Array(repeating: 1, count: last + 1))

@@ -18,6 +18,7 @@ import SessionCore
 ///   (``MemoryShares``). A line that does not fit into the allowance gets room for an ordinary line at once, and one that
 ///   outgrows that gets room for the longest. One that fits waits for no other connection.
 /// - When all connections of a user that hold more than their allowance wait for memory, they may wait for each other.
+///   What is held for a delivery, an outcome or unread notifications does not count here: it may be held for ever.
 ///   Then one of them may exceed the shares until its line has been read, has run, and has given its memory back. So each
 ///   of them gets its turn in the end. What it holds is counted apart, and takes nothing from other users. There is one
 ///   such connection at a time for all users. It is closed if it takes longer than ``Limits/patience`` while others wait,
@@ -402,7 +403,9 @@ struct ControlScheduler {
         guard let connection = connections[id], memory.hasRoom(bytes, for: id) else { return false }
         // What arrives in one turn of the loop counts as unread, however fast the peer reads.
         let unread = connection.output + connection.heldBack
-        return unread == 0 || unread + bytes <= max(limits.unreadNotifications, memory.room(for: id) / 2)
+        let room = memory.room(for: id)
+        return unread == 0
+            || unread + bytes <= max(limits.unreadNotifications, min(room / 2, room - limits.longestLine))
     }
 
     /// Whether to read more from the store for the peer. If not, the peer still has something to read, or it gets its
@@ -509,7 +512,9 @@ struct ControlScheduler {
     private mutating func exemptOne(of user: UInt32) {
         guard exempt == nil else { return }
         for (id, connection) in connections where connection.user == user && !connection.waitsForMemory {
-            guard memory.held(by: id) - connection.waiting <= limits.allowance else { return }
+            // Calls that wait, and notifications that a program does not read, may hold their memory for ever.
+            let lasting = connection.waiting + connection.notifications.bytes
+            guard memory.held(by: id) - lasting <= limits.allowance else { return }
         }
         let first = waiters.first { connections[$0]?.user == user && connections[$0]?.waitsForMemory == true }
         guard let id = first else { return }

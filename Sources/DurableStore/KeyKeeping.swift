@@ -4,10 +4,12 @@ public import MQTT
 extension DurableStore {
     /// The most keys that are remembered, of all sessions together and whatever their age.
     static let maximumKeys: Int64 = 1_000_000
-    /// How many expired keys are forgotten with each new one: more than one, so that their number falls.
+    /// Among how many keys those that have expired are forgotten with each new one: more than one, so that their number
+    /// falls.
     private static let forgottenAtOnce = 16
 
-    /// Returns the message that was published with a key within its lifetime; `nil` if there was none.
+    /// Returns the message that was published with a key within its lifetime, or that is still in the outbox; `nil` if
+    /// there is none.
     public func keyed(
         _ session: SessionName, _ key: PublishKey, now: Timestamp
     ) throws(StoreError) -> KeyedMessage? {
@@ -15,19 +17,21 @@ extension DurableStore {
         guard let id = contents.sessionIDs[session] else { return nil }
         var found: (sequence: MessageSequence, outcome: Int64?, at: Timestamp)?
         try database.query(
-            "SELECT sequence, outcome, time FROM publish_key WHERE session = ? AND key = ? AND time > ?", .integer(id),
-            .text(key.description), .integer(now.rawValue - PublishKey.lifetime)
+            "SELECT sequence, outcome, time FROM publish_key WHERE session = ? AND key = ?", .integer(id),
+            .text(key.description)
         ) { row throws(StoreError) in
             found = (.init(rawValue: row.integer(0)), row.optionalInteger(1), row.time(2))
             return false
         }
         guard let found else { return nil }
+        let hasExpired = found.at.rawValue <= now.rawValue - PublishKey.lifetime
+        if hasExpired, found.outcome != nil { return nil }
         if let outcome = found.outcome {
             let state = PublishOutcome(stored: outcome).map { KeyedMessage.State.done($0) } ?? .lost
             return KeyedMessage(sequence: found.sequence, state: state, at: found.at)
         }
         guard let stored = try summaries(session, of: [found.sequence]).first else {
-            return KeyedMessage(sequence: found.sequence, state: .lost, at: found.at)
+            return hasExpired ? nil : KeyedMessage(sequence: found.sequence, state: .lost, at: found.at)
         }
         guard case .quarantined(let code, let sentence) = stored.state else {
             return KeyedMessage(sequence: found.sequence, state: .waiting, at: found.at)
@@ -43,15 +47,25 @@ extension DurableStore {
             .text(key.description), .integer(sequence.rawValue), .integer(time.rawValue))
         // Only the session's own keys: another session may not have heard yet that the clock was set, and its keys may
         // not be as old as they look. The lowest sequences are the oldest, except for messages that a person had
-        // retried, which come later.
+        // retried, which come later. A key does not expire while its message is in the outbox.
         try database.run(
             """
             DELETE FROM publish_key WHERE time <= ? AND id IN (
-                SELECT id FROM publish_key WHERE session = ? ORDER BY sequence LIMIT ?)
+                SELECT id FROM publish_key WHERE session = ? AND sequence >= ? ORDER BY sequence LIMIT ?)
+            AND (outcome IS NOT NULL OR NOT EXISTS (
+                SELECT 1 FROM message WHERE message.key = publish_key.session << 48 | publish_key.sequence))
             """,
-            .integer(time.rawValue - PublishKey.lifetime), .integer(session), .integer(Self.forgottenAtOnce))
+            .integer(time.rawValue - PublishKey.lifetime), .integer(session), .integer(Self.firstSearched(sequence)),
+            .integer(Self.forgottenAtOnce))
         try database.run(
             "DELETE FROM publish_key WHERE id <= (SELECT max(id) FROM publish_key) - ?", .integer(Self.maximumKeys))
+    }
+
+    /// Where the search for expired keys begins: at the oldest, and every second time anywhere, so that those of messages
+    /// that stay in the outbox do not hide the others.
+    private static func firstSearched(_ new: MessageSequence) -> Int64 {
+        let number = UInt64(max(1, new.rawValue))
+        return number.isMultiple(of: 2) ? 0 : Int64(number &* 0x9E37_79B9_7F4A_7C15 % number)
     }
 
     func shiftKeys(

@@ -24,6 +24,10 @@ import Testing
         try await store.commit(main, .insert(message(1)), .rememberKey(key, sequence(1), at: .init(rawValue: time)))
     }
 
+    private func conclude(_ store: DurableStore) async throws {
+        try await store.commit(main, .remove(sequence(1)), .concludeKey(sequence(1), .delivered(.success)))
+    }
+
     @Test func `is stored with the state of its message`() async throws {
         let store = try openStore(directory)
         #expect(try await find(store) == nil)
@@ -57,6 +61,7 @@ import Testing
     @Test func `is forgotten after a day`() async throws {
         let store = try openStore(directory)
         try await publish(store, at: 0)
+        try await conclude(store)
         #expect(try await find(store, at: PublishKey.lifetime - 1) != nil)
         #expect(try await find(store, at: PublishKey.lifetime) == nil)
         let other = try #require(PublishKey("order-2"))
@@ -64,6 +69,36 @@ import Testing
             main, .insert(message(2)),
             .rememberKey(other, sequence(2), at: .init(rawValue: PublishKey.lifetime)))
         #expect(try await find(store, at: 0) == nil, "its row is gone")
+    }
+
+    @Test func `is not forgotten while its message is in the outbox, and hides no other that has expired`() async throws
+    {
+        let store = try openStore(directory)
+        let late = Timestamp(rawValue: 2 * PublishKey.lifetime)
+        func key(_ number: Int64) throws -> PublishKey { try #require(PublishKey("key-\(number)")) }
+        // 20 messages stay, one of them rejected; 20 are delivered.
+        for number in 1...40 as ClosedRange<Int64> {
+            try await store.commit(
+                main, .insert(message(number)),
+                .rememberKey(try key(number), sequence(number), at: .init(rawValue: 0)))
+        }
+        try await store.commit(main, .quarantine(sequence(1), .notAuthorized, "no"))
+        for number in 21...40 as ClosedRange<Int64> {
+            try await store.commit(
+                main, .remove(sequence(number)), .concludeKey(sequence(number), .delivered(.success)))
+        }
+        for number in 41...100 as ClosedRange<Int64> {
+            try await store.commit(
+                main, .insert(message(number)), .rememberKey(try key(number), sequence(number), at: late))
+        }
+        #expect(try await store.keyed(main, key(1), now: late)?.state == .quarantined(.notAuthorized, "no"))
+        for number in 2...20 as ClosedRange<Int64> {
+            #expect(try await store.keyed(main, key(number), now: late)?.state == .waiting)
+        }
+        for number in 21...40 as ClosedRange<Int64> {
+            let found = try await store.keyed(main, key(number), now: .init(rawValue: 0))
+            #expect(found == nil, "the row of key \(number) is gone")
+        }
     }
 
     @Test func `is not forgotten because of the time of another session`() async throws {
@@ -80,6 +115,7 @@ import Testing
         let step = days * 86_400_000
         let store = try openStore(directory)
         try await publish(store, at: 1000)
+        try await conclude(store)
         try await store.commit(
             main, .shiftTimes(by: step, acceptedWithin: .init(rawValue: 0)...Timestamp(rawValue: 2000)))
         #expect(try await find(store, at: step + 1000 + PublishKey.lifetime - 1) != nil)

@@ -188,7 +188,9 @@ public struct ModelStore: Sendable {
 
     /// Returns what is remembered of a message that was published with a key.
     public func keyed(_ key: PublishKey, now: Timestamp) -> KeyedMessage? {
-        guard let entry = keys[key], entry.at.rawValue > now.rawValue - PublishKey.lifetime else { return nil }
+        guard let entry = keys[key] else { return nil }
+        let isInOutbox = entry.outcome == nil && messages[entry.sequence] != nil
+        guard isInOutbox || entry.at.rawValue > now.rawValue - PublishKey.lifetime else { return nil }
         let state: KeyedMessage.State
         if let outcome = entry.outcome {
             state = .done(outcome)

@@ -107,7 +107,9 @@ extension ControlConnection {
             guard let accepted = deliveries.accepted(call.number, as: sequence, isRepeated: isRepeated) else {
                 return false
             }
-            let mayWait = schedule { [id] scheduler, _ in scheduler.accepted(bytes: call.bytes, of: id) }
+            let mayWait = schedule { [id] scheduler, _ in
+                scheduler.accepted(bytes: call.bytes, answer: call.answer, of: id)
+            }
             guard accepted.isLate || !mayWait else { return true }
             _ = deliveries.ended(call.number)
             endUndelivered(call, accepted.message)

@@ -16,8 +16,9 @@ extension ControlScheduler {
         /// The same while there are unread notifications as well. Programs that answer or acknowledge each message before
         /// they read on come to the answers only behind them; as many as a durable consumer may be given fit.
         var unreadAmongNotifications = 256 << 10
-        /// With more unread bytes than this, and than half of what the peer's user may still borrow, notifications are
-        /// dropped. A single one is written whatever its length.
+        /// With more unread bytes than this, notifications are dropped if the peer has more than half of what its user may
+        /// still borrow, or if the longest line of another program would not fit. A single one is written whatever its
+        /// length.
         var unreadNotifications = 1 << 20
         /// The length of an ordinary line, and of the longest line.
         var line = 1 << 20

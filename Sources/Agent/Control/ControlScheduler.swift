@@ -18,6 +18,7 @@ import SessionCore
 ///   (``MemoryShares``). A line that does not fit into the allowance gets room for an ordinary line at once, and one that
 ///   outgrows that gets room for the longest. One that fits waits for no other connection.
 /// - When all connections of a user that hold more than their allowance wait for memory, they may wait for each other.
+///   What is held for a delivery, an outcome or unread notifications does not count here: it may be held for ever.
 ///   Then one of them may exceed the shares until its line has been read, has run, and has given its memory back. So each
 ///   of them gets its turn in the end. What it holds is counted apart, and takes nothing from other users. There is one
 ///   such connection at a time for all users. It is closed if it takes longer than ``Limits/patience`` while others wait,
@@ -51,7 +52,7 @@ struct ControlScheduler {
         /// Bytes of messages that are not committed yet.
         var uncommitted = 0
         /// Bytes held by calls that wait for a delivery or an outcome, for ever perhaps.
-        var waiting = 0
+        var waiting = 0 { didSet { precondition(waiting >= 0, "more waiting calls ended than began") } }
         var wait: Wait?
         /// The greatest lengths of the answers of reads that wait for their turn.
         var reads = CircularBuffer<Int>()
@@ -248,7 +249,7 @@ struct ControlScheduler {
         // From now on the line counts for the call.
         let taken = min(bytes, connections.values[place].input)
         memory.give(taken, by: id)
-        let cost = bytes + limits.call + (kind == .read ? 0 : answer)
+        let cost = self.cost(of: kind, bytes: bytes, answer: answer)
         guard take(cost, for: id) else {
             memory.takeAnyway(taken, for: id)
             wait(id, for: .memory)
@@ -278,7 +279,7 @@ struct ControlScheduler {
         guard connections[id] != nil else { return }
         if kind == .message { committed(bytes, of: id) }
         connections[id]?.running[kind.rawValue] -= count
-        let held = (kind == .delivery ? 0 : bytes) + count * limits.call + (kind == .read ? 0 : answer)
+        let held = cost(of: kind, count: count, bytes: bytes, answer: answer)
         if kind == .delivery || kind == .outcome { connections[id]?.waiting -= held }
         give(held, by: id)
         wakeItself(id)
@@ -286,17 +287,28 @@ struct ControlScheduler {
 
     /// A message is accepted, and its publisher wants to wait for the delivery.
     ///
+    /// The numbers are those that the call began with.
+    ///
     /// - Returns: whether it may. If not, or in any case later, the call ends as a `delivery`.
-    mutating func accepted(bytes: Int, of id: ConnectionID) -> Bool {
+    mutating func accepted(bytes: Int, answer: Int = 0, of id: ConnectionID) -> Bool {
         guard connections[id] != nil else { return false }
         committed(bytes, of: id)
         connections[id]?.running[CallKind.message.rawValue] -= 1
         connections[id]?.running[CallKind.delivery.rawValue] += 1
-        connections[id]?.waiting += limits.call
+        connections[id]?.waiting += cost(of: .delivery, bytes: bytes, answer: answer)
         give(bytes, by: id)
         wakeItself(id)
         return connections[id].map { $0.running[CallKind.delivery.rawValue] <= CallKind.delivery.limit } ?? false
     }
+
+    /// What calls of a kind hold. The line of a message is held until it is accepted, and room for the answer of a read is
+    /// taken when the read begins.
+    private func cost(of kind: CallKind, count: Int = 1, bytes: Int, answer: Int) -> Int {
+        (kind == .delivery ? 0 : bytes) + count * limits.call + (kind == .read ? 0 : answer)
+    }
+
+    /// What the connection's calls hold that wait for a delivery or an outcome.
+    func heldByWaitingCalls(of id: ConnectionID) -> Int { connections[id]?.waiting ?? 0 }
 
     /// Whether as many calls of the kind run as may run at once on one connection.
     func isFull(_ kind: CallKind, of id: ConnectionID) -> Bool {
@@ -391,7 +403,9 @@ struct ControlScheduler {
         guard let connection = connections[id], memory.hasRoom(bytes, for: id) else { return false }
         // What arrives in one turn of the loop counts as unread, however fast the peer reads.
         let unread = connection.output + connection.heldBack
-        return unread == 0 || unread + bytes <= max(limits.unreadNotifications, memory.room(for: id) / 2)
+        let room = memory.room(for: id)
+        return unread == 0
+            || unread + bytes <= max(limits.unreadNotifications, min(room / 2, room - limits.longestLine))
     }
 
     /// Whether to read more from the store for the peer. If not, the peer still has something to read, or it gets its
@@ -498,7 +512,9 @@ struct ControlScheduler {
     private mutating func exemptOne(of user: UInt32) {
         guard exempt == nil else { return }
         for (id, connection) in connections where connection.user == user && !connection.waitsForMemory {
-            guard memory.held(by: id) - connection.waiting <= limits.allowance else { return }
+            // Calls that wait, and notifications that a program does not read, may hold their memory for ever.
+            let lasting = connection.waiting + connection.notifications.bytes
+            guard memory.held(by: id) - lasting <= limits.allowance else { return }
         }
         let first = waiters.first { connections[$0]?.user == user && connections[$0]?.waitsForMemory == true }
         guard let id = first else { return }

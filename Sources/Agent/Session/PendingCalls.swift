@@ -68,14 +68,15 @@ struct Subscriber: Sendable {
     /// Tells the program, with an event, how the server has answered for its filter. Only if its call was answered
     /// without that.
     var answered: @Sendable (SessionEvent) -> Void = { _ in }
-    /// What the program is still to be told.
+    /// What the program is still to be told. It has no filter: that of a program may change with the room.
     var untold: Untold?
 
     enum Untold: Hashable, Sendable {
-        /// The server's answer for this filter, which has not come.
-        case answer(TopicFilter)
-        /// The server's refusal of this filter, once what a durable consumer has collected is acknowledged.
-        case refusal(TopicFilter)
+        /// The server's answer, which has not come.
+        case answer
+        /// The server's refusal, once what a durable consumer has collected is acknowledged. Another answer may come
+        /// first, as after a restart of the session.
+        case refusal
     }
 }
 

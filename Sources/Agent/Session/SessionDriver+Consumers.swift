@@ -36,7 +36,7 @@ extension SessionDriver {
         beginAsking(for: filter)
         if code == nil { code = await subscribing { .subscribe(filter, $0) } }
         let error = code.flatMap { $0.isError ? refusal(of: filter, $0) : nil }
-        if code == nil || error != nil { programs.subscribers[subscription]?.untold = .answer(filter) }
+        if code == nil || error != nil { programs.subscribers[subscription]?.untold = .answer }
         ask { $0.answered(attaching, code) }
         run()
         endAsking(for: filter)
@@ -57,7 +57,7 @@ extension SessionDriver {
         guard session.holds(attaching) else { throw .consumerEnded(consumer.description) }
         let missed = ask { $0.ready(consumer, subscription) }
         loadConsumers()
-        if error != nil { tellAnswer(filter, to: subscription) }
+        if error != nil { tellAnswer(to: subscription) }
         return Attached(
             grantedQoS: code.flatMap { QoS(rawValue: $0.rawValue) }, missed: missed, epoch: epoch)
     }

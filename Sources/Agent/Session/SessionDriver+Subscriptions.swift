@@ -14,7 +14,7 @@ extension SessionDriver {
         defer { endAsking(for: filter) }
         let code = await subscribing { .consume(consumer, $0) }
         guard let code else {
-            programs.subscribers[id]?.untold = .answer(filter)
+            programs.subscribers[id]?.untold = .answer
             return nil
         }
         if code.isError {
@@ -51,19 +51,21 @@ extension SessionDriver {
 
     /// The server has answered for a filter. Programs whose calls were answered before that are told.
     func subscriptionAnswered(_ filter: TopicFilter) {
-        for (id, subscriber) in programs.subscribers where subscriber.untold == .answer(filter) {
-            tellAnswer(filter, to: id)
+        for (id, subscriber) in programs.subscribers where subscriber.untold != nil && self.filter(of: id) == filter {
+            tellAnswer(to: id)
         }
     }
 
-    func tellAnswer(_ filter: TopicFilter, to id: SubscriptionID) {
-        guard let subscription = subscriptionStatus(of: filter), subscription.state != .pending else { return }
+    func tellAnswer(to id: SubscriptionID) {
+        guard let filter = filter(of: id), let subscription = subscriptionStatus(of: filter),
+            subscription.state != .pending
+        else { return }
         let isRefused = subscription.state == .refused
         let hasBacklog = ask { session in
             session.durableConsumers.name(of: id).map { session.mqtt.backlog(of: $0).messages > 0 } ?? false
         }
         guard !isRefused || !hasBacklog else {
-            programs.subscribers[id]?.untold = .refusal(filter)
+            programs.subscribers[id]?.untold = .refusal
             return
         }
         programs.subscribers[id]?.untold = nil
@@ -74,7 +76,16 @@ extension SessionDriver {
 
     /// A program has acknowledged messages of its durable consumer.
     func tellHeldRefusal(to id: SubscriptionID) {
-        if case .refusal(let filter)? = programs.subscribers[id]?.untold { tellAnswer(filter, to: id) }
+        if programs.subscribers[id]?.untold == .refusal { tellAnswer(to: id) }
+    }
+
+    /// A program's filter as the server has it.
+    private func filter(of id: SubscriptionID) -> TopicFilter? {
+        ask { session in
+            if let filter = session.consumers.filter(of: id) { return filter }
+            guard let name = session.durableConsumers.name(of: id) else { return nil }
+            return session.durableConsumers[name]?.filter
+        }
     }
 
     /// Reports that the server's answer to a subscription has changed.

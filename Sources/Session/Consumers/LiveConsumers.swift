@@ -31,6 +31,8 @@ package struct LiveConsumers: Hashable, Sendable {
     /// The highest QoS with which the filter is wanted.
     package func qos(of filter: TopicFilter) -> QoS? { consumers.filter { $0.filter == filter }.map(\.qos).max() }
 
+    package func filter(of id: SubscriptionID) -> TopicFilter? { consumers.first { $0.id == id }?.filter }
+
     package var isEmpty: Bool { consumers.isEmpty }
 
     /// What handling an incoming message costs, counted in packets: it may have to go to all consumers.

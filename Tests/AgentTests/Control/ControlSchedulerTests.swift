@@ -38,6 +38,17 @@ struct ControlSchedulerTests {
         }
 
         mutating func wrote(_ bytes: Int, _ id: Int) { scheduler.wrote(bytes, to: .init(rawValue: id), at: now) }
+        /// Notifies a program that reads nothing, until notifications would be dropped.
+        ///
+        /// - Returns: how many bytes were written.
+        mutating func notify(_ bytes: Int, _ id: Int) -> Int {
+            var written = 0
+            while written < 100 << 20, scheduler.mayNotify(bytes, to: .init(rawValue: id)) {
+                scheduler.wrote(bytes, isNotification: true, to: .init(rawValue: id), at: now)
+                written += bytes
+            }
+            return written
+        }
         mutating func read(_ bytes: Int, _ id: Int) { scheduler.read(bytes, by: .init(rawValue: id), at: now) }
         /// Begins a pass, and returns its first turn.
         mutating func turn() -> Int? {
@@ -134,6 +145,22 @@ struct ControlSchedulerTests {
         #expect(socket.scheduler.uncommitted == 0)
     }
 
+    @Test func `calls that have waited for delivery leave nothing in the account, and long lines their turns`() {
+        var socket = Socket([UInt32](repeating: 1, count: 21))
+        let publisher = ConnectionID(rawValue: 20)
+        for _ in 0..<2000 {
+            #expect(socket.begin(.message, answer: 256, 20) == true)
+            #expect(socket.scheduler.accepted(bytes: 100, answer: 256, of: publisher) == true)
+            #expect(socket.scheduler.heldByWaitingCalls(of: publisher) == 512 + 256)
+            socket.end(.delivery, answer: 256, 20)
+        }
+        #expect(socket.scheduler.heldByWaitingCalls(of: publisher) == 0)
+        #expect(socket.scheduler.memory.held(by: publisher) == 0)
+        for id in 0..<20 { #expect(socket.buffered(900 * Self.kib, hasLine: false, id) == true) }
+        for id in 0..<20 { #expect(socket.buffered(1100 * Self.kib, hasLine: false, id) == false) }
+        #expect(socket.readOn(1100 * Self.kib).count == 1)
+    }
+
     @Test func `calls that wait for ever leave the user's other connections their turns with the shared memory`() {
         let last = 126
         var socket = Socket(Array(repeating: 1, count: last + 1))
@@ -156,25 +183,38 @@ struct ControlSchedulerTests {
     @Test func `what arrives at once for a program is not dropped, and one that does not read leaves room for others`()
     {
         var socket = Socket(Array(repeating: 1, count: 4) + [2])
-        func notify(_ bytes: Int, _ id: Int) -> Int {
-            var written = 0
-            while written < 100 * Self.mib, socket.scheduler.mayNotify(bytes, to: .init(rawValue: id)) {
-                socket.scheduler.wrote(bytes, isNotification: true, to: .init(rawValue: id), at: socket.now)
-                written += bytes
-            }
-            return written
-        }
-        let shares = (0..<4).map { notify(100 * Self.kib, $0) }
+        let shares = (0..<4).map { socket.notify(100 * Self.kib, $0) }
         #expect(
-            shares[0] >= 12 * Self.mib && shares[0] <= 13 * Self.mib + 100 * Self.kib, "half of what the user may have")
+            shares[0] >= 9 * Self.mib && shares[0] <= 9 * Self.mib + 500 * Self.kib, "the longest line still fits")
         for (one, next) in zip(shares, shares.dropFirst()) {
             #expect(next >= Self.mib - 100 * Self.kib && next < one, "\(shares)")
         }
-        #expect(notify(100 * Self.kib, 4) >= 6 * Self.mib, "another user")
+        #expect(socket.notify(100 * Self.kib, 4) >= 4 * Self.mib, "another user")
         #expect(socket.scheduler.memory.borrowed <= socket.scheduler.memory.pool)
         socket.read(shares[0], 0)
         #expect(socket.scheduler.mayNotify(20 * Self.mib, to: .init(rawValue: 3)) == false)
-        #expect(notify(Self.mib, 0) > 0)
+        #expect(socket.notify(Self.mib, 0) > 0)
+    }
+
+    @Test(arguments: [1, 2, 3, 4, 20, 100], [0, 10])
+    func `programs that leave all unread that they may delay no long line`(readers: Int, readersOfOther: Int) {
+        // The readers of both users, then a program of each.
+        let users = Array(repeating: 1, count: readers) + Array(repeating: 2, count: readersOfOther) as [UInt32]
+        var socket = Socket(users + [1, 2])
+        for id in users.indices { _ = socket.notify(100 * Self.kib, id) }
+        for id in users.count...users.count + 1 {
+            var socket = socket
+            if !socket.buffered(2 * Self.mib, hasLine: false, id) { #expect(socket.readOn(2 * Self.mib) == [id]) }
+            _ = socket.buffered(24 * Self.mib, hasLine: true, id)
+            #expect(socket.turn() == id)
+            #expect(socket.begin(.message, bytes: 24 * Self.mib, answer: 256, id) == true)
+        }
+    }
+
+    @Test func `up to three programs that leave all unread leave room for the longest line`() {
+        var socket = Socket([1, 1, 1, 1])
+        for id in 0..<3 { _ = socket.notify(100 * Self.kib, id) }
+        #expect(socket.buffered(2 * Self.mib, hasLine: false, 3) == true)
     }
 
     @Test func `what is held back for a program counts as unread`() {

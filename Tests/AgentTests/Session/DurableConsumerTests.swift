@@ -259,6 +259,34 @@ struct DurableConsumerTests {
         }
     }
 
+    @Test func `a program is told of a refusal that waits for its messages even if the session is restarted`()
+        async throws
+    {
+        try await DaemonUnderTest.run { daemon, peer in
+            let made = try await Self.subscribe(peer)
+            let text = made["subscription"]?.text ?? ""
+            try await peer.call("message.unsubscribe", #"{"subscription":"\#(text)","keep":true}"#)
+            await daemon.server.publish("a/1", "collected", qos: .atLeastOnce)
+            try await Self.acknowledged(daemon, 1)
+            await daemon.server.set { $0.refusedFilters = ["a/#": .notAuthorized] }
+            await daemon.server.loseSession()
+            await daemon.server.drop()
+            try await peer.state("connected")
+            let again = try await Self.subscribe(peer)
+            #expect(try await peer.notification("message.received")["payload"] == "collected")
+            // The last message is acknowledged while the next driver has no answer.
+            await daemon.server.set { $0.answersSubscribe = false }
+            try await daemon.writeSession("[mqtt]\nreceive-maximum = 17")
+            try await peer.call("daemon.reload")
+            try await peer.call("message.ack", Self.ack(again, 1))
+            await daemon.server.set { $0.answersSubscribe = true }
+            await daemon.server.drop()
+            let refusal = try await peer.notification("session.event", ["watch": again["subscription"] ?? .null])
+            #expect(refusal["event"] == "subscription-changed")
+            #expect(refusal["subscription"]?["state"] == "refused")
+        }
+    }
+
     @Test func `a consumer whose new filter the server refuses continues with the old one`() async throws {
         try await DaemonUnderTest.run { daemon, peer in
             let made = try await Self.subscribe(peer)

@@ -170,6 +170,24 @@ struct RoomSessionTests {
         }
     }
 
+    @Test(arguments: ["", #","consumer":"meter""#])
+    func `tells how the server answers a relative filter, also if the room has changed before`(
+        consumer: String
+    ) async throws {
+        try await DaemonUnderTest.run("room = \"plant\"", autoconnect: false) { daemon, peer in
+            let made = try await peer.call(
+                "message.subscribe", #"{"session":"main","filter":"~/chat"\#(consumer)}"#)
+            #expect(made["grantedQoS"] == .null)
+            try await daemon.writeSession("room = \"lab\"", autoconnect: false)
+            try await peer.call("daemon.reload")
+            try await peer.call("session.connect", Self.main)
+            let event = try await peer.notification("session.event", ["watch": made["subscription"] ?? .null])
+            #expect(event["event"] == "subscription-changed")
+            #expect(event["subscription"]?["filter"] == "holdfast/rooms/lab/chat")
+            #expect(event["subscription"]?["state"] == "granted")
+        }
+    }
+
     @Test func `refuses a relative topic without a room`() async throws {
         try await DaemonUnderTest.run { daemon, peer in
             for (method, member) in [

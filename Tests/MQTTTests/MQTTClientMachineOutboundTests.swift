@@ -131,17 +131,21 @@ import Testing
         #expect(try client.publish("c", qos: .exactlyOnce) == ["accepted 3", "PUBLISH c id 3"])
     }
 
-    @Test func `nothing waits for a message of QoS 2 that was unanswered when the server fell silent`() throws {
+    @Test func `nothing waits any longer for a message of QoS 2 that two connections have left unanswered`() throws {
         var client = MQTTClientHarness().connected()
         try client.publish("a", qos: .exactlyOnce)
         #expect(try client.publish("b") == ["accepted 2"])
-        client.flush()
-        client.now = client.now.advanced(by: 60_000)
-        #expect(client.handle(.timePassed) == ["PINGREQ"])
-        #expect(client.server(.pingresp).contains("close"))
-        client.handle(.connectionClosed)
-        let words = client.connect(resumed: true)
-        #expect(words.contains("PUBLISH a id 1 DUP") && words.contains("PUBLISH b id 2"), "\(words)")
+        var words: [String] = []
+        for round in 1...2 {
+            client.flush()
+            client.now = client.now.advanced(by: 60_000)
+            #expect(client.handle(.timePassed) == ["PINGREQ"])
+            #expect(client.server(.pingresp).contains("close"))
+            client.handle(.connectionClosed)
+            words = client.connect(resumed: true)
+            #expect(words.contains("PUBLISH b id 2") == (round == 2), "\(words)")
+        }
+        #expect(words.contains("PUBLISH a id 1 DUP"))
     }
 
     @Test func `what is sent again keeps to the order of a topic`() throws {

@@ -51,9 +51,13 @@ extension SessionDriver {
 
     /// The server has answered for a filter. Programs whose calls were answered before that are told.
     func subscriptionAnswered(_ filter: TopicFilter) {
-        for (id, subscriber) in programs.subscribers where subscriber.untold != nil && self.filter(of: id) == filter {
-            tellAnswer(to: id)
+        let subscriptions = ask { session in
+            session.consumers.subscriptions(to: filter)
+                + session.durableConsumers.names(for: filter).compactMap {
+                    session.durableConsumers[$0]?.attachment?.subscription
+                }
         }
+        for id in subscriptions where programs.subscribers[id]?.untold != nil { tellAnswer(to: id) }
     }
 
     func tellAnswer(to id: SubscriptionID) {

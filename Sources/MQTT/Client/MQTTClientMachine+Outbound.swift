@@ -129,7 +129,10 @@ extension MQTTClientMachine {
     }
 
     mutating func letThrough(_ queued: Outbox.Queued, _ id: PacketID, _ commit: CommitNumber) {
-        outbox.letThrough(id, queued, isSuspect: patience.silences.include(.message(queued.sequence)))
+        // One end may be an accident, as when the server is restarted.
+        let suspect = Suspicion.Suspect.message(queued.sequence)
+        let isSuspect = patience.silences.include(suspect, ends: 1) || suspicions.include(suspect, ends: 2)
+        outbox.letThrough(id, queued, isSuspect: isSuspect)
         commits.work.append(PendingWork(commit: commit, work: .publish(queued.sequence, id)))
     }
 

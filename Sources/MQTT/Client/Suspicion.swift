@@ -59,7 +59,8 @@ struct Suspicion: Sendable {
 
     mutating func cleared() { self = Suspicion() }
 
-    func isOf(_ suspect: Suspect) -> Bool { suspect == self.suspect }
+    /// Whether at least so many connections in a row have ended with it.
+    func isOf(_ suspect: Suspect, ends: Int) -> Bool { suspect == self.suspect && self.ends >= ends }
 
     /// The server has answered this. A message that was answered never comes again, but an announcement and a filter
     /// do, and a server that takes them does not end connections for them.
@@ -75,7 +76,9 @@ struct Suspicions: Sendable {
     /// The only one, on a connection that had proven to work.
     var alone = Suspicion()
 
-    func include(_ suspect: Suspicion.Suspect) -> Bool { oldest.isOf(suspect) || alone.isOf(suspect) }
+    func include(_ suspect: Suspicion.Suspect, ends: Int) -> Bool {
+        oldest.isOf(suspect, ends: ends) || alone.isOf(suspect, ends: ends)
+    }
 
     mutating func answered(_ suspect: Suspicion.Suspect) {
         oldest.answered(suspect)

@@ -31,6 +31,10 @@ package struct LiveConsumers: Hashable, Sendable {
     /// The highest QoS with which the filter is wanted.
     package func qos(of filter: TopicFilter) -> QoS? { consumers.filter { $0.filter == filter }.map(\.qos).max() }
 
+    package func subscriptions(to filter: TopicFilter) -> [SubscriptionID] {
+        consumers.filter { $0.filter == filter }.map(\.id)
+    }
+
     package func filter(of id: SubscriptionID) -> TopicFilter? { consumers.first { $0.id == id }?.filter }
 
     package var isEmpty: Bool { consumers.isEmpty }

@@ -19,6 +19,33 @@ extension SessionRegistry {
         return found?.map(AbsentSession.init)
     }
 
+    /// Tells the store which sessions there are, and which there were to be before, in their order.
+    func record(in store: any SessionStore) async throws(StoreError) {
+        while let present = unrecorded.first {
+            try await store.setPresent(present)
+            if unrecorded.first == present { unrecorded.removeFirst() }
+        }
+    }
+
+    /// - Returns: whether the store knows; `false` while the disk does not answer, or if it fails.
+    func recordPresent() async -> Bool {
+        guard let surroundings, !unrecorded.isEmpty else { return true }
+        let store = surroundings.store
+        return await
+            (try? surroundings.commits.watch.answer { [self] () throws(StoreError) in
+                try await record(in: store)
+                return true
+            }) ?? false
+    }
+
+    func recordPresentLater() async {
+        defer { isRecordingLater = false }
+        while !isStopping {
+            await eventLoop.pause(for: CommitQueue.retryInterval)
+            if await recordPresent() { return }
+        }
+    }
+
     /// Refuses files that would send elsewhere what is on disk of sessions that were removed.
     ///
     /// - Returns: the errors; none while the disk does not answer. Then each is found when its session is started.
@@ -31,6 +58,7 @@ extension SessionRegistry {
         let stopped = sessions.filter { running($0.key) == nil }.compactMapValues { try? $0.get().endpoints }
         guard !stopped.isEmpty else { return [] }
         let store = surroundings.store
+        _ = await recordPresent()
         let found = try? await surroundings.commits.watch.answer { () throws(StoreError) in
             try await store.foreignStates(among: stopped)
         }

@@ -57,6 +57,10 @@ actor SessionRegistry {
     /// The programs of sessions that are not running at the moment, kept in case those come back.
     var parked: [SessionName: ParkedPrograms] = [:]
     var isStartingLater = false
+    /// The sessions that there were to be, each with its servers, of which the store has not been told yet; the latest
+    /// come last. A session that was removed and came back in between is one that was removed.
+    var unrecorded: [[SessionName: [Endpoint]]] = []
+    var isRecordingLater = false
     private(set) var watches = Watches()
     private var overruns = HourlyCount()
     var metrics = EventMetrics()
@@ -117,15 +121,18 @@ actor SessionRegistry {
     /// Prepares for the sessions that there are from now on.
     func willHave(_ sessions: [SessionName: Result<SessionConfiguration, ConfigurationErrors>]) async {
         shareMemory(among: sessions.count)
-        guard let store = surroundings?.store else { return }
+        guard surroundings != nil else { return }
         var present: [SessionName: [Endpoint]] = [:]
         for (name, result) in sessions {
             // A session whose file has errors may keep its configuration.
             present[name] = ((try? result.get()) ?? running(name)?.configuration)?.endpoints ?? []
         }
         // A disk that does not answer must not hold up a reload.
-        let servers = present
-        try? await surroundings?.commits.watch.answer { () throws(StoreError) in try await store.setPresent(servers) }
+        if unrecorded.last != present { unrecorded.append(present) }
+        if await !recordPresent(), !isRecordingLater {
+            isRecordingLater = true
+            Task { await recordPresentLater() }
+        }
     }
 
     /// Gives each session, also those that are started from now on, its share.
@@ -163,6 +170,10 @@ actor SessionRegistry {
                 let now = registry.clock.now()
                 registry.historyQueue?.assumeIsolated { $0.noteAlive(at: now) }
             }
+        }
+        // It may have been removed while the disk did not answer.
+        if !unrecorded.isEmpty, await surroundings.commits.watch.stall != nil {
+            try? await record(in: surroundings.store)
         }
         var stored = try await surroundings.store.session(name)
         if stored.wasAbsent, let error = try await foreignError(name, how.configuration) {

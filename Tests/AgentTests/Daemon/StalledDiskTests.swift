@@ -1,4 +1,5 @@
 import ControlAPI
+import Glibc
 import NIOCore
 import Support
 import Testing
@@ -33,6 +34,28 @@ struct StalledDiskTests {
             standstill.end()
             #expect(try await published["id"] != nil)
             try await until("the disk works") { try await peer.call("daemon.status")["storeFailure"] == .null }
+        }
+    }
+
+    @Test func `a session that is removed meanwhile counts as removed when the disk answers again`() async throws {
+        try await DaemonUnderTest.run(autoconnect: false, diskPatience: .milliseconds(20)) { daemon in
+            let peer = try await daemon.watcher("disconnected")
+            try await peer.call("message.publish", #"{"session":"main","topic":"t","payload":"own"}"#)
+            let standstill = Standstill(of: daemon.disk)
+            await #expect(throws: ControlPeer.CallFailure(code: "internal-error")) {
+                try await peer.call("message.queue.list", Self.main)
+            }
+            // Should the reload wait for the disk, the test must not wait for ever.
+            let limit = daemon.eventLoop.scheduleTask(in: .seconds(60)) { standstill.end() }
+            #expect(unlink("\(daemon.directory.path)/sessions.d/main.toml") == 0)
+            try await peer.call("daemon.reload")
+            limit.cancel()
+            standstill.end()
+            try await until("the disk works") { try await peer.call("daemon.status")["storeFailure"] == .null }
+            let own = await DaemonUnderTest.session(daemon.server, autoconnect: false)
+            try daemon.directory.write("sessions.d/main.toml", own.replacing("127.0.0.1", with: "localhost"))
+            try await peer.call("daemon.reload")
+            #expect(try await peer.call("session.status", Self.main)["state"] == "failed", "it has other servers")
         }
     }
 

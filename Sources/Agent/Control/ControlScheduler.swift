@@ -295,7 +295,8 @@ struct ControlScheduler {
         committed(bytes, of: id)
         connections[id]?.running[CallKind.message.rawValue] -= 1
         connections[id]?.running[CallKind.delivery.rawValue] += 1
-        connections[id]?.waiting += cost(of: .delivery, bytes: bytes, answer: answer)
+        let held = cost(of: .delivery, bytes: bytes, answer: answer)
+        connections[id]?.waiting += held
         give(bytes, by: id)
         wakeItself(id)
         return connections[id].map { $0.running[CallKind.delivery.rawValue] <= CallKind.delivery.limit } ?? false

@@ -163,6 +163,8 @@ extension EndToEnd {
             try await presence.received("another will") { $0.contains { $0.topic == "another/will" } }
             #expect(!presence.messages.contains { $0.payload.contains("offline") })
             try await move(lab, to: "10.77.0.254")
+            // Before that, the session has no connection on which it could say that it leaves.
+            try await events.until("handed over again") { $0.event == .reconnectCompleted }
             try await daemon.disconnect()
             try await events.until(.disconnected)
             try await presence.received("it left for good") { $0.last?.payload == "" }

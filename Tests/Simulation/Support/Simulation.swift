@@ -528,6 +528,12 @@ actor Simulation {
             let driver = host.here({ $0.driver() }),
             !driver.here({ if case .farewell = $0.session.looking?.purpose { true } else { false } })
         else { return }
+        // On another network, something else may answer.
+        let cause = driver.here { $0.session.machine.reason.code }
+        if rest == .failed(Reason.Code.certificateInvalid.rawValue), [.pathGained, .pathMoved].contains(cause) {
+            residents[index].rest = nil
+            return
+        }
         note(.terminalIsTerminal, "\(host.name) dials, and it is \(rest)")
     }
 

@@ -8,8 +8,8 @@ extension DurableStore {
     /// falls.
     private static let forgottenAtOnce = 16
 
-    /// Returns the message that was published with a key within its lifetime, or that is still in the outbox; `nil` if
-    /// there is none.
+    /// Returns the message that was published with a key within its lifetime, or that is still in the outbox; otherwise
+    /// `nil`.
     public func keyed(
         _ session: SessionName, _ key: PublishKey, now: Timestamp
     ) throws(StoreError) -> KeyedMessage? {

@@ -174,15 +174,18 @@ extension Simulation {
             return
         }
         guard let interval = view.heartbeat else { return }
+        // A connection on which an answer takes longer than the limit is given the time of two round trips.
+        let measured = view.wire.flatMap { wire in scenario.here { $0.measure(wire) } }
+        let timeout = max(view.timeout, min((measured?.roundTrip ?? .zero) * 2, .seconds(30)))
         let silence = heard.duration(to: scenario.now)
         // A short sleep raises no doubt.
         let awake = max(heard, resident.wokeAt ?? heard).duration(to: scenario.now)
         let slept = min(silence - awake, SessionMachine.shortSleep(interval))
-        if view.status.doubt == nil, silence > interval + view.timeout + slept + .seconds(1) {
+        if view.status.doubt == nil, silence > interval + timeout + slept + .seconds(1) {
             note(.statusIsTrue, "\(name) is connected and has heard nothing for \(silence)")
         }
         // A doubt ends, with the probe's deadline or with the hold.
-        if awake > interval + view.timeout * 2 + .seconds(6) {
+        if awake > interval + timeout * 2 + .seconds(6) {
             note(.statusIsTrue, "\(name) is connected, doubts it, and has heard nothing for \(silence)")
         }
     }

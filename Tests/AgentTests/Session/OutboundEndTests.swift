@@ -80,7 +80,8 @@ struct OutboundEndTests {
             await daemon.server.set { $0.mutes = ["bad"] }
             let states = try await Self.publishAroundBad(daemon)
             let reasons = states.filter { $0["from"] == "connected" }.compactMap { $0["reason"]?["code"]?.text }
-            #expect(reasons == Array(repeating: "heartbeat-timeout", count: 6))
+            // On a busy machine, more heartbeats than those of the mute connections may be late.
+            #expect(reasons.count >= 6 && reasons.allSatisfy { $0 == "heartbeat-timeout" }, "\(reasons)")
         }
     }
 

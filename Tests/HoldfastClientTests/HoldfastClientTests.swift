@@ -205,6 +205,7 @@ struct HoldfastClientTests {
     @Test func `a daemon that ends every connection without an answer is not tried forever`() async throws {
         try await withSocket { socket in
             var options = HoldfastClient.Options()
+            options.attachTimeout = .seconds(600)
             options.reattachDelays = [.milliseconds(1)]
             options.patience = .milliseconds(500)
             let client = HoldfastClient(socket: socket, options: options)

@@ -161,7 +161,9 @@ func withSocket(_ body: (String) async throws -> Void) async throws {
 
 func impatientClient(_ socket: String, bufferedElements: Int = 64, bufferedBytes: Int = 1 << 20) -> HoldfastClient {
     var options = HoldfastClient.Options()
-    options.attachTimeout = .seconds(180)
+    // A daemon of a test that is slow is there all the same.
+    options.attachTimeout = .seconds(600)
+    options.patience = .seconds(600)
     options.reattachDelays = [.milliseconds(1)]
     options.bufferedElements = bufferedElements
     options.bufferedBytes = bufferedBytes

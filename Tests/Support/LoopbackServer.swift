@@ -27,6 +27,8 @@ public actor LoopbackServer {
         public var refusedFilters: [String: ReasonCode] = [:]
         /// Everybody's password; clients must then authenticate by SCRAM-SHA-256.
         public var scramPassword: String?
+        /// The password from the first login on.
+        public var nextSCRAMPassword: String?
         /// Whether the server's own proof is wrong.
         public var spoilsProof = false
         /// Whether AUTH is answered.
@@ -283,6 +285,7 @@ extension LoopbackServer {
             hasSession = version == .five || !connect.cleanStart
         }
         if let proof {
+            if let next = behaviour.nextSCRAMPassword { behaviour.scramPassword = next }
             connack.properties.authenticationMethod = SCRAMClient.method
             connack.properties.authenticationData = ByteBuffer(string: proof)
         }

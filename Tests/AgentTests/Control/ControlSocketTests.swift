@@ -36,19 +36,33 @@ struct ControlSocketTests {
         }
     }
 
-    @Test func `a socket left by a crash is replaced`() throws {
-        try Self.inDirectory { _, path in
-            close(try ControlSocket.listen(at: path))
-            let descriptor = try ControlSocket.listen(at: path)
-            defer { close(descriptor) }
-            #expect(try Self.status(path).st_mode & S_IFMT == S_IFSOCK)
+    /// Ends a listener, and returns when nothing listens at its path any more. A program that another test starts has a
+    /// copy of the descriptor until it is executed.
+    static func end(_ listener: CInt, at path: String) async throws {
+        close(listener)
+        try await until("nothing listens at \(path)") {
+            let probe = socket(AF_UNIX, CInt(SOCK_STREAM.rawValue | SOCK_NONBLOCK.rawValue | SOCK_CLOEXEC.rawValue), 0)
+            defer { close(probe) }
+            var isRefused = false
+            try withAddress(path) { isRefused = connect(probe, $0, $1) != 0 && errno == ECONNREFUSED }
+            return isRefused
         }
+    }
+
+    @Test func `a socket left by a crash is replaced`() async throws {
+        let directory = try TemporaryDirectory()
+        defer { directory.remove() }
+        let path = "\(directory.path)/run/control.sock"
+        try await Self.end(try ControlSocket.listen(at: path), at: path)
+        let descriptor = try ControlSocket.listen(at: path)
+        defer { close(descriptor) }
+        #expect(try Self.status(path).st_mode & S_IFMT == S_IFSOCK)
     }
 
     @Test func `a socket that another daemon is just making is not taken for one left by a crash`() throws {
         try Self.inDirectory { directory, path in
             try directory.makeFolder("run")
-            let turn = open("\(directory.path)/run", O_RDONLY | O_DIRECTORY)
+            let turn = open("\(directory.path)/run", O_RDONLY | O_DIRECTORY | O_CLOEXEC)
             #expect(flock(turn, LOCK_EX) == 0)
             // Another daemon has bound it, and does not listen yet.
             let other = try Self.bound(to: path)

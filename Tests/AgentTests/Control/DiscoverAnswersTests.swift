@@ -7,7 +7,7 @@ import Testing
 @testable import Agent
 
 /// The document of rpc.discover, compared with a running daemon.
-@Suite(.timeLimit(.minutes(5)))
+@Suite(.timeLimit(.minutes(10)))
 struct DiscoverAnswersTests {
     /// Calls of every method, in an order in which each succeeds, and the state that the session then comes to.
     ///

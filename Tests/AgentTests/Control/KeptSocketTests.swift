@@ -102,7 +102,7 @@ import Testing
             try await until("the loss is reported") { count(Self.lost, in: daemon) == 1 }
         }
         #expect(access(socket, F_OK) == 0)
-        if let other { close(other) }
+        if let other { try await ControlSocketTests.end(other, at: socket) }
         try await DaemonUnderTest.run(in: directory, server, on: group) { _ in }
         #expect(access(socket, F_OK) != 0)
         try await server.stop()

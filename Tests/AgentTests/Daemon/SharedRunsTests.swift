@@ -4,7 +4,7 @@ import Testing
 
 @testable import Agent
 
-@Suite(.timeLimit(.minutes(2)))
+@Suite(.timeLimit(.minutes(10)))
 struct SharedRunsTests {
     @Test func `those who come during a run share the next one`() async throws {
         let loop = MultiThreadedEventLoopGroup.singleton.next()

@@ -44,7 +44,7 @@ struct HistoryTests {
                 Issue.record("no length of the outage: \(last)")
                 return
             }
-            #expect((0..<60).contains(outage))
+            #expect((0..<600).contains(outage))
 
             let newest = try await peer.call("session.history", #"{"session":"main","limit":1}"#)
             #expect(newest["entries"] == .array([last]))
@@ -224,7 +224,7 @@ struct HistoryTests {
         try await group.shutdownGracefully()
     }
 
-    @Test(.timeLimit(.minutes(2)))
+    @Test(.timeLimit(.minutes(10)))
     func `who waits for the history does not wait for what is recorded later`() async throws {
         let directory = try TemporaryDirectory()
         defer { directory.remove() }

@@ -197,7 +197,7 @@ struct EndpointCheckTests {
     }
 }
 
-@Suite(.timeLimit(.minutes(5)))
+@Suite(.timeLimit(.minutes(10)))
 struct CheckRunTests {
     @Test func `a server is checked while the session is down, with a separate client identifier`() async throws {
         try await DaemonUnderTest.run(autoconnect: false) { daemon in

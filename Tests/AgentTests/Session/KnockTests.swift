@@ -13,6 +13,16 @@ import Testing
 /// Knocks on endpoints, with real connections.
 @Suite(.timeLimit(.minutes(10)))
 struct KnockTests {
+    /// On a machine that is busy with other tests, no time limit may end a connection.
+    private static let patience = """
+        heartbeat.interval = "1h"
+        heartbeat.timeout = "1h"
+        timeouts.dial = "1h"
+        timeouts.authenticate = "1h"
+        timeouts.restore = "1h"
+        timeouts.acknowledge = "1h"
+        """
+
     @Test func `a server that is back is noticed while the session waits, and its connection is used`() async throws {
         try await DaemonUnderTest.withServer { directory, server, group in
             try await server.stop()
@@ -21,6 +31,7 @@ struct KnockTests {
                 """
                 endpoints = ["mqtt://127.0.0.1:\(await server.port)"]
                 user = "edge-42"
+                \(Self.patience)
                 reconnect.delays = ["0s", "1h"]
                 reconnect.spread = "0s"
                 reconnect.watch = "1s"
@@ -28,7 +39,7 @@ struct KnockTests {
             try await DaemonUnderTest.run(in: directory, server, on: group) { daemon in
                 let peer = try await daemon.watcher("connecting")
                 try await until("two attempts have failed") {
-                    try await peer.call("session.status", #"{"session":"main"}"#)["attempt"] == 3
+                    try await peer.call("session.status", #"{"session":"main"}"#)["attempt"]?.wholeNumber ?? 0 >= 3
                 }
                 try await server.start()
                 let connected = try await peer.state("connected")
@@ -55,6 +66,7 @@ struct KnockTests {
             """
             endpoints = ["\(names[0])", "\(names[1])"]
             user = "edge-42"
+            \(Self.patience)
             reconnect.delays = ["10ms"]
             reconnect.spread = "0s"
             """)

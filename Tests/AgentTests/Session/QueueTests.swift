@@ -66,8 +66,12 @@ struct QueueTests {
             Self.outbox("max-messages = 1\nwhen-full = \"drop-oldest\""), autoconnect: false
         ) { daemon in
             let peer = try await daemon.watcher("disconnected")
+            let start = ContinuousClock.now
             for number in 0..<30 { try await peer.call("message.publish", Self.publish("\(number)")) }
-            #expect(daemon.log.lines.filter { $0.message.contains("was dropped") }.count == JournalPacer.burst)
+            let count = daemon.log.lines.count { $0.message.contains("was dropped") }
+            // In a test that takes longer, another period has begun.
+            let isOnePeriod = start.duration(to: .now) < JournalPacer.period
+            #expect(isOnePeriod ? count == JournalPacer.burst : count >= JournalPacer.burst, "\(count)")
         }
     }
 

@@ -94,7 +94,7 @@ struct NetworkLab: Sendable {
     /// A slow clock, so that a path that comes back is within the hold on a busy machine as well.
     static func slowClock() -> @Sendable () -> Instant {
         let begin = BootClock.now()
-        return { begin.advanced(by: begin.duration(to: BootClock.now()) / 10) }
+        return { begin.advanced(by: begin.duration(to: BootClock.now()) / 30) }
     }
 
     /// Starts a watcher, and stops it as soon as it waits for something.

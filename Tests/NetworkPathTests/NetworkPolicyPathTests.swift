@@ -24,11 +24,12 @@ struct NetworkPolicyPathTests {
 
     @Test func `the path is that of the allowed interface even if the default route uses another`() async throws {
         try await NetworkLab.run { lab in
-            let (watcher, _, none) = try await watcher(lab, interfaces: ["up1"])
+            var (watcher, changes, none) = try await watcher(lab, interfaces: ["up1"])
             // IPv4 takes an address for a neighbour where no route leads out by an interface.
             #expect(none == nil)
             #expect(await watcher.excluded(Self.target)?.interface == "up0")
             try await lab.host.ip("route add default via 10.9.1.254 metric 100")
+            #expect(try await changes.until { $0 != nil }.last?.pathClass == .gained)
             let path = await watcher.setTarget(Self.target, addresses: Self.endpoint)
             #expect(path?.interface == "up1" && path?.source == "10.9.1.1" && path?.gateway == "10.9.1.254")
             #expect(path?.table == 254)
@@ -108,9 +109,10 @@ struct NetworkPolicyPathTests {
                 "route add default via 2001:db8:9::fe dev up0",
             ])
             let six = [IPAddress("2001:db8:ffff::10")].compactMap(\.self)
-            let (watcher, _, none) = try await watcher(lab, interfaces: ["up1"], addresses: six)
+            var (watcher, changes, none) = try await watcher(lab, interfaces: ["up1"], addresses: six)
             #expect(none == nil)
             try await lab.host.ip("route add default via 2001:db8:a::fe dev up1 metric 2000")
+            #expect(try await changes.until { $0 != nil }.last?.pathClass == .gained)
             let path = await watcher.setTarget(Self.target, addresses: six)
             #expect(path?.interface == "up1" && path?.gateway == "2001:db8:a::fe")
             await watcher.stop()

@@ -11,8 +11,9 @@ import Testing
 struct LogindTests {
     private static let lock = FakeLogind.Event.inhibited(what: "sleep", who: "Holdfast", mode: "delay")
 
+    /// - Parameter patience: longer than any answer takes, on any machine, unless the test is about that.
     private static func withBus(
-        running: Bool = true, patience: Duration = .seconds(25),
+        running: Bool = true, patience: Duration = .seconds(600),
         _ body: (MessageBus, Logind, Heard<Logind.Event>) async throws -> Void
     ) async throws {
         let bus = try MessageBus()

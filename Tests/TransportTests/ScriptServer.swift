@@ -1,6 +1,8 @@
+import Glibc
 import NIOCore
 import NIOPosix
 import NIOSSL
+import Support
 
 @testable import Transport
 
@@ -11,19 +13,24 @@ final class ScriptServer: Sendable {
     /// The bytes read before each reply.
     let requests: AsyncStream<ByteBuffer>
     private let channel: any Channel
+    /// As that of a `TestServer`.
+    private let place: TakenPort
 
     /// - Parameter replies: the empty one closes the connection.
     init(_ replies: [[UInt8]], host: String = "127.0.0.1", tls: NIOSSLContext? = nil) async throws {
         let (requests, continuation) = AsyncStream.makeStream(of: ByteBuffer.self)
         self.requests = requests
+        let place = try TakenPort()
+        self.place = place
         channel = try await ServerBootstrap(group: MultiThreadedEventLoopGroup.singleton)
+            .serverChannelOption(.socketOption(.init(rawValue: SO_REUSEPORT)), value: 1)
             .childChannelInitializer { channel in
                 channel.eventLoop.makeCompletedFuture {
                     try channel.pipeline.syncOperations.addHandler(ScriptHandler(replies, tls, continuation))
                 }
             }
-            .bind(host: host, port: 0).get()
-        port = channel.localAddress?.port ?? 0
+            .bind(host: host, port: place.port).get()
+        port = place.port
     }
 
     convenience init(text: String..., tls: NIOSSLContext? = nil) async throws {

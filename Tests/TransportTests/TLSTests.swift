@@ -11,9 +11,6 @@ import Vocabulary
 @Suite(.timeLimit(.minutes(10))) struct TLSTests {
     let certificates: TestCertificates
 
-    /// Long enough to read our own files meanwhile, on a machine that is busy.
-    private static let handshakeTimeout = Duration.seconds(2)
-
     init() async throws { certificates = try await TestCertificates.shared.value }
 
     func options(
@@ -24,6 +21,22 @@ import Vocabulary
             tls: TLSOptions(
                 authorities: authority.map(certificates.path), serverName: serverName,
                 minimum: minimum))
+    }
+
+    /// A connection whose handshakes have a time limit. It begins when our own files were read, which takes longer on a
+    /// machine that is busy.
+    private func hurried(
+        _ endpoint: String, _ options: Connection.Options, contexts: NIOLoopBoundBox<TLSContextCache>? = nil,
+        loop: any EventLoop = MultiThreadedEventLoopGroup.singleton.next(), lookUp: @escaping LookUp = systemLookUp
+    ) async throws -> TestClient {
+        var options = options
+        (options.handshakeTimeout, options.stop) = (.milliseconds(500), .firstHop)
+        let client = try await TestClient(endpoint, options: options, contexts: contexts, loop: loop, lookUp: lookUp)
+        try await until("our own files were read, or nothing can be dialed") {
+            try await client.on { $0.phase == .finished || $0.phase == .reached && $0.tls != nil }
+        }
+        try await client.proceed()
+        return client
     }
 
     @Test func `a verified server is connected to over TLS 1_3`() async throws {
@@ -155,9 +168,7 @@ import Vocabulary
 
     @Test func `a server that never answers the handshake times out`() async throws {
         let server = try await TestServer(.silent)
-        var options = options()
-        options.handshakeTimeout = Self.handshakeTimeout
-        let client = try await TestClient("mqtts://127.0.0.1:\(server.port)", options: options)
+        let client = try await hurried("mqtts://127.0.0.1:\(server.port)", options())
         let failure = try await client.failure()
         #expect(failure.code == .tlsTimeout)
         try await server.waitFor(.closed)
@@ -209,12 +220,10 @@ import Vocabulary
         let server = try await TestServer(.silent, host: "0.0.0.0")
         let loop = MultiThreadedEventLoopGroup.singleton.next()
         let contexts = try await loop.submit { NIOLoopBoundBox(TLSContextCache(), eventLoop: loop) }.get()
-        var options = options()
-        options.handshakeTimeout = Self.handshakeTimeout
         var tried: [String] = []
         while tried.count < names.count {
-            let client = try await TestClient(
-                "mqtts://localhost:\(server.port)", options: options, contexts: contexts, loop: loop,
+            let client = try await hurried(
+                "mqtts://localhost:\(server.port)", options(), contexts: contexts, loop: loop,
                 lookUp: addresses(names))
             var (peers, message) = ([String](), "")
             for await event in client.events {
@@ -244,12 +253,10 @@ import Vocabulary
         let loop = MultiThreadedEventLoopGroup.singleton.next()
         let contexts = try await loop.submit { NIOLoopBoundBox(TLSContextCache(), eventLoop: loop) }.get()
         var options = options()
-        options.handshakeTimeout = Self.handshakeTimeout
         let offered = Offered()
         for _ in 0..<3 {
-            let client = try await TestClient(
-                "mqtts://localhost:\(server.port)", options: options, contexts: contexts, loop: loop,
-                lookUp: addresses(names))
+            let client = try await hurried(
+                "mqtts://localhost:\(server.port)", options, contexts: contexts, loop: loop, lookUp: addresses(names))
             _ = try await client.failure()
             options.way = { addresses in
                 offered.addresses.withLock { $0.append(addresses.compactMap(\.ipAddress).sorted()) }
@@ -292,20 +299,13 @@ import Vocabulary
     }
 
     /// Servers with these certificates on ::1 and on 127.0.0.1, with the same port; one without closes every connection.
-    /// The kernel chooses a port that is free for one of them; if the other has it already, another one is chosen.
     ///
     /// - Returns: the second one.
     private func servers(_ first: String?, _ second: String?) async throws -> TestServer {
         let first = try first.map { try certificates.server($0) }
         let second = try second.map { try certificates.server($0) }
-        while true {
-            let one = try await TestServer(first == nil ? .close : .echo, host: "::1", tls: first)
-            do {
-                return try await TestServer(second == nil ? .close : .echo, port: one.port, tls: second)
-            } catch let error as IOError where error.errnoCode == EADDRINUSE {
-                try await one.stop()
-            }
-        }
+        let one = try await TestServer(first == nil ? .close : .echo, host: "::1", tls: first)
+        return try await TestServer(second == nil ? .close : .echo, beside: one, tls: second)
     }
 
     @Test func `a client certificate is shown to a server that asks`() async throws {

@@ -2,6 +2,7 @@ import Glibc
 import NIOCore
 import NIOPosix
 import NIOSSL
+import Support
 
 /// A server on the loopback that does one thing with every connection.
 final class TestServer: Sendable {
@@ -34,23 +35,29 @@ final class TestServer: Sendable {
     /// The events of its connections.
     let events: AsyncStream<Event>
     private let channel: any Channel
+    /// No other test's server gets the port in the other family: both are dialed for `localhost`.
+    private let place: TakenPort
 
-    init(_ behaviour: Behaviour, host: String = "127.0.0.1", port: Int = 0, tls: NIOSSLContext? = nil) async throws {
+    /// - Parameter other: a server at another host, whose port this one gets, too.
+    init(
+        _ behaviour: Behaviour, host: String = "127.0.0.1", beside other: TestServer? = nil, tls: NIOSSLContext? = nil
+    ) async throws {
         let (events, continuation) = AsyncStream.makeStream(of: Event.self)
         self.events = events
+        let place = try other?.place ?? TakenPort()
+        self.place = place
         channel = try await ServerBootstrap(group: MultiThreadedEventLoopGroup.singleton)
             .serverChannelOption(.socketOption(.so_reuseaddr), value: 1)
+            .serverChannelOption(.socketOption(.init(rawValue: SO_REUSEPORT)), value: 1)
             .childChannelInitializer { channel in
                 channel.eventLoop.makeCompletedFuture {
                     if let tls { try channel.pipeline.syncOperations.addHandler(NIOSSLServerHandler(context: tls)) }
                     try channel.pipeline.syncOperations.addHandler(ServerHandler(behaviour, continuation))
                 }
             }
-            .bind(host: host, port: port).get()
-        self.port = channel.localAddress?.port ?? 0
+            .bind(host: host, port: place.port).get()
+        port = place.port
     }
-
-    func stop() async throws { try await channel.close() }
 
     /// The next events, up to the wanted one.
     func events(upTo wanted: Event) async throws -> [Event] {

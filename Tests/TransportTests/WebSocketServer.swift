@@ -1,8 +1,10 @@
+import Glibc
 import NIOCore
 import NIOHTTP1
 import NIOPosix
 import NIOSSL
 import NIOWebSocket
+import Support
 
 @testable import Transport
 
@@ -28,6 +30,8 @@ final class WebSocketServer: Sendable {
     /// The events received: `binary hello`, `pong x`, `close 1000`, `end`.
     let events: AsyncStream<String>
     private let channel: any Channel
+    /// As that of a `TestServer`.
+    private let place: TakenPort
 
     init(
         frames: [TestFrame] = [], headers: HTTPHeaders = ["Sec-WebSocket-Protocol": "mqtt"], tls: NIOSSLContext? = nil,
@@ -35,7 +39,10 @@ final class WebSocketServer: Sendable {
     ) async throws {
         let (events, continuation) = AsyncStream.makeStream(of: String.self)
         self.events = events
+        let place = try TakenPort()
+        self.place = place
         channel = try await ServerBootstrap(group: MultiThreadedEventLoopGroup.singleton)
+            .serverChannelOption(.socketOption(.init(rawValue: SO_REUSEPORT)), value: 1)
             .childChannelInitializer { channel in
                 channel.eventLoop.makeCompletedFuture {
                     let pipeline = channel.pipeline.syncOperations
@@ -55,8 +62,8 @@ final class WebSocketServer: Sendable {
                         withServerUpgrade: (upgraders: [upgrader], completionHandler: { _ in }))
                 }
             }
-            .bind(host: "127.0.0.1", port: 0).get()
-        port = channel.localAddress?.port ?? 0
+            .bind(host: "127.0.0.1", port: place.port).get()
+        port = place.port
     }
 
     func next() async throws -> String {

@@ -541,7 +541,7 @@ import Vocabulary
     @Test func `closing after the flush loses nothing`() async throws {
         let server = try await WebSocketServer()
         let client = try await TestClient(
-            "ws://127.0.0.1:\(server.port)", options: Connection.Options(closeTimeout: .seconds(60)))
+            "ws://127.0.0.1:\(server.port)", options: Connection.Options(closeTimeout: .seconds(600)))
         _ = try await client.opened()
         try await client.on { connection in
             connection.send(ByteBuffer(repeating: 0x61, count: 1 << 20))

@@ -6,6 +6,9 @@ import Testing
 
 /// Make before break, with a real server: the default route moves to the other uplink, and the old address stays.
 extension EndToEnd {
+    /// A new connection that is not there in time is dropped, and the session stays where it is until its path moves again.
+    private static let dial = "1min"
+
     private func move(_ lab: Lab, to gateway: String) async throws {
         try await lab.host.ip("route replace default via \(gateway)")
     }
@@ -19,7 +22,8 @@ extension EndToEnd {
             // In MQTT 3.1.1 a server cannot say how much it takes at once; this one closes the connection above 20.
             if version == "3.1.1" { options.inFlight = 2000 }
             try await LabServer.started(lab, options)
-            try daemon.session(top: "room = \"r\"\nmqtt.version = \"\(version)\"", heartbeat: "10s")
+            try daemon.session(
+                top: "room = \"r\"\nmqtt.version = \"\(version)\"", heartbeat: "10s", dial: Self.dial)
             let events = try await daemon.startConnected()
             let far = try await LabSubscriber(lab, filter: "stream/#")
             let presence = try await LabSubscriber(lab, filter: "holdfast/rooms/r/presence/#")
@@ -99,7 +103,7 @@ extension EndToEnd {
 
     @Test func `a new uplink that leads nowhere changes nothing while the old connection works`() async throws {
         try await withServer { lab, _, daemon in
-            try daemon.session(heartbeat: "10s")
+            try daemon.session(heartbeat: "10s", dial: Self.dial)
             let events = try await daemon.startConnected()
             let before = try await daemon.status().counters
             // Packets from the new address are dropped.
@@ -126,7 +130,7 @@ extension EndToEnd {
 
     @Test func `an old connection that the new uplink does not carry is replaced within two seconds`() async throws {
         try await withServer { lab, _, daemon in
-            try daemon.session(heartbeat: "20s")
+            try daemon.session(heartbeat: "20s", dial: Self.dial)
             let events = try await daemon.startConnected()
             // Like a provider that checks its customers' source addresses.
             try await lab.router.nft(
@@ -145,7 +149,7 @@ extension EndToEnd {
 
     @Test func `other participants do not notice a hand-over, and a disconnect right after it works`() async throws {
         try await withServer { lab, server, daemon in
-            try daemon.session(top: "room = \"r\"\npresence.timeout = \"4s\"", heartbeat: "10s")
+            try daemon.session(top: "room = \"r\"\npresence.timeout = \"4s\"", heartbeat: "10s", dial: Self.dial)
             let events = try await daemon.startConnected()
             let presence = try await LabSubscriber(
                 LabClient(lab), filter: "holdfast/rooms/r/presence/#", "another/will")

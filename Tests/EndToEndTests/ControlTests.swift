@@ -20,8 +20,8 @@ extension EndToEnd {
 
     @Test func `a wrong key breaks only its own session, at start and at reload`() async throws {
         try await withServer { lab, _, daemon in
-            try daemon.session("good")
-            try daemon.session("third")
+            try daemon.session("good", heartbeat: "60s")
+            try daemon.session("third", heartbeat: "60s")
             try daemon.writeSession(
                 "bad",
                 """
@@ -43,7 +43,7 @@ extension EndToEnd {
             // Now the third one's file breaks, and the bad one is fixed.
             _ = await good.rest()
             try daemon.session("bad")
-            try daemon.session("third", top: "autoconnect = maybe")
+            try daemon.session("third", top: "autoconnect = maybe", heartbeat: "60s")
             let result = try await daemon.call(DaemonReloadMethod.self, .init())
             #expect(result.changed == ["bad"])
             #expect(result.kept == ["third"])
@@ -63,7 +63,7 @@ extension EndToEnd {
 
     @Test func `rubbish on the socket is answered with errors and does no harm`() async throws {
         try await withServer { lab, _, daemon in
-            try daemon.session()
+            try daemon.session(heartbeat: "60s")
             let events = try await daemon.startConnected()
             let raw = try await RawControl(daemon.socket)
             func isFine(_ what: String) async throws {
@@ -445,7 +445,7 @@ extension EndToEnd {
 
     @Test func `check leaves the session alone`() async throws {
         try await withServer { lab, server, daemon in
-            try daemon.session()
+            try daemon.session(heartbeat: "60s")
             let events = try await daemon.startConnected()
             let before = try await daemon.status()
             _ = await events.rest()

@@ -39,7 +39,7 @@ extension EndToEnd {
         try await withServer { lab, server, daemon in
             let disk = try SmallStateDirectory(daemon, size: "8m")
             defer { disk.unmount() }
-            try daemon.session()
+            try daemon.session(heartbeat: "60s")
             try await daemon.startConnected()
             let far = try await LabSubscriber(lab, filter: "out/#")
             let near = try await daemon.client.subscribe(.init(session: "main", filter: "in/#"))
@@ -203,7 +203,7 @@ extension EndToEnd {
     @Test func `a program that opens the database, or cuts its files, does not end or disturb the daemon`()
         async throws
     {
-        try await withConnected { lab, _, daemon in
+        try await withConnected(heartbeat: "60s") { lab, _, daemon in
             let far = try await LabSubscriber(lab, filter: "out/#")
             try await daemon.publish("1", to: "out/a", wait: .delivered)
             let other = try Database(path: "\(daemon.state)/holdfast.db")

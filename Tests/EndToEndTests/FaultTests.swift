@@ -143,7 +143,7 @@ extension EndToEnd {
             // A server that takes any token.
             try await LabServer.started(lab)
             let far = try await LabSubscriber(lab, filter: "token")
-            let token = try lab.write("token", #"{"token": "one", "expiresIn": 5}"#)
+            let token = try lab.write("token", #"{"token": "one", "expiresIn": 20}"#)
             try daemon.session(top: "password = \"exec:/bin/cat \(token)\"\ninsecure = true", heartbeat: "60s")
             let events = try await daemon.startConnected()
             try lab.write("token", #"{"token": "two", "expiresIn": 3600}"#)

@@ -110,7 +110,7 @@ extension EndToEnd {
 
     @Test func `a second daemon is refused, and the first is not disturbed`() async throws {
         try await withServer { lab, _, daemon in
-            try daemon.session()
+            try daemon.session(heartbeat: "60s")
             let events = try await daemon.startConnected()
             func second(state: String, socket: String) async throws -> (LabProcess.Ending, String) {
                 let result = try await lab.finish(

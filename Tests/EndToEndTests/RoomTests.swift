@@ -83,7 +83,7 @@ extension EndToEnd {
             try await ann.kill()
             try await until("the server has noticed") { await losses() > before }
             #expect(try await users(bob) == ["ann", "bob"])
-            try write(ann, user: "ann", device: "phone", presence: "8s")
+            try write(ann, user: "ann", device: "phone")
             try await ann.startConnected()
             #expect(try await users(bob) == ["ann", "bob"])
 

@@ -14,8 +14,8 @@ extension EndToEnd.Addresses {
     private static let endpoint = "mqtt://\(name):1883"
 
     /// Writes a session that makes only the first attempt on its own, and does not knock: everything that it does later
-    /// is caused by a change of the network.
-    private func idleSession(_ daemon: DaemonProcess) throws {
+    /// is caused by a change of the network. An attempt that fails because the machine is busy would be its last one.
+    private func idleSession(_ daemon: DaemonProcess, dial: String = "1min") throws {
         try daemon.writeSession(
             "main",
             """
@@ -29,7 +29,8 @@ extension EndToEnd.Addresses {
             interval = "600s"
             timeout = "600s"
             [timeouts]
-            dial = "2s"
+            dial = "\(dial)"
+            authenticate = "1min"
             """)
     }
 
@@ -43,7 +44,7 @@ extension EndToEnd.Addresses {
                 "route add 10.77.9.7/32 via 10.77.1.254", "route add 10.77.9.8/32 via 10.77.1.254")
             try lab.host.hosts(
                 "10.77.9.7 \(Self.name)", "10.77.9.8 \(Self.name)", "\(Lab.serverAddress) \(Self.name)")
-            try daemon.session(endpoint: Self.endpoint, heartbeat: "600s")
+            try daemon.session(endpoint: Self.endpoint, heartbeat: "600s", dial: "1min", authenticate: "1min")
             try await daemon.start()
             let events = try await daemon.events()
             let connected = try await events.until(.connected)
@@ -70,7 +71,7 @@ extension EndToEnd.Addresses {
                 "add table ip6 hole; add chain ip6 hole pass { type filter hook forward priority 0; }; "
                     + "add rule ip6 hole pass drop")
             try lab.host.hosts("\(LabFamily.ipv6.server) \(Self.name)", "\(Lab.serverAddress) \(Self.name)")
-            try daemon.session(endpoint: Self.endpoint, heartbeat: "600s")
+            try daemon.session(endpoint: Self.endpoint, heartbeat: "600s", dial: "1min", authenticate: "1min")
             try await daemon.start()
             let connected = try await daemon.events().until(.connected)
             #expect(connected.path?.source == LabFamily.ipv4.source(0))
@@ -111,7 +112,7 @@ extension EndToEnd.Addresses {
             try await LabServer.started(lab)
             try await lab.breakNetwork()
             try lab.host.hosts("\(LabFamily.ipv6.server) \(Self.name)", "\(Lab.serverAddress) \(Self.name)")
-            try idleSession(daemon)
+            try idleSession(daemon, dial: "10s")
             try await daemon.start()
             let events = try await daemon.events()
             try await events.until("waiting after a dial without an answer") {

@@ -33,6 +33,9 @@ extension EndToEnd.Servers {
                 [reconnect]
                 delays = ["50ms", "250ms", "500ms", "1s"]
                 spread = "200ms"
+                [timeouts]
+                dial = "1min"
+                authenticate = "1min"
                 """)
             let events = try await daemon.startConnected()
             #expect(try await daemon.status().endpoint == "mqtt://\(Lab.serverAddress):1883")

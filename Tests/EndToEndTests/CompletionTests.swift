@@ -22,6 +22,18 @@ extension EndToEnd {
         return result.output.split(separator: "\n").map(String.init)
     }
 
+    /// Returns what is offered as soon as it is what is wanted, or at last. A completion gives the daemon two seconds, which
+    /// may be too short on a busy machine: a person presses the key again then.
+    private func offered(
+        _ words: [String], _ lab: Lab, _ isWanted: ([String]) -> Bool
+    ) async throws -> [String] {
+        let begun = ContinuousClock.now
+        while true {
+            let offered = try await offered(words, lab)
+            if isWanted(offered) || begun.duration(to: .now) > .seconds(60) { return offered }
+        }
+    }
+
     @Test func `bash completes sessions, consumers, topics and ids from the daemon whose socket the line names`()
         async throws
     {
@@ -70,14 +82,19 @@ extension EndToEnd {
                 (socket + ["queue", "main", "--state", ""], ["queued", "in-flight", "quarantined"]),
             ]
             for (words, wanted) in cases {
-                let offered = try await offered(words, lab).filter { !$0.hasPrefix("-") }
                 let isTopics = wanted.contains { $0.contains("/") }
-                #expect((isTopics ? offered.sorted() : offered) == wanted, "\(words)")
+                func names(_ offered: [String]) -> [String] {
+                    let names = offered.filter { !$0.hasPrefix("-") }
+                    return isTopics ? names.sorted() : names
+                }
+                let offered = try await offered(words, lab) { names($0) == wanted }
+                #expect(names(offered) == wanted, "\(words)")
             }
             let files = try await offered(["status", "--socket", "=", "\(lab.directory)/"], lab)
             #expect(files.contains("\(lab.directory)/daemon"), "\(files)")
-            let either = try await offered(socket + ["queue", ""], lab)
-            #expect(Set(either).isSuperset(of: ["list", "retry", "drop", "gw-2", "gw-10"]), "\(either)")
+            let queues = ["list", "retry", "drop", "gw-2", "gw-10"]
+            let either = try await offered(socket + ["queue", ""], lab) { Set($0).isSuperset(of: queues) }
+            #expect(Set(either).isSuperset(of: queues), "\(either)")
             let commands = try await offered(["help", ""], lab)
             #expect(Set(commands).isSuperset(of: ["status", "publish", "queue"]), "\(commands)")
             #expect(access("\(lab.directory)/expanded", F_OK) != 0, "what others choose is not expanded")
@@ -92,7 +109,8 @@ extension EndToEnd {
             try await until("it is quarantined") { try await daemon.status().outbox.quarantined == 1 }
             let socket = ["--socket", daemon.socket]
             for command in ["retry", "drop"] {
-                #expect(try await offered(socket + ["queue", command, "main", ""], lab).contains("1"))
+                let ids = try await offered(socket + ["queue", command, "main", ""], lab) { $0.contains("1") }
+                #expect(ids.contains("1"))
             }
         }
     }

@@ -70,7 +70,7 @@ extension EndToEnd {
     @Test func `a stream reaches a durable consumer whole even if daemon and program are killed`() async throws {
         try await withStream { lab, daemon, source in
             let worker = Worker()
-            var client = HoldfastClient(socket: daemon.socket)
+            var client = DaemonProcess.client(at: daemon.socket)
             func work(_ client: HoldfastClient) -> Task<Void, Never> {
                 Task {
                     await worker.run {
@@ -105,7 +105,7 @@ extension EndToEnd {
                     // The program ends without notice; the messages that it held come again to the next one.
                     await client.close()
                     await working.value
-                    client = HoldfastClient(socket: daemon.socket)
+                    client = DaemonProcess.client(at: daemon.socket)
                     working = work(client)
                 } else {
                     try await daemon.kill()

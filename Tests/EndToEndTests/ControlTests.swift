@@ -20,8 +20,8 @@ extension EndToEnd {
 
     @Test func `a wrong key breaks only its own session, at start and at reload`() async throws {
         try await withServer { lab, _, daemon in
-            try daemon.session("good")
-            try daemon.session("third")
+            try daemon.session("good", heartbeat: "60s")
+            try daemon.session("third", heartbeat: "60s")
             try daemon.writeSession(
                 "bad",
                 """
@@ -43,7 +43,7 @@ extension EndToEnd {
             // Now the third one's file breaks, and the bad one is fixed.
             _ = await good.rest()
             try daemon.session("bad")
-            try daemon.session("third", top: "autoconnect = maybe")
+            try daemon.session("third", top: "autoconnect = maybe", heartbeat: "60s")
             let result = try await daemon.call(DaemonReloadMethod.self, .init())
             #expect(result.changed == ["bad"])
             #expect(result.kept == ["third"])
@@ -56,13 +56,14 @@ extension EndToEnd {
             #expect(bad.state == .connected)
             #expect(try await daemon.status("good").counters.connects == 1)
             let told = await good.rest()
-            #expect(told.isEmpty, "the good one did not notice")
+            // How well its connection is doing has nothing to do with this.
+            #expect(told.allSatisfy { $0.event == .qualityChanged }, "the good one did not notice: \(told.map(\.line))")
         }
     }
 
     @Test func `rubbish on the socket is answered with errors and does no harm`() async throws {
         try await withServer { lab, _, daemon in
-            try daemon.session()
+            try daemon.session(heartbeat: "60s")
             let events = try await daemon.startConnected()
             let raw = try await RawControl(daemon.socket)
             func isFine(_ what: String) async throws {
@@ -217,7 +218,10 @@ extension EndToEnd {
                 [reconnect]
                 give-up-attempts = 1
                 """)
-            try daemon.session("resident", top: "room = \"plant\"")
+            // However long the network is broken before its disconnect, it takes its connection for a good one: it sends
+            // nothing on its own. The presence timeout limits the keep-alive.
+            try daemon.session(
+                "resident", top: "room = \"plant\"", heartbeat: "600s", tables: "[presence]\ntimeout = \"1h\"")
             try await daemon.startConnected()
             try await daemon.events(of: "resident").until(.connected)
 
@@ -239,8 +243,13 @@ extension EndToEnd {
             #expect(check.ending == .exited(3), "\(check)")
             let late = try await daemon.ctl("wait", "lonely", "--timeout", "300ms")
             #expect(late.ending == .exited(4), "\(late)")
-            let now = try await daemon.ctl("wait", "main", "--timeout", "0")
-            #expect(now.ending == .exited(0), "what is so is not waited for: \(now)")
+            try await until("what is so is not waited for") {
+                let now = try await daemon.ctl("wait", "main", "--timeout", "0")
+                // Even then, the command gives the daemon a second to answer; a busy machine may take longer.
+                if now.errors.contains("does not answer on") { return false }
+                #expect(now.ending == .exited(0), "\(now)")
+                return true
+            }
             let connected = try await daemon.ctl("connect", "main", "--wait")
             #expect(connected.ending == .exited(0), "\(connected)")
             let failed = try await daemon.ctl("connect", "hopeless", "--wait")
@@ -253,7 +262,7 @@ extension EndToEnd {
             #expect(stranger.errors.contains("holdfast"), "\(stranger)")
 
             let undelivered = try await daemon.ctl(
-                "publish", "lonely", "t", "x", "--wait", "delivered", "--timeout", "3s")
+                "publish", "lonely", "t", "x", "--wait", "delivered", "--timeout", "9s")
             #expect(undelivered.ending == .exited(4), "\(undelivered)")
             #expect(undelivered.errors.contains("message 1 is accepted, but not delivered yet"), "\(undelivered)")
 
@@ -436,7 +445,7 @@ extension EndToEnd {
 
     @Test func `check leaves the session alone`() async throws {
         try await withServer { lab, server, daemon in
-            try daemon.session()
+            try daemon.session(heartbeat: "60s")
             let events = try await daemon.startConnected()
             let before = try await daemon.status()
             _ = await events.rest()

@@ -15,9 +15,11 @@ import Vocabulary
 struct EndToEnd {}
 
 /// Runs a test with a daemon whose session `main` is connected to a server.
-func withConnected(_ body: (Lab, LabServer, DaemonProcess) async throws -> Void) async throws {
+func withConnected(
+    heartbeat: String = "5s", _ body: (Lab, LabServer, DaemonProcess) async throws -> Void
+) async throws {
     try await withServer { lab, server, daemon in
-        try daemon.session()
+        try daemon.session(heartbeat: heartbeat)
         try await daemon.startConnected()
         try await body(lab, server, daemon)
     }

@@ -180,6 +180,11 @@ extension EndToEnd {
                 try await lab.uplinkUp()
                 try await image.start("--secret", "broker,uid=990,mode=0400")
                 try await far.received("what waited") { $0.contains { $0.payload == "kept" } }
+                // Otherwise it would come again after the kill.
+                try await until("it is acknowledged") {
+                    let status = try await image.ctl("status", "main", "--json")
+                    return status.contains("\"queued\":0") && status.contains("\"inFlight\":0")
+                }
                 #expect(try await image.device() == device)
 
                 // A socket that a killed daemon left behind is no obstacle.

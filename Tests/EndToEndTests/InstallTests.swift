@@ -15,7 +15,7 @@ extension EndToEnd {
                 "sh", "-c", "umask 077; exec make \"$@\"", "make", "-C", repository, "install",
                 "RELEASE=\(DaemonProcess.programs)", "STRIP=", "PREFIX=/usr",
                 "DESTDIR=\(directory.path)/root",
-            ], files: "\(directory.path)/make")
+            ], files: "\(directory.path)/make", within: .seconds(1200))
         let closed = try await LabProcess.run(
             ["find", "\(directory.path)/root", "-not", "-perm", "-004"], files: "\(directory.path)/closed")
         #expect(closed == "")

@@ -147,7 +147,9 @@ extension EndToEnd {
             try await seen(.credentialExpiring, in: container)
             // Another device of the user is in the room when the session comes back, so the session yields.
             try session(
-                "guest", here, "room = \"r\"", "room-prefix = \"open\"", "[reconnect]\nkick = \"yield\"", in: container)
+                // It looks into the room for at most half of these times.
+                "guest", here, "room = \"r\"", "room-prefix = \"open\"", "[reconnect]\nkick = \"yield\"",
+                "[timeouts]\ndial = \"1min\"\nauthenticate = \"1min\"", in: container)
             try await container.run("holdfastctl", "reload")
             try await container.run("holdfastctl", "wait", "guest", "--timeout", "3min")
             try await container.shell(
@@ -194,7 +196,7 @@ extension EndToEnd {
             try await container.shell(
                 """
                 head -c 200000 /dev/zero | tr '\\0' x >/tmp/large
-                for n in $(seq 1 40); do holdfastctl publish main open/b --file /tmp/large --timeout 10s || break; done
+                for n in $(seq 1 40); do holdfastctl publish main open/b --file /tmp/large --timeout 2min || break; done
                 """)
             try await seen(.storeFull, in: container)
         }

@@ -27,7 +27,7 @@ extension EndToEnd {
 
     @Test func `no attempt is made without a network, and one is enough with it`() async throws {
         try await withServer { lab, _, daemon in
-            try daemon.session()
+            try daemon.session(dial: "1min", authenticate: "1min")
             let events = try await daemon.startConnected()
             let before = try await daemon.status()
 
@@ -57,16 +57,15 @@ extension EndToEnd {
         try await withServer { lab, _, daemon in
             try daemon.session(heartbeat: "10s")
             let events = try await daemon.startConnected()
-            try await lab.uplinkDown()
-            try await events.until("told that the path is lost") { $0.change == "lost" }
-            try await lab.uplinkUp()
-            try await events.until("told that the path is back") { $0.change == "returned" }
             let far = try await LabSubscriber(lab, filter: "flap")
+            let flap = try await BriefLoss(daemon, events) {
+                try await lab.uplinkDown()
+            } giveBack: {
+                try await lab.uplinkUp()
+            }
             try await daemon.publish("1", to: "flap", wait: .delivered)
             try await far.received("the message is there") { $0.count == 1 }
-            #expect(try await daemon.status().counters.connects == 1)
-            let told = await events.all
-            #expect(!told.contains { $0.state == .reconnecting })
+            try await flap.expectNoOutage(daemon, events)
         }
     }
 
@@ -76,7 +75,8 @@ extension EndToEnd {
             let events = try await daemon.startConnected()
             try await lab.breakNetwork()
             let lost = try await events.until(.reconnecting)
-            #expect(lost.reason?.code == "heartbeat-timeout")
+            // A daemon that was held up may notice first that the heartbeat's question is not acknowledged.
+            #expect(["heartbeat-timeout", "unacknowledged"].contains(lost.reason?.code))
             #expect(lost.mode == .quick)
             try await events.until("waiting after a dial without an answer") { $0.reason?.code == "dial-timeout" }
             try await lab.healNetwork()
@@ -116,16 +116,18 @@ extension EndToEnd {
             try await events.until("connected after the daemon's restarts") { $0.state == .connected }
         }
     }
+
     @Test func `a crash while a session says goodbye does not undo the disconnect`() async throws {
-        try await withServer { lab, _, daemon in
-            try daemon.session(heartbeat: "20s")
+        try await withServer { lab, server, daemon in
+            try daemon.session(heartbeat: "600s")
             try await daemon.startConnected()
-            // The message is not acknowledged, and a disconnect waits for that for a while.
-            try await lab.breakNetwork()
+            // The message is not answered, and a disconnect waits for that for a while. The server's kernel still takes it, so
+            // nothing tells the session that its connection is dead, however long the steps of this test take.
+            await server.pause()
             try await daemon.publish("1", to: "goodbye")
             #expect(try await daemon.disconnect() == .disconnecting)
             try await daemon.kill()
-            try await lab.healNetwork()
+            await server.resume()
             try await daemon.start()
             let status = try await daemon.status()
             #expect(status.state == .disconnected)

@@ -11,15 +11,15 @@ extension EndToEnd {
 
 extension EndToEnd.Paths {
     /// Runs a test with a session that is connected over the first uplink and sends nothing on its own for the whole
-    /// test.
+    /// test. An attempt may take as long as it needs on a busy machine.
     private func withQuietSession(
-        _ family: LabFamily = .ipv4, dial: String = "2s",
+        _ family: LabFamily = .ipv4, dial: String = "1min",
         _ body: (Lab, DaemonProcess, LabServer, EventFeed) async throws -> Void
     ) async throws {
         try await withLab { lab, daemon in
             if family == .ipv6 { try await lab.addIPv6() }
             let server = try await LabServer.started(lab)
-            try daemon.session(endpoint: family.endpoint, heartbeat: "600s", dial: dial)
+            try daemon.session(endpoint: family.endpoint, heartbeat: "600s", dial: dial, authenticate: "1min")
             try await daemon.start()
             let events = try await daemon.events()
             let connected = try await events.until(.connected)
@@ -27,14 +27,6 @@ extension EndToEnd.Paths {
             #expect(connected.path?.interface == "up0")
             try await body(lab, daemon, server, events)
         }
-    }
-
-    /// Checks that nothing was lost: there was no outage, and a message goes through.
-    private func expectNoOutage(_ lab: Lab, _ daemon: DaemonProcess, _ events: EventFeed) async throws {
-        try await daemon.publish("still here", to: "path", wait: .delivered)
-        #expect(try await daemon.status().counters.outages == 0)
-        let told = await events.all
-        #expect(!told.contains { $0.state == .reconnecting })
     }
 
     private func probed(_ server: LabServer) async throws {
@@ -55,8 +47,10 @@ extension EndToEnd.Paths {
             // Once the daemon reports the change that matters, it has handled all of these.
             try await lab.host.ip("route del \(LabFamily.ipv4.defaultRoute(0))")
             try await events.until("told that the path is lost") { $0.event == .pathChanged }
-            let told = await events.all
-            #expect(told.filter { $0.event == .pathChanged }.map(\.change) == ["lost"])
+            // What comes after that depends on how long these steps take.
+            let all = await events.all
+            let told = try all[...#require(all.firstIndex { $0.event == .pathChanged })]
+            #expect(told.last?.change == "lost")
             #expect(!told.contains { $0.event == .stateChanged && $0.state != .connected })
             let network = try await daemon.call(NetworkStatusMethod.self, .init())
             #expect(network.changes.map(\.class) == ["lost"])
@@ -107,7 +101,7 @@ extension EndToEnd.Paths {
     func `moved, source gone later: the connection is dropped then, and the one being set up takes over`(
         _ family: LabFamily
     ) async throws {
-        try await withQuietSession(family, dial: "60s") { lab, daemon, server, events in
+        try await withQuietSession(family, dial: "3min") { lab, daemon, server, events in
             let before = try await daemon.status()
             // Nothing passes over the other uplink for now, so the old connection stays while the next one is dialed.
             try await lab.router.nft(
@@ -146,7 +140,7 @@ extension EndToEnd.Paths {
             try await lab.host.ip("route replace \(LabFamily.ipv4.defaultRoute(1))")
             try await events.until("told that the path moved") { $0.change == "moved-source-kept" }
             try await until("the other uplink was tried") {
-                try await lab.router.run(["nft", "list table ip wall"]).contains("counter packets 1 ")
+                try await !lab.router.run(["nft", "list table ip wall"]).contains("counter packets 0 ")
             }
             try await daemon.publish("still here", to: "path", wait: .delivered)
             try await lab.router.nft("delete table ip wall")
@@ -165,15 +159,13 @@ extension EndToEnd.Paths {
         _ family: LabFamily
     ) async throws {
         try await withQuietSession(family) { lab, daemon, server, events in
-            try await lab.host.ip("route del \(family.defaultRoute(0))")
-            let lost = try await events.until("told that the path is lost") { $0.event == .pathChanged }
-            #expect(lost.change == "lost")
-            #expect(try await daemon.status().state == .connected)
-            try await lab.host.ip("route add \(family.defaultRoute(0))")
-            let returned = try await events.until("told that the path is back") { $0.event == .pathChanged }
-            #expect(returned.change == "returned")
+            let loss = try await BriefLoss(daemon, events) {
+                try await lab.host.ip("route del \(family.defaultRoute(0))")
+            } giveBack: {
+                try await lab.host.ip("route add \(family.defaultRoute(0))")
+            }
             try await probed(server)
-            try await expectNoOutage(lab, daemon, events)
+            try await loss.expectNoOutage(daemon, events)
         }
     }
 
@@ -182,18 +174,17 @@ extension EndToEnd.Paths {
         _ family: LabFamily
     ) async throws {
         try await withQuietSession(family) { lab, daemon, server, events in
-            try await lab.router.ip("link set near0 down")
-            let lost = try await events.until("told that the path is lost") { $0.event == .pathChanged }
-            #expect(lost.change == "lost")
-            let routes = try await lab.host.ip(family == .ipv4 ? "route" : "-6 route")
-            #expect(routes.split(separator: "\n").contains { $0.hasPrefix("default") && $0.contains("linkdown") })
-            // The host no longer has the address there, which was removed with the link.
-            try await lab.router.ip(
-                ["link set near0 up"] + (family == .ipv4 ? [] : ["addr add 2001:db8:77:a0::fe/64 dev near0 nodad"]))
-            let returned = try await events.until("told that the path is back") { $0.event == .pathChanged }
-            #expect(returned.change == "returned")
+            let loss = try await BriefLoss(daemon, events) {
+                try await lab.router.ip("link set near0 down")
+            } giveBack: {
+                let routes = try await lab.host.ip(family == .ipv4 ? "route" : "-6 route")
+                #expect(routes.split(separator: "\n").contains { $0.hasPrefix("default") && $0.contains("linkdown") })
+                // The host no longer has the address there, which was removed with the link.
+                try await lab.router.ip(
+                    ["link set near0 up"] + (family == .ipv4 ? [] : ["addr add 2001:db8:77:a0::fe/64 dev near0 nodad"]))
+            }
             try await probed(server)
-            try await expectNoOutage(lab, daemon, events)
+            try await loss.expectNoOutage(daemon, events)
         }
     }
 
@@ -240,9 +231,13 @@ extension EndToEnd.Paths {
             #expect(told.count == 1)
             // The daemon still listens to the kernel.
             try await lab.host.ip("route add \(LabFamily.ipv4.defaultRoute(0))")
-            let returned = try await events.until("told that the path is back") { $0.event == .pathChanged }
-            #expect(returned.change == "returned")
-            try await expectNoOutage(lab, daemon, events)
+            let back = try await events.until("told that the path is back") { $0.event == .pathChanged }
+            if BriefLoss.isShort(lost, back) {
+                #expect(back.change == "returned")
+            } else {
+                #expect(["returned", "gained"].contains(back.change))
+            }
+            try await daemon.publish("still here", to: "path", wait: .delivered)
         }
     }
 
@@ -255,13 +250,18 @@ extension EndToEnd.Paths {
                 try await lab.host.ip("route del \(route)")
                 try await events.until("told that the path is lost") { $0.change == "lost" }
                 try await lab.host.ip("route add \(route)")
-                try await events.until("told that the path is back") { $0.change == "returned" }
+                // It has only gained one if the machine stalled while it was lost.
+                try await events.until("told that the path is back") {
+                    $0.change == "returned" || $0.change == "gained"
+                }
             }
             try await lab.host.ip("route del \(route)")
             try await events.until("told that the path is lost") { $0.change == "lost" }
 
             let network = try await daemon.call(NetworkStatusMethod.self, .init())
-            #expect(network.changes.map(\.class) == (1...32).map { $0 % 2 == 1 ? "returned" : "lost" })
+            let isLost = network.changes.map { $0.class == "lost" }
+            #expect(isLost == (1...32).map { $0 % 2 == 0 })
+            #expect(network.changes.allSatisfy { ["lost", "returned", "gained"].contains($0.class) })
             #expect(network.changes.allSatisfy { $0.session == "main" })
             #expect(
                 network.changes.allSatisfy {
@@ -274,7 +274,7 @@ extension EndToEnd.Paths {
             let (ending, output, errors) = try await daemon.ctl("network")
             #expect(ending == .exited(0), "\(errors)")
             let lines = output.split(separator: "\n")
-            #expect(lines.filter { $0.hasSuffix("main: returned, none → up0") }.count == 16)
+            #expect(lines.filter { $0.hasSuffix(", none → up0") }.count == 16)
             #expect(lines.filter { $0.hasSuffix("main: lost, up0 → none") }.count == 16)
             #expect(lines.last?.hasSuffix("main: lost, up0 → none") == true)
             #expect(lines.first == "There is no path to any endpoint.")

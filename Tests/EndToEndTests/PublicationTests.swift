@@ -25,6 +25,10 @@ extension EndToEnd {
             try await put(daemon, "lamp/1", "on")
             try await put(daemon, "lamp/2", "off")
             try await before.received("both are published") { $0.count == 2 }
+            // The server passes a message on before it acknowledges it.
+            try await until("both are known to be there") {
+                try await states(daemon) == ["lamp/1 published", "lamp/2 published"]
+            }
             let listed = try await daemon.ctl("publications", "main")
             #expect(listed.ending == .exited(0))
             #expect(listed.output.contains("lamp/1  published"), "\(listed.output)")

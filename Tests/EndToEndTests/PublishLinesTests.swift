@@ -23,7 +23,7 @@ extension EndToEnd {
 
         func write(_ text: String) { _ = Glibc.write(pipe, text, text.utf8.count) }
 
-        func ended() async throws -> LabProcess.Ending { try await process.ended(within: .seconds(120)) }
+        func ended() async throws -> LabProcess.Ending { try await process.ended(within: .seconds(180)) }
     }
 
     private func queued(_ count: Int, _ daemon: DaemonProcess) async throws {
@@ -129,7 +129,7 @@ extension EndToEnd {
             let accepted = try await daemon.ctl("publish", "main", "t", "x")
             #expect(accepted.ending == .exited(0) && accepted.output == "Message 1 is accepted.\n")
             #expect(accepted.errors.contains("main has been disconnected"), "\(accepted.errors)")
-            let late = try await daemon.ctl("publish", "main", "t", "x", "--wait", "delivered", "--timeout", "3s")
+            let late = try await daemon.ctl("publish", "main", "t", "x", "--wait", "delivered", "--timeout", "9s")
             #expect(late.ending == .exited(4))
             #expect(late.errors.contains("main has been disconnected"), "\(late.errors)")
             #expect(
@@ -158,7 +158,7 @@ extension EndToEnd {
             let first = try await subscribe("jobs/#")
             try await until("the consumer is there") { try await filters() == ["jobs/#"] }
             let mistyped = try await subscribe("jbos/#")
-            #expect(try await mistyped.ended(within: .seconds(120)) == .exited(1))
+            #expect(try await mistyped.ended(within: .seconds(180)) == .exited(1))
             #expect(
                 mistyped.errors.hasPrefix("holdfastctl: the consumer c of session main has the filter jobs/#\n"),
                 "\(mistyped.errors)")

@@ -10,7 +10,8 @@ extension EndToEnd {
             options.users = ["main": "right"]
             let server = try await LabServer.started(lab, options)
             let secret = try lab.write("secret", "wrong\n")
-            try daemon.session(top: "password = \"file:\(secret)\"\ninsecure = true")
+            try daemon.session(
+                top: "password = \"file:\(secret)\"\ninsecure = true", dial: "1min", authenticate: "1min")
             let bystander = try await Bystander(lab, daemon)
             try await daemon.start()
             let events = try await daemon.events()
@@ -87,7 +88,9 @@ extension EndToEnd {
             let server = try await LabFakeServer(lab, port: 1884, answer: rubbish)
             defer { server.stop() }
             try await LabServer.started(lab)
-            try daemon.session("fake", endpoint: "mqtt://\(Lab.serverAddress):1884", top: "autoconnect = false")
+            try daemon.session(
+                "fake", endpoint: "mqtt://\(Lab.serverAddress):1884", top: "autoconnect = false", dial: "1min",
+                authenticate: "1min")
             try daemon.session("good")
             try await daemon.start()
             let events = try await daemon.events(of: "fake")
@@ -107,7 +110,7 @@ extension EndToEnd {
 
     @Test func `a second daemon is refused, and the first is not disturbed`() async throws {
         try await withServer { lab, _, daemon in
-            try daemon.session()
+            try daemon.session(heartbeat: "60s")
             let events = try await daemon.startConnected()
             func second(state: String, socket: String) async throws -> (LabProcess.Ending, String) {
                 let result = try await lab.finish(

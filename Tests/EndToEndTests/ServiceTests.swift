@@ -294,7 +294,7 @@ extension EndToEnd {
 
         @Test func `a daemon that hangs is killed by the watchdog, and everything continues`() async throws {
             try await withService(isStarted: false) { container in
-                try container.write("/etc/systemd/system/holdfast.service.d/test.conf", "[Service]\nWatchdogSec=6s\n")
+                try container.write("/etc/systemd/system/holdfast.service.d/test.conf", "[Service]\nWatchdogSec=20s\n")
                 try await container.run("systemctl", "daemon-reload")
                 try await container.run("systemctl", "enable", "--now", "holdfast")
                 try await container.run("holdfastctl", "wait", "main", "--timeout", "3min")

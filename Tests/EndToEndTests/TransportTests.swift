@@ -19,7 +19,7 @@ extension EndToEnd {
             try daemon.session("secure", endpoint: "wss://\(address):8443", tables: tls + "\"broker.lab\"")
             try daemon.session("wrong-name", endpoint: "wss://\(address):8443", tables: tls + "\"other.lab\"")
             // A port where MQTT is spoken, but not HTTP.
-            try daemon.session("no-websocket", endpoint: "ws://\(address):1883")
+            try daemon.session("no-websocket", endpoint: "ws://\(address):1883", dial: "1min")
             try await daemon.start()
 
             let far = try await LabSubscriber(lab, filter: "far/#")
@@ -129,8 +129,10 @@ extension EndToEnd {
                 ("socks-password", "user name or password"),
                 ("socks-none", "requires a user name"), ("socks-refused", "refused the connection"),
             ] {
-                let waiting = try await daemon.events(of: name).until("waiting") { $0.reason?.code == "proxy-failed" }
-                #expect(waiting.reason?.message.contains(words) == true, "\(name): \(waiting.line)")
+                // The last attempt may have been made before the proxies listened.
+                let waiting = try await daemon.events(of: name).until("waiting, for it \(words)") {
+                    $0.reason?.code == "proxy-failed" && $0.reason?.message.contains(words) == true
+                }
                 #expect(waiting.reason?.terminal == false)
             }
             // The wrong password is corrected, and read again at the next attempt.

@@ -31,10 +31,16 @@ actor DaemonProcess {
         configuration = "\(lab.directory)/\(name)/etc"
         state = "\(lab.directory)/\(name)/state"
         socket = "\(lab.directory)/\(name)/control.sock"
+        client = Self.client(at: socket)
+    }
+
+    /// Returns a client that gives a daemon on a busy machine the time that it needs.
+    static func client(at socket: String) -> HoldfastClient {
         var options = HoldfastClient.Options()
         options.name = "EndToEndTests"
         options.bufferedElements = 1 << 20
-        client = HoldfastClient(socket: socket, options: options)
+        options.attachTimeout = .seconds(180)
+        return HoldfastClient(socket: socket, options: options)
     }
 
     // MARK: Configuration
@@ -44,10 +50,13 @@ actor DaemonProcess {
     ///
     /// - Parameters:
     ///   - top: more keys of the top level.
+    ///   - dial: the limit of a dial; a minute where a test counts attempts or tells reasons apart, because an attempt of a
+    ///     daemon on a busy machine may take longer than the usual limit.
+    ///   - authenticate: the limit for the server's answer to CONNECT.
     ///   - tables: more tables.
     nonisolated func session(
         _ name: String = "main", endpoint: String = "mqtt://\(Lab.serverAddress):1883", top: String = "",
-        heartbeat: String = "5s", dial: String = "2s", tables: String = ""
+        heartbeat: String = "5s", dial: String = "2s", authenticate: String = "5s", tables: String = ""
     ) throws {
         try writeSession(
             name,
@@ -63,7 +72,7 @@ actor DaemonProcess {
             timeout = "\(heartbeat)"
             [timeouts]
             dial = "\(dial)"
-            authenticate = "5s"
+            authenticate = "\(authenticate)"
             \(tables)
             """)
     }

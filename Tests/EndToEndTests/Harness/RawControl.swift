@@ -18,7 +18,7 @@ actor RawControl {
                 }
             }
             guard connected == 0 else { throw Lab.Failure("connect: errno \(errno)") }
-            var limit = timeval(tv_sec: 60, tv_usec: 0)
+            var limit = timeval(tv_sec: 180, tv_usec: 0)
             setsockopt(descriptor, SOL_SOCKET, SO_RCVTIMEO, &limit, socklen_t(MemoryLayout<timeval>.size))
             setsockopt(descriptor, SOL_SOCKET, SO_SNDTIMEO, &limit, socklen_t(MemoryLayout<timeval>.size))
             return descriptor
@@ -29,7 +29,8 @@ actor RawControl {
         Glibc.close(descriptor)
     }
 
-    /// Sends the same bytes again and again until the daemon takes no more of them.
+    /// Sends the same bytes again and again until the daemon takes no more of them. It may close the connection of a
+    /// program that stands still, and on a busy machine this one may seem to.
     ///
     /// - Parameter maximum: how many bytes to send at most.
     func pour(_ bytes: [UInt8], maximum: Int) async throws {
@@ -47,6 +48,7 @@ actor RawControl {
                     sent += count
                     continue
                 }
+                if errno == EPIPE || errno == ECONNRESET { return }
                 guard errno == EAGAIN else { throw Lab.Failure("send after \(sent) bytes: errno \(errno)") }
                 // If the daemon takes nothing within half a second, it has stopped reading.
                 var waiting = pollfd(fd: descriptor, events: Int16(POLLOUT), revents: 0)

@@ -86,7 +86,7 @@ actor SoakStreams {
                 await worker.done.contains { $0.topic == last }
             }
         }
-        try await until("the inbox of \(member.session) is empty", within: .seconds(60)) {
+        try await until("the inbox of \(member.session) is empty") {
             try await member.daemon.status(member.session).inbox.messages == 0
         }
     }

@@ -98,6 +98,9 @@ actor TerminalUnderTest {
     /// The screen with its escape sequences.
     func coloured() async throws -> String { try await tmux("-u", "capture-pane", "-p", "-e") }
 
+    /// The screen, with what has gone by above it.
+    func history() async throws -> String { try await tmux("-u", "capture-pane", "-p", "-S", "-") }
+
     func close() async throws { try await tmux("kill-session") }
 
     private func open(_ columns: Int, _ rows: Int, _ command: String) async throws {

@@ -79,7 +79,7 @@ public struct Container: Sendable {
                 atexit { for folder in Container.removed.withLock({ $0 }) { TemporaryDirectory.remove(folder) } }
                 try await LabProcess.run(
                     ["make", "--silent", "-C", repository, "install", "RELEASE=\(programs)", "DESTDIR=\(installed)"],
-                    files: "\(folder)/make")
+                    files: "\(folder)/make", within: .seconds(1200))
                 return installed
             }
             installations[programs] = task
@@ -147,7 +147,7 @@ public struct Container: Sendable {
         let machine = try await LabProcess.start(group.around(words), files: "\(directory)/console")
         var leader: pid_t?
         do {
-            try await until("the container's systemd runs") {
+            try await until("the container's systemd runs", within: .seconds(600)) {
                 guard await machine.isRunning else {
                     throw Lab.Failure("the container did not boot: \(machine.errors)\(machine.output)")
                 }
@@ -171,7 +171,9 @@ public struct Container: Sendable {
     }
 
     private func start() async throws {
-        try await until("systemd answers") { try await finish("systemctl", "show-environment").ending == .exited(0) }
+        try await until("systemd answers", within: .seconds(600)) {
+            try await finish("systemctl", "show-environment").ending == .exited(0)
+        }
         let state = try await finish("systemctl", "is-system-running", "--wait").output
         guard state == "running\n" else {
             throw Lab.Failure("the container is \(state)\(try await run("systemctl", "--failed", "--no-legend"))")
@@ -205,7 +207,8 @@ public struct Container: Sendable {
         _ words: [String]
     ) async throws -> (ending: LabProcess.Ending, output: String, errors: String) {
         let process = try await start(words)
-        let ending = try await process.ended(within: .seconds(180))
+        // Also to boot and to install packages, while other containers do the same.
+        let ending = try await process.ended(within: .seconds(600))
         defer {
             unlink(process.outputFile)
             unlink(process.errorFile)

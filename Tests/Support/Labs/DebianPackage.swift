@@ -16,7 +16,8 @@ public enum DebianPackage {
     public static func make(programs: String, in folder: String) async throws {
         try FileManager.default.createDirectory(atPath: folder, withIntermediateDirectories: true)
         func run(_ words: String...) async throws {
-            try await LabProcess.run(words, files: "\(folder)/command-\(UUID().uuidString.prefix(8))")
+            try await LabProcess.run(
+                words, files: "\(folder)/command-\(UUID().uuidString.prefix(8))", within: .seconds(1200))
         }
         // The release's package, if `make deb` has built it; it is not built here.
         let built = ProcessInfo.processInfo.environment["HOLDFAST_PACKAGE"]
@@ -44,7 +45,8 @@ public enum DebianPackage {
                 "ed25519", "sign", "never",
             ], files: "\(home)/gpg")
         try await LabProcess.run(
-            environment + ["\(repository)/scripts/apt-repository", packages, folder], files: "\(home)/repository")
+            environment + ["\(repository)/scripts/apt-repository", packages, folder], files: "\(home)/repository",
+            within: .seconds(1200))
         // Otherwise the agent would keep running.
         try await LabProcess.run(environment + ["gpgconf", "--kill", "all"], files: "\(home)/agent")
     }
@@ -56,6 +58,6 @@ public enum DebianPackage {
             [
                 "lintian", "--fail-on", "none", "--allow-root", "--suppress-tags",
                 "custom-library-search-path,binary-has-unneeded-section", package,
-            ], files: "\(package)-lintian")
+            ], files: "\(package)-lintian", within: .seconds(1200))
     }
 }

@@ -25,7 +25,8 @@ public struct LabCapture: Sendable {
     public func connects(from address: String) -> [Double] { connects { $0.contains(" IP \(address).") } }
 
     private func connects(_ isWanted: (Substring) -> Bool) -> [Double] {
-        process.output.split(separator: "\n").filter(isWanted)
+        // The last one may not be complete.
+        process.output.split(separator: "\n", omittingEmptySubsequences: false).dropLast().filter(isWanted)
             .compactMap { $0.split(separator: " ").first.flatMap { Double($0) } }
     }
 }

@@ -37,6 +37,7 @@ public final class LabFakeServer: Sendable {
         var buffer = [UInt8](repeating: 0, count: 4096)
         while true {
             let client = accept(listener, nil, nil)
+            if client < 0, errno == EINTR || errno == ECONNABORTED { continue }
             guard client >= 0 else { break }
             _ = fcntl(client, F_SETFD, FD_CLOEXEC)
             if read(client, &buffer, buffer.count) > 0 {

@@ -63,12 +63,15 @@ public actor LabProcess {
 
     /// Runs a program to its end.
     ///
+    /// - Parameter limit: longer for what computes or writes for half a minute on an idle machine.
     /// - Returns: what it wrote to standard output.
     /// - Throws: an error with what it wrote to standard error, unless it exits with 0.
     @discardableResult
-    public static func run(_ words: [String], files: String) async throws -> String {
+    public static func run(
+        _ words: [String], files: String, within limit: Duration = .seconds(180)
+    ) async throws -> String {
         let process = try await start(words, files: files)
-        let ending = try await process.ended(within: .seconds(180))
+        let ending = try await process.ended(within: limit)
         let output = process.output
         let errors = process.errors
         unlink(process.outputFile)

@@ -34,7 +34,8 @@ public struct LabSubscriber: Sendable {
 
     /// Everything so far, in the order of arrival.
     public var messages: [Message] {
-        process.output.split(separator: "\n").compactMap { line in
+        // A long line, or one across the boundary of a page, is written in parts.
+        process.output.split(separator: "\n", omittingEmptySubsequences: false).dropLast().compactMap { line in
             let words = line.split(separator: " ", maxSplits: 3, omittingEmptySubsequences: false)
             guard words.count == 4, words[0] == "message" else { return nil }
             return Message(topic: String(words[1]), contentType: String(words[2]), payload: String(words[3]))

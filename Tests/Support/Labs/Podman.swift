@@ -70,11 +70,11 @@ public struct Podman: Sendable {
         first = child
     }
 
-    /// Runs podman; any ending is fine.
+    /// Runs podman; any ending is fine. A busy disk holds up even what is short.
     public func finish(
-        _ words: [String]
+        _ words: [String], within limit: Duration = .seconds(600)
     ) async throws -> (ending: LabProcess.Ending, output: String, errors: String) {
-        try await lab.finish(command(words), in: nil)
+        try await lab.finish(command(words), in: nil, within: limit)
     }
 
     private func command(_ words: [String]) -> [String] {
@@ -120,7 +120,7 @@ public struct Podman: Sendable {
     public func importDebian(as name: String) async throws {
         let pipe = "tar --directory \(Container.tree) --exclude './dev/*' --create . | \"$@\""
         let result = try await lab.finish(
-            ["sh", "-c", pipe, "sh"] + command(["import", "--quiet", "-", name]), in: nil)
+            ["sh", "-c", pipe, "sh"] + command(["import", "--quiet", "-", name]), in: nil, within: .seconds(1200))
         guard result.ending == .exited(0) else { throw Lab.Failure("no Debian: \(result.output)\(result.errors)") }
     }
 
@@ -128,7 +128,7 @@ public struct Podman: Sendable {
     public func build(_ name: String, recipe: String, base: String, context: String) async throws {
         let result = try await finish(
             ["build", "--format", "docker", "--network", "host", "--build-arg", "BASE=\(base)", "--file", recipe]
-                + Self.limits + ["--tag", name, context])
+                + Self.limits + ["--tag", name, context], within: .seconds(1200))
         guard result.ending == .exited(0) else { throw Lab.Failure("no image: \(result.output)\(result.errors)") }
     }
 }

@@ -276,7 +276,7 @@ extension MQTTClientMachine {
     }
 
     private func conclude(_ sequence: MessageSequence, _ outcome: PublishOutcome, _ step: inout Step) {
-        if commits.hasKeys { step.changes.append(.concludeKey(sequence, outcome)) }
+        if commits.hasKeys { step.changes.append(.concludeKey(sequence, outcome, at: step.now)) }
     }
 
     /// Ends the exchange; the caller decides what becomes of the message.

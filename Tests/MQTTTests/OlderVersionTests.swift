@@ -56,7 +56,7 @@ struct OlderVersionTests {
         harness.open()
         #expect(
             harness.server(.connack(Connack(sessionPresent: true)))
-                == ["unknown session", "state mismatch", "DISCONNECT 00", "close"])
+                == ["unknown session", "state mismatch", "close"], "DISCONNECT would discard the will")
         harness.handle(.connectionClosed)
         // The session asks for this after a mismatch.
         #expect(harness.open(force: true) == ["CONNECT clean"])

@@ -269,8 +269,7 @@ extension MQTTClientMachine {
 
     private mutating func giveUp(_ sentence: String, _ finding: EndFinding?, _ step: inout Step) {
         step.emit(.unanswered(sentence, finding))
-        // If there is no next connection, the will tells the others.
-        disconnect(configuration.will == nil ? .normalDisconnection : .disconnectWithWill, &step)
+        disconnectToReturn(&step)
     }
 
     mutating func judgeUnanswered(_ step: inout Step) -> EndFinding? {

@@ -129,7 +129,7 @@ extension MQTTClientMachine {
     /// Leaves a server that may speak MQTT 5 after all.
     mutating func leaveForFive(_ step: inout Step) {
         step.emit(.versionInsufficient)
-        disconnect(.normalDisconnection, &step)
+        disconnectToReturn(&step)
     }
 
     /// Checks that the MQTT version of the present or next connection can express the message, whatever the server

@@ -234,7 +234,7 @@ struct OlderVersionTests {
         try harness.publish("behind")
         harness.machine.configuration.version = .threeOneOne
         let words = harness.connect()
-        #expect(words.contains("rejected 1 83"))
+        #expect(words.contains("rejected 1 without a code"))
         #expect(words.contains("PUBLISH behind id 1"))
     }
 
@@ -250,7 +250,7 @@ struct OlderVersionTests {
         #expect(harness.machine.counts.quarantined == 0 && harness.machine.counts.queued == 1)
         harness.handle(.connectionClosed)
         harness.machine.configuration.isVersionTentative = false
-        #expect(harness.connect(resumed: true).contains("rejected 1 83"))
+        #expect(harness.connect(resumed: true).contains("rejected 1 without a code"))
     }
 
     @Test(arguments: QoS.allCases)

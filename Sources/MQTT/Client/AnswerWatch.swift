@@ -213,7 +213,9 @@ extension MQTTClientMachine {
     /// Whether an answer is overdue; returns what it is for, as the beginning of a sentence.
     private func overdue(at now: Timestamp) -> String? {
         if let due = exchangesDue, due <= now { return "a message" }
-        if let due = requestsDue, due <= now { return "a subscription" }
+        if let due = requestsDue, due <= now {
+            return subscriptions.requests.values.contains(where: \.isSubscribe) ? "a subscription" : "an UNSUBSCRIBE"
+        }
         return nil
     }
 

@@ -140,8 +140,8 @@ type Publication struct {
 	// UntilDelivered waits until the server has acknowledged it, instead of until it is on disk. A session that is removed
 	// before that is an *Error.
 	UntilDelivered bool
-	// Key prevents duplicates: calls with the same key within 24 hours, or while the message is in the outbox, are the same
-	// message. By default each call is a new one, with a key of its own.
+	// Key prevents duplicates: calls with the same key while the message is in the outbox, or within 24 hours after that, are
+	// the same message. By default each call is a new one, with a key of its own.
 	Key string
 }
 

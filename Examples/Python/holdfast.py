@@ -145,8 +145,8 @@ class Client:
         - properties: as those of a Message.
         - wait: "accepted" returns when it is on disk, "delivered" when the server has acknowledged it. A message that the
           server rejects, and a session that is removed before that, is an Error.
-        - key: calls with the same key within 24 hours, or while the message is in the outbox, are the same message; by
-          default each call is a new one.
+        - key: calls with the same key while the message is in the outbox, or within 24 hours after that, are the same
+          message; by default each call is a new one.
         """
         parameters: dict[str, Any] = {
             "session": session, "topic": topic, "qos": qos, "retain": retain, "expiry": expiry,

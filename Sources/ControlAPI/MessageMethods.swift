@@ -23,9 +23,9 @@ public enum MessagePublishMethod: ControlMethod {
         /// Seconds after which the message is no longer worth delivering; `nil`: never. Above 0.
         public var expiry: Double?
         public var properties: MessageProperties?
-        /// 1 to 128 printable ASCII characters without the space. A repeated call with the same key within 24 hours,
-        /// or while the message is in the outbox, is the same message, whatever its topic and payload, and gets the same
-        /// answer.
+        /// 1 to 128 printable ASCII characters without the space. A repeated call with the same key while the message is
+        /// in the outbox, or within 24 hours after that, is the same message, whatever its topic and payload, and gets
+        /// the same answer.
         public var key: String?
         /// Default: accepted.
         public var wait: Wait

@@ -121,8 +121,8 @@ extension DurableStore {
             preconditionFailure("changes that have ranges are applied by range")
         case .rememberKey(let key, let sequence, at: let time):
             try rememberKey(key, sequence, time, session, database)
-        case .concludeKey(let sequence, let outcome):
-            try concludeKey(sequence, outcome, session, database)
+        case .concludeKey(let sequence, let outcome, at: let time):
+            try concludeKey(sequence, outcome, time, session, database)
         case .quarantine(let sequence, let code, let message):
             try quarantine(key(session, sequence), code, message, database)
         case .requeue(let sequence, let newSequence, let time):

@@ -8,8 +8,8 @@ extension DurableStore {
     /// falls.
     private static let forgottenAtOnce = 16
 
-    /// Returns the message that was published with a key within its lifetime, or that is still in the outbox; otherwise
-    /// `nil`.
+    /// Returns the message that was published with a key, if it is in the outbox, or left it within the key's lifetime;
+    /// otherwise `nil`.
     public func keyed(
         _ session: SessionName, _ key: PublishKey, now: Timestamp
     ) throws(StoreError) -> KeyedMessage? {
@@ -76,12 +76,15 @@ extension DurableStore {
             .integer(session), .integer(range.lowerBound.rawValue), .integer(range.upperBound.rawValue))
     }
 
+    /// The key's lifetime begins here: a program that waits for the delivery by repeating its call, however long that
+    /// takes, must still find the message when it is delivered.
     func concludeKey(
-        _ sequence: MessageSequence, _ outcome: PublishOutcome, _ session: Int64, _ database: Database
+        _ sequence: MessageSequence, _ outcome: PublishOutcome, _ time: Timestamp, _ session: Int64,
+        _ database: Database
     ) throws(StoreError) {
         try database.run(
-            "UPDATE publish_key SET outcome = ? WHERE session = ? AND sequence = ?", .integer(outcome.stored),
-            .integer(session), .integer(sequence.rawValue))
+            "UPDATE publish_key SET outcome = ?, time = max(time, ?) WHERE session = ? AND sequence = ?",
+            .integer(outcome.stored), .integer(time.rawValue), .integer(session), .integer(sequence.rawValue))
     }
 }
 

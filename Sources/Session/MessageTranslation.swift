@@ -52,25 +52,24 @@ extension RPCError {
                     "the outbox of session \(session) is full",
                     hint: "try again after messages have been delivered, or raise [outbox] in the session's file")
             case .tooLarge(let size, let limit):
-                .messageRejected(
-                    "the packet would have \(size) bytes, and at most \(limit) are possible",
-                    reasonCode: Int(ReasonCode.packetTooLarge.rawValue))
+                .notTaken("its packet would have \(size) bytes, and the server's limit is \(limit)")
             case .qosNotSupported(let maximum):
-                .messageRejected(
-                    "the server accepts QoS \(maximum.rawValue) at most",
-                    reasonCode: Int(ReasonCode.qosNotSupported.rawValue))
+                .notTaken("the server accepts QoS \(maximum.rawValue) at most")
             case .expired: .messageDropped("it has expired", hint: "holdfastctl queue drop removes it")
             case .propertiesNotSupported:
                 RPCError(
                     .messageRejected,
                     "session \(session) speaks MQTT 3.1.1, whose messages have no properties",
-                    hint: "omit the properties",
-                    reasonCode: Int(ReasonCode.implementationSpecificError.rawValue))
+                    hint: "omit the properties")
             case .retainNotSupported:
-                .messageRejected(
-                    "the server does not retain messages",
-                    reasonCode: Int(ReasonCode.retainNotSupported.rawValue))
+                .notTaken("the server does not retain messages")
             }
+    }
+
+    /// The server would not take the message, as it has said about all messages: it is not asked about this one, so there
+    /// is no reason code.
+    private static func notTaken(_ why: String) -> RPCError {
+        RPCError(.messageRejected, "the session does not take the message, because \(why)")
     }
 }
 

@@ -1,7 +1,7 @@
 import ControlAPI
 import MQTT
 import NIOCore
-import SessionCore
+package import SessionCore
 package import Vocabulary
 
 // Where the session's credential comes from, when it ends, and how a new one gets to the server: by a quick reconnect,
@@ -111,6 +111,16 @@ extension Session {
     }
 
     // MARK: On a connection that is up
+
+    /// Whether the key for this link is still needed. Meanwhile the server waits for us, so its time to answer begins
+    /// again: a million iterations may take this host longer than that time.
+    package mutating func stillDerives(for generation: Generation) -> Bool {
+        guard link?.generation == generation else { return false }
+        let deadline = now.advanced(by: settings.timeouts.authenticate)
+        machine.isOurTurn(generation, at: now)
+        link?.login.renewal?.deadline = deadline
+        return true
+    }
 
     /// Falls back to a reconnect with the new credential if the server has not answered in time.
     mutating func reauthenticationIsDue() {

@@ -323,6 +323,18 @@ extension SessionMachine {
         state = .trying(trying)
     }
 
+    /// Notes that the server waits for something of ours before it can answer a login: its time begins again.
+    public mutating func isOurTurn(_ generation: Generation, at now: Instant) {
+        guard case .trying(var trying) = state,
+            case .attempting(let attempt, .authenticating, let deadline, nil) = trying.activity,
+            attempt.generation == generation
+        else { return }
+        trying.activity = .attempting(
+            attempt, phase: .authenticating, deadline: max(deadline, now.advanced(by: timeouts.authenticate)),
+            established: nil)
+        state = .trying(trying)
+    }
+
     /// Changes what is known about an attempt that the server has accepted.
     mutating func whileRestoring(_ generation: Generation, _ change: (inout Established) -> Void) {
         guard case .trying(var trying) = state,

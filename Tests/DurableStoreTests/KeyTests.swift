@@ -24,8 +24,10 @@ import Testing
         try await store.commit(main, .insert(message(1)), .rememberKey(key, sequence(1), at: .init(rawValue: time)))
     }
 
-    private func conclude(_ store: DurableStore) async throws {
-        try await store.commit(main, .remove(sequence(1)), .concludeKey(sequence(1), .delivered(.success)))
+    private func conclude(_ store: DurableStore, at time: Int64 = 1000) async throws {
+        try await store.commit(
+            main, .remove(sequence(1)),
+            .concludeKey(sequence(1), .delivered(.success), at: Timestamp(rawValue: time)))
     }
 
     @Test func `is stored with the state of its message`() async throws {
@@ -39,7 +41,8 @@ import Testing
         try await store.commit(main, .requeue(sequence(1), as: sequence(2), at: .init(rawValue: 0)))
         #expect(try await find(store)?.sequence == sequence(2))
         try await store.commit(
-            main, .remove(sequence(2)), .concludeKey(sequence(2), .delivered(.noMatchingSubscribers)))
+            main, .remove(sequence(2)),
+            .concludeKey(sequence(2), .delivered(.noMatchingSubscribers), at: .init(rawValue: 0)))
         #expect(try await find(store)?.state == .done(.delivered(.noMatchingSubscribers)))
     }
 
@@ -47,7 +50,8 @@ import Testing
     func `tells why its message was dropped`(reason: MQTTClientMachine.DropReason) async throws {
         let store = try openStore(directory)
         try await publish(store)
-        try await store.commit(main, .remove(sequence(1)), .concludeKey(sequence(1), .dropped(reason)))
+        try await store.commit(
+            main, .remove(sequence(1)), .concludeKey(sequence(1), .dropped(reason), at: .init(rawValue: 0)))
         #expect(try await find(store)?.state == .done(.dropped(reason)))
     }
 
@@ -61,7 +65,7 @@ import Testing
     @Test func `is forgotten after a day`() async throws {
         let store = try openStore(directory)
         try await publish(store, at: 0)
-        try await conclude(store)
+        try await conclude(store, at: 0)
         #expect(try await find(store, at: PublishKey.lifetime - 1) != nil)
         #expect(try await find(store, at: PublishKey.lifetime) == nil)
         let other = try #require(PublishKey("order-2"))
@@ -69,6 +73,16 @@ import Testing
             main, .insert(message(2)),
             .rememberKey(other, sequence(2), at: .init(rawValue: PublishKey.lifetime)))
         #expect(try await find(store, at: 0) == nil, "its row is gone")
+    }
+
+    @Test func `is forgotten a day after its message has left the outbox, however long that took`() async throws {
+        let store = try openStore(directory)
+        let late = 2 * PublishKey.lifetime
+        try await publish(store, at: 0)
+        try await conclude(store, at: late)
+        #expect(try await find(store, at: late)?.state == .done(.delivered(.success)))
+        #expect(try await find(store, at: late + PublishKey.lifetime - 1) != nil)
+        #expect(try await find(store, at: late + PublishKey.lifetime) == nil)
     }
 
     @Test func `is not forgotten while its message is in the outbox, and hides no other that has expired`() async throws
@@ -85,7 +99,8 @@ import Testing
         try await store.commit(main, .quarantine(sequence(1), .notAuthorized, "no"))
         for number in 21...40 as ClosedRange<Int64> {
             try await store.commit(
-                main, .remove(sequence(number)), .concludeKey(sequence(number), .delivered(.success)))
+                main, .remove(sequence(number)),
+                .concludeKey(sequence(number), .delivered(.success), at: .init(rawValue: 0)))
         }
         for number in 41...100 as ClosedRange<Int64> {
             try await store.commit(

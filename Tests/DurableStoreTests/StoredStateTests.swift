@@ -344,7 +344,9 @@ import Vocabulary
         let store = try openStore(directory, .full)
         for number in 1...4 as ClosedRange<Int64> { try await store.commit(main, .insert(message(number))) }
         #expect(await store.statistics().commits.flushes == 4)
-        try await store.commit(main, .acknowledge(sequence(1)), .concludeKey(sequence(1), .delivered(.success)))
+        try await store.commit(
+            main, .acknowledge(sequence(1)),
+            .concludeKey(sequence(1), .delivered(.success), at: .init(rawValue: 0)))
         try await store.commit(main, .acknowledge(sequence(2)))
         #expect(await store.statistics().commits.flushes == 4)
         try await store.commit(main, .acknowledge(sequence(3)), .remove(sequence(4)))

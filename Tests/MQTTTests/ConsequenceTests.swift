@@ -294,6 +294,42 @@ struct ConsequenceTests {
         #expect(client.server(refusal(2)) == ["rejected 2 91", "state mismatch", "DISCONNECT 00", "close"])
     }
 
+    /// Otherwise the others would never be told if the session does not come back.
+    @Test(arguments: [ProtocolVersion.five, .threeOneOne])
+    func `a session that ends a connection to come back leaves its will`(version: ProtocolVersion) throws {
+        func words(_ act: (inout MQTTClientHarness) throws -> [String]) rethrows -> ArraySlice<String> {
+            var client = MQTTClientHarness {
+                $0.version = version
+                $0.will = Will(topic: "w")
+            }
+            return try act(&client).drop { $0 != "state mismatch" && $0 != "version insufficient" }.dropFirst()
+        }
+        let goodbye: ArraySlice = version == .five ? ["DISCONNECT 04", "close"] : ["close"]
+        #expect(words { $0.connect(resumed: true) } == goodbye, "the server has a session that is not known here")
+        if version == .five {
+            let mismatch = try words { client in
+                client.connect()
+                for (value, text) in [(1, "a"), (2, "b")] as [(UInt16, String)] {
+                    try client.publish(text)
+                    let words = client.server(.puback(answer(value, .packetIdentifierInUse)))
+                    if value == 2 { return words }
+                }
+                return []
+            }
+            #expect(mismatch == goodbye)
+        } else {
+            let other = try words { client in
+                client.machine.configuration.isVersionTentative = true
+                client.connect()
+                var actions: [MQTTClientMachine.Action] = []
+                _ = try client.machine.publish(
+                    OutboundMessage(topic: "t", properties: .init(contentType: "x")), at: client.now, into: &actions)
+                return client.describe(actions)
+            }
+            #expect(other == goodbye)
+        }
+    }
+
     @Test func `a SUBSCRIBE whose identifier is in use is sent again with another one`() throws {
         var client = MQTTClientHarness().connected()
         try client.subscribe("a")

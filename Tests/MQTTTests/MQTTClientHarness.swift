@@ -10,6 +10,8 @@ struct MQTTClientHarness {
     var now = Timestamp(rawValue: 1_000_000)
     var holdsCommits = false
     var heldCommits: [CommitNumber] = []
+    /// What the last packet that was not answered was found to mean.
+    var lastFinding: MQTTClientMachine.EndFinding?
     var lastFlush: FlushNumber?
     var changes: [DurableChange] = []
     /// Every packet that was sent.
@@ -140,7 +142,9 @@ struct MQTTClientHarness {
             switch action {
             // Tests look at the states themselves.
             case .event(.subscriptionChanged): break
-            case .event(let event): words.append(Self.describe(event))
+            case .event(let event):
+                if case .unanswered(_, let finding) = event { lastFinding = finding }
+                words.append(Self.describe(event))
             case .commit(let changes, let number):
                 self.changes += changes
                 commits.append(number)

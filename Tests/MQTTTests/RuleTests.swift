@@ -116,7 +116,7 @@ struct RuleTests {
         try client.publish("once", topic: "other")
         client.handle(.connectionClosed)
         let words = client.connect(resumed: true, Connack.Properties(maximumQoS: .atLeastOnce))
-        #expect(words == ["connected resumed", "restored", "rejected 1 9B", "PUBLISH once id 2 DUP"])
+        #expect(words == ["connected resumed", "restored", "rejected 1 without a code", "PUBLISH once id 2 DUP"])
     }
 
     /// [MQTT-3.8.3-4]

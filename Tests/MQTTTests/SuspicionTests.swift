@@ -581,6 +581,25 @@ import Testing
         )
     }
 
+    @Test func `an UNSUBSCRIBE that stays unanswered is called that, also when it is set aside`() throws {
+        var client = MQTTClientHarness { $0.requestTimeout = 30_000 }
+        client.connect()
+        try client.subscribe("f")
+        client.server(.suback(Suback(packetID: id(1), reasonCodes: [.grantedQoS1])))
+        client.handle(.unsubscribe(try TopicFilter("f")))
+        var findings: [MQTTClientMachine.EndFinding?] = []
+        for _ in 1...8 where client.machine.nextDeadline != nil {
+            client.now = client.now.advanced(by: 30_000)
+            #expect(client.handle(.timePassed).contains("PINGREQ"))
+            let sentence = "the server leaves an UNSUBSCRIBE unanswered, although it answers a PINGREQ sent after it"
+            #expect(client.server(.pingresp).contains("unanswered: \(sentence)"))
+            findings.append(client.lastFinding)
+            client.handle(.connectionClosed)
+            client.connect(resumed: true)
+        }
+        #expect(findings.last == .setAside("the UNSUBSCRIBE from f"))
+    }
+
     @Test func `a connection whose PINGREQ is still on its way is not given up`() throws {
         var client = MQTTClientHarness().connected()
         try client.publish("a")

@@ -158,6 +158,28 @@ struct SessionCredentialTests {
         return session
     }
 
+    /// A server may ask for a million iterations, which takes some hosts many seconds.
+    @Test func `the server's time to answer begins when the key is derived`() throws {
+        var session = try SessionUnderTest { ($0.hasPassword, $0.provesPassword) = (true, true) }
+        _ = session.take(.connect(Reason(.userConnect)))
+        _ = session.take(.fetched(try #require(session.fetched), credential(me, for: 100, session)))
+        #expect(session.opens() == ["send CONNECT"])
+        var server = SCRAMServer(password: "me")
+        #expect(session.wait(9) == [])
+        #expect(session.receives(auth(.continueAuthentication, server.greet(session.proof))) == ["derive"])
+        let generation = try #require(session.session.link?.generation)
+        for _ in 1...5 {
+            #expect(session.ask { $0.stillDerives(for: generation) })
+            #expect(session.wait(9) == [])
+        }
+        #expect(!session.ask { $0.stillDerives(for: Generation(rawValue: generation.rawValue + 1)) })
+        #expect(session.ask { $0.stillDerives(for: generation) })
+        #expect(try derives(&session, me) == ["send AUTH"])
+        #expect(session.wait(9) == [])
+        #expect(session.wait(1).contains("abort"))
+        #expect(!session.ask { $0.stillDerives(for: generation) })
+    }
+
     private func derives(_ session: inout SessionUnderTest, _ password: [UInt8]) throws -> [String] {
         let generation = try #require(session.session.link?.generation)
         let key = SCRAMClient.Key(password: password, try #require(session.challenge))
@@ -190,6 +212,9 @@ struct SessionCredentialTests {
         _ = session.wait(80)
         let new = credential(other, for: 100, session)
         #expect(session.take(.fetched(try #require(session.fetched), new)).contains("send AUTH"))
+        #expect(!session.wait(9).contains("abort"))
+        let generation = try #require(session.session.link?.generation)
+        #expect(session.ask { $0.stillDerives(for: generation) }, "that time is not the server's")
         #expect(!session.wait(9).contains("abort"))
         #expect(session.wait(1) == ["abort", "dial a.example", "reconnecting"])
         #expect(

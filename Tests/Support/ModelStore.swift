@@ -71,8 +71,10 @@ public struct ModelStore: Sendable {
         case .remove(let sequence), .acknowledge(let sequence):
             if messages.removeValue(forKey: sequence) == nil { violations.append("\(sequence) was removed twice") }
         case .rememberKey(let key, let sequence, at: let time): keys[key] = (sequence, time, nil)
-        case .concludeKey(let sequence, let outcome):
-            for (key, entry) in keys where entry.sequence == sequence { keys[key]?.outcome = outcome }
+        case .concludeKey(let sequence, let outcome, at: let time):
+            for (key, entry) in keys where entry.sequence == sequence {
+                keys[key] = (sequence, max(entry.at, time), outcome)
+            }
         case .quarantine(let sequence, let code, let sentence):
             transition(sequence, to: .quarantined(code, sentence)) { state in
                 switch state {

@@ -69,7 +69,7 @@ extension SessionDriver {
         var derivation = SCRAMClient.Derivation(password, challenge)
         if let last = secrets.derivation, last.isFor(password, challenge) { derivation = last }
         while derivation.key == nil {
-            guard let next = await surroundings.derive(derivation), ask({ $0.link?.generation == generation }) else {
+            guard let next = await surroundings.derive(derivation), ask({ $0.stillDerives(for: generation) }) else {
                 return
             }
             derivation = next

@@ -151,7 +151,9 @@ extension MQTTClientMachine.Connected {
         var shortfalls: [String] = []
         if sessionExpiry < asked.sessionExpiry {
             shortfalls.append(
-                "it keeps the session for \(Self.text(sessionExpiry)), not \(Self.text(asked.sessionExpiry))")
+                sessionExpiry == 0
+                    ? "it does not keep the session, so what is sent to it during an outage is lost"
+                    : "it keeps the session for \(Self.text(sessionExpiry)), not \(Self.text(asked.sessionExpiry))")
         }
         if let wanted = serverKeepAlive, wanted > 0, asked.keepAlive > 0, wanted < asked.keepAlive {
             shortfalls.append("it wants a keep-alive of \(wanted) s, not \(asked.keepAlive) s")

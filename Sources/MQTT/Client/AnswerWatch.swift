@@ -213,7 +213,9 @@ extension MQTTClientMachine {
     /// Whether an answer is overdue; returns what it is for, as the beginning of a sentence.
     private func overdue(at now: Timestamp) -> String? {
         if let due = exchangesDue, due <= now { return "a message" }
-        if let due = requestsDue, due <= now { return "a subscription" }
+        if let due = requestsDue, due <= now {
+            return subscriptions.requests.values.contains(where: \.isSubscribe) ? "a subscription" : "an UNSUBSCRIBE"
+        }
         return nil
     }
 
@@ -269,8 +271,7 @@ extension MQTTClientMachine {
 
     private mutating func giveUp(_ sentence: String, _ finding: EndFinding?, _ step: inout Step) {
         step.emit(.unanswered(sentence, finding))
-        // If there is no next connection, the will tells the others.
-        disconnect(configuration.will == nil ? .normalDisconnection : .disconnectWithWill, &step)
+        disconnectToReturn(&step)
     }
 
     mutating func judgeUnanswered(_ step: inout Step) -> EndFinding? {

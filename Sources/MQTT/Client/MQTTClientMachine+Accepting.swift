@@ -107,8 +107,8 @@ extension MQTTClientMachine {
         let limits = self.limits
         switch refusal(of: message, limits) {
         case nil: break
-        case .tooLarge(let length)?: throw .tooLarge(length, limit: limits.maximumPacketSize)
-        case .qos?: throw .qosNotSupported(maximum: limits.maximumQoS)
+        case .tooLarge(let length, let limit)?: throw .tooLarge(length, limit: limit)
+        case .qos(let maximum)?: throw .qosNotSupported(maximum: maximum)
         case .retain?: throw .retainNotSupported
         case .properties?: if !isVersionInsufficient(for: message, limits) { throw .propertiesNotSupported }
         }
@@ -129,7 +129,7 @@ extension MQTTClientMachine {
     /// Leaves a server that may speak MQTT 5 after all.
     mutating func leaveForFive(_ step: inout Step) {
         step.emit(.versionInsufficient)
-        disconnect(.normalDisconnection, &step)
+        disconnectToReturn(&step)
     }
 
     /// Checks that the MQTT version of the present or next connection can express the message, whatever the server
@@ -188,11 +188,12 @@ extension MQTTClientMachine {
     }
 
     enum Refusal {
-        case tooLarge(Int)
-        case qos
+        case tooLarge(Int, limit: Int)
+        case qos(maximum: QoS)
         case retain
         case properties
 
+        /// The code for what this would mean from the server, which has not been asked.
         var code: ReasonCode {
             switch self {
             case .tooLarge: .packetTooLarge
@@ -202,13 +203,17 @@ extension MQTTClientMachine {
             }
         }
 
+        /// Why a message is set aside without being sent.
         var sentence: String {
-            switch self {
-            case .tooLarge(let length): "a packet of \(length) bytes is larger than the server accepts"
-            case .qos: "the server does not accept this QoS"
-            case .retain: "the server does not retain messages"
-            case .properties: "a message of MQTT 3.1.1 has no properties"
-            }
+            let why =
+                switch self {
+                case .tooLarge(let length, let limit):
+                    "its packet has \(length) bytes, and the server's limit is \(limit)"
+                case .qos(let maximum): "the server accepts QoS \(maximum.rawValue) at most"
+                case .retain: "the server does not retain messages"
+                case .properties: "a message of MQTT 3.1.1 has no properties"
+                }
+            return "the session does not send it, because \(why)"
         }
     }
 
@@ -220,7 +225,7 @@ extension MQTTClientMachine {
 
     /// Why a server with these limits must not be sent the message.
     func refusal(of message: OutboundMessage, _ limits: ServerLimits) -> Refusal? {
-        if message.qos > limits.maximumQoS { return .qos }
+        if message.qos > limits.maximumQoS { return .qos(maximum: limits.maximumQoS) }
         if message.retain, !limits.retainAvailable { return .retain }
         if !limits.messageProperties, message.hasProperties { return .properties }
         // Most messages need not be measured.
@@ -230,6 +235,6 @@ extension MQTTClientMachine {
         if message.qos != .atMostOnce { publish.packetID = PacketID(rawValue: 1) }
         if message.expiresAt != nil { publish.properties.messageExpiryInterval = 1 }
         let length = Packet.publish(publish).encodedLength
-        return length > limits.maximumPacketSize ? .tooLarge(length) : nil
+        return length > limits.maximumPacketSize ? .tooLarge(length, limit: limits.maximumPacketSize) : nil
     }
 }

@@ -213,6 +213,12 @@ extension MQTTClientMachine {
         }
     }
 
+    /// Ends a connection that another one is to follow. In case none does, the server keeps the will, which tells the
+    /// others.
+    mutating func disconnectToReturn(_ step: inout Step) {
+        disconnect(configuration.will == nil ? .normalDisconnection : .disconnectWithWill, &step)
+    }
+
     /// Ends the connection because the server broke the protocol.
     ///
     /// - Parameter suspects: what the server may have done this for. A server that did it on three connections will do

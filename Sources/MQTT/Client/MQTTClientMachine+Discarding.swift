@@ -34,6 +34,8 @@ extension MQTTClientMachine {
         if connecting.onlyDiscards {
             claim.discarding = .done
             step.emit(.discarded(isForgottenLate: claim.isForgottenLate))
+            // It has no will.
+            disconnect(.normalDisconnection, &step)
         } else if connack.sessionPresent, !connecting.claimsSession, !connecting.expected.isOlderCopy {
             var sentence = "the server has a session of this client that is not known here"
             // Without a session that was to be discarded, the durable state is lost, or it is a client's that was not here.
@@ -47,12 +49,12 @@ extension MQTTClientMachine {
             claim.isForgottenLate = claim.discarding == .done
             claim.discarding = .needed
             step.emit(.stateMismatch(sentence))
+            disconnectToReturn(&step)
         } else {
             claim.discarding = .none
             claim.isForgottenLate = false
             return false
         }
-        disconnect(.normalDisconnection, &step)
         return true
     }
 }

@@ -44,7 +44,7 @@ extension MQTTClientMachine {
                     }
                     if isVersionInsufficient(for: message, session.limits) { return leaveForFive(&step) }
                     if let refusal = refusal(of: message, session.limits) {
-                        setAside(id, refusal.code, refusal.sentence, &step)
+                        setAside(id, nil, refusal.sentence, &step)
                     } else {
                         outbox.resend.removeFirst()
                         letThrough(
@@ -114,7 +114,7 @@ extension MQTTClientMachine {
             outbox.leaveQueue(size: queued.message.size)
             let mayHaveArrived = queued.message.qos == .exactlyOnce && outbox.sentBefore.contains(queued.sequence)
             let sentence = mayHaveArrived ? Self.doubtful(refusal.sentence) : refusal.sentence
-            reject(queued.sequence, queued.message.topic, refusal.code, sentence, &step)
+            reject(queued.sequence, queued.message.topic, nil, sentence, &step)
         } else {
             guard queued.message.qos == .atMostOnce,
                 outbox.backlog.unflushedCount < max(1, configuration.maximumUnflushedQoS0),
@@ -276,7 +276,7 @@ extension MQTTClientMachine {
     }
 
     private func conclude(_ sequence: MessageSequence, _ outcome: PublishOutcome, _ step: inout Step) {
-        if commits.hasKeys { step.changes.append(.concludeKey(sequence, outcome)) }
+        if commits.hasKeys { step.changes.append(.concludeKey(sequence, outcome, at: step.now)) }
     }
 
     /// Ends the exchange; the caller decides what becomes of the message.

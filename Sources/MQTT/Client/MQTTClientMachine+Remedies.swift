@@ -179,7 +179,7 @@ extension MQTTClientMachine {
         identifiers.clashes += 1
         guard identifiers.clashes > 1 else { return true }
         step.emit(.stateMismatch("the server has \(identifiers.clashes) packet identifiers in use that are free here"))
-        disconnect(.normalDisconnection, &step)
+        disconnectToReturn(&step)
         return false
     }
 }

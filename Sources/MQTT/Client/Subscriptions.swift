@@ -22,6 +22,8 @@ struct Subscriptions: Sendable {
         /// What is asked for, what was wanted at that time, and the filters that the server did not hold before.
         case subscribe([Subscription], wanted: [Wanted], new: Set<TopicFilter>)
         case unsubscribe([TopicFilter])
+
+        var isSubscribe: Bool { if case .subscribe = self { true } else { false } }
     }
 
     /// Changed by `want` and `unwant` only.

@@ -300,7 +300,8 @@ extension MQTTClientMachine {
         }
         var judgement = self.judgement(of: .filter(suspect), after: symptom, isAlone: isAlone, blamed)
         if judgement.isCertain {
-            judgement.finding = .setAside("the subscription to \(suspect)")
+            let what = subscriptions.wanted[suspect] == nil ? "the UNSUBSCRIBE from" : "the subscription to"
+            judgement.finding = .setAside("\(what) \(suspect)")
             judgement.culprit = .filter(suspect)
         }
         return judgement

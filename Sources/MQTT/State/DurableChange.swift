@@ -19,8 +19,8 @@ public enum DurableChange: Hashable, Sendable {
     /// The message was published with this key, in the same commit. It needs room, like an insert.
     case rememberKey(PublishKey, MessageSequence, at: Timestamp)
     /// What became of a message that was published with a key; does nothing for a message without one. It is in the
-    /// commit that removes the message.
-    case concludeKey(MessageSequence, PublishOutcome)
+    /// commit that removes the message. The key is remembered from then on.
+    case concludeKey(MessageSequence, PublishOutcome, at: Timestamp)
     /// Any state → quarantined, with the server's reason code, if it gave one, and a sentence.
     case quarantine(MessageSequence, ReasonCode?, String)
     /// quarantined → queued under a new sequence, the last one, with the payload it has, and accepted now. Needs no room,

@@ -1,7 +1,7 @@
 /// A program's name for a message. A second publish with the same key means the same message: a program whose
 /// connection breaks before the answer does not know whether the first one was received.
 public struct PublishKey: Hashable, Sendable, CustomStringConvertible {
-    /// How long a key is remembered, in milliseconds: 24 hours, and longer while its message is in the outbox.
+    /// How long a key is remembered, in milliseconds: 24 hours after its message has left the outbox.
     public static let lifetime: Int64 = 24 * 3600 * 1000
 
     /// 1 to 128 printable ASCII characters without the space.

@@ -101,7 +101,9 @@ enum StatusDetails {
 
     private static func granted(_ granted: SessionStatus.Granted) -> String {
         var parts = [
-            granted.sessionExpiry.map { "session kept for \(TimeText.duration($0))" } ?? "session kept indefinitely"
+            granted.sessionExpiry.map {
+                $0 == 0 ? "session not kept in an outage" : "session kept for \(TimeText.duration($0))"
+            } ?? "session kept indefinitely"
         ]
         if let keepAlive = granted.keepAlive { parts.append("keep-alive \(TimeText.duration(keepAlive))") }
         parts.append("QoS \(granted.maximumQoS.rawValue)" + (granted.maximumQoS == .exactlyOnce ? "" : " at most"))

@@ -265,8 +265,9 @@ actor Simulation {
             )
         }
         let isRuledOut = announced.contains { limits in
-            code == .qosNotSupported && message.qos > limits.maximumQoS ?? .exactlyOnce
-                || code == .packetTooLarge && message.size > Int(limits.maximumPacketSize ?? .max) / 2
+            code == nil
+                && (message.qos > limits.maximumQoS ?? .exactlyOnce
+                    || message.size > Int(limits.maximumPacketSize ?? .max) / 2)
         }
         let isForFilter = (filters + formerlyDislikedFilters).contains { $0.mayBeTaken(for: code) }
         // A server that answers no messages, and everything else, cannot bear the first one as far as a client can tell.

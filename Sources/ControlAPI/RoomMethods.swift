@@ -66,7 +66,7 @@ public struct RoomParticipant: Codable, Hashable, Sendable {
     }
 }
 
-/// `session.switchRoom`: answers when the session is in the new room.
+/// `session.switchRoom`: answers when the session is in the new room, and the server has its will there.
 public enum SessionSwitchRoomMethod: ControlMethod {
     public static let name = "session.switchRoom"
     public static let summary = "Moves a session to another room, and answers when it is there"

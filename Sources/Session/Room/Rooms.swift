@@ -22,18 +22,26 @@ package struct Rooms: Sendable {
         case presenceKept(String, ReasonCode?)
         /// The server has answered our presence, so the room no longer keeps the session from being restored.
         case restored
+        /// Everything is ready in the room that is being entered, except for its will: connect again, which gives the
+        /// server that will.
+        case renew
         /// The session has moved to another room.
         case entered(Room, from: Room?)
         /// `nil`: the session is in the room that was asked for.
         case answer(CallID, RPCError?)
     }
 
-    /// A change of rooms: the session leaves the old room when the server has accepted everything for the new one.
+    /// A change of rooms. The session leaves the old room when the server has accepted everything for the new one: the
+    /// subscription, the presence and, on a new connection, the will. Until then the old room has both the presence and
+    /// the topic that the store remembers, so a crash at any moment leaves nothing behind that the next run does not
+    /// clear.
     private struct Change: Sendable {
         var joining: RoomMembership
         let call: CallID
         /// Whether the server cannot have had our presence there before.
         var isFirstPresence = false
+        /// Whether everything but the will is accepted, and a connection with that will is being made.
+        var isRenewing = false
     }
 
     /// `nil` when the session is in no room.
@@ -48,8 +56,6 @@ package struct Rooms: Sendable {
     private var presentAt: String?
     /// What the store remembers about our presence.
     private var remembered: Set<Timestamp>
-    /// Whether the will that the server holds belongs to another room.
-    private var mustRenew = false
 
     let identity: Participant.Identity
     private let session: String
@@ -119,7 +125,16 @@ package struct Rooms: Sendable {
     }
 
     /// Whether no change may begin, because the last one is not finished.
-    package var isChanging: Bool { change != nil || mustRenew }
+    package var isChanging: Bool { change != nil }
+
+    /// The will of the next connection: that of the room which is entered with it, or else of the current room.
+    package var nextWill: Will? { (isRenewing ? change?.joining : membership)?.will }
+
+    /// The room that the next connection enters; `nil` if it enters none.
+    package var joining: Room? { isRenewing ? change?.joining.room : nil }
+
+    /// Whether the next connection enters another room.
+    package var isRenewing: Bool { change?.isRenewing == true }
 
     /// Whether the server has to answer our presence before the session is restored.
     package var isAnnouncing: Bool { membership?.step == .announcing }
@@ -147,6 +162,7 @@ package struct Rooms: Sendable {
     package mutating func willConnect(as mark: ConnectionMark, isFirst: Bool, at time: Timestamp) {
         if isFirst { membership?.presence.begin(at: time) }
         membership?.presence.willConnect(as: mark)
+        if isRenewing { change?.joining.presence.willConnect(as: mark) }
     }
 
     /// The server may hold our presence on these topics since the session was there before. `connected` follows.
@@ -160,8 +176,8 @@ package struct Rooms: Sendable {
     package mutating func connected(
         to server: String, resumed: Bool, isWillDelayed: Bool, at now: Instant, time: Timestamp
     ) -> [Action] {
-        mustRenew = false
-        var actions = topicsToClear.sorted().map { Action.announce(Announcement(topic: $0)) }
+        let entered = enterRenewed()
+        var actions = entered + topicsToClear.sorted().map { Action.announce(Announcement(topic: $0)) }
         guard var membership else { return actions + rememberTopics() }
         topics.insert(membership.topic)
         let isKnownHere = resumed && presentAt == server
@@ -190,7 +206,9 @@ package struct Rooms: Sendable {
 
     package mutating func connectionClosed() -> [Action] {
         membership?.connectionClosed()
-        return endChange(.notConnected(session, hint: "it stays in its room; try again when it is connected"))
+        guard isRenewing else { return renewalFailed() }
+        change?.joining.connectionClosed()
+        return []
     }
 
     /// The session leaves its room for good while it is still connected.
@@ -329,19 +347,36 @@ package struct Rooms: Sendable {
             }
             return endChange(refusal(of: change, code)) + rememberTopics()
         }
-        self.change = nil
         change.joining.step = .done
         change.joining.presence.published(at: now)
         presentAt = server
         if !change.joining.participants.isKnown { _ = change.joining.participants.endSnapshot() }
+        change.isRenewing = true
+        self.change = change
+        return [.renew]
+    }
+
+    /// Moves to the new room, because the server has accepted the connection with its will. The old room's presence is
+    /// among the topics to clear from now on.
+    private mutating func enterRenewed() -> [Action] {
+        guard let change, change.isRenewing else { return [] }
+        self.change = nil
         let old = membership
         membership = change.joining
-        mustRenew = true
-        var actions: [Action] = []
-        if let old {
-            actions = [.unsubscribe(old.filter), .announce(old.cleared)]
-        }
-        return actions + [.entered(change.joining.room, from: old?.room), .answer(change.call, nil)]
+        return (old.map { [.unsubscribe($0.filter)] } ?? [])
+            + [.entered(change.joining.room, from: old?.room), .answer(change.call, nil)]
+    }
+
+    /// The server has refused the connection with the new room's will. The session goes back to the old room, whose will
+    /// the next connection has.
+    package mutating func renewalRefused(_ code: ReasonCode) -> [Action] {
+        guard let change, change.isRenewing else { return [] }
+        return endChange(refusal(of: change, code))
+    }
+
+    /// There is no connection, and no attempt is under way. The session stays in the old room.
+    package mutating func renewalFailed() -> [Action] {
+        endChange(.notConnected(session, hint: "it stays in its room; try again when it is connected"))
     }
 
     /// Ends a change without entering the new room; whatever was published there is cleared.
@@ -349,17 +384,7 @@ package struct Rooms: Sendable {
         guard let change else { return [] }
         self.change = nil
         var actions = remember(membership?.presence) + [.unsubscribe(change.joining.filter)]
-        if change.joining.step == .announcing { actions.append(.announce(change.joining.cleared)) }
+        if change.joining.step == .announcing || change.isRenewing { actions.append(.announce(change.joining.cleared)) }
         return actions + [.answer(change.call, error)]
-    }
-
-    /// After a change of rooms, the server has to be given the will for the new room, which takes a new connection.
-    ///
-    /// - Parameter isSetUp: whether the publications are published in the new room.
-    /// - Returns: whether to connect again for that, now.
-    package mutating func takeRenewal(isSetUp: Bool) -> Bool {
-        guard mustRenew, topicsToClear.isEmpty, isSetUp else { return false }
-        mustRenew = false
-        return true
     }
 }

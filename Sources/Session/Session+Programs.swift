@@ -150,7 +150,8 @@ extension Session {
                     user: $0.identity.user, device: $0.identity.device, state: .online, since: $0.since,
                     quality: $0.quality)
             },
-            complete: membership.participants.isComplete)
+            // A server that refuses our presence, as one without retained messages does, may not show the others either.
+            complete: membership.participants.isComplete && membership.refusal == nil)
     }
 
     // MARK: The credential

@@ -82,7 +82,24 @@ import Testing
         let answered = rooms.membership.map {
             rooms.announced($0.online, .notAuthorized, by: "a", at: Self.at(1))
         }
-        #expect(answered == [.presenceRefused(.notAuthorized), .tell([]), .restored])
+        #expect(answered == [.presenceRefused(.notAuthorized), .tell([]), .rememberTopics([]), .restored])
+        #expect(rooms.membership?.refusal == "not authorized (0x87)")
+        #expect(rooms.leave() == [], "there is nothing to clear")
+        #expect(!rooms.isLeaving)
+    }
+
+    @Test mutating func `a presence that was refused is cleared once the server may have it`() throws {
+        rooms.begin(in: Self.plant, subscribedTo: [], at: Self.time(0))
+        rooms.willConnect(as: Self.mark(0), isFirst: true, at: Self.time(0))
+        _ = rooms.connected(to: "a", resumed: false, isWillDelayed: true, at: Self.at(0), time: Self.time(0))
+        _ = rooms.subscriptionsRestored()
+        let online = try #require(rooms.membership?.online)
+        _ = rooms.announced(online, .notAuthorized, by: "a", at: Self.at(1))
+        #expect(rooms.qualityChanged(.poor, isConnected: true) == [], "it is announced again later")
+        #expect(rooms.announceRefused(at: Self.at(2)) == [])
+        #expect(rooms.announceRefused(at: Self.at(700)).first == .rememberTopics([Self.topic]))
+        _ = rooms.connectionClosed()
+        #expect(rooms.leave() == [.announce(Announcement(topic: Self.topic))], "the answer was not seen")
     }
 
     @Test mutating func `presence in a room from before a crash is cleared`() throws {

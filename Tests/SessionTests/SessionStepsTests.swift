@@ -486,6 +486,10 @@ struct SessionStepsTests {
                 == ["disconnecting", "send PUBLISH \(Self.topic), cleared"])
         let answer = Packet.puback(Acknowledgement(packetID: try id(3), reasonCode: code))
         #expect(session.receives(answer) == ["send \(goodbye)", "close"])
+        _ = session.take(.closed(Reason(.serverClosed)))
+        #expect(session.session.state == .disconnected)
+        #expect(session.session.machine.reason.code == .userDisconnect, "the server has heard it")
+        #expect(session.session.machine.reason.message.contains("cleared by hand") == code.isError)
     }
 
     @Test(arguments: [ProtocolVersion.five, .threeOneOne])

@@ -38,8 +38,6 @@ package struct Rooms: Sendable {
     private struct Change: Sendable {
         var joining: RoomMembership
         let call: CallID
-        /// Whether the server cannot have had our presence there before.
-        var isFirstPresence = false
         /// Whether everything but the will is accepted, and a connection with that will is being made.
         var isRenewing = false
     }
@@ -179,7 +177,8 @@ package struct Rooms: Sendable {
         let entered = enterRenewed()
         var actions = entered + topicsToClear.sorted().map { Action.announce(Announcement(topic: $0)) }
         guard var membership else { return actions + rememberTopics() }
-        topics.insert(membership.topic)
+        membership.isUntold = topics.insert(membership.topic).inserted
+        membership.isKept = false
         let isKnownHere = resumed && presentAt == server
         let mustAnnounce = membership.presence.connected(
             resumed: isKnownHere, isWillDelayed: isWillDelayed, at: now, time: time)
@@ -214,7 +213,8 @@ package struct Rooms: Sendable {
     /// The session leaves its room for good while it is still connected.
     package mutating func leave() -> [Action] {
         let actions = endChange(.wrongState(session, is: "disconnecting"))
-        guard let membership else { return actions }
+        // Where the server has refused our presence, there is nothing to clear.
+        guard let membership, topics.contains(membership.topic) else { return actions }
         self.membership?.step = .leaving
         return actions + [.announce(membership.cleared)]
     }
@@ -235,6 +235,7 @@ package struct Rooms: Sendable {
         if !isClearing, change?.joining.topic == announcement.topic { return joined(code, by: server, at: now) }
         guard membership?.topic == announcement.topic else { return [] }
         guard isClearing else { return presenceAnswered(code, by: server, at: now) }
+        if isLeaving { membership?.isKept = code.isRefusal }
         if isLeaving, !code.isRefusal {
             membership?.step = .done
             membership?.presence.cleared()
@@ -250,11 +251,13 @@ package struct Rooms: Sendable {
         if code.isRefusal {
             // Our own message will not arrive to mark the end of the retained ones.
             actions = [.presenceRefused(code), .tell(membership?.participants.endSnapshot() ?? [])]
+            if code != nil, let membership, membership.isUntold { topics.remove(membership.topic) }
+            actions += rememberTopics()
         } else {
             membership?.presence.published(at: now)
             presentAt = server
         }
-        if membership?.presenceAnswered(isRefused: code.isRefusal, at: now) == true, let online = membership?.online {
+        if membership?.presenceAnswered(code, at: now) == true, let online = membership?.online {
             actions.append(.announce(online))
         }
         if isAnnouncing {
@@ -266,8 +269,14 @@ package struct Rooms: Sendable {
 
     /// Announces the presence again if the server refused it long enough ago: what it refuses may change.
     package mutating func announceRefused(at now: Instant) -> [Action] {
-        guard membership?.takeRefusal(at: now) == true, let online = membership?.online else { return [] }
-        return [.announce(online)]
+        membership?.takeRefusal(at: now) == true ? announceAgain() : []
+    }
+
+    /// Announces the presence again, perhaps after the server has refused it.
+    private mutating func announceAgain() -> [Action] {
+        guard let membership else { return [] }
+        if topics.insert(membership.topic).inserted { self.membership?.isUntold = true }
+        return rememberTopics() + [.announce(membership.online)]
     }
 
     package mutating func received(_ message: MQTTClientMachine.InboundMessage) -> [Action] {
@@ -290,9 +299,9 @@ package struct Rooms: Sendable {
         guard quality != .lost, let before = membership?.presence, before.quality != quality else { return [] }
         membership?.presence.quality = quality
         // A first measurement, unless poor, is sent along with the next message.
-        guard before.quality != nil || quality == .poor, let membership, membership.step == .done, isConnected else {
-            return []
-        }
+        guard before.quality != nil || quality == .poor, let membership, membership.step == .done, isConnected,
+            membership.refusedAt == nil
+        else { return [] }
         return [.announce(membership.online)]
     }
 
@@ -316,16 +325,14 @@ package struct Rooms: Sendable {
 
     /// Takes the server's answer to a subscription, which may be that of the room, or of the new one.
     package mutating func subscribed(_ filter: TopicFilter, _ code: ReasonCode?) -> [Action] {
-        if membership?.filter == filter, membership?.subscribed(isRefused: code.isRefusal) == true,
-            let online = membership?.online
-        {
-            return [.announce(online)]
+        if membership?.filter == filter, membership?.subscribed(isRefused: code.isRefusal) == true {
+            return announceAgain()
         }
         guard let change, change.joining.filter == filter else { return [] }
         guard !code.isRefusal else { return endChange(refusal(of: change, code)) }
         guard change.joining.step == .done else { return [] }
         self.change?.joining.step = .announcing
-        self.change?.isFirstPresence = topics.insert(change.joining.topic).inserted
+        self.change?.joining.isUntold = topics.insert(change.joining.topic).inserted
         return rememberTopics() + [.announce(change.joining.online)]
     }
 
@@ -341,13 +348,14 @@ package struct Rooms: Sendable {
         guard var change else { return [] }
         guard !code.isRefusal else {
             // By its own word, the server has nothing of ours there, and nothing has to be cleared.
-            if code != nil, change.isFirstPresence {
+            if code != nil, change.joining.isUntold {
                 self.change?.joining.step = .done
                 topics.remove(change.joining.topic)
             }
             return endChange(refusal(of: change, code)) + rememberTopics()
         }
         change.joining.step = .done
+        change.joining.isUntold = false
         change.joining.presence.published(at: now)
         presentAt = server
         if !change.joining.participants.isKnown { _ = change.joining.participants.endSnapshot() }

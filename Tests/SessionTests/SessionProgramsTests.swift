@@ -552,7 +552,7 @@ struct SessionProgramsTests {
             let own = Publish(topic: topic, payload: try #require(session.published[topic]))
             _ = session.receives(.publish(own))
         }
-        #expect(try session.session.participants().complete == isComplete)
+        #expect(try session.session.participants().result.complete == isComplete)
     }
 
     // MARK: The end

@@ -96,6 +96,10 @@ extension Session {
         guard Room.isValid(name) else {
             return .invalidParameters("a room is levels of a topic, none of them empty, without + and #")
         }
+        guard name.isInNormalFormC else { return .invalidParameters("the name of a room \(Room.normalForm)") }
+        guard rooms.identity.user.isInNormalFormC, rooms.identity.device.isInNormalFormC else {
+            return .badConfiguration("in a room, each of user and device \(Room.normalForm)")
+        }
         guard Room.isLevel(rooms.identity.user), Room.isLevel(rooms.identity.device) else {
             return .badConfiguration("in a room, user and device are levels of a topic: without /, + and #")
         }

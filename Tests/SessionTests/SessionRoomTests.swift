@@ -173,6 +173,14 @@ struct SessionRoomTests {
         #expect(session.session.room == hall && session.session.machine.rivalry.canLook)
     }
 
+    @Test func `a room whose name only looks like that of the present one is refused`() throws {
+        var session = try SessionUnderTest(room: "caf\u{E9}").connected()
+        _ = try session.grants(.grantedQoS1)
+        #expect(try session.takes() == ["connected"])
+        #expect(session.take(.join("cafe\u{301}", call)) == ["not joined"])
+        #expect(session.take(.join("caf\u{E9}", call)) == ["in another room", "joined"])
+    }
+
     @Test func `the subscription to a room that refuses the session is not reported as one to be requested again`()
         throws
     {

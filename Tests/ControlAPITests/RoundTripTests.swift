@@ -90,7 +90,7 @@ struct RoundTripTests {
         let status = SessionStatus(session: "a", state: .disconnected, since: Timestamp(rawValue: 0))
         let line = try #require(OutgoingLine.encode(status))
         let members = try #require(try JSONValue(parsing: line[...]).members)
-        #expect(members.count == 37)
+        #expect(members.count == 38)
         #expect(members["reason"] == .null)
         #expect(members["rtt"] == .null)
     }

@@ -34,6 +34,10 @@ extension SessionConfiguration {
             }
         }
         guard !room.isEmpty, let key = content["room"] else { return errors }
+        let names = [("room", room), ("room-prefix", roomPrefix), ("user", user), ("device", device)]
+        for (name, text) in names where !text.isInNormalFormC {
+            errors += (content[name] ?? key).error("in a room, \(name) \(Room.normalForm)").list
+        }
         if !Room.isLevel(user), !user.isEmpty {
             let value = content["user"] ?? key
             errors += value.error("in a room, the user is a level of a topic: without /, + and #").list

@@ -1,9 +1,10 @@
+import MQTT
 import SessionCore
 import Vocabulary
 
 /// Finds sessions that have the same client identifier at the same server. The server lets only one of them be
 /// connected, so each would displace the other forever, and one would acknowledge messages meant for the other. Such
-/// sessions are refused.
+/// sessions are refused, and so are those with the name of another session's second connection.
 enum SharedClientIDs {
     /// The client identifier that a session uses, and the servers where it does.
     struct Claim {
@@ -28,19 +29,37 @@ enum SharedClientIDs {
         }
     }
 
-    /// Returns what is wrong with each of the sessions that share a client identifier.
+    /// Returns what is wrong with each of the sessions that share a client identifier, or that have one which another
+    /// session takes for a second connection. Such a connection begins with Clean Start, so it would end a session of
+    /// that name at the server.
     static func errors(_ claims: [Claim]) -> [SessionName: [ConfigurationError]] {
         var errors: [SessionName: [ConfigurationError]] = [:]
-        for sharing in Dictionary(grouping: claims, by: \.clientID).values where sharing.count > 1 {
-            for claim in sharing {
-                let rivals = sharing.filter { $0.session != claim.session && claim.endpoint(sharedWith: $0) != nil }
-                guard let rival = rivals.min(by: { $0.session < $1.session }),
-                    let endpoint = claim.endpoint(sharedWith: rival)
-                else { continue }
+        // Servers compare byte by byte.
+        let sharing = Dictionary(grouping: claims) { Array($0.clientID.utf8) }
+        for claim in claims {
+            if let (rival, endpoint) = rival(of: claim, among: sharing[Array(claim.clientID.utf8)]) {
                 errors[claim.session] = [error(claim, rival.session, at: endpoint)]
+                continue
+            }
+            for purpose in Connect.Purpose.allCases {
+                // Any session may be moved to a room, and look there.
+                let end = Connect.clientID("", to: purpose).utf8
+                guard claim.clientID.utf8.count > end.count, claim.clientID.utf8.suffix(end.count).elementsEqual(end),
+                    let (rival, endpoint) = rival(
+                        of: claim, among: sharing[Array(claim.clientID.utf8.dropLast(end.count))])
+                else { continue }
+                errors[claim.session] = [error(claim, rival, at: endpoint, takenTo: purpose)]
             }
         }
         return errors
+    }
+
+    /// Returns the first other session, by name, that uses a server of this one, and the endpoint that leads there.
+    private static func rival(of claim: Claim, among claims: [Claim]?) -> (Claim, Endpoint)? {
+        let rivals = claims?.filter { $0.session != claim.session && claim.endpoint(sharedWith: $0) != nil }
+        return rivals?.min { $0.session < $1.session }.flatMap { rival in
+            claim.endpoint(sharedWith: rival).map { (rival, $0) }
+        }
     }
 
     private static func error(_ claim: Claim, _ rival: SessionName, at endpoint: Endpoint) -> ConfigurationError {
@@ -49,12 +68,38 @@ enum SharedClientIDs {
         let advice =
             isSibling
             ? "put %i, which stands for the instance, into client-id or user, for example client-id = "
-                + "\(claim.clientID)-%i".debugDescription
+                + advised(claim.clientID, "%i", for: [claim.session, rival].compactMap(\.instance)).debugDescription
             : "give each file its own client-id, here for example client-id = "
-                + "\(claim.clientID)-\(claim.session)".debugDescription
+                + advised(claim.clientID, "\(claim.session)", for: ["\(claim.session)"]).debugDescription
         let message =
             "sessions \(claim.session) and \(rival) have the same client-id, \(clientID), at "
             + "\(endpoint.authority), where each would displace the other: \(advice)"
         return ConfigurationError(file: claim.file, position: claim.value?.position, message: message)
+    }
+
+    private static func error(
+        _ claim: Claim, _ rival: Claim, at endpoint: Endpoint, takenTo purpose: Connect.Purpose
+    ) -> ConfigurationError {
+        let purpose =
+            switch purpose {
+            case .look: "to look who is in its room"
+            case .check: "when it is checked"
+            }
+        let message =
+            "session \(claim.session) has the client-id \(claim.clientID.debugDescription), which session "
+            + "\(rival.session) takes for a moment at \(endpoint.authority) \(purpose), where it would displace "
+            + "\(claim.session) and have the server discard its messages: give \(claim.session) another client-id"
+        return ConfigurationError(file: claim.file, position: claim.value?.position, message: message)
+    }
+
+    /// Returns a client identifier that tells a session from the others with this one, and is no name of a second
+    /// connection.
+    ///
+    /// - Parameter names: what the addition stands for.
+    private static func advised(_ clientID: String, _ addition: String, for names: [String]) -> String {
+        let isTaken = Connect.Purpose.allCases.contains { purpose in
+            names.contains { "-\($0)".hasSuffix(Connect.clientID("", to: purpose)) }
+        }
+        return isTaken ? "\(addition)-\(clientID)" : "\(clientID)-\(addition)"
     }
 }

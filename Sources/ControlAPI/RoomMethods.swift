@@ -9,7 +9,8 @@ public enum RoomParticipantsMethod: ControlMethod {
         public var room: String
         /// Everyone in the room, this session included; ordered by user and device.
         public var participants: [RoomParticipant]
-        /// Whether this is everyone. At most 10,000 participants are listed, and fewer if their names are long.
+        /// Whether this is everyone. At most 10,000 participants are listed, and fewer if their names are long. While the
+        /// server refuses the session's own presence, it is not known whether this is everyone.
         public var complete: Bool
 
         public init(room: String, participants: [RoomParticipant], complete: Bool = true) {
@@ -66,7 +67,7 @@ public struct RoomParticipant: Codable, Hashable, Sendable {
     }
 }
 
-/// `session.switchRoom`: answers when the session is in the new room.
+/// `session.switchRoom`: answers when the session is in the new room, and the server has its will there.
 public enum SessionSwitchRoomMethod: ControlMethod {
     public static let name = "session.switchRoom"
     public static let summary = "Moves a session to another room, and answers when it is there"

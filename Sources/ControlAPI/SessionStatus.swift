@@ -48,6 +48,9 @@ public struct SessionStatus: Codable, Hashable, Sendable {
     @OrNull public var user: String?
     @OrNull public var device: String?
     @OrNull public var room: String?
+    /// While the server refuses to announce the session in its room, so that the others there do not see it: the
+    /// server's words. Otherwise `nil`.
+    @OrNull public var presenceRefused: String?
     @OrNull public var clientID: String?
     /// How good the connection is, while connected.
     @OrNull public var quality: Quality?

@@ -40,6 +40,7 @@ extension Session {
         }
         noteUses()
         endSettling()
+        endRoomChange()
         fetchLeftOut()
         readOn()
         guard funnel.work.isEmpty else { return true }
@@ -56,6 +57,7 @@ extension Session {
     package mutating func end() {
         dropLink()
         endProtocol()
+        endRoomChange()
         stopLooking()
     }
 

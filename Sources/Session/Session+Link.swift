@@ -23,9 +23,9 @@ extension Session {
         rooms.willConnect(
             as: rooms.newMark(clientID: clientID, at: wallClock),
             isFirst: state == .connecting && !machine.wasAccepted, at: wallClock)
-        mqtt.configuration.will = rooms.membership?.will
-        mqtt.configuration.keepAlive =
-            rooms.membership == nil ? settings.keepAlive.alone : settings.keepAlive.inRoom
+        let will = rooms.nextWill
+        mqtt.configuration.will = will
+        mqtt.configuration.keepAlive = will == nil ? settings.keepAlive.alone : settings.keepAlive.inRoom
     }
 
     /// The transport is ready for CONNECT, unless its path has moved.

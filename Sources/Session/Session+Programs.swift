@@ -130,7 +130,7 @@ extension Session {
     // MARK: The room
 
     /// Returns who is in the room.
-    package func participants() throws(RPCError) -> RoomParticipantsMethod.Result {
+    package func participants() throws(RPCError) -> Roster {
         guard let membership = rooms.membership else {
             throw .wrongState(
                 settings.name.description, is: "in no room",
@@ -143,14 +143,10 @@ extension Session {
                 hint: "it is told shortly after connecting, unless the server refuses "
                     + "\(membership.room.presenceFilter)")
         }
-        return RoomParticipantsMethod.Result(
-            room: membership.room.name,
-            participants: membership.participants.list.map {
-                RoomParticipant(
-                    user: $0.identity.user, device: $0.identity.device, state: .online, since: $0.since,
-                    quality: $0.quality)
-            },
-            complete: membership.participants.isComplete)
+        return Roster(
+            room: membership.room, participants: membership.participants,
+            // A server that refuses our presence, as one without retained messages does, may not show the others either.
+            isComplete: membership.participants.isComplete && membership.refusal == nil)
     }
 
     // MARK: The credential

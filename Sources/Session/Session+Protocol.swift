@@ -118,7 +118,7 @@ extension Session {
         case .settled:
             tellMachine { .settled($0) }
         case .refused(let server):
-            protocolEnded(ending(server, in: .connack))
+            protocolEnded(renewalRefused(server, ending(server, in: .connack)))
         case .disconnectedByServer(let server):
             tell(publications.serverEnded(server.code, isAlone: mqtt.counts.inFlight == 0))
             protocolEnded(ending(server, in: .disconnect).considering(server.finding))
@@ -190,7 +190,6 @@ extension Session {
             if !publicationAnswered(announcement, code) {
                 perform(rooms.announced(announcement, code, by: link?.address.description, at: now))
             }
-            renewIfRoomChanged()
         case .accepted(let sequence):
             counts.published += 1
             endKey(of: sequence)

@@ -44,7 +44,9 @@ extension Session {
     }
 
     mutating func noteRemains() {
-        machine.remains.visibility = rooms.membership?.presence.visibility(keepAlive: mqtt.keepAlive)
+        let isKept = rooms.membership?.isKept == true
+        machine.remains.isPresenceKept = isKept
+        machine.remains.visibility = isKept ? nil : rooms.membership?.presence.visibility(keepAlive: mqtt.keepAlive)
         machine.remains.publications = publications.keptCount
     }
 

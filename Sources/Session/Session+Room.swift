@@ -23,6 +23,7 @@ extension Session {
         case .presenceRefused(let code): act(.tell(.presenceRefused(code)))
         case .presenceKept(let topic, let code): act(.tell(.presenceKept(topic, code)))
         case .restored: checkRestored()
+        case .renew: renewForRoom()
         case .entered(let room, let old): entered(room, from: old)
         case .answer(let call, let error):
             if error == nil, let room {
@@ -84,8 +85,8 @@ extension Session {
         }
     }
 
-    /// Joins another room, then leaves the old one, and makes the choice survive restarts of the daemon within a boot. If
-    /// the server refuses, the session stays where it is.
+    /// Joins another room, then connects again with its will and leaves the old one, and makes the choice survive restarts
+    /// of the daemon within a boot. If the server refuses, the session stays where it is.
     mutating func join(_ name: String, for call: CallID) {
         if let refusal = refusal(toJoin: name) { return act(.answer([call], .room(refusal))) }
         perform(rooms.join(Room(prefix: settings.room.prefix, name: name), for: call, at: wallClock))
@@ -94,6 +95,10 @@ extension Session {
     private func refusal(toJoin name: String) -> RPCError? {
         guard Room.isValid(name) else {
             return .invalidParameters("a room is levels of a topic, none of them empty, without + and #")
+        }
+        guard name.isInNormalFormC else { return .invalidParameters("the name of a room \(Room.normalForm)") }
+        guard rooms.identity.user.isInNormalFormC, rooms.identity.device.isInNormalFormC else {
+            return .badConfiguration("in a room, each of user and device \(Room.normalForm)")
         }
         guard Room.isLevel(rooms.identity.user), Room.isLevel(rooms.identity.device) else {
             return .badConfiguration("in a room, user and device are levels of a topic: without /, + and #")
@@ -113,7 +118,6 @@ extension Session {
         machine.rivalry.canLook = true
         publications.enter(room)
         advancePublications()
-        renewIfRoomChanged()
         act(.tell(.roomChanged(from: old)))
     }
 
@@ -127,15 +131,41 @@ extension Session {
         }
     }
 
-    /// Reconnects after a change of rooms, once nothing is under way, so that the server gets the will for the new
-    /// room.
-    mutating func renewIfRoomChanged() {
-        guard rooms.takeRenewal(isSetUp: publications.isSetUp) else { return }
+    /// Connects again, so that the server gets the will for the room that is being entered.
+    private mutating func renewForRoom() {
         // The server publishes the will for the old room unless it gets a DISCONNECT (3.1.2.5, 3.14.4), or the next
         // connection comes within the will delay.
         let isWillDelayed = mqtt.version == .five && rooms.membership?.will.properties.willDelay != 0
         if !isWillDelayed { link?.hasStaleWill = true }
         renew(because: Reason(.switchRoom))
+    }
+
+    /// Ends a change of rooms when there is neither a connection nor an attempt to get one: the caller is not to wait for
+    /// the end of an outage. Checked after every input.
+    mutating func endRoomChange() {
+        if link == nil, rooms.isRenewing { perform(rooms.renewalFailed()) }
+    }
+
+    /// Handles a server that refuses the connection which would enter another room. Whether it objects to the will or to
+    /// the session, the next connection shows: it has the will that the server had accepted before.
+    ///
+    /// - Parameter ending: what the refusal would mean otherwise.
+    mutating func renewalRefused(
+        _ server: MQTTClientMachine.ServerReason, _ ending: SessionMachine.Ending
+    ) -> SessionMachine.Ending {
+        // The connection is tried again in another way, with the same will.
+        guard ending.pace != .otherWay, let joining = rooms.joining else { return ending }
+        perform(rooms.renewalRefused(server.code))
+        guard ending.reason.isTerminal || ending.reason.code.group == .auth || ending.failsIfRepeated else {
+            return ending
+        }
+        var back = SessionMachine.Ending(
+            Reason(
+                .switchRoom,
+                "the server refused the session in room \(joining.name), and it goes back: \(ending.reason.message)",
+                serverCode: server.code.rawValue))
+        back.pace = .otherWay
+        return back
     }
 
     // MARK: Publications

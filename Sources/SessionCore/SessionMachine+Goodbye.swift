@@ -24,6 +24,8 @@ extension SessionMachine {
 
         /// For how long others in the room may see the session; `nil` if it is not announced there.
         public var visibility: Visibility?
+        /// Whether the server has refused to clear the session's presence, so that nothing else ends it for certain.
+        public var isPresenceKept = false
         /// How many publications the server was not told to delete.
         public var publications = 0
         /// What others in the room may see of an earlier run of the daemon. `nil` if it announced nothing that lasts, and
@@ -46,13 +48,19 @@ extension SessionMachine {
         }
     }
 
-    /// Reports a goodbye that the server cannot have heard. The others in the room see the session until the server
-    /// announces its end, and its publications until they are deleted.
+    /// Reports a goodbye that the server cannot have heard, or did not do everything for. The others in the room see the
+    /// session until the server announces its end, and its publications until they are deleted.
     ///
     /// - Parameter end: when our end of the connection was closed; `nil` if there was none.
     mutating func noteUnheardGoodbye(since end: Instant?, at now: Instant) {
-        guard reason.code == .userDisconnect, let left = leftBehind(since: end, at: now) else { return }
-        reason = Reason(.goodbyeUnheard, "\(Reason.Code.goodbyeUnheard.sentence): \(left)")
+        guard reason.code == .userDisconnect else { return }
+        if let left = leftBehind(since: end, at: now) {
+            reason = Reason(.goodbyeUnheard, "\(Reason.Code.goodbyeUnheard.sentence): \(left)")
+        } else if remains.isPresenceKept {
+            reason.message +=
+                "; the server refused to clear its presence, so others in the room may see the session until that is "
+                + "cleared by hand"
+        }
     }
 
     /// The reason that the next run of the daemon shows if this one is killed now, while it disconnects.

@@ -231,6 +231,8 @@ extension SessionMachine {
                 return
             }
             noteRest(of: attempt.endpoint, ending, at: now)
+            // What the session reconnects for did not come about, and the ending says why.
+            if trying.hasteReason?.code == ending.reason.code { trying.hasteReason = ending.reason }
             let ending = trying.whileOthersAreLeft(
                 ending, of: attempt.endpoint, among: endpoints.paths.count, isProven: proven[attempt.endpoint] != nil)
             if ending.pace != .otherWay, goBack(trying, attempt, ending, at: now, into: &actions) { return }

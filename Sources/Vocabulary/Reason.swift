@@ -165,7 +165,7 @@ extension Reason.Code {
         case .credentialRenewed: (.local, "the credential was renewed")
         case .credentialChanged: (.local, "the file with the rejected credential, or with the authorities, has changed")
         case .shutdown: (.local, "the daemon is stopping")
-        case .switchRoom: (.local, "the session changed its room")
+        case .switchRoom: (.local, "the session connected again to change its room")
         case .demand: (.local, "a local program uses the session")
         case .idle: (.local, "no local program uses the session")
         case .suspend: (.local, "the host is about to sleep")

@@ -162,6 +162,11 @@ private let duration = #"a duration such as "250ms", "15s" or "20min""#
             "4:10: in a room, the device is a level of a topic: without /, + and #"
         ),
         (
+            "room = \"cafe\u{301}\"",
+            "3:8: in a room, room must be in Unicode's normalization form C, in which a letter with an accent is one "
+                + "character: servers compare byte by byte"
+        ),
+        (
             "room = \"r\"\npresence.timeout = \"3s\"",
             "4:20: in a room, presence.timeout is at least \"4s\": the session sends something four times within it; with "
                 + "\"0s\" the others learn of a loss when the server does"

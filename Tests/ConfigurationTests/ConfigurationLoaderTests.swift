@@ -174,6 +174,18 @@ private func name(_ text: String) throws -> SessionName { try #require(SessionNa
         #expect(try loaded.sessions[name("other-port")]?.get().clientID == "u")
     }
 
+    @Test(arguments: ["look", "check"])
+    func `refuses a session with the name of another one's second connection, and advises none`(name: String) throws {
+        let scratch = try ConfigurationScratch()
+        try scratch.write("sessions.d/plain.toml", good + "client-id = \"u\"")
+        try scratch.write("sessions.d/second.toml", good + "client-id = \"u-\(name)\"")
+        let errors = scratch.load().errors.map(\.message)
+        #expect(errors.count == 1)
+        #expect(errors.first?.hasPrefix("session second has the client-id \"u-\(name)\", which session plain") == true)
+        try scratch.write("sessions.d/\(name).toml", good + "client-id = \"u\"")
+        #expect(scratch.load().errors.contains { $0.message.hasSuffix("client-id = \"\(name)-u\"") })
+    }
+
     @Test func `the place of a conflict is one of the two sessions that are named`() throws {
         let scratch = try ConfigurationScratch()
         try scratch.write("sessions.d/one.toml", "endpoints = [\"mqtt://one.example\"]\nuser = \"u\"\n")

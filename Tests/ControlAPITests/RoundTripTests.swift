@@ -13,7 +13,7 @@ struct RoundTripTests {
           "peer": "203.0.113.9:3128", "tls": "TLSv1.3", "protocol": "5",
           "path": { "interface": "wlan0", "type": "wifi", "source": "192.168.1.20", "gateway": "192.168.1.1" },
           "network": { "interfaces": ["wlan0"], "types": [], "metered": "avoid" },
-          "user": "edge-42", "device": "…", "room": "plant-7", "clientID": "edge-42",
+          "user": "edge-42", "device": "…", "room": "plant-7", "clientID": "edge-42", "presenceRefused": null,
           "quality": "excellent", "rtt": 0.023, "jitter": 0.002, "lastHeard": 4.1,
           "granted": { "sessionExpiry": 3600, "keepAlive": 15, "maximumQoS": 2, "retain": true, "receiveMaximum": 20,
                        "maximumPacketSize": 268435455, "wildcardSubscriptions": true, "sharedSubscriptions": true },
@@ -90,7 +90,7 @@ struct RoundTripTests {
         let status = SessionStatus(session: "a", state: .disconnected, since: Timestamp(rawValue: 0))
         let line = try #require(OutgoingLine.encode(status))
         let members = try #require(try JSONValue(parsing: line[...]).members)
-        #expect(members.count == 37)
+        #expect(members.count == 38)
         #expect(members["reason"] == .null)
         #expect(members["rtt"] == .null)
     }

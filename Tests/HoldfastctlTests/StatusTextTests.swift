@@ -150,13 +150,16 @@ struct StatusTextTests {
     @Test func `what cannot be read, and files that are not used, are in the sentence and in the details`() {
         var status = Self.status(.disconnecting)
         (status.readFailure, status.tlsFilesError) = ("the outbox cannot be read: x", "a.pem is empty")
+        (status.room, status.presenceRefused) = ("plant", "not authorized (0x87)")
         #expect(
             StatusText.sentence(for: status, now: Self.now)
                 == "main is disconnecting; it sends what is in flight first; its TLS files could not be used the last "
-                + "time, so it uses those from before; messages on disk cannot be read.")
+                + "time, so it uses those from before; the server refuses to announce it in its room; messages on disk "
+                + "cannot be read.")
         let lines = StatusDetails.lines(for: status, times: TimeText(now: Self.now))
         #expect(lines.contains { $0.hasSuffix("the outbox cannot be read: x") })
         #expect(lines.contains { $0.contains("TLS files") && $0.hasSuffix("a.pem is empty") })
+        #expect(lines.contains { $0.contains("Room") && $0.hasSuffix("announce the session: not authorized (0x87)") })
     }
 
     @Test(arguments: SessionStatus.State.allCases, [nil] + SessionStatus.Phase.allCases.map(Optional.some))

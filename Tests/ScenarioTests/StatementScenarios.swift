@@ -124,7 +124,7 @@ struct StatementScenarios {
             try await a.until("poor") { $0.event == .qualityChanged && $0.quality == .poor }
             let changed = try await b.until("poor") { $0.event == .participantChanged && $0.quality == .poor }
             #expect(changed.user == "a")
-            let listed = try await b.registry().driver("main").session.participants().participants
+            let listed = try await b.registry().driver("main").session.participants().result.participants
             #expect(listed.first { $0.user == "a" }?.quality == .poor)
             try await a.disconnect()
             #expect(try await b.until(.participantLeft).cause == .left)

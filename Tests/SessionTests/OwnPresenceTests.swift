@@ -120,11 +120,11 @@ import Testing
         let (known, offline) = Self.contradicted()
         var membership = known
         #expect(membership.received(offline) == .mustCorrect)
-        #expect(membership.presenceAnswered(isRefused: false, at: Self.at(1)) == false)
+        #expect(membership.presenceAnswered(.success, at: Self.at(1)) == false)
         #expect(membership.received(offline) == .mustCorrect)
         #expect(membership.received(offline) == .changes([]))
-        #expect(membership.presenceAnswered(isRefused: false, at: Self.at(2)) == true)
-        #expect(membership.presenceAnswered(isRefused: false, at: Self.at(3)) == false)
+        #expect(membership.presenceAnswered(.success, at: Self.at(2)) == true)
+        #expect(membership.presenceAnswered(.success, at: Self.at(3)) == false)
     }
 
     /// Anyone who may publish in the room could make it announce itself as often as they like.
@@ -133,7 +133,7 @@ import Testing
         var membership = known
         #expect(membership.received(offline) == .mustCorrect)
         #expect(membership.received(offline) == .changes([]))
-        #expect(membership.presenceAnswered(isRefused: true, at: Self.at(1)) == false)
+        #expect(membership.presenceAnswered(.notAuthorized, at: Self.at(1)) == false)
         #expect(membership.received(offline) == .changes([]))
         #expect(membership.takeRefusal(at: Self.at(600)) == false)
         #expect(membership.takeRefusal(at: Self.at(700)) == true)

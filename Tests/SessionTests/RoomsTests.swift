@@ -82,7 +82,24 @@ import Testing
         let answered = rooms.membership.map {
             rooms.announced($0.online, .notAuthorized, by: "a", at: Self.at(1))
         }
-        #expect(answered == [.presenceRefused(.notAuthorized), .tell([]), .restored])
+        #expect(answered == [.presenceRefused(.notAuthorized), .tell([]), .rememberTopics([]), .restored])
+        #expect(rooms.membership?.refusal == "not authorized (0x87)")
+        #expect(rooms.leave() == [], "there is nothing to clear")
+        #expect(!rooms.isLeaving)
+    }
+
+    @Test mutating func `a presence that was refused is cleared once the server may have it`() throws {
+        rooms.begin(in: Self.plant, subscribedTo: [], at: Self.time(0))
+        rooms.willConnect(as: Self.mark(0), isFirst: true, at: Self.time(0))
+        _ = rooms.connected(to: "a", resumed: false, isWillDelayed: true, at: Self.at(0), time: Self.time(0))
+        _ = rooms.subscriptionsRestored()
+        let online = try #require(rooms.membership?.online)
+        _ = rooms.announced(online, .notAuthorized, by: "a", at: Self.at(1))
+        #expect(rooms.qualityChanged(.poor, isConnected: true) == [], "it is announced again later")
+        #expect(rooms.announceRefused(at: Self.at(2)) == [])
+        #expect(rooms.announceRefused(at: Self.at(700)).first == .rememberTopics([Self.topic]))
+        _ = rooms.connectionClosed()
+        #expect(rooms.leave() == [.announce(Announcement(topic: Self.topic))], "the answer was not seen")
     }
 
     @Test mutating func `presence in a room from before a crash is cleared`() throws {
@@ -241,19 +258,56 @@ import Testing
         let content = PresenceMessage(joining.payload.readableBytesView, of: .init(user: "me", device: "here"))
         #expect(content?.connection == Self.mark(0), "it is on the same connection")
         #expect(rooms.subscribed(filter, .success) == [], "once")
+        #expect(rooms.nextWill?.topic == Self.topic)
+        #expect(rooms.announced(joining, .success, by: "a", at: Self.at(10)) == [.renew])
+        #expect(rooms.membership?.room == Self.plant, "the server has not seen the will for the new room yet")
+        #expect(rooms.nextWill?.topic == Self.hallTopic)
+        #expect(rooms.connectionClosed() == [])
+        #expect(rooms.isChanging)
         let left = Announcement(topic: Self.topic)
+        let actions = connect(resumed: true, at: 11)
         #expect(
-            rooms.announced(joining, .success, by: "a", at: Self.at(10)) == [
-                .unsubscribe(try TopicFilter(Self.plant.presenceFilter)), .announce(left),
-                .entered(Self.hall, from: Self.plant), .answer(Self.call, nil),
+            actions == [
+                .unsubscribe(try TopicFilter(Self.plant.presenceFilter)), .entered(Self.hall, from: Self.plant),
+                .answer(Self.call, nil), .announce(left), online(Self.hallTopic),
             ])
         #expect(rooms.membership?.room == Self.hall)
         #expect(rooms.membership?.participants.isKnown == true, "who is there was said before the answer")
-        #expect(rooms.takeRenewal(isSetUp: true) == false, "the old room is not cleared yet")
-        _ = rooms.announced(left, .success, by: "a", at: Self.at(11))
-        #expect(rooms.takeRenewal(isSetUp: false) == false)
-        #expect(rooms.takeRenewal(isSetUp: true) == true, "for the will of the new room")
         #expect(!rooms.isChanging)
+        #expect(rooms.topics == [Self.topic, Self.hallTopic], "a crash now must not leave anything in the old room")
+        #expect(rooms.announced(left, .success, by: "a", at: Self.at(12)) == [.rememberTopics([Self.hallTopic])])
+    }
+
+    /// Up to the attempt that gives the server the will for the room `hall`.
+    private mutating func renew() throws {
+        enter()
+        let filter = try TopicFilter(Self.hall.presenceFilter)
+        _ = rooms.join(Self.hall, for: Self.call, at: Self.time(9))
+        guard case .announce(let joining)? = rooms.subscribed(filter, .success).last else { return }
+        _ = rooms.announced(joining, .success, by: "a", at: Self.at(10))
+        _ = rooms.connectionClosed()
+        rooms.willConnect(as: Self.mark(11), isFirst: false, at: Self.time(11))
+    }
+
+    @Test(arguments: [ReasonCode.notAuthorized, nil])
+    mutating func `a room is not entered without its will, and what was published there is cleared`(
+        refusal: ReasonCode?
+    ) throws {
+        try renew()
+        let actions = refusal.map { rooms.renewalRefused($0) } ?? rooms.renewalFailed()
+        guard case .answer(Self.call, let error?)? = actions.last else {
+            Issue.record("the call is not answered")
+            return
+        }
+        #expect(error.data?.reasonCode == refusal.map { Int($0.rawValue) })
+        let words = error.message + " " + (error.data?.hint ?? "")
+        #expect(words.contains("it stays in"))
+        #expect(rooms.nextWill?.topic == Self.topic)
+        _ = rooms.connectionClosed()
+        let cleared = Announcement(topic: Self.hallTopic)
+        #expect(connect(resumed: true, at: 12) == [.announce(cleared), online(Self.topic)])
+        #expect(rooms.announced(cleared, .success, by: "a", at: Self.at(13)) == [.rememberTopics([Self.topic])])
+        #expect(rooms.membership?.room == Self.plant && !rooms.isChanging)
     }
 
     @Test mutating func `a room that refuses is not entered`() throws {
@@ -285,10 +339,7 @@ import Testing
         #expect(!refused.contains(.announce(Announcement(topic: Self.hallTopic))))
         #expect(refused.last == .rememberTopics([Self.topic]))
         #expect(rooms.membership?.room == Self.plant && !rooms.isChanging)
-        #expect(join(.success).contains(.entered(Self.hall, from: Self.plant)))
-        _ = rooms.announced(Announcement(topic: Self.topic), .success, by: "a", at: Self.at(11))
-        #expect(rooms.takeRenewal(isSetUp: true) == true)
-        #expect(!rooms.isChanging)
+        #expect(join(.success) == [.renew])
     }
 
     @Test mutating func `a second switch of rooms is refused until the first is finished`() {

@@ -540,6 +540,21 @@ struct SessionProgramsTests {
         #expect(error(session) == "wrong-state", "the server does not tell it")
     }
 
+    @Test(arguments: [(ReasonCode.success, true), (.notAuthorized, false)])
+    func `who is in the room is not known for certain while the server refuses the session's own presence`(
+        code: ReasonCode, isComplete: Bool
+    ) throws {
+        var session = try SessionUnderTest(room: "r").connected()
+        _ = try session.grants(.grantedQoS1)
+        _ = try session.takes(code)
+        if isComplete {
+            let topic = try #require(session.session.rooms.membership?.topic)
+            let own = Publish(topic: topic, payload: try #require(session.published[topic]))
+            _ = session.receives(.publish(own))
+        }
+        #expect(try session.session.participants().result.complete == isComplete)
+    }
+
     // MARK: The end
 
     @Test(arguments: [(true, ["disconnecting", "send DISCONNECT", "close"]), (false, [])])

@@ -65,6 +65,9 @@ extension ControlConnection {
         OutgoingLine.answer(id, result: result)
     }
 
+    /// Puts the participants of a room in order off the event loop, because for 10,000 of them it takes a while.
+    @concurrent private static func inOrder(_ roster: Roster) async -> RoomParticipantsMethod.Result { roster.result }
+
     private func result(of method: String, _ parameters: JSONValue?) async throws(RPCError) -> AnyResult {
         switch method.prefix(while: { $0 != "." }) {
         case "session", "room", "check": try await sessionResult(of: method, parameters)
@@ -217,7 +220,7 @@ extension ControlConnection {
             return try await driver.switchRoom(to: parameters.room)
         case RoomParticipantsMethod.name:
             let driver = try await registry.driver(take(RoomParticipantsMethod.self, parameters).session)
-            return try await driver.session.participants()
+            return await Self.inOrder(try await driver.session.participants())
         case CheckRunMethod.name:
             return try await check(take(CheckRunMethod.self, parameters))
         default:

@@ -124,7 +124,7 @@ struct EndpointTrial {
         options = surroundings.bound(options, by: configuration.network, of: session)
         // With SCRAM, CONNECT is only the beginning of an exchange.
         let greeting = Connect(
-            clientID: Connect.clientID(clientID, besides: "-check"), cleanStart: true,
+            clientID: Connect.clientID(clientID, to: .check), cleanStart: true,
             username: username,
             password: password.map { ByteBuffer(bytes: $0) })
         let check = EndpointCheck(

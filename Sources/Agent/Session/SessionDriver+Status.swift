@@ -42,6 +42,7 @@ extension SessionDriver {
         result.user = configuration.user
         result.device = device
         result.room = session.room?.name
+        result.presenceRefused = session.rooms.membership?.refusal
         result.clientID = session.clientID
         result.quality = session.machine.quality
         result.rtt = liveness?.roundTrip?.seconds

@@ -73,10 +73,18 @@ public struct Connect: Hashable, Sendable {
 }
 
 extension Connect {
+    /// What a client makes another connection for, beside the one that it has or is about to have.
+    package enum Purpose: String, CaseIterable, Sendable {
+        /// To look who is in a room.
+        case look
+        /// To check whether the server accepts the client.
+        case check
+    }
+
     /// The identifier for another connection of the client with this one. Empty, so that the server assigns one, if a
     /// longer identifier is not possible [MQTT-3.1.3-4].
-    package static func clientID(_ clientID: String, besides suffix: String) -> String {
-        let name = clientID + suffix
+    package static func clientID(_ clientID: String, to purpose: Purpose) -> String {
+        let name = "\(clientID)-\(purpose)"
         return name.utf8.count <= Packet.maximumStringLength ? name : ""
     }
 }

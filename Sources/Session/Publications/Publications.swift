@@ -140,7 +140,7 @@ package struct Publications: Sendable {
             guard entries[index].topic != topic else { continue }
             entries[index].topic = topic
             entries[index].state = .pending
-            if link == .open, let topic { awaited.insert(topic) }
+            if link == .connected || link == .open, let topic { awaited.insert(topic) }
         }
         awaited = awaited.filter { owners[$0] != nil }
     }

@@ -68,7 +68,7 @@ package struct PresenceLook: Sendable {
         self.room = room
         self.user = user
         connect = Connect(
-            clientID: Connect.clientID(clientID, besides: "-look"), cleanStart: true, username: credentials.username,
+            clientID: Connect.clientID(clientID, to: .look), cleanStart: true, username: credentials.username,
             password: credentials.password)
         self.version = version
         decoder = PacketDecoder(

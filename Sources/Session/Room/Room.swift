@@ -87,6 +87,11 @@ package struct Room: Hashable, Sendable {
         return text.split(separator: "/", omittingEmptySubsequences: false).allSatisfy { !$0.isEmpty }
     }
 
+    /// What is demanded of names that become part of a topic, after the name of what must comply.
+    package static let normalForm =
+        "must be in Unicode's normalization form C, in which a letter with an accent is one character: servers compare "
+        + "byte by byte"
+
     /// Whether the text can be the user or the device in a topic: a single level.
     package static func isLevel(_ text: String) -> Bool {
         isValid(text) && !text.utf8.contains(UInt8(ascii: "/"))

@@ -29,6 +29,13 @@ package struct RoomMembership: Sendable {
     /// earlier connections for it.
     package private(set) var refusedAt: Instant?
 
+    /// The server's words, while it refuses our presence.
+    package private(set) var refusal: String?
+    /// Whether the server cannot have our presence: it has been told of none, or has refused it by its own word.
+    var isUntold = false
+    /// Whether the server refused to clear our presence when the session left.
+    var isKept = false
+
     /// Whether the server refused the subscription to the room when it last answered it.
     private var isRefused = false
 
@@ -139,8 +146,11 @@ package struct RoomMembership: Sendable {
     /// Takes the server's answer to our presence.
     ///
     /// - Returns: whether it has to be corrected once more.
-    package mutating func presenceAnswered(isRefused: Bool, at now: Instant) -> Bool {
+    package mutating func presenceAnswered(_ code: ReasonCode?, at now: Instant) -> Bool {
+        let isRefused = code.isRefusal
         refusedAt = isRefused ? now : nil
+        refusal = isRefused ? code.refusal : nil
+        if !isRefused { isUntold = false }
         let isStale = !isRefused && correction == .underWay(again: true)
         correction = isStale ? .underWay(again: false) : .none
         return isStale
@@ -150,7 +160,9 @@ package struct RoomMembership: Sendable {
         presence.connectionClosed()
         correction = .none
         clearings = 0
-        refusedAt = nil
+        (refusedAt, refusal) = (nil, nil)
+        // What is unanswered may have arrived.
+        isUntold = false
         step = .done
     }
 }

@@ -22,18 +22,24 @@ package struct Rooms: Sendable {
         case presenceKept(String, ReasonCode?)
         /// The server has answered our presence, so the room no longer keeps the session from being restored.
         case restored
+        /// Everything is ready in the room that is being entered, except for its will: connect again, which gives the
+        /// server that will.
+        case renew
         /// The session has moved to another room.
         case entered(Room, from: Room?)
         /// `nil`: the session is in the room that was asked for.
         case answer(CallID, RPCError?)
     }
 
-    /// A change of rooms: the session leaves the old room when the server has accepted everything for the new one.
+    /// A change of rooms. The session leaves the old room when the server has accepted everything for the new one: the
+    /// subscription, the presence and, on a new connection, the will. Until then the old room has both the presence and
+    /// the topic that the store remembers, so a crash at any moment leaves nothing behind that the next run does not
+    /// clear.
     private struct Change: Sendable {
         var joining: RoomMembership
         let call: CallID
-        /// Whether the server cannot have had our presence there before.
-        var isFirstPresence = false
+        /// Whether everything but the will is accepted, and a connection with that will is being made.
+        var isRenewing = false
     }
 
     /// `nil` when the session is in no room.
@@ -48,8 +54,6 @@ package struct Rooms: Sendable {
     private var presentAt: String?
     /// What the store remembers about our presence.
     private var remembered: Set<Timestamp>
-    /// Whether the will that the server holds belongs to another room.
-    private var mustRenew = false
 
     let identity: Participant.Identity
     private let session: String
@@ -119,7 +123,16 @@ package struct Rooms: Sendable {
     }
 
     /// Whether no change may begin, because the last one is not finished.
-    package var isChanging: Bool { change != nil || mustRenew }
+    package var isChanging: Bool { change != nil }
+
+    /// The will of the next connection: that of the room which is entered with it, or else of the current room.
+    package var nextWill: Will? { (isRenewing ? change?.joining : membership)?.will }
+
+    /// The room that the next connection enters; `nil` if it enters none.
+    package var joining: Room? { isRenewing ? change?.joining.room : nil }
+
+    /// Whether the next connection enters another room.
+    package var isRenewing: Bool { change?.isRenewing == true }
 
     /// Whether the server has to answer our presence before the session is restored.
     package var isAnnouncing: Bool { membership?.step == .announcing }
@@ -147,6 +160,7 @@ package struct Rooms: Sendable {
     package mutating func willConnect(as mark: ConnectionMark, isFirst: Bool, at time: Timestamp) {
         if isFirst { membership?.presence.begin(at: time) }
         membership?.presence.willConnect(as: mark)
+        if isRenewing { change?.joining.presence.willConnect(as: mark) }
     }
 
     /// The server may hold our presence on these topics since the session was there before. `connected` follows.
@@ -160,10 +174,11 @@ package struct Rooms: Sendable {
     package mutating func connected(
         to server: String, resumed: Bool, isWillDelayed: Bool, at now: Instant, time: Timestamp
     ) -> [Action] {
-        mustRenew = false
-        var actions = topicsToClear.sorted().map { Action.announce(Announcement(topic: $0)) }
+        let entered = enterRenewed()
+        var actions = entered + topicsToClear.sorted().map { Action.announce(Announcement(topic: $0)) }
         guard var membership else { return actions + rememberTopics() }
-        topics.insert(membership.topic)
+        membership.isUntold = topics.insert(membership.topic).inserted
+        membership.isKept = false
         let isKnownHere = resumed && presentAt == server
         let mustAnnounce = membership.presence.connected(
             resumed: isKnownHere, isWillDelayed: isWillDelayed, at: now, time: time)
@@ -190,13 +205,16 @@ package struct Rooms: Sendable {
 
     package mutating func connectionClosed() -> [Action] {
         membership?.connectionClosed()
-        return endChange(.notConnected(session, hint: "it stays in its room; try again when it is connected"))
+        guard isRenewing else { return renewalFailed() }
+        change?.joining.connectionClosed()
+        return []
     }
 
     /// The session leaves its room for good while it is still connected.
     package mutating func leave() -> [Action] {
         let actions = endChange(.wrongState(session, is: "disconnecting"))
-        guard let membership else { return actions }
+        // Where the server has refused our presence, there is nothing to clear.
+        guard let membership, topics.contains(membership.topic) else { return actions }
         self.membership?.step = .leaving
         return actions + [.announce(membership.cleared)]
     }
@@ -217,6 +235,7 @@ package struct Rooms: Sendable {
         if !isClearing, change?.joining.topic == announcement.topic { return joined(code, by: server, at: now) }
         guard membership?.topic == announcement.topic else { return [] }
         guard isClearing else { return presenceAnswered(code, by: server, at: now) }
+        if isLeaving { membership?.isKept = code.isRefusal }
         if isLeaving, !code.isRefusal {
             membership?.step = .done
             membership?.presence.cleared()
@@ -232,11 +251,13 @@ package struct Rooms: Sendable {
         if code.isRefusal {
             // Our own message will not arrive to mark the end of the retained ones.
             actions = [.presenceRefused(code), .tell(membership?.participants.endSnapshot() ?? [])]
+            if code != nil, let membership, membership.isUntold { topics.remove(membership.topic) }
+            actions += rememberTopics()
         } else {
             membership?.presence.published(at: now)
             presentAt = server
         }
-        if membership?.presenceAnswered(isRefused: code.isRefusal, at: now) == true, let online = membership?.online {
+        if membership?.presenceAnswered(code, at: now) == true, let online = membership?.online {
             actions.append(.announce(online))
         }
         if isAnnouncing {
@@ -248,8 +269,14 @@ package struct Rooms: Sendable {
 
     /// Announces the presence again if the server refused it long enough ago: what it refuses may change.
     package mutating func announceRefused(at now: Instant) -> [Action] {
-        guard membership?.takeRefusal(at: now) == true, let online = membership?.online else { return [] }
-        return [.announce(online)]
+        membership?.takeRefusal(at: now) == true ? announceAgain() : []
+    }
+
+    /// Announces the presence again, perhaps after the server has refused it.
+    private mutating func announceAgain() -> [Action] {
+        guard let membership else { return [] }
+        if topics.insert(membership.topic).inserted { self.membership?.isUntold = true }
+        return rememberTopics() + [.announce(membership.online)]
     }
 
     package mutating func received(_ message: MQTTClientMachine.InboundMessage) -> [Action] {
@@ -272,9 +299,9 @@ package struct Rooms: Sendable {
         guard quality != .lost, let before = membership?.presence, before.quality != quality else { return [] }
         membership?.presence.quality = quality
         // A first measurement, unless poor, is sent along with the next message.
-        guard before.quality != nil || quality == .poor, let membership, membership.step == .done, isConnected else {
-            return []
-        }
+        guard before.quality != nil || quality == .poor, let membership, membership.step == .done, isConnected,
+            membership.refusedAt == nil
+        else { return [] }
         return [.announce(membership.online)]
     }
 
@@ -298,16 +325,14 @@ package struct Rooms: Sendable {
 
     /// Takes the server's answer to a subscription, which may be that of the room, or of the new one.
     package mutating func subscribed(_ filter: TopicFilter, _ code: ReasonCode?) -> [Action] {
-        if membership?.filter == filter, membership?.subscribed(isRefused: code.isRefusal) == true,
-            let online = membership?.online
-        {
-            return [.announce(online)]
+        if membership?.filter == filter, membership?.subscribed(isRefused: code.isRefusal) == true {
+            return announceAgain()
         }
         guard let change, change.joining.filter == filter else { return [] }
         guard !code.isRefusal else { return endChange(refusal(of: change, code)) }
         guard change.joining.step == .done else { return [] }
         self.change?.joining.step = .announcing
-        self.change?.isFirstPresence = topics.insert(change.joining.topic).inserted
+        self.change?.joining.isUntold = topics.insert(change.joining.topic).inserted
         return rememberTopics() + [.announce(change.joining.online)]
     }
 
@@ -323,25 +348,43 @@ package struct Rooms: Sendable {
         guard var change else { return [] }
         guard !code.isRefusal else {
             // By its own word, the server has nothing of ours there, and nothing has to be cleared.
-            if code != nil, change.isFirstPresence {
+            if code != nil, change.joining.isUntold {
                 self.change?.joining.step = .done
                 topics.remove(change.joining.topic)
             }
             return endChange(refusal(of: change, code)) + rememberTopics()
         }
-        self.change = nil
         change.joining.step = .done
+        change.joining.isUntold = false
         change.joining.presence.published(at: now)
         presentAt = server
         if !change.joining.participants.isKnown { _ = change.joining.participants.endSnapshot() }
+        change.isRenewing = true
+        self.change = change
+        return [.renew]
+    }
+
+    /// Moves to the new room, because the server has accepted the connection with its will. The old room's presence is
+    /// among the topics to clear from now on.
+    private mutating func enterRenewed() -> [Action] {
+        guard let change, change.isRenewing else { return [] }
+        self.change = nil
         let old = membership
         membership = change.joining
-        mustRenew = true
-        var actions: [Action] = []
-        if let old {
-            actions = [.unsubscribe(old.filter), .announce(old.cleared)]
-        }
-        return actions + [.entered(change.joining.room, from: old?.room), .answer(change.call, nil)]
+        return (old.map { [.unsubscribe($0.filter)] } ?? [])
+            + [.entered(change.joining.room, from: old?.room), .answer(change.call, nil)]
+    }
+
+    /// The server has refused the connection with the new room's will. The session goes back to the old room, whose will
+    /// the next connection has.
+    package mutating func renewalRefused(_ code: ReasonCode) -> [Action] {
+        guard let change, change.isRenewing else { return [] }
+        return endChange(refusal(of: change, code))
+    }
+
+    /// There is no connection, and no attempt is under way. The session stays in the old room.
+    package mutating func renewalFailed() -> [Action] {
+        endChange(.notConnected(session, hint: "it stays in its room; try again when it is connected"))
     }
 
     /// Ends a change without entering the new room; whatever was published there is cleared.
@@ -349,17 +392,7 @@ package struct Rooms: Sendable {
         guard let change else { return [] }
         self.change = nil
         var actions = remember(membership?.presence) + [.unsubscribe(change.joining.filter)]
-        if change.joining.step == .announcing { actions.append(.announce(change.joining.cleared)) }
+        if change.joining.step == .announcing || change.isRenewing { actions.append(.announce(change.joining.cleared)) }
         return actions + [.answer(change.call, error)]
-    }
-
-    /// After a change of rooms, the server has to be given the will for the new room, which takes a new connection.
-    ///
-    /// - Parameter isSetUp: whether the publications are published in the new room.
-    /// - Returns: whether to connect again for that, now.
-    package mutating func takeRenewal(isSetUp: Bool) -> Bool {
-        guard mustRenew, topicsToClear.isEmpty, isSetUp else { return false }
-        mustRenew = false
-        return true
     }
 }

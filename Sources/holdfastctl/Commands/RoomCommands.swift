@@ -71,7 +71,7 @@ enum RoomText {
     ) -> [String] {
         let count = result.participants.count
         let when = state == .connected ? "" : "\(session) is \(state.rawValue); before, it knew of "
-        let people = "\(count) participant\(count == 1 ? "" : "s")\(result.complete ? "" : " and more")"
+        let people = "\(count) participant\(count == 1 ? "" : "s")\(result.complete ? "" : ", and perhaps others,")"
         let overview = "\(when)\(people) in \(result.room)\(count == 0 ? "." : ":")"
         guard count > 0 else { return [printable(overview)] }
         let rows = result.participants.map {

@@ -46,7 +46,10 @@ enum StatusDetails {
             status.clientID.map { "client id \($0)" },
         ].compactMap { $0 }
         if !identity.isEmpty { rows.append(("Identity", identity.joined(separator: ", "))) }
-        if let room = status.room { rows.append(("Room", room)) }
+        if let room = status.room {
+            let refused = status.presenceRefused.map { ", where the server refuses to announce the session: \($0)" }
+            rows.append(("Room", room + (refused ?? "")))
+        }
         let quality = [
             status.quality?.rawValue, status.rtt.map { "RTT \(TimeText.duration($0))" },
             status.jitter.map { "jitter \(TimeText.duration($0))" },

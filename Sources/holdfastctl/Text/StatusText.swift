@@ -39,6 +39,7 @@ enum StatusText {
         let refusing =
             (status.tlsFilesError == nil
                 ? "" : "; its TLS files could not be used the last time, so it uses those from before")
+            + (status.presenceRefused == nil ? "" : "; the server refuses to announce it in its room")
             + (status.storeFailure == nil ? "" : "; published messages cannot be stored")
             + (status.readFailure == nil ? "" : "; messages on disk cannot be read") + quarantined(status)
         return printable(text + old + refusing) + "."

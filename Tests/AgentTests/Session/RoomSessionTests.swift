@@ -210,11 +210,11 @@ struct RoomSessionTests {
             #expect(switched["room"] == "lab")
             let joined = try await daemon.server.message()
             #expect(joined.topic == "holdfast/rooms/lab/presence/edge-42/device")
+            // A will can be changed only by CONNECT.
+            #expect(try await daemon.server.connect().will?.topic == joined.topic)
             let cleared = try await daemon.server.message()
             #expect(cleared.topic == Self.own)
             #expect(cleared.payload.readableBytes == 0)
-            // A will can be changed only by CONNECT.
-            #expect(try await daemon.server.connect().will?.topic == joined.topic)
             let back = try await peer.state("connected")
             #expect(back["reason"]?["code"] == "switch-room")
             await daemon.server.publish("holdfast/rooms/lab/chat", "hello")

@@ -300,7 +300,7 @@ actor Host {
     }
 
     func participants(_ session: String = "main") async throws -> [String] {
-        try await registry().driver(session).session.participants().participants.map(\.user)
+        try await registry().driver(session).session.participants().result.participants.map(\.user)
     }
 
     @discardableResult

@@ -122,14 +122,6 @@ extension Reason.Code {
     /// Whether a connection or an attempt was given up because of this host or its network, not because of the server.
     var isOurOwn: Bool { isOfOwnPath || group == .local }
 
-    /// Whether it was given up because of this host's network, which says nothing about the server.
-    var isOfOwnPath: Bool {
-        switch self {
-        case .noPath, .pathGained, .pathMoved, .pathReturned, .pathLost: true
-        default: false
-        }
-    }
-
     package init(_ code: ReasonCode) {
         self =
             switch code {

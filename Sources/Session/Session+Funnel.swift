@@ -188,8 +188,8 @@ extension Session {
             calls.outcomeWaiters.add(call, until: limit)
         case .forgetOutcome(let call):
             calls.outcomeWaiters.remove(call)
-        case .stop(let reason, let forGood):
-            stop(because: reason, forGood: forGood)
+        case .stop(let reason, let parting):
+            stop(because: reason, parting)
         case .timeReached:
             let isAnswerDue = mqtt.nextDeadline.map { $0 <= wallClock } ?? false
             if isAnswerDue || machine.needsMeasurement(at: now) { funnel.work.append(.measure) }
@@ -249,13 +249,16 @@ extension Session {
             leave(generation)
         case .flush:
             link?.step = .flushing
-            perform(rooms.leave())
+            if parting == .stayingInRoom, !canLeaveUnseen { parting = .leavingRoom }
+            if parting != .stayingInRoom { perform(rooms.leave()) }
             leavePublications()
             checkFlushed()
         case .sayGoodbye:
             link?.step = .none
-            // If the others in the room may not know yet that the session left, the will tells them.
-            take(.mqtt(.disconnect(rooms.isLeaving ? .disconnectWithWill : .normalDisconnection)))
+            // If the others in the room may not know yet that the session left, the will tells them; also if it stays, but
+            // does not come back.
+            let keepsWill = rooms.isLeaving || parting == .stayingInRoom
+            take(.mqtt(.disconnect(keepsWill ? .disconnectWithWill : .normalDisconnection)))
         case .sendHeartbeat:
             take(.mqtt(.ping))
             // How much is ahead of it.
@@ -294,10 +297,14 @@ extension Session {
 
     private mutating func stateChanged(from: SessionState, to state: SessionState) {
         guard from != state else {
-            if state == .disconnected || state == .disconnecting {
+            switch state {
+            case .disconnected, .disconnecting:
                 // Somebody disconnected a session that was idle or asleep, or about to be.
                 rememberVerdict(state)
                 leavePublications()
+            // A planned reconnect may have become an outage.
+            case .reconnecting: rememberVerdict(state)
+            case .connecting, .connected, .failed: break
             }
             return
         }

@@ -15,32 +15,39 @@ extension Session {
     ///   - stored: what the session was made with.
     ///   - wasUp: it was up, or tried to be, before its configuration changed.
     ///   - outage: the one that it was in then.
+    ///   - standing: its presence, if the others in the room still see it.
     ///   - configuration: the digest of the configuration.
     /// - Returns: the earlier verdict, if it still holds.
     package mutating func start(
         _ stored: StoredSession, wasUp: Bool, in outage: SessionMachine.Outage? = nil,
-        under configuration: @autoclosure () -> String
+        standing: StandingPresence? = nil, under configuration: @autoclosure () -> String
     ) -> Verdict? {
         // A failure is about the configuration that it had: another one since is like a reload.
         let isFailureOver = stored.verdict.map { isOver($0, under: configuration()) } ?? false
         let verdict = stored.verdict.flatMap { !isFailureOver && takeUp($0) ? $0 : nil }
         let wasStarted = isStarted(by: stored.verdict)
-        enterRoom(stored.chosenRoom, subscribedTo: stored.mqtt.rememberedSubscriptions)
+        enterRoom(stored.chosenRoom, subscribedTo: stored.mqtt.rememberedSubscriptions, standing: standing)
         noteEarlierPresence(stored)
         take(.mqtt(.timePassed))
-        let wasUp = wasUp || isFailureOver
-        if verdict == nil, wasUp || wasStarted || settings.autoconnects {
-            let reason =
-                if wasUp {
-                    Reason(.configurationChanged)
-                } else if settings.autoconnects {
-                    Reason(.autoconnect)
-                } else {
-                    Reason(.userConnect, "a connect was requested before the daemon was started again")
-                }
-            tellMachine(outage.map { .resume($0, reason) } ?? .connect(reason))
+        if wasUp || isFailureOver {
+            if verdict == nil { tellMachine(.resume(outage, Reason(.configurationChanged))) }
+        } else if verdict == nil, wasStarted || settings.autoconnects {
+            connectAfterStart(stored.verdict)
         }
         return verdict
+    }
+
+    /// The daemon was started.
+    private mutating func connectAfterStart(_ verdict: Verdict?) {
+        if let verdict, let outage = outage(by: verdict) {
+            machine.counters.outages += 1
+            return tellMachine(.resume(outage, verdict.reason))
+        }
+        let reason =
+            settings.autoconnects
+            ? Reason(.autoconnect)
+            : Reason(.userConnect, "a connect was requested before the daemon was started again")
+        tellMachine(hasBeenUp(by: verdict) ? .resume(nil, reason) : .connect(reason))
     }
 
     /// An earlier run of the daemon may have ended without a goodbye that the server heard. Its connection ended before now,
@@ -48,7 +55,7 @@ extension Session {
     private mutating func noteEarlierPresence(_ stored: StoredSession) {
         guard !stored.presenceTopics.isEmpty, let presence = rooms.membership?.presence else { return }
         var end = now
-        if let verdict = stored.verdict, verdict.bootID == settings.bootID, !verdict.isStart {
+        if let verdict = stored.verdict, verdict.bootID == settings.bootID, verdict.keepsDown {
             guard verdict.reasonCode != Reason.Code.userDisconnect.rawValue else { return }
             let decided = now.advanced(by: .milliseconds(verdict.since.rawValue - wallClock.rawValue))
             let rest = verdict.isFailure ? .zero : settings.timeouts.longestGoodbye
@@ -186,8 +193,9 @@ extension Session {
     // MARK: The end
 
     /// Disconnects from the server, unless the session is already doing so for another reason than to rest.
-    mutating func stop(because reason: Reason, forGood: Bool) {
-        publications.endWithSession = forGood
+    mutating func stop(because reason: Reason, _ parting: Parting) {
+        self.parting = parting
+        publications.endWithSession = parting == .forGood
         switch state {
         case .connected, .connecting, .reconnecting: tellMachine(.disconnect(reason))
         case .disconnecting where machine.isResting: tellMachine(.disconnect(reason))

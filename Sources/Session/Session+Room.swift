@@ -62,9 +62,13 @@ extension Session {
     /// Sets up the room and the subscriptions at the start. The room is the configured one, or the one that the session
     /// was told to switch to since: a reboot ends that choice, and so does a file that now names another room.
     ///
-    /// - Parameter filters: the session's subscriptions at the server from an earlier run of the daemon. If the session
-    ///   was in another room then, it leaves that room.
-    mutating func enterRoom(_ chosen: ChosenRoom?, subscribedTo filters: Set<TopicFilter>) {
+    /// - Parameters:
+    ///   - filters: the session's subscriptions at the server from an earlier run of the daemon. If the session was in
+    ///     another room then, it leaves that room.
+    ///   - standing: the presence that the session's previous driver has left.
+    mutating func enterRoom(
+        _ chosen: ChosenRoom?, subscribedTo filters: Set<TopicFilter>, standing: StandingPresence? = nil
+    ) {
         var name = settings.room.configured
         if let chosen {
             if chosen.bootID == settings.bootID, chosen.configured == name {
@@ -74,7 +78,7 @@ extension Session {
             }
         }
         let room = name.isEmpty ? nil : Room(prefix: settings.room.prefix, name: name)
-        rooms.begin(in: room, subscribedTo: filters, at: wallClock)
+        rooms.begin(in: room, subscribedTo: filters, standing: standing, at: wallClock)
         machine.rivalry.canLook = rooms.membership != nil
         publications.enter(room)
         _ = followWithDurables(to: room)
@@ -129,6 +133,13 @@ extension Session {
             take(.mqtt(.consumer(move.name, .matching(move.new))))
             return (move.old, move.new)
         }
+    }
+
+    /// Whether the others in the room notice nothing if the session now leaves its server with its will, and is back soon.
+    /// MQTT 3.1.1 has no delay of the will, which also ends with the session at the server.
+    var canLeaveUnseen: Bool {
+        guard let membership = rooms.membership, !rooms.isChanging else { return false }
+        return mqtt.version == .five && membership.will.properties.willDelay != 0 && servers.homes.expiry != 0
     }
 
     /// Connects again, so that the server gets the will for the room that is being entered.

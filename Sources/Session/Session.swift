@@ -33,6 +33,8 @@ package struct Session: Sendable {
     package internal(set) var clientID: String
     /// What was decided about the session and is durable, or is about to be.
     package internal(set) var verdict: Verdict?
+    /// How the session leaves its server when it goes down.
+    var parting = Parting.leavingRoom
     var funnel: Funnel
 
     package var state: SessionState { machine.status.state }

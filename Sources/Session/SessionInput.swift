@@ -47,9 +47,19 @@ extension Session {
         /// The caller that waited for the outcome has left.
         case forgetOutcome(CallID)
         /// The session's driver is about to stop.
-        case stop(Reason, forGood: Bool)
+        case stop(Reason, Parting)
         /// Time has passed; due when `nextDeadline` is reached.
         case timeReached
+    }
+
+    /// How a session leaves its server when its driver stops.
+    package enum Parting: Hashable, Sendable {
+        /// The server keeps nothing that others can see, neither its presence nor its publications.
+        case forGood
+        /// The others in its room see that it leaves.
+        case leavingRoom
+        /// The next driver is the same participant, so the others in its room see nothing, if the server can do that.
+        case stayingInRoom
     }
 
     /// What is waiting to be done, in order.

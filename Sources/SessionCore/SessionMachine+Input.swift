@@ -5,9 +5,9 @@ extension SessionMachine {
     public enum Input: Hashable, Sendable {
         /// Start, for example with reason `autoconnect` or `user-connect`.
         case connect(Reason)
-        /// Goes on to reconnect, in an outage that an earlier machine of the session was in when it was stopped for the
-        /// given reason.
-        case resume(Outage, Reason)
+        /// Goes on where an earlier machine of the session has left off, in the outage that it was in, if there was one.
+        /// The first attempt takes the session from no other device.
+        case resume(Outage?, Reason)
         /// Stop; accepted in every state.
         case disconnect(Reason)
         /// Drop the connection and try now; `nil` lets the session choose the mode.

@@ -69,11 +69,13 @@ extension SessionMachine {
         // spread out.
         let planned = before == .refused ? now.advanced(by: pacing.backoff.random(upTo: policy.spread)) : now
         let earliest = allowed(planned)
-        reason = Reason(.answered)
         guard earliest <= now else {
+            // If the server asked to be left alone, that is still why the session waits.
+            if earliest == planned { reason = Reason(.answered) }
             wait(trying, until: min(until, earliest), isHastened: isHastened || earliest < until, at: now)
             return
         }
+        reason = Reason(.answered)
         // The answer is not ignored, however often one came before; but it leaves fewer attempts to other events.
         pacing.haste.hastened(at: now)
         attemptNow(trying, at: now, into: &actions)

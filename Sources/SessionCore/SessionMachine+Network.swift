@@ -132,6 +132,16 @@ extension SessionMachine {
     }
 }
 
+extension Reason.Code {
+    /// Whether something was given up because of this host's network, which says nothing about the server.
+    package var isOfOwnPath: Bool {
+        switch self {
+        case .noPath, .pathGained, .pathMoved, .pathReturned, .pathLost: true
+        default: false
+        }
+    }
+}
+
 extension Reason {
     /// The connection cannot be used any more. A host keeps the addresses of an interface that is set down.
     fileprivate static func sourceGone(_ path: Path?) -> Reason {

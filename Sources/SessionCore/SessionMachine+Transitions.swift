@@ -4,10 +4,7 @@ extension SessionMachine {
     mutating func transition(on input: Input, at now: Instant, into actions: inout [Action]) {
         switch input {
         case .connect(let reason): connect(reason, at: now, into: &actions)
-        case .resume(let outage, let reason):
-            // The connection whose loss began the outage was an earlier machine's.
-            remains.connectionEnded = outage.since
-            startTrying(because: reason, in: outage, at: now, into: &actions)
+        case .resume(let outage, let reason): resume(outage, reason, at: now, into: &actions)
         case .disconnect(let reason): disconnect(reason, at: now, into: &actions)
         case .reconnect(let mode): reconnect(mode, at: now, into: &actions)
         case .renew(let reason): renew(because: reason, at: now, into: &actions)
@@ -64,6 +61,15 @@ extension SessionMachine {
         case .disconnecting, .disconnected, .failed:
             startTrying(because: reason, at: now, into: &actions)
         }
+    }
+
+    private mutating func resume(_ outage: Outage?, _ reason: Reason, at now: Instant, into actions: inout [Action]) {
+        isContinued = true
+        // The connection whose loss began the outage was an earlier machine's.
+        if let outage { remains.connectionEnded = outage.since }
+        // As in `connect`.
+        if outage == nil, reason.code == .autoconnect, demand.isOnDemand { return }
+        startTrying(because: reason, in: outage, isResumed: true, at: now, into: &actions)
     }
 
     private mutating func disconnect(_ reason: Reason, at now: Instant, into actions: inout [Action]) {

@@ -3,10 +3,12 @@
 extension SessionMachine {
     /// Begins to connect, with the table restarted and no delay.
     ///
-    /// - Parameter isHastened: whether a network event is the cause, of which there may be too many.
+    /// - Parameters:
+    ///   - isResumed: whether an earlier machine of the session has tried before.
+    ///   - isHastened: whether a network event is the cause, of which there may be too many.
     mutating func startTrying(
-        because reason: Reason, in outage: Outage? = nil, isHastened: Bool = false, at now: Instant,
-        into actions: inout [Action]
+        because reason: Reason, in outage: Outage? = nil, isResumed: Bool = false, isHastened: Bool = false,
+        at now: Instant, into actions: inout [Action]
     ) {
         self.reason = reason
         if case .disconnecting(let disconnecting) = state {
@@ -22,7 +24,7 @@ extension SessionMachine {
         endpoints.startOver()
         demand.touched(at: now)
         var trying = newTrying(outage: outage, because: reason, at: now)
-        trying.takesOver = isNewConnect(trying)
+        trying.takesOver = !isResumed && isNewConnect(trying)
         let start = isHastened ? max(allowed(now), pacing.haste.next(at: now)) : allowed(now)
         if start > now, endpoints.hasPath {
             wait(trying, until: start, isHastened: isHastened, at: now)
@@ -34,8 +36,9 @@ extension SessionMachine {
 
     private func newTrying(outage: Outage?, because cause: Reason, at now: Instant) -> Trying {
         Trying(
-            activity: .waiting(until: now, isHastened: false), startedAt: now, cause: cause, outage: outage,
-            followsSuddenClose: outage != nil && Rivalry.isSudden(cause))
+            activity: .waiting(until: now, isHastened: false), startedAt: outage?.countsFrom ?? now, cause: cause,
+            outage: outage, followsSuddenClose: outage != nil && Rivalry.isSudden(cause),
+            lastEnding: outage == nil || cause.code.group == .local || cause.code.isOfOwnPath ? nil : cause)
     }
 
     /// Drops the connection, and begins to reconnect.
@@ -173,6 +176,7 @@ extension SessionMachine {
         var trying = trying
         countOutage(&trying)
         trying.lastFailure = ending.reason
+        trying.lastEnding = ending.reason.code.isOfOwnPath ? nil : ending.reason
         // It is no better there.
         if !endpoints.stays.avoids(attempt.endpoint) { endpoints.stays.forget() }
         var longest: Duration?
@@ -376,16 +380,27 @@ extension SessionMachine {
         } else if allowed > now {
             planned = max(rest, now.advanced(by: pacing.delay(after: .unanswered)))
         }
-        self.reason = reason ?? self.reason
         // A lost path sends an attempt elsewhere; it is not the reason why the session has a connection in the end.
         if let reason, reason.code != .pathLost { trying.hasteReason = reason }
         guard allowed <= now else {
+            self.reason = reasonToWait(trying, after: reason)
             wait(trying, until: min(planned, allowed), isHastened: allowed < planned, at: now)
             return
         }
+        self.reason = reason ?? self.reason
         if reason != nil { pacing.backoff.restart() }
         pacing.haste.hastened(at: now)
         attemptNow(trying, at: now, into: &actions)
+    }
+
+    /// Returns the reason that is shown for a wait that goes on in spite of a network event: what it waits for is not the
+    /// network any more.
+    func reasonToWait(_ trying: Trying, after event: Reason?) -> Reason {
+        switch trying.activity {
+        case .waiting: reason
+        case .waitingForNetwork: trying.lastEnding ?? event ?? reason
+        case .attempting: event ?? reason
+        }
     }
 
     /// Tries the same endpoint again at once, because what it objected to has changed.
@@ -452,12 +467,12 @@ extension SessionMachine {
         }
     }
 
-    /// Whether somebody asked to connect, or the session connects for the first time. One that comes back after a rest, or
-    /// because what it failed with has changed, does not.
+    /// Whether somebody asked to connect, or the session connects for the first time. One that comes back after a rest, after
+    /// a start of the daemon, or because what it failed with has changed, does not.
     private func isNewConnect(_ trying: Trying) -> Bool {
         switch trying.cause.code {
-        case .userConnect, .userReconnect, .autoconnect: true
-        default: counters.connects == 0
+        case .userConnect, .userReconnect: true
+        default: counters.connects == 0 && !isContinued
         }
     }
 }

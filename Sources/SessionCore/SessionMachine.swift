@@ -63,6 +63,9 @@ public struct SessionMachine: Sendable {
     /// How many endings that must not be repeated there were at each endpoint since the last stable connection.
     var refusals: [EndpointIndex: Int] = [:]
     var lastGeneration = Generation(rawValue: 0)
+    /// Whether an earlier machine of the session has tried to connect since somebody asked for that, so that this one's
+    /// first attempt is not the session's very first.
+    var isContinued = false
     /// The life of the credential that the attempt or connection uses; `nil` if it is not known to expire.
     var credential: CredentialLife?
     /// The driver restores what an earlier machine of the session had counted.
@@ -95,12 +98,15 @@ public struct SessionMachine: Sendable {
     public mutating func restore(isFailed: Bool, reason: Reason) {
         precondition(state == .disconnected && lastGeneration.rawValue == 0, "only a new machine can take up a state")
         self.reason = reason
+        isContinued = isFailed
         state = isFailed ? .failed : .disconnected
     }
 
     /// The outage that the session is in; `nil` also if the reconnect was planned.
     package var outage: Outage? {
-        if case .trying(let trying) = state, let outage = trying.outage, !outage.isPlanned { outage } else { nil }
+        guard case .trying(let trying) = state, var outage = trying.outage, !outage.isPlanned else { return nil }
+        outage.countsFrom = trying.startedAt
+        return outage
     }
 
     /// What has happened to the session since the daemon knows it.
@@ -179,21 +185,34 @@ extension SessionMachine {
         var credential = CredentialTrial()
         /// The network event or command that started the present attempt early.
         var hasteReason: Reason?
-        /// Why the last attempt failed; `nil` if none has.
+        /// Why the last attempt failed, or there was no network for the next one; `nil` if none has.
         var lastFailure: Reason?
+        /// Why the last attempt, or the connection, ended, whatever the network has done since; `nil` if none has, or if
+        /// the network was the cause.
+        var lastEnding: Reason?
         /// When the present attempt last sent something before the server accepted it: CONNECT, or what follows it.
         var lastSent: Instant?
     }
 
     /// From the moment a connected session is lost until it is connected again.
     public struct Outage: Hashable, Sendable {
-        let since: Instant
-        /// The endpoint whose connection was lost.
-        let endpoint: EndpointIndex
+        package let since: Instant
+        /// When `giveUpAfter` began to count: later than `since` by what the host has slept.
+        var countsFrom: Instant
+        /// The endpoint whose connection was lost; `nil` if it is not known.
+        let endpoint: EndpointIndex?
         /// Whether the session left the connection on its own, or was asked to, and no attempt has failed yet: then it
         /// does not count as an outage.
         var isPlanned: Bool
         var isReportedLost = false
+
+        init(since: Instant, endpoint: EndpointIndex?, isPlanned: Bool) {
+            (self.since, self.endpoint, self.isPlanned) = (since, endpoint, isPlanned)
+            countsFrom = since
+        }
+
+        /// An outage that an earlier run of the daemon was in.
+        package init(since: Instant) { self.init(since: since, endpoint: nil, isPlanned: false) }
     }
 
     /// What has to be set up again. It only grows until a full reconnect has succeeded: a server that lost the session

@@ -385,6 +385,47 @@ struct NexconnScenarios {
         }
     }
 
+    @Test(arguments: [("boot", false), ("boot", true), ("next", false)])
+    func `reconnectKickEnable true: a start of A's daemon does not disturb B, but a reboot of its host does`(
+        bootID: String, isInOutage: Bool
+    ) async throws {
+        try await Scenario.run { scenario in
+            let a = try await scenario.host("A", Self.device("yield"), user: "u").connected()
+            await scenario.sleep(.seconds(60))
+            if isInOutage {
+                scenario.cut(a)
+                try await a.until(.reconnecting)
+            }
+            await a.kill()
+            let b = try await scenario.host("B", Self.device("yield"), user: "u").connected()
+            await scenario.sleep(.seconds(10))
+            if isInOutage { scenario.mend(a) }
+            try await a.start(bootID: bootID)
+            if bootID == "boot" {
+                #expect(try await a.until(.failed).reason?.code == "yielded")
+                await scenario.sleep(.seconds(3600))
+                #expect(try await b.status().state == .connected)
+                // Somebody who asks takes over, as ever.
+                try await a.connect()
+            }
+            try await a.until(.connected)
+            try await b.until(.failed)
+        }
+    }
+
+    @Test func `reconnectKickEnable true: a start of A's daemon alone just connects`() async throws {
+        try await Scenario.run { scenario in
+            let a = try await scenario.host("A", Self.device("yield"), user: "u").connected()
+            for _ in 1...3 {
+                await scenario.sleep(.seconds(10))
+                await a.kill()
+                await scenario.sleep(.seconds(1))
+                try await a.start()
+                #expect(try await a.until(.connected).resumed == true)
+            }
+        }
+    }
+
     @Test func `being kicked outlives the daemon, but not a reboot`() async throws {
         try await Scenario.run { scenario in
             let a = try await scenario.host("A", Self.device("take-over"), user: "u").connected()

@@ -238,6 +238,85 @@ struct RestartScenarios {
         }
     }
 
+    @Test(arguments: [true, false])
+    func `an outage goes on over a start of the daemon, and is told in full when it ends`(isKilled: Bool) async throws {
+        try await Scenario.run { scenario in
+            let a = try await scenario.host("A", sessions: ["main": Self.file("[reconnect]\nlost-after = \"30s\"")])
+                .connected()
+            scenario.stop()
+            let code = try await a.until(.reconnecting).reason?.code
+            let lost = scenario.now
+            await scenario.sleep(.seconds(20))
+            if isKilled { await a.kill() } else { await a.stop() }
+            await scenario.sleep(.seconds(5))
+            await a.forget()
+            try await a.start()
+            let began = try await a.until(.reconnecting)
+            #expect(began.reason?.code == code)
+            #expect(try await a.status().counters.outages == 1)
+            #expect(try await a.until(.connectionLost).outage == 30)
+            #expect(try await a.status().lost == true)
+            // The next one is after the time to report it, so it does so at once.
+            await a.kill()
+            await scenario.sleep(.seconds(5))
+            await a.forget()
+            try await a.start()
+            try await a.until(.connectionLost, within: .seconds(1))
+            scenario.start()
+            try await a.until(.connected)
+            let length = lost.duration(to: scenario.now).seconds
+            let told = try #require(await a.told(.reconnectCompleted).last?.outage)
+            // It is stored to the millisecond.
+            #expect(abs(told - length) < 0.002)
+            #expect(try await a.status().counters.longestOutage == told)
+            // After another boot, nothing is known of an outage.
+            scenario.stop()
+            try await a.until(.reconnecting)
+            await a.kill()
+            await a.forget()
+            try await a.start(bootID: "next")
+            try await a.until(.connecting)
+            #expect(try await a.status().counters.outages == 0)
+        }
+    }
+
+    @Test(arguments: ["[outbox]\nmax-messages = 5", "[presence]\ntimeout = \"60s\"", "[heartbeat]\ninterval = \"9s\""])
+    func `others in a room do not notice a reload that leaves a session the same participant`(
+        change: String
+    ) async throws {
+        try await Scenario.run { scenario in
+            let b = try await scenario.host("B", "room = \"r\"").connected()
+            let a = try await scenario.host("A", sessions: ["main": Self.file("room = \"r\"")]).connected()
+            try await b.until(.participantJoined)
+            let since = try await b.registry().driver("main").session.participants().participants.map(\.since)
+            await scenario.sleep(.seconds(60))
+            await a.forget()
+            await b.forget()
+            for extra in [change, ""] {
+                try await a.write("main", Self.file("room = \"r\"\n" + extra))
+                #expect(try await a.reload().changed == ["main"])
+                #expect(try await a.until(.connected).resumed == true)
+                await scenario.sleep(.seconds(300))
+            }
+            #expect(await b.told(.participantJoined, .participantLeft).isEmpty)
+            let now = try await b.registry().driver("main").session.participants().participants.map(\.since)
+            #expect(now == since, "it has been there all the time")
+        }
+    }
+
+    @Test func `others in a room learn that a session does not come back after a reload`() async throws {
+        try await Scenario.run { scenario in
+            let b = try await scenario.host("B", "room = \"r\"").connected()
+            let a = try await scenario.host("A", sessions: ["main": Self.file("room = \"r\"")]).connected()
+            try await b.until(.participantJoined)
+            try await a.write("main", Self.file("room = \"r\"\n[outbox]\nmax-messages = 5"))
+            _ = try await a.reload()
+            await a.kill()
+            let left = try await b.until(.participantLeft)
+            #expect(left.user == "a" && left.cause == .lost)
+        }
+    }
+
     @Test func `a session that was removed and added again has counted nothing`() async throws {
         try await Scenario.run { scenario in
             let file = Self.file()

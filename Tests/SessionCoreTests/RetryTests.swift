@@ -177,6 +177,45 @@ import Testing
         #expect(session.pass(.seconds(1)) == [.open(2)])
     }
 
+    @Test func `a wait that the server asked for is shown with its reason, whatever the network does`() {
+        var session = SessionUnderTest(.authenticating)
+        session.end(.serverError, retryAfter: .seconds(3000))
+        for returned in [PathClass.returned, .gained] {
+            session.path(.lost)
+            #expect(session.reason == .pathLost && session.phase == .waitingForNetwork)
+            session.pass(.seconds(1))
+            #expect(session.path(returned).isEmpty)
+            #expect(session.reason == .serverError && session.phase == .waiting)
+            session.path(.movedSourceGone)
+            #expect(session.reason == .serverError)
+        }
+        session.pass(.seconds(3000))
+        #expect(session.live != nil)
+    }
+
+    @Test func `a wait for the limit of hastened attempts is shown with the reason of the last failure`() {
+        var session = SessionUnderTest(.authenticating)
+        _ = Self.delays(&session, .unreachable, count: 6)
+        while session.live == nil { session.wake() }
+        session.end(.refused)
+        for number in 1...HasteLimiter.countPerWindow {
+            session.pass(.milliseconds(1100))
+            if session.live != nil { session.end(.refused) }
+            session.path(.movedSourceKept)
+            #expect(session.live != nil && session.reason == .pathMoved, "number \(number)")
+            session.end(.refused)
+        }
+        while session.retryIn.map({ $0 < .seconds(2) }) ?? true {
+            session.wake()
+            if session.live != nil { session.end(.refused) }
+        }
+        session.path(.movedSourceKept)
+        #expect(session.live == nil && session.reason == .refused)
+        session.path(.lost)
+        session.path(.returned)
+        #expect(session.live == nil && session.reason == .refused)
+    }
+
     @Test func `a busy server is left alone without a hint too, whatever the network does`() {
         var session = SessionUnderTest(.authenticating)
         session.end(.serverBusy)
@@ -325,6 +364,21 @@ import Testing
         #expect(session.state == .failed)
         #expect(session.reason == .retryTimeout)
         #expect(session.machine.nextDeadline == nil)
+    }
+
+    @Test func `an outage that another machine goes on with is given up as if it was the same one`() {
+        var session = SessionUnderTest(.connected, policy: Self.patient)
+        session.path(.lost)
+        session.pass(.seconds(1000))
+        #expect(session.state == .reconnecting)
+        let elapsed = session.elapsed
+        var next = SessionUnderTest(policy: Self.patient, paths: [nil])
+        next.skip(elapsed)
+        next.take(.resume(session.machine.outage, Reason(.configurationChanged)))
+        next.pass(.seconds(5 + 1200) - elapsed - .seconds(1))
+        #expect(next.state == .reconnecting)
+        next.pass(.seconds(1))
+        #expect(next.state == .failed && next.reason == .retryTimeout)
     }
 
     @Test(arguments: SessionUnderTest.Situation.trying)

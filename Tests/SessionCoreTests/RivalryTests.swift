@@ -156,6 +156,35 @@ import Testing
         #expect(session.live?.look == (strategy == .yield ? .forAny : nil))
     }
 
+    /// The daemon was started again, or a reload has changed the session.
+    @Test(arguments: KickStrategy.allCases, [true, false])
+    func `a session that goes on where an earlier machine left off yields if that is its strategy`(
+        strategy: KickStrategy, isInOutage: Bool
+    ) {
+        var session = SessionUnderTest()
+        session.machine.rivalry.strategy = strategy
+        session.machine.rivalry.canLook = true
+        let outage = isInOutage ? SessionMachine.Outage(since: session.now) : nil
+        session.take(.resume(outage, Reason(isInOutage ? .unreachable : .autoconnect)))
+        #expect(session.state == (isInOutage ? .reconnecting : .connecting))
+        #expect(session.live?.look == (strategy == .yield ? .forAny : nil))
+        session.end(.yielded)
+        session.connect()
+        #expect(session.live?.look == nil, "somebody asks")
+    }
+
+    @Test func `a session on demand that was up before the daemon was started again yields at its next use`() {
+        var rest = RestPolicy()
+        rest.idleTimeout = .seconds(60)
+        var session = SessionUnderTest(rest: rest)
+        session.machine.rivalry.strategy = .yield
+        session.machine.rivalry.canLook = true
+        session.take(.resume(nil, Reason(.autoconnect)))
+        #expect(session.live == nil && session.reason == .idle)
+        session.take(.useBegan(.messages))
+        #expect(session.live?.look == .forAny)
+    }
+
     @Test func `the third sudden close in a row is suspicious`() {
         var session = session(.takeOver, canLook: false)
         for expected in [Reason.Code.serverClosed, .serverClosed, .displacedSuspected, .displacedSuspected] {

@@ -562,15 +562,15 @@ struct SessionProgramsTests {
         var session = try SessionUnderTest()
         if isConnected { session = session.connected() }
         let reason = Reason(.shutdown)
-        #expect(session.take(.stop(reason, forGood: false)) == texts)
-        #expect(session.take(.stop(reason, forGood: false)) == [])
+        #expect(session.take(.stop(reason, .leavingRoom)) == texts)
+        #expect(session.take(.stop(reason, .leavingRoom)) == [])
     }
 
     @Test func `a session that is about to rest and is stopped does not wake up again`() throws {
         var session = try SessionUnderTest(idleTimeout: .seconds(1)).connected()
         let consumer = LiveConsumer(id: program, filter: try filter(), qos: .atLeastOnce)
         #expect(session.wait(2) == ["disconnecting", "send DISCONNECT", "close"])
-        _ = session.take(.stop(Reason(.shutdown), forGood: false))
+        _ = session.take(.stop(Reason(.shutdown), .leavingRoom))
         _ = session.take(.consume(consumer, call))
         #expect(session.take(.closed(Reason(.userDisconnect))) == ["disconnected"])
     }

@@ -295,17 +295,16 @@ struct SessionRoomTests {
 
     @Test(
         arguments: [
-            (Reason.Code.userDisconnect, false, true), (.shutdown, false, false), (.shutdown, true, true),
-        ])
+            (Reason.Code.userDisconnect, nil, true), (.shutdown, .leavingRoom, false), (.shutdown, .forGood, true),
+        ] as [(Reason.Code, Session.Parting?, Bool)])
     func `a session clears its publications when it leaves, and not when the daemon ends`(
-        code: Reason.Code, forGood: Bool, isCleared: Bool
+        code: Reason.Code, parting: Session.Parting?, isCleared: Bool
     ) throws {
         var session = try SessionUnderTest().connected()
         _ = session.take(.stored([.putPublication(publication())], isComplete: true))
         _ = try session.takes()
         let texts =
-            code == .userDisconnect
-            ? session.take(.disconnect(Reason(code))) : session.take(.stop(Reason(code), forGood: forGood))
+            parting.map { session.take(.stop(Reason(code), $0)) } ?? session.take(.disconnect(Reason(code)))
         #expect(texts == ["disconnecting"] + (isCleared ? ["send PUBLISH a, cleared"] : Self.goodbye))
         if isCleared { #expect(try session.takes() == Self.goodbye) }
     }
@@ -359,6 +358,107 @@ struct SessionRoomTests {
 
     // MARK: The verdict
 
+    @Test func `an outage is remembered from the loss until the session is connected or rests`() throws {
+        var session = try SessionUnderTest(idleTimeout: .seconds(3600)) { $0.bootID = "boot" }.connected()
+        #expect(session.session.verdict?.state == "connected")
+        session.answersPings = true
+        _ = session.wait(100)
+        _ = session.take(.closed(Reason(.refused)))
+        let lost = try #require(session.session.verdict)
+        #expect(lost.state == "lost" && lost.reasonCode == "refused" && lost.since == session.time)
+        #expect(session.remembered == [.setVerdict(lost)])
+        _ = try session.waitsForDial()
+        _ = session.take(.closed(Reason(.refused)))
+        #expect(session.session.verdict == lost && session.remembered == [], "it is the same outage")
+        _ = session.take(.stop(Reason(.shutdown), .leavingRoom))
+        #expect(session.session.verdict == lost, "it goes on while the daemon does not run")
+        session = try SessionUnderTest(idleTimeout: .seconds(60), verdict: lost) { $0.bootID = "boot" }
+        _ = session.wait(150)
+        _ = session.ask {
+            $0.start(StoredSession(mqtt: .init(), verdict: lost), wasUp: false, under: "")
+        }
+        #expect(session.proceed().contains("reconnecting"))
+        #expect(session.session.machine.reason.code == .refused)
+        #expect(session.session.machine.counters.outages == 1)
+        #expect(session.session.machine.outage?.since.nanoseconds == lost.since.rawValue * 1_000_000)
+        _ = session.take(.closed(Reason(.refused)))
+        _ = session.wait(100)
+        #expect(session.session.machine.reason.code == .idle)
+        #expect(session.session.verdict?.state == "connected", "one that rests is in no outage")
+    }
+
+    @Test func `a planned reconnect is an outage once it fails, and only in the same boot`() throws {
+        var session = try SessionUnderTest { $0.bootID = "boot" }.connected()
+        _ = session.take(.reconnect(nil))
+        #expect(session.session.state == .reconnecting && session.session.verdict?.isLost == false)
+        let began = session.time
+        _ = session.wait(1)
+        _ = session.take(.closed(Reason(.refused)))
+        let lost = try #require(session.session.verdict)
+        #expect(lost.state == "lost-after-start" && lost.since == began)
+        var next = try SessionUnderTest(verdict: lost) { ($0.bootID, $0.autoconnects) = ("another", true) }
+        _ = next.session.start(StoredSession(mqtt: .init(), verdict: lost), wasUp: false, under: "")
+        #expect(next.proceed().contains("connecting"))
+        #expect(next.session.verdict == nil && next.session.machine.counters.outages == 0)
+    }
+
+    // MARK: Another driver
+
+    @Test(arguments: [(ProtocolVersion.five, true, true), (.five, false, false), (.threeOneOne, true, false)])
+    func `a session that another driver continues stays in its room if the server can delay the will`(
+        version: ProtocolVersion, keepsSession: Bool, isUnseen: Bool
+    ) throws {
+        var session = try SessionUnderTest(room: "plant", version: version)
+        session.dials()
+        _ = session.receives(.connack(Connack(properties: .init(sessionExpiryInterval: keepsSession ? nil : 0))))
+        _ = try session.grants(.grantedQoS1)
+        _ = try session.takes()
+        #expect(session.session.state == .connected)
+        let since = try #require(session.session.rooms.membership?.presence.since)
+        let texts = session.take(.stop(Reason(.configurationChanged), .stayingInRoom))
+        if isUnseen {
+            #expect(texts == ["disconnecting", "send DISCONNECT with will", "close"])
+        } else {
+            #expect(texts.first == "disconnecting" && texts.contains { $0.contains("cleared") }, "\(texts)")
+            #expect(try session.takes() == Self.goodbye)
+        }
+        _ = session.take(.closed(Reason(.configurationChanged)))
+        let standing = session.session.rooms.membership?.standing
+        #expect((standing != nil) == isUnseen)
+        var next = try SessionUnderTest(room: "plant", version: version)
+        _ = next.wait(5)
+        _ = next.ask {
+            $0.start(StoredSession(mqtt: .init()), wasUp: true, standing: standing, under: "")
+        }
+        _ = next.proceed()
+        _ = next.opens()
+        let now = next.session.rooms.membership?.presence.since
+        #expect((now == since) == isUnseen, "since when it is in the room")
+    }
+
+    @Test func `a presence of another room, or one that the others have seen leave, is not continued`() throws {
+        var session = try inRoom()
+        _ = try session.takes()
+        _ = session.take(.stop(Reason(.configurationChanged), .stayingInRoom))
+        _ = session.take(.closed(Reason(.configurationChanged)))
+        let standing = try #require(session.session.rooms.membership?.standing)
+        for (room, seconds) in [("other", 5), ("plant", 200)] as [(String, Int64)] {
+            var next = try SessionUnderTest(room: room)
+            _ = next.wait(10)
+            _ = next.ask {
+                $0.start(StoredSession(mqtt: .init()), wasUp: true, standing: standing, under: "")
+            }
+            _ = next.proceed()
+            next.sleep(.seconds(seconds))
+            while next.session.link == nil { _ = next.wait(1) }
+            _ = next.opens()
+            _ = next.receives(.connack(Connack()))
+            #expect(next.session.rooms.membership?.presence.since != standing.since)
+        }
+    }
+
+    // MARK: Remembered decisions
+
     @Test func `a failure is remembered until somebody asks to connect`() throws {
         var session = try SessionUnderTest {
             $0.bootID = "boot"
@@ -381,8 +481,8 @@ struct SessionRoomTests {
 
     @Test func `a disconnect is remembered from the moment of the request`() throws {
         var session = try SessionUnderTest { $0.autoconnects = true }.connected()
-        _ = session.take(.stop(Reason(.shutdown), forGood: false))
-        #expect(session.session.verdict == nil, "nobody asked for it")
+        _ = session.take(.stop(Reason(.shutdown), .leavingRoom))
+        #expect(session.session.verdict?.state == "connected", "nobody asked for it")
         session = try SessionUnderTest().connected()
         _ = session.take(.disconnect(Reason(.userDisconnect)))
         #expect(session.session.verdict?.state == "disconnected")
@@ -430,7 +530,7 @@ struct SessionRoomTests {
                 #expect(session.take(.connect(Reason(.userConnect))).contains("connecting"))
             }
             verdict = session.session.verdict
-            #expect(verdict?.isStart == true)
+            #expect(verdict?.state == "connecting")
         }
         // The daemon is started again.
         var next = try SessionUnderTest(verdict: verdict) { $0.bootID = "boot" }
@@ -448,7 +548,7 @@ struct SessionRoomTests {
         _ = session.session.start(StoredSession(mqtt: .init(), verdict: failure), wasUp: false, under: "new")
         #expect(session.proceed().contains("connecting"))
         let verdict = session.session.verdict
-        #expect(wasStarted ? verdict?.isStart == true : verdict == nil)
+        #expect(wasStarted ? verdict?.state == "connecting" : verdict == nil)
         #expect(session.remembered == [.setVerdict(verdict)], "the failure would come back with the next start")
     }
 

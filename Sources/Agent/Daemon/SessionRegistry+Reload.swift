@@ -126,13 +126,16 @@ extension SessionRegistry {
             for (name, entry) in entries {
                 guard case .running(let driver) = entry else { continue }
                 var reason = Reason(.configurationChanged)
-                var (forGood, hasNext, isSameClient) = (true, false, false)
+                var (parting, hasNext, isSameClient) = (Session.Parting.forGood, false, false)
                 switch loaded[name] {
                 case nil: reason.message = "the session was removed from the configuration"
                 case .success(driver.configuration)?: continue
                 // If the new file names other servers only, the old ones must not keep what the session publishes.
                 case .success(let new)?:
-                    forGood = Set(driver.configuration.endpoints).isDisjoint(with: new.endpoints)
+                    if !Set(driver.configuration.endpoints).isDisjoint(with: new.endpoints) {
+                        parting =
+                            driver.configuration.isSameParticipant(as: new) ? .stayingInRoom : .leavingRoom
+                    }
                     hasNext = true
                     isSameClient = driver.configuration.isSameClient(as: new)
                 // It keeps its present configuration.
@@ -142,10 +145,10 @@ extension SessionRegistry {
                 stopped[name] = StoppedSession(driver: driver, wasUp: state != .disconnected && state != .disconnecting)
                 // Callers that ask for this session wait until `changed`.
                 changing[name] = []
-                let (why, isForGood, isFollowed, keepsCredential) = (reason, forGood, hasNext, isSameClient)
+                let (why, how, isFollowed, keepsCredential) = (reason, parting, hasNext, isSameClient)
                 group.addTask {
                     let leftBehind = await self.stop(
-                        driver, why, forGood: isForGood, hasNext: isFollowed, keepsCredential: keepsCredential)
+                        driver, why, how, hasNext: isFollowed, keepsCredential: keepsCredential)
                     return (name, leftBehind)
                 }
             }
@@ -224,7 +227,7 @@ extension SessionRegistry {
         await withTaskGroup(of: Void.self) { group in
             for (driver, _) in drivers {
                 group.addTask {
-                    _ = await self.stop(driver, Reason(.storeReplaced), forGood: false, keepsCredential: true)
+                    _ = await self.stop(driver, Reason(.storeReplaced), .leavingRoom, keepsCredential: true)
                 }
             }
         }
@@ -290,9 +293,10 @@ extension SessionRegistry {
     /// - Parameter keepsCredential: whether the next driver may use the credential that a program gave.
     /// - Returns: what the server may keep of a session that is gone for good.
     private func stop(
-        _ driver: SessionDriver, _ reason: Reason, forGood: Bool, hasNext: Bool = false, keepsCredential: Bool
+        _ driver: SessionDriver, _ reason: Reason, _ parting: Session.Parting, hasNext: Bool = false,
+        keepsCredential: Bool
     ) async -> String? {
-        var (programs, leftBehind) = await driver.stop(reason, forGood: forGood, hasNext: hasNext)
+        var (programs, leftBehind) = await driver.stop(reason, parting, hasNext: hasNext)
         if !keepsCredential { programs.credential = nil }
         parked[driver.name] = programs.isEmpty ? nil : programs
         return leftBehind
@@ -304,6 +308,12 @@ extension SessionRegistry {
 }
 
 extension SessionConfiguration {
+    /// Whether the session is the same participant of the same room of the same servers with another configuration.
+    fileprivate func isSameParticipant(as new: SessionConfiguration) -> Bool {
+        clientID == new.clientID && user == new.user && device == new.device && room == new.room
+            && roomPrefix == new.roomPrefix && endpoints == new.endpoints
+    }
+
     /// Whether a credential that a program gave for this configuration may be used with another one: for the same client
     /// of the same servers, and as safely.
     func isSameClient(as new: SessionConfiguration) -> Bool {

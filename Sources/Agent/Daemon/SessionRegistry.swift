@@ -203,7 +203,7 @@ actor SessionRegistry {
         entries[name] = .running(driver)
         // Ahead of everything else that the driver commits.
         if !changes.isEmpty { await driver.commitDecisions(changes) }
-        await driver.start(stored, wasUp: how.wasUp, in: parked.history?.outage)
+        await driver.start(stored, wasUp: how.wasUp, after: parked.history)
         // What the start brought about was before the entry below, and makes it superfluous if the state changed.
         await driver.tell()
         let (status, time) = (await driver.status(), clock.wallClock())

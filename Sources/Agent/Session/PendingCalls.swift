@@ -99,6 +99,8 @@ struct ParkedPrograms: Sendable {
         var counters: SessionMachine.Counters
         /// The outage that it was in when it was stopped.
         var outage: SessionMachine.Outage?
+        /// Its presence, if the others in its room still see it.
+        var standing: StandingPresence?
     }
 
     var isEmpty: Bool {

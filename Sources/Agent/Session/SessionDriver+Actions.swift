@@ -126,9 +126,9 @@ extension SessionDriver {
         if let measured = connections[id]?.measure() { answer(.machine(.measured(generation, measured))) }
     }
 
-    /// Adds the configuration under which a verdict was reached: whether it has changed is asked at the next start.
+    /// Adds the configuration under which a session failed: whether it has changed is asked at the next start.
     func withDigest(_ change: SessionChange) -> SessionChange {
-        guard case .setVerdict(var verdict?) = change else { return change }
+        guard case .setVerdict(var verdict?) = change, verdict.isFailure else { return change }
         verdict.configuration = configuration.digest
         return .setVerdict(verdict)
     }

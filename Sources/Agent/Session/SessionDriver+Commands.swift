@@ -9,15 +9,18 @@ import Transport
 // The life of a driver, and what people ask of its session.
 
 extension SessionDriver {
-    /// Takes up the session: see ``Session/Session/start(_:wasUp:under:)``.
-    func start(_ stored: StoredSession, wasUp: Bool = false, in outage: SessionMachine.Outage? = nil) {
+    /// Takes up the session: see ``Session/Session/start(_:wasUp:in:standing:under:)``.
+    func start(_ stored: StoredSession, wasUp: Bool = false, after history: ParkedPrograms.History? = nil) {
         if configuration.network.isBinding {
             for index in configuration.endpoints.indices {
                 let excluded = surroundings.paths.excluded(EndpointIndex(index), of: name)
                 ask { $0.take(.machine(.pathExcluded(EndpointIndex(index), excluded))) }
             }
         }
-        let verdict = ask { $0.start(stored, wasUp: wasUp, in: outage, under: configuration.digest) }
+        let verdict = ask {
+            $0.start(
+                stored, wasUp: wasUp, in: history?.outage, standing: history?.standing, under: configuration.digest)
+        }
         if let verdict { since = verdict.since }
         run()
         loadConsumers()
@@ -87,19 +90,19 @@ extension SessionDriver {
     /// What was accepted stays in the store.
     ///
     /// - Parameters:
-    ///   - forGood: also clears what the session left at the server, if it is connected.
+    ///   - parting: how it leaves the server, if it is connected.
     ///   - hasNext: the session's next driver takes over the publishers that wait for delivery. Otherwise they are told
     ///     that it has not happened yet.
     /// - Returns: what outlives this driver. After a stop for good, `leftBehind` is what the server may keep all the
     ///   same, in words, or `nil` if nothing.
     func stop(
-        _ reason: Reason, forGood: Bool = false, hasNext: Bool = false
+        _ reason: Reason, _ parting: Session.Parting = .leavingRoom, hasNext: Bool = false
     ) async -> (programs: ParkedPrograms, leftBehind: String?) {
         life = .stopping
         let outage = session.machine.outage
-        run(.stop(reason, forGood: forGood))
+        run(.stop(reason, parting))
         await untilDown()
-        let leftBehind = forGood ? ask { $0.leftBehind() } : nil
+        let leftBehind = parting == .forGood ? ask { $0.leftBehind() } : nil
         if let leftBehind { log.leftBehind(leftBehind) }
         ask { $0.end() }
         run()
@@ -129,7 +132,8 @@ extension SessionDriver {
         var parked = ParkedPrograms(
             live: live, attached: session.durableConsumers.attached, subscribers: programs.subscribers,
             publishers: publishers, credential: session.credentials.given, tls: tlsContexts.lastFiles,
-            history: .init(counters: session.machine.counters, outage: outage))
+            history: .init(
+                counters: session.machine.counters, outage: outage, standing: session.rooms.membership?.standing))
         if !hasNext { parked.releasePublishers() }
         return (parked, leftBehind)
     }

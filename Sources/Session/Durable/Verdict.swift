@@ -1,9 +1,10 @@
 package import MQTT
 
-/// A decision about a session that survives restarts of the daemon, but not a reboot: somebody disconnected the
-/// session, started one that does not connect on its own, or it failed for a reason that trying again cannot change.
+/// What the next run of the daemon has to know about a session, unless the host is rebooted: somebody disconnected the
+/// session, or started one that does not connect on its own; it has been connected, or is in an outage; or it failed for a
+/// reason that trying again cannot change.
 package struct Verdict: Hashable, Sendable {
-    /// The raw value of a ``Decision``.
+    /// The raw value of a ``Decision``, and ``afterStart`` if it is about a session that was started.
     package var state: String
     /// The stable code of the reason.
     package var reasonCode: String
@@ -13,6 +14,7 @@ package struct Verdict: Hashable, Sendable {
     package var serverCode: UInt8?
     /// The boot that the verdict is valid for.
     package var bootID: String
+    /// When the decision was made, or the outage began.
     package var since: Timestamp
     /// The digest of the session's configuration at that time, which the driver adds; `nil` if it was not recorded.
     package var configuration: String?
@@ -37,21 +39,51 @@ package struct Verdict: Hashable, Sendable {
 
 extension Verdict {
     package enum Decision: String, Sendable {
-        case disconnected, connecting, failed
-        /// It failed after somebody had started it: when the failure is over, it is started again.
-        case failedAfterStart = "failed-after-start"
+        case disconnected
+        /// Somebody has started it although it does not connect on its own, and it has not been connected yet.
+        case connecting
+        /// It has been connected since somebody asked for that, or since the boot.
+        case connected
+        /// As `connected`, but the connection was lost, and not by a decision of this host.
+        case lost
+        case failed
     }
 
-    private var decision: Decision? { Decision(rawValue: state) }
+    /// The end of the state of a session that somebody had started although it does not connect on its own. When a failure
+    /// is over, such a session is started again.
+    private static let afterStart = "-after-start"
 
-    /// Whether there is no more to it than that the session was started although it does not connect on its own.
-    package var isStart: Bool { decision == .connecting }
+    private var decision: Decision? {
+        Decision(rawValue: state.hasSuffix(Self.afterStart) ? String(state.dropLast(Self.afterStart.count)) : state)
+    }
+
+    /// Returns what is stored as ``state``.
+    package static func state(_ decision: Decision, isStarted: Bool) -> String {
+        switch decision {
+        case .disconnected, .connecting: decision.rawValue
+        case .connected, .lost, .failed: decision.rawValue + (isStarted ? afterStart : "")
+        }
+    }
+
+    /// Whether the session does not connect until something changes.
+    package var keepsDown: Bool {
+        switch decision {
+        case .connecting, .connected, .lost: false
+        case .disconnected, .failed, nil: true
+        }
+    }
 
     /// Whether the session was started although it does not connect on its own.
-    package var isStarted: Bool { decision == .connecting || decision == .failedAfterStart }
+    package var isStarted: Bool { decision == .connecting || state.hasSuffix(Self.afterStart) }
+
+    /// Whether the session has been connected, and neither disconnected on command nor failed since then.
+    package var hasBeenUp: Bool { decision == .connected || isLost }
+
+    /// Whether the session is in an outage.
+    package var isLost: Bool { decision == .lost }
 
     /// Whether it is a failure, which a new configuration ends. An explicit disconnect outlives a new configuration.
-    package var isFailure: Bool { decision == .failed || decision == .failedAfterStart }
+    package var isFailure: Bool { decision == .failed }
 
     /// What holds when the failure is over.
     package var withoutFailure: Verdict? {
@@ -61,4 +93,7 @@ extension Verdict {
         verdict.state = Decision.connecting.rawValue
         return verdict
     }
+
+    /// Why it was decided.
+    package var reason: Reason { Reason(.init(rawValue: reasonCode) ?? .unknown, message, serverCode: serverCode) }
 }

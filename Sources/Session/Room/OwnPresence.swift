@@ -36,6 +36,8 @@ package struct OwnPresence: Hashable, Sendable {
     /// Whether a server may have received the current `since`.
     private var wasTold = false
     private var state = State.unknown
+    /// Whether the session's previous driver has published it, and this one has not connected yet.
+    private var isInherited = false
     /// Whether the server waits before it publishes the will.
     private var isWillDelayed = true
     /// The mark of the current connection.
@@ -151,8 +153,24 @@ package struct OwnPresence: Hashable, Sendable {
         state = .unknown
     }
 
-    /// A first connect: nothing is known about what was published before.
+    /// Takes up what the session's previous driver has published.
+    package mutating func inherit(_ standing: StandingPresence) {
+        wasTold = true
+        isInherited = true
+        state = .away(lastHeard: standing.lastHeard)
+    }
+
+    /// When the server was last heard of those that keep the presence for a while; `nil` if there is none.
+    package var lastHeard: Instant? {
+        switch state {
+        case .unknown: nil
+        case .online(let lastHeard), .away(let lastHeard): isWillDelayed ? lastHeard : nil
+        }
+    }
+
+    /// A first connect: nothing is known about what was published before, unless by the session's previous driver.
     package mutating func begin(at time: Timestamp) {
+        guard !isInherited else { return }
         join(at: time)
         state = .unknown
     }
@@ -173,6 +191,7 @@ package struct OwnPresence: Hashable, Sendable {
     package mutating func connected(
         resumed: Bool, isWillDelayed: Bool = true, at now: Instant, time: Timestamp
     ) -> Bool {
+        isInherited = false
         let wasWillDelayed = self.isWillDelayed
         self.isWillDelayed = isWillDelayed
         guard case .away(let lastHeard) = state else {

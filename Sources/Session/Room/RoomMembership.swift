@@ -63,6 +63,13 @@ package struct RoomMembership: Sendable {
         return filter
     }
 
+    /// `nil` if the others do not see the session, or will not when its connection ends.
+    package var standing: StandingPresence? {
+        presence.lastHeard.map {
+            StandingPresence(room: room, identity: presence.identity, since: presence.since, lastHeard: $0)
+        }
+    }
+
     /// Tells the others that this session is present.
     package var online: Announcement {
         Announcement(topic: topic, payload: ByteBuffer(bytes: presence.message(.online).bytes))

@@ -142,14 +142,23 @@ package struct Rooms: Sendable {
 
     /// Sets the room at the start.
     ///
-    /// - Parameter filters: the session's subscriptions at the server from an earlier run of the daemon. If the session
-    ///   was in another room then, it leaves that room.
-    package mutating func begin(in room: Room?, subscribedTo filters: Set<TopicFilter>, at time: Timestamp) {
+    /// - Parameters:
+    ///   - filters: the session's subscriptions at the server from an earlier run of the daemon. If the session was in
+    ///     another room then, it leaves that room.
+    ///   - standing: the presence that the session's previous driver has left.
+    package mutating func begin(
+        in room: Room?, subscribedTo filters: Set<TopicFilter>, standing: StandingPresence? = nil, at time: Timestamp
+    ) {
         // Daemons before the first with a memory for topics knew them only by the subscriptions.
         topics.formUnion(Room.presenceTopics(of: identity, in: filters))
         // A name that is no level of a topic was never published.
         topics = topics.filter { (try? TopicName.validate($0)) != nil }
-        membership = room.map { membership(in: $0, at: time) }
+        guard let standing, standing.room == room, standing.identity == identity else {
+            membership = room.map { membership(in: $0, at: time) }
+            return
+        }
+        membership = membership(in: standing.room, at: standing.since)
+        membership?.presence.inherit(standing)
     }
 
     // MARK: The connection

@@ -64,7 +64,7 @@ package struct SessionHomes: Hashable, Sendable {
 
     private var home: String?
     /// For how many seconds the home keeps the session without a connection; `nil` for ever.
-    private var expiry: UInt32?
+    package private(set) var expiry: UInt32?
     /// The keep-alive of the last connection to the home, in seconds, 0 for none; `nil` if it is not known.
     package private(set) var keepAlive: UInt16?
     /// The one that was left first comes first.

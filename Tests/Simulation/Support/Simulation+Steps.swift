@@ -121,7 +121,7 @@ extension Simulation {
         let digest = SessionName("main").flatMap { name in resident.host.here { $0.digest(of: name) } }
         let isRemembered = resident.host.disk.here { disk in
             disk.sessions.values.lazy.compactMap(\.stored.verdict).contains {
-                $0.bootID == boot && (digest == nil || $0.configuration == digest)
+                $0.keepsDown && $0.bootID == boot && (digest == nil || $0.configuration == digest)
             }
         }
         // A disk that could not be written does not remember a failure, which people were told, or remembers one of an

@@ -33,9 +33,10 @@ extension SessionMachine {
     }
 
     private func newTrying(outage: Outage?, because cause: Reason, at now: Instant) -> Trying {
-        Trying(
+        let isSudden = outage != nil && Rivalry.isSudden(cause)
+        return Trying(
             activity: .waiting(until: now, isHastened: false), startedAt: now, cause: cause, outage: outage,
-            followsSuddenClose: outage != nil && Rivalry.isSudden(cause))
+            followsSuddenClose: isSudden, mayHaveRival: isSudden)
     }
 
     /// Drops the connection, and begins to reconnect.
@@ -182,6 +183,7 @@ extension SessionMachine {
             }
             let isSudden = Rivalry.isSudden(ending.reason)
             trying.followsSuddenClose = established != nil && isSudden
+            if trying.followsSuddenClose { trying.mayHaveRival = true }
             // If the server accepted this attempt, it has already displaced the other device. The room, or that of
             // another server, may still show that device as online, but if this session yielded to it, neither would be
             // connected.
@@ -204,7 +206,10 @@ extension SessionMachine {
         }
         if ending.reason.code == .refused {
             trying.refusedBy.insert(attempt.endpoint)
-            if attempt.endpoint == trying.outage?.endpoint { rivalry.serverWasDown() }
+            if attempt.endpoint == trying.outage?.endpoint {
+                rivalry.serverWasDown()
+                trying.mayHaveRival = false
+            }
         }
         endpoints.watch.failed(
             attempt.endpoint, because: ending.isElsewhere ? .serverMoved : ending.reason.code, at: now)
@@ -339,6 +344,7 @@ extension SessionMachine {
         trying.hasteReason = reason
         trying.failures = 0
         trying.wasAccepted = false
+        if !trying.isReconnect { trying.mayHaveRival = false }
         trying.takesOver =
             reason.code == .userConnect || (reason.code == .userReconnect && !trying.isReconnect)
         // The credential is tried again, whatever the server said about it.
@@ -436,11 +442,7 @@ extension SessionMachine {
     }
 
     private func look(for trying: Trying) -> Look? {
-        if trying.takesOver { return nil }
-        if trying.isReconnect || !isNewConnect(trying) || rivalry.strategy == .yield {
-            return rivalry.look(cause: trying.cause, last: reason)
-        }
-        return trying.wasAccepted ? rivalry.lookAfterAcceptance(last: reason) : nil
+        trying.takesOver ? nil : rivalry.look(mayHaveRival: trying.mayHaveRival)
     }
 
     /// Whether a server has accepted the session since somebody asked to connect.

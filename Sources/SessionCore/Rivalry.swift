@@ -95,21 +95,13 @@ public struct Rivalry: Hashable, Sendable {
     ///
     /// The very first attempt after somebody asked to connect always takes over, so this is for all others.
     ///
-    /// - Parameters:
-    ///   - cause: why the connection was lost.
-    ///   - last: why the last attempt failed; the same as `cause` if there was none.
-    func look(cause: Reason, last: Reason) -> Look? {
+    /// - Parameter mayHaveRival: whether the server has closed a connection that it had accepted, without a reason.
+    func look(mayHaveRival: Bool) -> Look? {
         guard canLook else { return nil }
-        switch strategy {
-        case .yield: return .forAny
-        case .takeOver: return mayBeSeen(after: cause) || mayBeSeen(after: last) ? .forNewer : nil
+        return switch strategy {
+        case .yield: .forAny
+        case .takeOver: mayHaveRival ? .forNewer : nil
         }
-    }
-
-    /// The same for the attempt after a first connect that took over when the server accepted it, but was closed before
-    /// the session was up.
-    func lookAfterAcceptance(last: Reason) -> Look? {
-        mayBeSeen(after: last) ? .forNewer : nil
     }
 
     /// Whether a look may show that this ending was another device's doing.

@@ -104,7 +104,7 @@ extension SessionMachine {
         connected.handover = .settling(attempt, until: now.advanced(by: connected.heartbeat.usualAnswer))
         // After a silence, look for another device first, which the end of an unanswered probe does.
         if let heard = connected.doubtedSince, heard == connected.heartbeat.lastHeard,
-            rivalry.look(cause: Reason(.pathMoved), last: Reason(.pathMoved)) == nil
+            rivalry.look(mayHaveRival: false) == nil
         {
             return handOver(connected, at: now, into: &actions)
         }
@@ -166,7 +166,7 @@ extension SessionMachine {
         let code = ending.reason.code
         guard let (attempt, phase) = connected.handover?.successor, [.network, .liveness].contains(code.group),
             ending.retryAfter == nil, ending.pace == .byReason, !ending.leavesEndpoint,
-            code == .pathMoved || rivalry.look(cause: ending.reason, last: ending.reason) == nil
+            code == .pathMoved || rivalry.look(mayHaveRival: Rivalry.isSudden(ending.reason)) == nil
         else { return false }
         var trying = trying
         pacing.backoff.restart()

@@ -57,7 +57,7 @@ extension SessionMachine {
             connected.isBoundToSource(of: departed)
         else { return }
         // It is unknown how long the connection has been silent, so look for another device first.
-        if rivalry.look(cause: Reason(.pathMoved), last: Reason(.pathMoved)) != nil { connected.handover = nil }
+        if rivalry.look(mayHaveRival: false) != nil { connected.handover = nil }
         actions.append(
             .report(.pathChanged(.movedSourceGone, endpoint, from: departed, to: endpoints[endpoint])))
         abandon(connected, because: .sourceGone(departed), at: now, into: &actions)

@@ -35,9 +35,10 @@ extension SessionMachine {
     }
 
     private func newTrying(outage: Outage?, because cause: Reason, at now: Instant) -> Trying {
-        Trying(
+        let isSudden = outage != nil && Rivalry.isSudden(cause)
+        return Trying(
             activity: .waiting(until: now, isHastened: false), startedAt: outage?.countsFrom ?? now, cause: cause,
-            outage: outage, followsSuddenClose: outage != nil && Rivalry.isSudden(cause),
+            outage: outage, followsSuddenClose: isSudden, mayHaveRival: isSudden,
             lastEnding: outage == nil || cause.code.group == .local || cause.code.isOfOwnPath ? nil : cause)
     }
 
@@ -186,6 +187,7 @@ extension SessionMachine {
             }
             let isSudden = Rivalry.isSudden(ending.reason)
             trying.followsSuddenClose = established != nil && isSudden
+            if trying.followsSuddenClose { trying.mayHaveRival = true }
             // If the server accepted this attempt, it has already displaced the other device. The room, or that of
             // another server, may still show that device as online, but if this session yielded to it, neither would be
             // connected.
@@ -208,7 +210,10 @@ extension SessionMachine {
         }
         if ending.reason.code == .refused {
             trying.refusedBy.insert(attempt.endpoint)
-            if attempt.endpoint == trying.outage?.endpoint { rivalry.serverWasDown() }
+            if attempt.endpoint == trying.outage?.endpoint {
+                rivalry.serverWasDown()
+                trying.mayHaveRival = false
+            }
         }
         endpoints.watch.failed(
             attempt.endpoint, because: ending.isElsewhere ? .serverMoved : ending.reason.code, at: now)
@@ -343,6 +348,7 @@ extension SessionMachine {
         trying.hasteReason = reason
         trying.failures = 0
         trying.wasAccepted = false
+        if !trying.isReconnect { trying.mayHaveRival = false }
         trying.takesOver =
             reason.code == .userConnect || (reason.code == .userReconnect && !trying.isReconnect)
         // The credential is tried again, whatever the server said about it.
@@ -451,11 +457,7 @@ extension SessionMachine {
     }
 
     private func look(for trying: Trying) -> Look? {
-        if trying.takesOver { return nil }
-        if trying.isReconnect || !isNewConnect(trying) || rivalry.strategy == .yield {
-            return rivalry.look(cause: trying.cause, last: reason)
-        }
-        return trying.wasAccepted ? rivalry.lookAfterAcceptance(last: reason) : nil
+        trying.takesOver ? nil : rivalry.look(mayHaveRival: trying.mayHaveRival)
     }
 
     /// Whether a server has accepted the session since somebody asked to connect.

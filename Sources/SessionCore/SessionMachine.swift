@@ -165,6 +165,9 @@ extension SessionMachine {
         /// Whether what ended last was a connection that the server had accepted, and then closed without giving a
         /// reason.
         var followsSuddenClose: Bool
+        /// Whether such a close was another device's doing, as far as is known. One that came before the server had
+        /// accepted the connection was not: the server had nothing to take from this session then.
+        var mayHaveRival: Bool
         /// Whether the next attempt takes over from any other device: it is the very first one after somebody asked to
         /// connect, or that one has taken over and then failed. Having to wait for the network cancels this.
         var takesOver = false

@@ -254,6 +254,29 @@ struct NexconnScenarios {
         }
     }
 
+    /// As a proxy does, or a load balancer whose server is down.
+    @Test(arguments: [false, true])
+    func `reconnectKickEnable false: A kicks B, although something on the way closed an attempt`(
+        silent: Bool
+    ) async throws {
+        try await Scenario.run { scenario in
+            scenario.with { broker, _ in broker.takesOverSilently = silent }
+            let a = try await scenario.host("A", Self.device("take-over"), user: "u").connected()
+            await scenario.sleep(.seconds(60))
+            scenario.silence(a)
+            try await a.until(.reconnecting)
+            let b = try await scenario.host("B", Self.device("take-over"), user: "u").connected()
+            await scenario.sleep(.seconds(60))
+            scenario.withUplink(a) { $0.dialFault = .reset }
+            try await a.until("an attempt that was closed") { $0.reason?.code == "reset" }
+            scenario.unsilence(a)
+            try await a.until(.connected)
+            #expect(try await b.until(.failed).reason?.code == "displaced")
+            await scenario.sleep(.seconds(7200))
+            #expect(try await a.status().state == .connected)
+        }
+    }
+
     @Test(arguments: [false, true], [false, true])
     func `reconnectKickEnable false: A that could never connect kicks B when its network heals`(
         silent: Bool, hasPath: Bool

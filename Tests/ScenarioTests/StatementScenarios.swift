@@ -120,6 +120,7 @@ struct StatementScenarios {
             try await b.until(.participantJoined)
             scenario.withUplink(a) { $0.isMeasured = true }
             #expect(try await a.until(.qualityChanged).quality == .excellent)
+            try await b.until("excellent") { $0.event == .participantChanged && $0.quality == .excellent }
             scenario.withUplink(a) { $0.latency = .milliseconds(300) }
             try await a.until("poor") { $0.event == .qualityChanged && $0.quality == .poor }
             let changed = try await b.until("poor") { $0.event == .participantChanged && $0.quality == .poor }

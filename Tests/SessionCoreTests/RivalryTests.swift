@@ -28,15 +28,48 @@ import Testing
         #expect(session.live?.look == look)
     }
 
-    @Test func `a session also looks for another device after the server closed an attempt`() {
+    @Test func `a session also looks for another device after the server accepted an attempt and closed it`() {
         var session = session(.takeOver)
         session.succeed()
         session.end(.heartbeatTimeout)
         session.wake()
         #expect(session.live?.look == nil)
+        session.establish()
         session.end(.serverClosed)
         session.wake()
         #expect(session.live?.look == .forNewer)
+        session.end(.dialTimeout)
+        session.wake()
+        #expect(session.live?.look == .forNewer, "another failure does not say that there was no other device")
+    }
+
+    @Test(arguments: [Reason.Code.serverClosed, .reset], [true, false])
+    func `a close before the server accepted the attempt is no other device's doing`(
+        code: Reason.Code, isFirst: Bool
+    ) {
+        var session = session(.takeOver)
+        if isFirst {
+            session.establish()
+            session.end(.serverError)
+        } else {
+            session.succeed()
+            session.end(.heartbeatTimeout)
+        }
+        session.wake()
+        session.end(code)
+        session.wake()
+        #expect(session.live?.look == nil)
+    }
+
+    @Test(arguments: [(KickStrategy.takeOver, Look?.none), (.yield, .forAny)])
+    func `a server that refuses connections was down, which explains the close`(strategy: KickStrategy, look: Look?) {
+        var session = session(strategy)
+        session.succeed()
+        session.end(.serverClosed)
+        session.wake()
+        session.end(.refused)
+        session.wake()
+        #expect(session.live?.look == look)
     }
 
     @Test(arguments: KickStrategy.allCases)

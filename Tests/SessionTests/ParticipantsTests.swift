@@ -105,6 +105,17 @@ import Testing
         }
     }
 
+    @Test(arguments: [true, false])
+    func `a participant that is missing has left, unless the server has lost our presence as well`(hasOurs: Bool) {
+        var participants = Self.filled
+        participants.beginSnapshot()
+        if hasOurs { _ = participants.received(Self.message(Self.me), of: Self.me, isRetained: true) }
+        // This session announces itself again.
+        _ = participants.received(Self.message(Self.me), of: Self.me, isRetained: false)
+        #expect(participants.endSnapshot() == [.left(Self.ann, hasOurs ? .left : .lost)])
+        #expect(participants.list.map(\.identity) == [Self.me])
+    }
+
     @Test func `a cleared presence is a leave`() {
         var participants = Self.filled
         #expect(participants.received(nil, of: Self.ann, isRetained: false) == .left(Self.ann, .left))
@@ -129,6 +140,7 @@ import Testing
         var participants = Self.filled
         participants.beginSnapshot()
         #expect(participants.received(Self.message(Self.bob), of: Self.bob, isRetained: true) == .joined(Self.bob))
+        #expect(participants.received(Self.message(Self.me), of: Self.me, isRetained: true) == nil)
         #expect(participants.received(Self.message(Self.me), of: Self.me, isRetained: false) == nil)
         #expect(participants.endSnapshot() == [.left(Self.ann, .left)])
         #expect(participants.list.map(\.identity) == [Self.bob, Self.me])

@@ -372,13 +372,21 @@ import Testing
         #expect(!rooms.isLeaving)
     }
 
-    @Test mutating func `quality is announced when it changes, starting when it is poor`() {
+    @Test mutating func `quality is announced when it is known, and when it changes`() {
         enter()
-        #expect(rooms.qualityChanged(.good, isConnected: true) == [])
+        #expect(rooms.qualityChanged(.excellent, isConnected: true) == [online(Self.topic)])
+        #expect(rooms.qualityChanged(.excellent, isConnected: true) == [])
         #expect(rooms.qualityChanged(.poor, isConnected: true) == [online(Self.topic)])
         #expect(rooms.qualityChanged(.poor, isConnected: true) == [])
         #expect(rooms.qualityChanged(.lost, isConnected: true) == [])
         #expect(rooms.qualityChanged(.good, isConnected: false) == [])
+    }
+
+    @Test mutating func `the quality is not announced while the server refuses the presence`() throws {
+        enter()
+        let online = try #require(rooms.membership?.online)
+        _ = rooms.announced(online, .notAuthorized, by: "a", at: Self.at(1))
+        #expect(rooms.qualityChanged(.good, isConnected: true) == [])
     }
 }
 

@@ -237,9 +237,7 @@ struct SessionProtocolTests {
         #expect(session.lastConnect?.cleanStart == true)
         dialed = try session.waitsForDial(after: session.take(.closed(Reason(.reset))))
         #expect(dialed == "dial a.example")
-        #expect(session.opens() == ["send CONNECT c-look"])
-        #expect(session.wait(5).contains("dial a.example"))
-        #expect(session.opens() == ["send CONNECT"])
+        #expect(session.opens() == ["send CONNECT"], "the attempt was closed before the server had accepted it")
         #expect(session.lastConnect?.cleanStart == false)
     }
 

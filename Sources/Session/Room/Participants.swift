@@ -55,6 +55,9 @@ package struct Participants: Hashable, Sendable {
     private var bytes = 0
     private var phase = Phase.unknown
     private let own: Participant.Identity
+    /// Whether the server has not sent our own presence in this snapshot, which it had before: it has lost its retained
+    /// messages, or is another one, and so does not say who has left.
+    private var isForgotten = false
     /// How many participants are listed and reported, and how many bytes their names may have. Anyone who may publish
     /// in the room could invent enough participants to fill the memory.
     package static let maximumCount = 10_000
@@ -93,6 +96,7 @@ package struct Participants: Hashable, Sendable {
             case .known: false
             }
         phase = .filling(missing: Set(present.keys), isFirst: isFirst)
+        isForgotten = present[own] != nil
         isComplete = true
     }
 
@@ -101,7 +105,7 @@ package struct Participants: Hashable, Sendable {
         guard case .filling(let missing, _) = phase else { return [] }
         phase = .known
         for identity in missing { _ = remove(identity) }
-        return missing.filter { $0 != own }.sorted().map { .left($0, .left) }
+        return missing.filter { $0 != own }.sorted().map { .left($0, isForgotten ? .lost : .left) }
     }
 
     /// - Parameters:
@@ -111,6 +115,7 @@ package struct Participants: Hashable, Sendable {
         _ message: PresenceMessage?, of identity: Participant.Identity, isRetained: Bool
     ) -> Change? {
         var isSilent = identity == own
+        if isSilent, isRetained { isForgotten = false }
         if case .filling(var missing, let isFirst) = phase {
             missing.remove(identity)
             phase = .filling(missing: missing, isFirst: isFirst)

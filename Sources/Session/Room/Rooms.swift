@@ -307,10 +307,8 @@ package struct Rooms: Sendable {
         // While nothing comes back, nothing gets through either.
         guard quality != .lost, let before = membership?.presence, before.quality != quality else { return [] }
         membership?.presence.quality = quality
-        // A first measurement, unless poor, is sent along with the next message.
-        guard before.quality != nil || quality == .poor, let membership, membership.step == .done, isConnected,
-            membership.refusedAt == nil
-        else { return [] }
+        // A presence that the server refused is announced again later, with the quality.
+        guard let membership, membership.step == .done, membership.refusedAt == nil, isConnected else { return [] }
         return [.announce(membership.online)]
     }
 

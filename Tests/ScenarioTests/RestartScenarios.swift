@@ -288,7 +288,7 @@ struct RestartScenarios {
             let b = try await scenario.host("B", "room = \"r\"").connected()
             let a = try await scenario.host("A", sessions: ["main": Self.file("room = \"r\"")]).connected()
             try await b.until(.participantJoined)
-            let since = try await b.registry().driver("main").session.participants().participants.map(\.since)
+            let since = try await b.registry().driver("main").session.participants().result.participants.map(\.since)
             await scenario.sleep(.seconds(60))
             await a.forget()
             await b.forget()
@@ -299,7 +299,7 @@ struct RestartScenarios {
                 await scenario.sleep(.seconds(300))
             }
             #expect(await b.told(.participantJoined, .participantLeft).isEmpty)
-            let now = try await b.registry().driver("main").session.participants().participants.map(\.since)
+            let now = try await b.registry().driver("main").session.participants().result.participants.map(\.since)
             #expect(now == since, "it has been there all the time")
         }
     }

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Passes messages on from one session to another: bridge.py NAME FROM FILTER TO [REMOVE ADD]
+"""Passes messages on from one session to another: python3 bridge.py NAME FROM FILTER TO [REMOVE ADD]
 
 It takes what FROM receives for FILTER as the durable consumer NAME, and publishes it through TO, with its properties. At the
 beginning of each topic, REMOVE is replaced by ADD; a message whose topic begins otherwise is not passed on. No message is

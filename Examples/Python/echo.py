@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Answers every message of a topic, and loses none, whichever program is restarted: echo.py SESSION
+"""Answers every message of a topic, and loses none, whichever program is restarted: python3 echo.py SESSION
 
 It takes SESSION's orders/# as the durable consumer "echo", and publishes each payload, with its properties, to replies/…
 An order whose answer cannot be published, for example because its topic would be too long, is reported and left.

@@ -234,7 +234,7 @@ public enum DaemonReloadMethod: ControlMethod {
     }
 }
 
-/// A key whose effective value changed.
+/// A key whose value changed.
 public struct ConfigurationChange: Codable, Hashable, Sendable {
     /// `nil` for a key of holdfast.toml.
     @OrNull public var session: String?
@@ -244,8 +244,12 @@ public struct ConfigurationChange: Codable, Hashable, Sendable {
     public var from: String
     /// The new value, in the same form.
     public var to: String
+    /// The option of holdfastd that has precedence over the key, so that the new value is not in effect; `nil` if there is
+    /// none.
+    @OrNull public var overriddenBy: String?
 
-    public init(session: String?, key: String, from: String, to: String) {
+    public init(session: String?, key: String, from: String, to: String, overriddenBy: String? = nil) {
+        self.overriddenBy = overriddenBy
         self.session = session
         self.key = key
         self.from = from

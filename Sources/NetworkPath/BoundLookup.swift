@@ -3,13 +3,15 @@ import SessionCore
 // Lookups for sessions that may not use every network.
 
 extension RouteLookup {
-    /// Returns the best path to one address that a session may use.
+    /// Returns the best path to one address that a session may use. To an address of this host, that is the kernel's own:
+    /// it uses no network.
     /// - Parameters:
     ///   - own: the kernel's own path.
     ///   - links: the interfaces that the host has.
     private mutating func path(
         to address: IPAddress, own: Path?, for policy: NetworkPolicy, among links: [NetworkLink]
     ) -> Path? {
+        if let own, own.staysHere { return own }
         for link in policy.preferred(among: links, own: own?.link) {
             if let path = link.index == own?.interfaceIndex ? own : path(to: address, by: link) { return path }
         }

@@ -47,10 +47,12 @@ struct RouteLookup: ~Copyable {
             interface.flags & LinkFlag.up != 0, interface.flags & LinkFlag.running != 0,
             route.kind == UInt8(RTN_LOCAL) || !isMakeshift(source, to: address, by: hop)
         else { return nil }
-        return Path(
+        var path = Path(
             interface: interface.name, interfaceIndex: hop.interfaceIndex,
             type: type(of: hop.interfaceIndex, name: interface.name), source: source.description,
             gateway: hop.gateway?.description, table: route.table)
+        path.staysHere = route.kind == UInt8(RTN_LOCAL)
+        return path
     }
 
     /// Whether the kernel names a source address only because the interface has no other yet: that of the loopback or of

@@ -14,6 +14,8 @@ public struct Path: Hashable, Sendable {
     /// Whether it leads only to the networks that the host is in, and nobody knows whether the endpoint is there: its
     /// name does not resolve yet, and no route leads further.
     public var isToNeighbours = false
+    /// Whether the endpoint has an address of this host, so that no packet leaves by the interface.
+    public var staysHere = false
 
     public init(
         interface: String, interfaceIndex: Int32, type: NetworkType, source: String, gateway: String?, table: UInt32

@@ -74,7 +74,7 @@ extension Connection {
                 dialed(.failure(TransportFailure(.networkNotAllowed, "no network that may be used leads to \(names)")))
                 return
             }
-            (interface, addresses) = (way.interface, way.addresses)
+            (interface, addresses) = (way.staysHere ? nil : way.interface, way.addresses)
         }
         var limited = options
         if mayTryAgain { limited.dialTimeout = min(options.dialTimeout, Self.headStart) }

@@ -7,10 +7,14 @@ extension Connection {
         public var interface: String
         /// The addresses that are reached through it. Not empty.
         public var addresses: [SocketAddress]
+        /// Whether the addresses are this host's own. The sockets are not bound then: no packet leaves the host, and the
+        /// kernel delivers those to an address of another interface as if they had arrived there.
+        public var staysHere: Bool
 
-        public init(interface: String, addresses: [SocketAddress]) {
+        public init(interface: String, addresses: [SocketAddress], staysHere: Bool = false) {
             self.interface = interface
             self.addresses = addresses
+            self.staysHere = staysHere
         }
     }
 }

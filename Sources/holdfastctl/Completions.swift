@@ -141,7 +141,10 @@ struct CompletionCommand: ParsableCommand {
         abstract: "Print the completions for a shell: bash, zsh or fish.",
         discussion: """
             They complete commands, options, topics, and the names of sessions and consumers. The package installs them; \
-            by hand: holdfastctl completion bash >~/.local/share/bash-completion/completions/holdfastctl
+            by hand, with bash:
+
+              mkdir -p ~/.local/share/bash-completion/completions
+              holdfastctl completion bash >~/.local/share/bash-completion/completions/holdfastctl
             """)
 
     /// They have no effect, but an alias may contain them.

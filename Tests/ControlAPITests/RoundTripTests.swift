@@ -242,8 +242,8 @@ struct RoundTripTests {
             DaemonReloadMethod.Result.self,
             """
             {"changed":["a"],"added":[],"removed":[],"kept":["b"],"changes":[{"session":null,
-             "key":"log.level","from":"\\"info\\"","to":"\\"debug\\""}],"errors":[{"session":null,"file":"x.toml","line":3,"column":1,
-             "message":"no"}],"leftBehind":[{"session":"c","message":"the server may keep 1 publication"}],
+             "key":"log.level","from":"\\"info\\"","to":"\\"debug\\"","overriddenBy":"--log-level"}],
+             "errors":[{"session":null,"file":"x.toml","line":3,"column":1,"message":"no"}],"leftBehind":[{"session":"c","message":"the server may keep 1 publication"}],
              "absentSessions":[{"session":"c","messages":1,"bytes":4,"oldest":null,"consumers":0,"received":0,
               "publications":0}]}
             """)

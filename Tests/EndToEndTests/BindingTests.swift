@@ -118,6 +118,24 @@ extension EndToEnd {
         }
     }
 
+    @Test(arguments: ["metered = \"avoid\"", "interfaces = [\"up1\"]"])
+    func `a session with networks of its own reaches a server on this host by the host's own address`(
+        _ key: String
+    ) async throws {
+        try await withLab { lab, daemon in
+            // In its local mode, mosquitto listens on the loopback only.
+            let settings = try lab.write("own.conf", "listener 1883\nallow_anonymous true\n")
+            let server = try await lab.start("mosquitto", ["mosquitto", "-c", settings], in: lab.host)
+            try daemon.session(endpoint: "mqtt://10.77.0.1:1883", tables: "[network]\n\(key)")
+            try await daemon.start()
+            let events = try await daemon.events()
+            #expect(try await events.until(.connected).path?.interface == "lo")
+            let checked = try await daemon.ctl("check", "main")
+            #expect(checked.ending == .exited(0), "\(checked)")
+            #expect(await server.isRunning)
+        }
+    }
+
     @Test func `a reload of the networks takes effect`() async throws {
         try await withServer { lab, _, daemon in
             try daemon.session()

@@ -67,6 +67,42 @@ extension EndToEnd {
         }
     }
 
+    @Test func `config init makes no missing sessions.d, and says what its reload did to the other sessions`()
+        async throws
+    {
+        try await withServer { lab, _, daemon in
+            let beginning = try Beginning(lab, daemon)
+            try daemon.session()
+            try daemon.session("away", top: "autoconnect = false")
+            try await daemon.startConnected()
+            let elsewhere = "\(lab.directory)/elsewhere"
+            try FileManager.default.moveItem(atPath: beginning.folder, toPath: elsewhere)
+            // A directory that is empty now is not new if the daemon has read sessions there.
+            for file in [nil, "holdfast.toml"] {
+                if let file { try lab.write("\(daemon.configuration)/\(file)", "") }
+                let refused = try await beginning.begin("new", "--connect")
+                #expect(
+                    refused.status == 1 && refused.text.contains("there is no folder \(beginning.folder)"),
+                    "\(refused.text)")
+                #expect(refused.text.contains("bring it back"), "\(refused.text)")
+                #expect(access(beginning.folder, F_OK) != 0)
+            }
+            #expect(try await daemon.status().state == .connected)
+
+            try FileManager.default.moveItem(atPath: elsewhere, toPath: beginning.folder)
+            try FileManager.default.removeItem(atPath: "\(beginning.folder)/away.toml")
+            try lab.write("\(beginning.folder)/broken.toml", "nonsense = 1\n")
+            let made = try await beginning.begin("new", "--connect", "--timeout", "3min")
+            #expect(made.status == 0 && made.text.contains("new is connected"), "\(made.text)")
+            #expect(made.text.contains("Reloaded: ") && made.text.contains("removed away"), "\(made.text)")
+            #expect(made.text.contains("broken.toml:1:1: "), "\(made.text)")
+            let next = try await beginning.begin(
+                "next", "--connect", "--timeout", "3min", "--client-id", "next", "--json")
+            #expect(next.status == 0 && next.text.contains(#""added":["next"]"#), "\(next.text)")
+            #expect(next.text.contains(#""state":"connected""#), "\(next.text)")
+        }
+    }
+
     @Test func `one command asks for the password, checks the server, and ends when the session is connected`()
         async throws
     {

@@ -330,12 +330,15 @@ struct DetailTests {
         #expect(ReloadText.problem(problem) == "a.toml:3:9: unknown key")
         let changes = [
             ConfigurationChange(session: nil, key: "durability", from: "\"normal\"", to: "\"full\""),
+            ConfigurationChange(
+                session: nil, key: "log.level", from: "\"info\"", to: "\"debug\"", overriddenBy: "--log-level"),
             ConfigurationChange(session: "a", key: "room", from: "\"\"", to: "\"r\""),
         ]
         #expect(
             ReloadText.lines(.init(changed: ["a"], changes: changes), isDry: false) == [
                 "Reloaded: changed the daemon; changed a.", "  holdfast.toml",
-                "    durability: \"normal\" → \"full\", once the service is restarted", "  a",
+                "    durability: \"normal\" → \"full\", once the service is restarted",
+                "    log.level: \"info\" → \"debug\", overridden by --log-level of holdfastd", "  a",
                 "    room: \"\" → \"r\"",
             ])
         let left = DaemonReloadMethod.Result.LeftBehind(session: "c", message: "the server may keep 1 publication")

@@ -179,7 +179,7 @@ struct TimelineTests {
         #expect(outages.map(\.length) == [301.5, 600])
         #expect(outages.map(\.end) == [minute(15), nil])
         #expect(outages.map(\.ending) == ["connected, full reconnect", "still no network"])
-        #expect(outages.allSatisfy { !$0.beganBefore })
+        #expect(outages.allSatisfy { $0.beginning == .loss })
     }
 
     @Test(
@@ -237,11 +237,23 @@ struct TimelineTests {
             [entry(10, .reconnecting, .connected)], earlier: [entry(-20, .connected, .reconnecting)]
         ).outages
         #expect(lost.map(\.start) == [minute(-20)])
-        #expect(lost.map(\.beganBefore) == [false])
+        #expect(lost.map(\.beginning) == [.loss])
         let older = timeline(
             [entry(10, .reconnecting, .connected)], earlier: [entry(-20, .reconnecting, .reconnecting)]
         ).outages
-        #expect(older.map(\.beganBefore) == [true])
+        #expect(older.map(\.beginning) == [.unknown])
+    }
+
+    @Test func `a session that was started and is not connected has been so since then, and not before`() {
+        let started = timeline([entry(10, .disconnected, .connecting, "user-connect")])
+        let text = TimelineText(timeline: started, width: 100, isBounded: false, style: .plain, offset: 0).lines
+        #expect(started.outages.map(\.beginning) == [.start])
+        #expect(text.contains { $0.contains("main") && $0.contains(" 12:10:00") }, "\(text)")
+        #expect(!text.contains { $0.contains("before") }, "\(text)")
+        let earlier = [entry(-20, .disconnected, .connecting, "user-connect")]
+        let lasting = timeline([], earlier: earlier, sessions: [status(.connecting, since: -20)])
+        #expect(lasting.outages.map(\.beginning) == [.start])
+        #expect(timeline([entry(10, .connecting, .connected)], earlier: earlier).outages.isEmpty)
     }
 
     @Test func `the first connection is not an outage, unless it never comes`() {

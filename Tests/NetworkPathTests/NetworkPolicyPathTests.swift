@@ -40,6 +40,19 @@ struct NetworkPolicyPathTests {
         }
     }
 
+    @Test func `an address of this host is reached whatever networks are allowed`() async throws {
+        try await NetworkLab.run { lab in
+            let own = ["10.9.0.1", "127.0.0.1"].compactMap { IPAddress($0) }
+            let (watcher, _, path) = try await watcher(lab, interfaces: ["up1"], addresses: own)
+            #expect(path?.interface == "lo" && path?.staysHere == true)
+            #expect(await watcher.excluded(Self.target) == nil)
+            #expect(await watcher.paths(to: own, ofSession: "chat").map { $0?.staysHere } == [true, true])
+            let far = await watcher.paths(to: Self.endpoint, ofSession: "other")
+            #expect(far.map { $0?.staysHere } == [false])
+            await watcher.stop()
+        }
+    }
+
     @Test func `a default route that moves to a tunnel loses the path, and returns it`() async throws {
         try await NetworkLab.run { lab in
             let tunnel = try await LabTunnel("tun7", address: "10.50.0.1/24", in: lab.host)

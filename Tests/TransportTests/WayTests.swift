@@ -35,6 +35,24 @@ import Vocabulary
         try await client.close(.abort)
     }
 
+    /// The kernel would not deliver to a socket that is bound to the loopback what is sent to an address of another
+    /// interface.
+    @Test func `a connection to this host itself is not bound`() async throws {
+        let server = try await TestServer(.echo)
+        let name = NIOLoopBoundBox.makeBoxSendingValue(
+            "none", eventLoop: MultiThreadedEventLoopGroup.singleton.next())
+        let client = try await TestClient(
+            "mqtt://127.0.0.1:\(server.port)",
+            options: Self.options { .init(interface: "lo", addresses: $0, staysHere: true) }, loop: name.eventLoop
+        ) { event, connection in
+            guard case .opened = event else { return }
+            name.value = connection.withSocket { boundInterface(of: $0) } ?? ""
+        }
+        _ = try await client.opened()
+        #expect(try await name.eventLoop.submit { name.value }.get() == "")
+        try await client.close(.abort)
+    }
+
     @Test func `a connection without an allowed network fails before anything is sent`() async throws {
         let server = try await TestServer(.echo)
         let client = try await TestClient("mqtt://127.0.0.1:\(server.port)", options: Self.options { _ in nil })

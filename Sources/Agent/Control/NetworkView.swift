@@ -43,9 +43,10 @@ struct NetworkView: Sendable {
         let paths = watcher.assumeIsolated {
             $0.paths(to: known.map(\.1), port: port, ofSession: session.description)
         }
-        guard let interface = paths.lazy.compactMap({ $0 }).first?.interface else { return nil }
+        guard let first = paths.lazy.compactMap({ $0 }).first else { return nil }
         return Connection.Way(
-            interface: interface, addresses: zip(known, paths).filter { $1 != nil }.map(\.0.0))
+            interface: first.interface, addresses: zip(known, paths).filter { $1 != nil }.map(\.0.0),
+            staysHere: first.staysHere)
     }
 
     /// Watches the path to the addresses that an endpoint has now.

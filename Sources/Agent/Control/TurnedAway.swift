@@ -19,6 +19,7 @@ enum TurnedAway {
             for _ in 0..<most {
                 let connection = accept(socket, nil, nil)
                 guard connection >= 0 else { break }
+                _ = fcntl(connection, F_SETFD, FD_CLOEXEC)
                 let answer = OutgoingLine.failure(firstID(of: connection, before: end), error)
                 let flags = Int32(MSG_NOSIGNAL) | Int32(MSG_DONTWAIT)
                 _ = answer.withUnsafeBytes { send(connection, $0.baseAddress, $0.count, flags) }

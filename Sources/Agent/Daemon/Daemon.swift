@@ -219,9 +219,11 @@ actor Daemon {
     private func changes(to new: DaemonConfiguration) -> [ConfigurationChange] {
         var present = configuration
         present.durability = durability
-        // The command line's has precedence.
-        if options.logLevel != nil { present.logLevel = new.logLevel }
-        return DaemonConfiguration.changes(from: present, to: new)
+        return DaemonConfiguration.changes(from: present, to: new).map { change in
+            var change = change
+            if change.key == "log.level", options.logLevel != nil { change.overriddenBy = "--log-level" }
+            return change
+        }
     }
 
     /// Reads the configuration on a thread that nothing else waits for: thousands of files take a while, and a file

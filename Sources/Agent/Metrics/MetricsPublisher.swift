@@ -150,9 +150,20 @@ actor MetricsPublisher {
     }
 
     /// Removes a file that is no longer written: it would be read as if it were.
-    static func remove(_ path: String, _ blocking: BlockingCalls) async {
+    ///
+    /// - Parameter patience: how long to wait for that. If the file is being written for longer, it is removed afterwards.
+    static func remove(
+        _ path: String, _ blocking: BlockingCalls, patience: TimeAmount = .seconds(1)
+    ) async {
         guard !path.isEmpty else { return }
-        _ = try? await blocking.run(path, within: .seconds(1)) { unlink(path) }.get()
+        let removal = blocking.run(path, within: nil) { unlink(path) }
+        let enough = removal.eventLoop.makePromise(of: Void.self)
+        let timer = removal.eventLoop.scheduleTask(in: patience) { enough.succeed() }
+        removal.whenComplete { _ in
+            timer.cancel()
+            enough.succeed()
+        }
+        try? await enough.futureResult.get()
     }
 
     /// Replaces the file atomically, so that no reader sees half of it.

@@ -58,7 +58,9 @@ struct EndpointTrial {
     func run(_ wanted: CheckRunMethod.Parameters) async throws(RPCError) -> CheckRunMethod.Result {
         var endpoints = configuration.endpoints
         if let name = wanted.endpoint {
-            endpoints = endpoints.filter { $0.description == name }
+            // The same endpoint may be written in several ways, as without its port.
+            let named = try? Endpoint(name)
+            endpoints = endpoints.filter { $0 == named }
             guard !endpoints.isEmpty else {
                 throw .invalidParameters(
                     "session \(wanted.session) has no endpoint \(name)",

@@ -88,7 +88,7 @@ struct ConfigCommand: AsyncParsableCommand {
         @OptionGroup var place: Place
         @Argument(help: "The session; without it, holdfast.toml and all of them.", completion: .sessions)
         var session: String?
-        @Flag(help: "Omit keys that have their default value.") var changed = false
+        @Flag(help: "Omit keys that neither the file nor its preset sets.") var changed = false
 
         func run() async throws {
             let configuration = try ConfigCommand.effective(place)

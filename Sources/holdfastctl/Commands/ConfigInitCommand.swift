@@ -86,7 +86,7 @@ extension ConfigCommand {
             }
             try await common.checkDirectory(place)
             let new = NewFile(path: path, place: place)
-            try new.checkPlace()
+            try new.checkPlace(isNew: await isNewDirectory)
             if askPassword {
                 if access(secret.path, F_OK) == 0, let other = try place.files(naming: secret.path).first {
                     throw CommandFailure(
@@ -148,23 +148,38 @@ extension ConfigCommand {
                 tell(trial)
             } else {
                 common.complain(Complaint(done: "\(path) is written"))
-                members["state"] = .string(try await connected().state.rawValue)
+                let client = common.client()
+                members["reload"] = JSONText.value(try await reload(client))
+                members["state"] = .string(try await common.connect(name, client, within: timeout).state.rawValue)
             }
             if common.json { Terminal().print(json: .object(members)) }
         }
 
-        /// Makes the daemon read the file, and waits until the session is connected. If it does not connect, the file
-        /// stays: it is valid, and the session keeps trying.
-        private func connected() async throws -> SessionStatus {
-            let client = common.client()
+        /// Makes the daemon read its configuration again, and says what that did. If the session's own file has errors,
+        /// the command fails, but the file stays, as it does if the session does not connect.
+        private func reload(_ client: HoldfastClient) async throws -> DaemonReloadMethod.Result {
             let reload = try await client.call(
                 DaemonReloadMethod.self, .init(), timeout: CommonOptions.reloadTimeout)
-            let errors = reload.errors.filter { $0.file.hasSuffix("/\(name).toml") }
-            guard errors.isEmpty else {
-                common.complain(errors)
+            common.tell(reload)
+            guard !reload.errors.contains(where: { $0.file.hasSuffix("/\(name).toml") }) else {
                 throw CommandFailure(.failed, "")
             }
-            return try await common.connect(name, client, within: timeout)
+            return reload
+        }
+
+        /// Whether the directory has no configuration yet. One from which the daemon has read sessions is not new: it was
+        /// moved, or its file system is missing.
+        private var isNewDirectory: Bool {
+            get async {
+                guard Folder.names(in: place.configDirectory) == [] else { return false }
+                guard
+                    let status = try? await common.client().call(
+                        DaemonStatusMethod.self, .init(), timeout: CommonOptions.viewTimeout),
+                    let directory = status.configurationDirectory,
+                    Folder.resolved(directory) == Folder.resolved(place.configDirectory)
+                else { return true }
+                return status.sessions.total == 0
+            }
         }
 
         private func tell(_ trial: Trial?) {
@@ -253,11 +268,12 @@ private struct NewFile {
     private var folder: String { String(path.prefix(upTo: path.lastIndex(of: "/") ?? path.startIndex)) }
     private var name: Substring { path.dropFirst(folder.count + 1).dropLast(".toml".count) }
 
+    /// - Parameter isNew: whether the configuration directory is new. Only there, sessions.d may be made: elsewhere it is
+    ///   missing, and with a new one a reload would end all other sessions.
     /// - Throws: when the file exists, or cannot be written.
-    func checkPlace() throws(CommandFailure) {
+    func checkPlace(isNew: Bool) throws(CommandFailure) {
         if access(path, F_OK) == 0 { throw failure(EEXIST) }
-        // A configuration directory that somebody made for a daemon of their own may be empty.
-        if mkdir(folder, 0o755) == 0 { chmod(folder, 0o755) }
+        if isNew, mkdir(folder, 0o755) == 0 { chmod(folder, 0o755) }
         guard access(folder, W_OK) == 0 else { throw failure(errno) }
     }
 
@@ -280,7 +296,9 @@ private struct NewFile {
         case ENOENT:
             CommandFailure(
                 .failed, "\(path) cannot be written: there is no folder \(folder)",
-                advice: "is the package holdfast installed? --config-directory names another place")
+                advice: access(place.configDirectory, F_OK) == 0
+                    ? "bring it back, or create it; a reload ends the sessions whose files are not in it"
+                    : "is the package holdfast installed? --config-directory names another place")
         default: CommandFailure(.failed, "\(path) cannot be written: \(String(cString: strerror(code)))")
         }
     }

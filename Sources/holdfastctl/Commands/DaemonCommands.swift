@@ -82,17 +82,20 @@ extension CommonOptions {
             complain(Complaint(notice: "the daemon is not running; the change takes effect when it starts"))
             return nil
         }
-        let terminal = Terminal()
-        if json {
-            terminal.print(json: JSONText.value(result))
-        } else {
-            terminal.print(wrapped: [ReloadText.sentence(result)] + ReloadText.rest(result, isDry: false))
-        }
-        complain(result.errors)
+        if json { Terminal().print(json: JSONText.value(result)) }
+        tell(result)
         guard result.errors.allSatisfy({ $0.session != nil && $0.session != session }) else {
             throw CommandFailure(.failed, "")
         }
         return result
+    }
+
+    /// Says what a reload did that was only a part of the command. With `--json`, the command prints the result itself.
+    func tell(_ result: DaemonReloadMethod.Result) {
+        if !json {
+            Terminal().print(wrapped: [ReloadText.sentence(result)] + ReloadText.rest(result, isDry: false))
+        }
+        complain(result.errors)
     }
 }
 
@@ -109,7 +112,8 @@ enum ReloadText {
             group = file
             // The only key that a running daemon does not take.
             let needed = change.session == nil && change.key == "durability" ? ", once the service is restarted" : ""
-            lines.append(printable("    \(change.key): \(change.from) → \(change.to)\(needed)"))
+            let overridden = change.overriddenBy.map { ", overridden by \($0) of holdfastd" } ?? ""
+            lines.append(printable("    \(change.key): \(change.from) → \(change.to)\(needed)\(overridden)"))
         }
         return lines + rest(result, isDry: isDry)
     }

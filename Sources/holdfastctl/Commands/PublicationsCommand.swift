@@ -52,13 +52,11 @@ struct PublicationsCommand: AsyncParsableCommand {
             help: ArgumentHelp("Take the message from a file; - is standard input.", valueName: "path"),
             completion: .file())
         var file: String?
-        @Option(help: "Quality of service: 0 or 1.") var qos = QoS.atLeastOnce
+        @Option(help: "Quality of service. Receiving the same state twice does no harm, so there is no 2.")
+        var qos = PublicationQoS.atLeastOnce
         @Option(help: "The MIME type of the message.") var contentType: String?
 
         func validate() throws {
-            guard qos != .exactlyOnce else {
-                throw ValidationError("--qos must be 0 or 1: receiving the same state twice does no harm")
-            }
             guard (message == nil) != (file == nil) else {
                 throw ValidationError("give either a message or --file; -- precedes a message that begins with -")
             }
@@ -67,7 +65,7 @@ struct PublicationsCommand: AsyncParsableCommand {
         func run() async throws {
             let bytes: [UInt8] = if let message { Array(message.utf8) } else { try InputFile.read(file ?? "-") }
             let publication = PublicationPutMethod.Parameters(
-                session: session, topic: topic, payload: MessagePayload(bytes: bytes), qos: qos,
+                session: session, topic: topic, payload: MessagePayload(bytes: bytes), qos: qos.value,
                 properties: contentType.map { MessageProperties(contentType: $0) })
             try await common.show(PublicationPutMethod.self, publication) { result, terminal in
                 terminal.print(printable(PublicationText.sentence(topic, result.state)))
@@ -140,4 +138,11 @@ enum PublicationText {
                 ["TOPIC", "STATE", "QOS", "BYTES", "SINCE"], rows, width: width,
                 marks: isColoured ? result.publications.map { mark($0.state).rawValue } : nil)
     }
+}
+
+/// The qualities of service that a publication can have.
+enum PublicationQoS: UInt8, CaseIterable, ExpressibleByArgument {
+    case atMostOnce, atLeastOnce
+
+    var value: QoS { self == .atMostOnce ? .atMostOnce : .atLeastOnce }
 }

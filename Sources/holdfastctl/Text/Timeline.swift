@@ -27,10 +27,19 @@ struct Timeline: Equatable {
 
     /// A period in which a session that had been connected was not connected.
     struct Outage: Equatable {
+        enum Beginning {
+            /// The session lost its connection.
+            case loss
+            /// The session was started. This is an outage only while it lasts: once it is over, it was the time until the
+            /// first connection.
+            case start
+            /// It had begun before the known time.
+            case unknown
+        }
+
         var session: String
         var start: Int64
-        /// Whether the outage had begun before `start`.
-        var beganBefore = false
+        var beginning: Beginning
         /// Whether the session itself gave up the connection to make a new one.
         var isPlanned = false
         /// `nil` while it lasts.
@@ -183,7 +192,6 @@ private struct RowBuilder {
         guard entry.to != .connected, !Self.isStop(entry) else { return }
         outage = begun(by: entry, at: entry.time.rawValue)
         isAskedFor = Self.isAskedFor(entry)
-        outage?.beganBefore = entry.from != .connected
     }
 
     mutating func take(_ entry: SessionHistoryEntry) {
@@ -207,8 +215,6 @@ private struct RowBuilder {
         } else if outage == nil, !Self.isStop(entry) {
             outage = begun(by: entry, at: entry.time.rawValue)
             isAskedFor = Self.isAskedFor(entry)
-            // A session that was not connected before has lost nothing. Such an outage is listed only while it lasts.
-            outage?.beganBefore = entry.from != .connected
         }
     }
 
@@ -231,7 +237,7 @@ private struct RowBuilder {
                 return Timeline.Row(session: session, spans: spans, outages: outages)
             }
             // Why the session was lost, or, if it was never connected in the known time, why it is not connected now.
-            if outage.beganBefore, let reason = status?.reason { outage.reason = reason.message }
+            if outage.beginning != .loss, let reason = status?.reason { outage.reason = reason.message }
             if let status, let reason = status.reason, status.phase == .waiting, status.attempt > 1 {
                 outage.add(.init(attempts: status.attempt - 1, code: reason.code, message: reason.message))
             }
@@ -268,9 +274,16 @@ private struct RowBuilder {
     }
 
     private func begun(by entry: SessionHistoryEntry, at time: Int64) -> Timeline.Outage {
-        .init(
-            session: session, start: time, isPlanned: Self.isLocal(entry) && entry.to == .reconnecting, length: 0,
-            reason: entry.reason.message, ending: "")
+        let beginning: Timeline.Outage.Beginning =
+            switch entry.from {
+            case .connected: .loss
+            case .disconnected, .disconnecting: .start
+            case .connecting, .reconnecting, .failed: .unknown
+            }
+        return .init(
+            session: session, start: time, beginning: beginning,
+            isPlanned: Self.isLocal(entry) && entry.to == .reconnecting, length: 0, reason: entry.reason.message,
+            ending: "")
     }
 
     /// A planned reconnect counts as an outage from this many seconds on.
@@ -291,8 +304,8 @@ private struct RowBuilder {
         guard var ended = outage else { return }
         outage = nil
         if isAskedFor, entry.outage == nil { return }
-        // Connecting for the first time is not the end of an outage.
-        guard !ended.beganBefore || ended.start < start else { return }
+        // Connecting for the first time is not the end of an outage, and an outage without a known part is not listed.
+        guard ended.beginning == .loss || ended.beginning == .unknown && ended.start < start else { return }
         ended.end = time
         // If the daemon ran throughout, it has measured the length without the wall clock.
         ended.length = entry.outage ?? Double(max(0, time - ended.start)) / 1000

@@ -139,7 +139,7 @@ struct TimelineText {
             : outages.count == 1 ? "1 outage:" : "\(outages.count) outages:"
         let rows = outages.suffix(maximumOutages).map { outage in
             [
-                outage.session, (outage.beganBefore ? "before " : "") + moment(outage.start),
+                outage.session, (outage.beginning == .unknown ? "before " : "") + moment(outage.start),
                 TimeText.duration(outage.length), outage.ending, outage.cause,
             ]
         }

@@ -80,7 +80,14 @@ struct ReloadTests {
         try await DaemonUnderTest.run(autoconnect: false, logLevel: "info") { daemon in
             try daemon.directory.write("holdfast.toml", "[log]\nlevel = \"error\"\n")
             let peer = try await daemon.peer()
-            #expect(try await peer.call("daemon.reload")["changes"] == .array([]))
+            #expect(
+                try await peer.call("daemon.reload")["changes"]
+                    == JSONValue(
+                        parsing: Array(
+                            #"""
+                            [{"session":null,"key":"log.level","from":"\"info\"","to":"\"error\"",
+                            "overriddenBy":"--log-level"}]
+                            """#.utf8)[...]))
             #expect(try await peer.call("daemon.logLevel")["level"] == "info")
         }
     }

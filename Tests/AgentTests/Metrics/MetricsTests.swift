@@ -1,5 +1,6 @@
 import Configuration
 import ControlAPI
+import Dispatch
 import Glibc
 import Logging
 import MQTT
@@ -286,6 +287,25 @@ struct DaemonMetricsTests {
         let path = "\(directory.path)/metrics.prom"
         #expect(MetricsPublisher.replace(path, with: "a 1\n") == EISDIR)
         #expect(access("\(path).new", F_OK) != 0)
+    }
+
+    @Test func `a file that is being written is removed afterwards, however long that takes`() async throws {
+        let directory = try TemporaryDirectory()
+        defer { directory.remove() }
+        try directory.write("metrics.prom", "")
+        let path = "\(directory.path)/metrics.prom"
+        let blocking = BlockingCalls(eventLoop: MultiThreadedEventLoopGroup.singleton.next())
+        let gate = DispatchSemaphore(value: 0)
+        let writing = blocking.run(path, within: nil) {
+            gate.wait()
+            return MetricsPublisher.replace(path, with: "a 1\n")
+        }
+        await MetricsPublisher.remove(path, blocking, patience: .milliseconds(1))
+        #expect(access(path, F_OK) == 0)
+        gate.signal()
+        #expect(try await writing.get() == nil)
+        // Calls for the same file take turns.
+        #expect(try await blocking.run(path, within: nil) { access(path, F_OK) }.get() != 0)
     }
 
     @Test(arguments: [false, true])

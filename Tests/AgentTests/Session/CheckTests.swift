@@ -288,6 +288,22 @@ struct CheckRunTests {
         }
     }
 
+    @Test func `an endpoint is found in each way in which it can be written`() async throws {
+        let file = "endpoints = [\"mqtt://LOCALHOST\", \"ws://localhost:1/mqtt\"]\nuser = \"a\"\nautoconnect = false\n"
+        try await DaemonUnderTest.run(autoconnect: false, files: ["sessions.d/far.toml": file]) { daemon in
+            let peer = try await daemon.peer()
+            for (text, found) in [
+                ("mqtt://LOCALHOST", "mqtt://localhost:1883"), ("mqtt://localhost", "mqtt://localhost:1883"),
+                ("mqtt://localhost:1883", "mqtt://localhost:1883"), ("ws://localhost:1", "ws://localhost:1/mqtt"),
+            ] {
+                let answer = try await peer.call(
+                    "check.run", #"{"session":"far","endpoint":"\#(text)","until":"dns"}"#)
+                let checked = try ParameterDecoder.decodeLeniently(CheckRunMethod.Result.self, from: answer)
+                #expect(checked.endpoints.map(\.endpoint) == [found])
+            }
+        }
+    }
+
     @Test func `an endpoint that the session does not have is refused`() async throws {
         try await DaemonUnderTest.run(autoconnect: false) { daemon in
             let peer = try await daemon.peer()

@@ -19,9 +19,9 @@ struct NextAttempt: Hashable, Sendable {
             cause = .busy
         case .serverShutdown:
             (cause, leavesEndpoint) = (.remote, true)
-        case .serverKeepAliveTimeout, .stateMismatch, .sessionLost:
+        case .serverKeepAliveTimeout:
             (cause, isAtOnce) = (.remote, true)
-        case .credentialRejected, .credentialExpired, .notAuthorized:
+        case .stateMismatch, .sessionLost, .credentialRejected, .credentialExpired, .notAuthorized:
             (cause, isAtOnce) = (.unanswered, true)
         case .refused, .reset, .tlsFailed, .proxyFailed, .serverClosed, .displacedSuspected, .serverMoved, .serverError,
             .authenticateTimeout, .restoreTimeout, .protocolError, .wrongProtocol, .webSocketFailed, .unknown:

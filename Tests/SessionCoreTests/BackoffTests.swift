@@ -125,7 +125,6 @@ import Testing
         (.proxyFailed, .remote), (.webSocketFailed, .remote),
         (.serverClosed, .remote), (.serverShutdown, .remote), (.serverError, .remote), (.serverMoved, .remote),
         (.authenticateTimeout, .remote), (.restoreTimeout, .remote), (.serverBusy, .busy), (.rateLimited, .busy),
-        (.stateMismatch, .remote), (.sessionLost, .remote),
     ])
     func `the cause depends on who answered`(code: Reason.Code, cause: Backoff.Cause) {
         #expect(NextAttempt(after: code).cause == cause)

@@ -265,6 +265,9 @@ package struct Rooms: Sendable {
         } else {
             membership?.presence.published(at: now)
             presentAt = server
+            // An earlier announcement may have been refused while this one was on its way.
+            if let membership { topics.insert(membership.topic) }
+            actions += rememberTopics()
         }
         if membership?.presenceAnswered(code, at: now) == true, let online = membership?.online {
             actions.append(.announce(online))

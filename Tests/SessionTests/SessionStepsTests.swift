@@ -524,6 +524,16 @@ struct SessionStepsTests {
         #expect(session.session.machine.reason.message.contains("room hall"))
     }
 
+    @Test func `a disconnect while the session changes rooms says that its presence stays in the new one`() throws {
+        var session = try inRoom()
+        _ = session.take(.join("hall", CallID(rawValue: 1)))
+        _ = session.receives(.suback(Suback(packetID: try id(3), reasonCodes: [.grantedQoS1])))
+        _ = session.receives(.puback(Acknowledgement(packetID: try id(4))))
+        _ = session.take(.disconnect(Reason(.userDisconnect)))
+        #expect(session.session.machine.reason.code == .goodbyeUnheard)
+        #expect(session.session.machine.reason.message.contains("until it is connected again"))
+    }
+
     @Test(arguments: [
         (ReasonCode.unspecifiedError, true), (.implementationSpecificError, true), (.quotaExceeded, true),
         (.serverBusy, false), (.serverShuttingDown, false),

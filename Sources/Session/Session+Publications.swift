@@ -46,7 +46,14 @@ extension Session {
     mutating func noteRemains() {
         let isKept = rooms.membership?.isKept == true
         machine.remains.isPresenceKept = isKept
-        machine.remains.visibility = isKept ? nil : rooms.membership?.presence.visibility(keepAlive: mqtt.keepAlive)
+        machine.remains.visibility =
+            if isKept {
+                nil
+            } else if rooms.isElsewhere {
+                .untilConnected
+            } else {
+                rooms.membership?.presence.visibility(keepAlive: mqtt.keepAlive)
+            }
         machine.remains.publications = publications.keptCount
     }
 

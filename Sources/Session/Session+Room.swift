@@ -167,9 +167,8 @@ extension Session {
         // The connection is tried again in another way, with the same will.
         guard ending.pace != .otherWay, let joining = rooms.joining else { return ending }
         perform(rooms.renewalRefused(server.code))
-        guard ending.reason.isTerminal || ending.reason.code.group == .auth || ending.failsIfRepeated else {
-            return ending
-        }
+        // A server that asks to be left alone does not object to the will.
+        guard ending.retryAfter == nil, !Self.isUnready(server.code) else { return ending }
         var back = SessionMachine.Ending(
             Reason(
                 .switchRoom,
@@ -177,6 +176,16 @@ extension Session {
                 serverCode: server.code.rawValue))
         back.pace = .otherWay
         return back
+    }
+
+    /// Whether the server would refuse any session now.
+    private static func isUnready(_ code: ReasonCode) -> Bool {
+        switch code {
+        case .serverUnavailable, .serverBusy, .serverShuttingDown, .messageRateTooHigh, .connectionRateExceeded,
+            .useAnotherServer, .serverMoved:
+            true
+        default: false
+        }
     }
 
     // MARK: Publications

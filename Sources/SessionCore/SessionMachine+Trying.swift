@@ -175,7 +175,7 @@ extension SessionMachine {
     /// server or the way to it was at fault, unless the budget is spent.
     mutating func failed(_ attempt: Attempt, of trying: Trying, _ ending: Ending, at now: Instant) {
         var trying = trying
-        countOutage(&trying)
+        countOutage(&trying, because: ending.reason)
         trying.lastFailure = ending.reason
         trying.lastEnding = ending.reason.code.isOfOwnPath ? nil : ending.reason
         // It is no better there.
@@ -251,7 +251,11 @@ extension SessionMachine {
     }
 
     /// Counts a planned reconnect as an outage, because it did not succeed at once.
-    mutating func countOutage(_ trying: inout Trying) {
+    ///
+    /// - Parameter failure: why the attempt failed; `nil` if it still may succeed.
+    mutating func countOutage(_ trying: inout Trying, because failure: Reason? = nil) {
+        // The session stays in its room, so the next connection does not come about to change that.
+        if let failure, trying.cause.code == .switchRoom { trying.cause = failure }
         guard trying.outage?.isPlanned == true else { return }
         trying.outage?.isPlanned = false
         counters.outages += 1
@@ -327,7 +331,7 @@ extension SessionMachine {
     mutating func waitForNetwork(_ trying: Trying, because reason: Reason, at now: Instant) {
         var trying = trying
         self.reason = endpoints.explained(reason)
-        countOutage(&trying)
+        countOutage(&trying, because: self.reason)
         trying.lastFailure = self.reason
         trying.hasteReason = nil
         trying.takesOver = false

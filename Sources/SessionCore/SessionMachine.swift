@@ -156,7 +156,7 @@ extension SessionMachine {
         /// When a sleep was last discounted.
         var discountedAt: Instant?
         /// Why the session connects, or why the connection was lost.
-        let cause: Reason
+        var cause: Reason
         /// `nil` if the session has not been up since the last explicit connect.
         var outage: Outage?
         /// Whether a server has accepted an attempt since trying began, or since a person last asked. Only a session

@@ -600,6 +600,20 @@ import Testing
         #expect(findings.last == .setAside("the UNSUBSCRIBE from f"))
     }
 
+    @Test func `an UNSUBSCRIBE that stays unanswered is called that while a subscription still has time`() throws {
+        var client = MQTTClientHarness { $0.requestTimeout = 30_000 }
+        client.connect()
+        try client.subscribe("f")
+        client.server(.suback(Suback(packetID: id(1), reasonCodes: [.grantedQoS1])))
+        client.handle(.unsubscribe(try TopicFilter("f")))
+        client.now = client.now.advanced(by: 20_000)
+        try client.subscribe("g")
+        client.now = client.now.advanced(by: 10_000)
+        client.handle(.timePassed)
+        let sentence = "the server leaves an UNSUBSCRIBE unanswered, although it answers a PINGREQ sent after it"
+        #expect(client.server(.pingresp).contains("unanswered: \(sentence)"))
+    }
+
     @Test func `a connection whose PINGREQ is still on its way is not given up`() throws {
         var client = MQTTClientHarness().connected()
         try client.publish("a")

@@ -381,6 +381,16 @@ import Testing
         #expect(session.reason == .switchRoom)
     }
 
+    @Test func `a change of rooms that fails is not the reason of the connection after it`() {
+        var session = session(.takeOver)
+        session.succeed()
+        session.take(.renew(Reason(.switchRoom)))
+        session.end(.refused)
+        session.wake()
+        session.succeed()
+        #expect(session.reason == .refused)
+    }
+
     @Test func `an accepted attempt that ends looks for another device only in a room, and without a reason`() {
         for (canLook, code, look) in [
             (true, Reason.Code.serverClosed, Look?.some(.forNewer)), (false, .serverClosed, nil),

@@ -88,6 +88,18 @@ import Testing
         #expect(!rooms.isLeaving)
     }
 
+    @Test mutating func `a presence that is accepted after an earlier one was refused is cleared by a leave`() throws {
+        rooms.begin(in: Self.plant, subscribedTo: [], at: Self.time(0))
+        rooms.willConnect(as: Self.mark(0), isFirst: true, at: Self.time(0))
+        _ = rooms.connected(to: "a", resumed: false, isWillDelayed: true, at: Self.at(0), time: Self.time(0))
+        _ = rooms.subscriptionsRestored()
+        // Both are on their way when the first answer comes.
+        let online = try #require(rooms.membership?.online)
+        _ = rooms.announced(online, .notAuthorized, by: "a", at: Self.at(1))
+        #expect(rooms.announced(online, .success, by: "a", at: Self.at(1)) == [.rememberTopics([Self.topic])])
+        #expect(rooms.leave() == [.announce(Announcement(topic: Self.topic))])
+    }
+
     @Test mutating func `a presence that was refused is cleared once the server may have it`() throws {
         rooms.begin(in: Self.plant, subscribedTo: [], at: Self.time(0))
         rooms.willConnect(as: Self.mark(0), isFirst: true, at: Self.time(0))

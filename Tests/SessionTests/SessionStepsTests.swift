@@ -524,6 +524,33 @@ struct SessionStepsTests {
         #expect(session.session.machine.reason.message.contains("room hall"))
     }
 
+    @Test func `a disconnect while the session changes rooms says that its presence stays in the new one`() throws {
+        var session = try inRoom()
+        _ = session.take(.join("hall", CallID(rawValue: 1)))
+        _ = session.receives(.suback(Suback(packetID: try id(3), reasonCodes: [.grantedQoS1])))
+        _ = session.receives(.puback(Acknowledgement(packetID: try id(4))))
+        _ = session.take(.disconnect(Reason(.userDisconnect)))
+        #expect(session.session.machine.reason.code == .goodbyeUnheard)
+        #expect(session.session.machine.reason.message.contains("until it is connected again"))
+    }
+
+    @Test(arguments: [
+        (ReasonCode.unspecifiedError, true), (.implementationSpecificError, true), (.quotaExceeded, true),
+        (.serverBusy, false), (.serverShuttingDown, false),
+    ])
+    func `a session whose will is refused goes back at once, unless the server is not ready`(
+        code: ReasonCode, isAtOnce: Bool
+    ) throws {
+        var session = try inRoom()
+        _ = session.take(.join("hall", CallID(rawValue: 1)))
+        _ = session.receives(.suback(Suback(packetID: try id(3), reasonCodes: [.grantedQoS1])))
+        _ = session.receives(.puback(Acknowledgement(packetID: try id(4))))
+        _ = session.opens()
+        let texts = session.receives(.connack(Connack(reasonCode: code)))
+        #expect(texts.contains("not joined"))
+        #expect(texts.contains("dial a.example") == isAtOnce)
+    }
+
     @Test func `a change of rooms ends with the attempt that was to complete it`() throws {
         var session = try inRoom()
         _ = session.take(.join("hall", CallID(rawValue: 1)))

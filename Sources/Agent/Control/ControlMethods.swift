@@ -220,7 +220,9 @@ extension ControlConnection {
             return try await driver.switchRoom(to: parameters.room)
         case RoomParticipantsMethod.name:
             let driver = try await registry.driver(take(RoomParticipantsMethod.self, parameters).session)
-            return await Self.inOrder(try await driver.session.participants())
+            let roster = try await driver.session.participants()
+            // On the event loop, no event can come before the list that includes it.
+            return roster.length <= CallNeeds.shortAnswer ? roster.result : await Self.inOrder(roster)
         case CheckRunMethod.name:
             return try await check(take(CheckRunMethod.self, parameters))
         default:

@@ -214,7 +214,8 @@ extension MQTTClientMachine {
     private func overdue(at now: Timestamp) -> String? {
         if let due = exchangesDue, due <= now { return "a message" }
         if let due = requestsDue, due <= now {
-            return subscriptions.requests.values.contains(where: \.isSubscribe) ? "a subscription" : "an UNSUBSCRIBE"
+            let request = patience.requests.oldest.flatMap { subscriptions.requests[$0.id] }
+            return request?.isSubscribe == false ? "an UNSUBSCRIBE" : "a subscription"
         }
         return nil
     }

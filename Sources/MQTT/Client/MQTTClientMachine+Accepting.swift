@@ -126,10 +126,11 @@ extension MQTTClientMachine {
         return true
     }
 
-    /// Leaves a server that may speak MQTT 5 after all.
+    /// Leaves a server that may speak MQTT 5 after all. In MQTT 3.1.1, the server would publish the will at once, although
+    /// the session is back in a moment.
     mutating func leaveForFive(_ step: inout Step) {
         step.emit(.versionInsufficient)
-        disconnectToReturn(&step)
+        disconnect(.normalDisconnection, &step)
     }
 
     /// Checks that the MQTT version of the present or next connection can express the message, whatever the server

@@ -110,6 +110,9 @@ package struct Rooms: Sendable {
         topics.subtracting([membership?.topic, change?.joining.topic].compactMap(\.self))
     }
 
+    /// Whether a server may hold our presence in another room than the current one, whose will does not end it.
+    package var isElsewhere: Bool { topics.contains { $0 != membership?.topic } }
+
     /// Has the store remember the topics that may have our presence.
     private mutating func rememberTopics() -> [Action] {
         guard topics != rememberedTopics else { return [] }
@@ -265,6 +268,9 @@ package struct Rooms: Sendable {
         } else {
             membership?.presence.published(at: now)
             presentAt = server
+            // An earlier announcement may have been refused while this one was on its way.
+            if let membership { topics.insert(membership.topic) }
+            actions += rememberTopics()
         }
         if membership?.presenceAnswered(code, at: now) == true, let online = membership?.online {
             actions.append(.announce(online))

@@ -7,6 +7,9 @@ package struct Roster: Sendable {
     let participants: Participants
     let isComplete: Bool
 
+    /// How long the list is as JSON, about.
+    package var length: Int { participants.listLength }
+
     /// The list for programs. With thousands of participants this takes many milliseconds.
     package var result: RoomParticipantsMethod.Result {
         RoomParticipantsMethod.Result(

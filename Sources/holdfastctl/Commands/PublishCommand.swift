@@ -30,7 +30,10 @@ struct PublishCommand: AsyncParsableCommand {
             "Drop the message if it is not delivered within this time, like 24h.", valueName: "duration"))
     var expiry: SpanArgument?
     @Option(help: "The MIME type of the message.") var contentType: String?
-    @Option(help: "Publish the message only once, however often the command is repeated with this key within 24 hours.")
+    @Option(
+        help: ArgumentHelp(
+            "Publish the message only once, however often the command is repeated with this key: until the message is "
+                + "delivered, and for 24 hours after that."))
     var key: String?
     @Option(help: "When to return: once it is accepted, or delivered.") var wait = MessagePublishMethod.Wait.accepted
     @Option(

@@ -7,8 +7,8 @@ struct SwitchRoomCommand: AsyncParsableCommand {
         commandName: "switch-room",
         abstract: "Move a session to another room.",
         discussion: """
-            Returns when the session is in the new room and has left the old one. If the new room refuses it, the \
-            session stays where it is. The choice holds until the next boot, or until the room in the session's file is \
+            Returns when the server has accepted the session in the new room. If the new room refuses it, the session \
+            stays where it is. The choice holds until the next boot, or until the room in the session's file is \
             changed.
             """)
 

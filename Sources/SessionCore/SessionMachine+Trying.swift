@@ -35,10 +35,10 @@ extension SessionMachine {
     }
 
     private func newTrying(outage: Outage?, because cause: Reason, at now: Instant) -> Trying {
-        let closedBy = Rivalry.isSudden(cause) ? outage?.endpoint : nil
+        let isSudden = outage != nil && Rivalry.isSudden(cause)
         return Trying(
             activity: .waiting(until: now, isHastened: false), startedAt: outage?.countsFrom ?? now, cause: cause,
-            outage: outage, followsSuddenClose: closedBy != nil, closedBy: closedBy.map { [$0] } ?? [],
+            outage: outage, followsSuddenClose: isSudden, closedBy: isSudden ? [outage?.endpoint] : [],
             lastEnding: outage == nil || cause.code.group == .local || cause.code.isOfOwnPath ? nil : cause)
     }
 

@@ -167,7 +167,8 @@ extension SessionMachine {
         var followsSuddenClose: Bool
         /// The endpoints whose servers closed such a connection: that was another device's doing, as far as is known.
         /// A server that refuses connections afterwards was stopped, which explains its own close, but no other one's.
-        var closedBy: Set<EndpointIndex>
+        /// `nil` is the endpoint of an earlier run of the daemon.
+        var closedBy: Set<EndpointIndex?>
         /// Whether the next attempt takes over from any other device: it is the very first one after somebody asked to
         /// connect, or that one has taken over and then failed. Having to wait for the network cancels this.
         var takesOver = false

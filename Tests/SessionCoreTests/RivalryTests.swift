@@ -107,6 +107,16 @@ import Testing
         next(0, left)
     }
 
+    @Test func `a close before the daemon was started again is looked into, whichever endpoint refuses`() {
+        var session = SessionUnderTest()
+        session.machine.rivalry.canLook = true
+        session.take(.resume(.init(since: SessionUnderTest.start), Reason(.serverClosed)))
+        #expect(session.live?.look == .forNewer)
+        session.end(.refused)
+        session.wake()
+        #expect(session.live?.look == .forNewer)
+    }
+
     @Test(arguments: KickStrategy.allCases)
     func `a first connect that was accepted and then closed looks for another device`(
         strategy: KickStrategy

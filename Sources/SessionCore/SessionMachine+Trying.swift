@@ -38,7 +38,7 @@ extension SessionMachine {
         let isSudden = outage != nil && Rivalry.isSudden(cause)
         return Trying(
             activity: .waiting(until: now, isHastened: false), startedAt: outage?.countsFrom ?? now, cause: cause,
-            outage: outage, followsSuddenClose: isSudden, mayHaveRival: isSudden,
+            outage: outage, followsSuddenClose: isSudden, closedBy: isSudden ? [outage?.endpoint] : [],
             lastEnding: outage == nil || cause.code.group == .local || cause.code.isOfOwnPath ? nil : cause)
     }
 
@@ -187,7 +187,7 @@ extension SessionMachine {
             }
             let isSudden = Rivalry.isSudden(ending.reason)
             trying.followsSuddenClose = established != nil && isSudden
-            if trying.followsSuddenClose { trying.mayHaveRival = true }
+            if trying.followsSuddenClose { trying.closedBy.insert(attempt.endpoint) }
             // If the server accepted this attempt, it has already displaced the other device. The room, or that of
             // another server, may still show that device as online, but if this session yielded to it, neither would be
             // connected.
@@ -210,10 +210,8 @@ extension SessionMachine {
         }
         if ending.reason.code == .refused {
             trying.refusedBy.insert(attempt.endpoint)
-            if attempt.endpoint == trying.outage?.endpoint {
-                rivalry.serverWasDown()
-                trying.mayHaveRival = false
-            }
+            let isExplained = trying.closedBy.remove(attempt.endpoint) != nil
+            if isExplained, attempt.endpoint == trying.outage?.endpoint { rivalry.serverWasDown() }
         }
         endpoints.watch.failed(
             attempt.endpoint, because: ending.isElsewhere ? .serverMoved : ending.reason.code, at: now)
@@ -352,7 +350,7 @@ extension SessionMachine {
         trying.hasteReason = reason
         trying.failures = 0
         trying.wasAccepted = false
-        if !trying.isReconnect { trying.mayHaveRival = false }
+        if !trying.isReconnect { trying.closedBy = [] }
         trying.takesOver =
             reason.code == .userConnect || (reason.code == .userReconnect && !trying.isReconnect)
         // The credential is tried again, whatever the server said about it.
@@ -461,7 +459,7 @@ extension SessionMachine {
     }
 
     private func look(for trying: Trying) -> Look? {
-        trying.takesOver ? nil : rivalry.look(mayHaveRival: trying.mayHaveRival)
+        trying.takesOver ? nil : rivalry.look(mayHaveRival: !trying.closedBy.isEmpty)
     }
 
     /// Whether a server has accepted the session since somebody asked to connect.

@@ -165,9 +165,10 @@ extension SessionMachine {
         /// Whether what ended last was a connection that the server had accepted, and then closed without giving a
         /// reason.
         var followsSuddenClose: Bool
-        /// Whether such a close was another device's doing, as far as is known. One that came before the server had
-        /// accepted the connection was not: the server had nothing to take from this session then.
-        var mayHaveRival: Bool
+        /// The endpoints whose servers closed such a connection: that was another device's doing, as far as is known.
+        /// A server that refuses connections afterwards was stopped, which explains its own close, but no other one's.
+        /// `nil` is the endpoint of an earlier run of the daemon.
+        var closedBy: Set<EndpointIndex?>
         /// Whether the next attempt takes over from any other device: it is the very first one after somebody asked to
         /// connect, or that one has taken over and then failed. Having to wait for the network cancels this.
         var takesOver = false

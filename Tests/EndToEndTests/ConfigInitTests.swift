@@ -40,8 +40,10 @@ extension EndToEnd {
     @Test func `config init writes a session that the server accepts, and a reload connects it`() async throws {
         try await withServer { lab, server, daemon in
             let beginning = try Beginning(lab, daemon)
-            // A new configuration directory may be empty.
+            // A daemon without sessions can lose none, whatever else is in its directory.
             try FileManager.default.removeItem(atPath: beginning.folder)
+            try lab.write("\(daemon.configuration)/holdfast.toml", "")
+            try lab.write("\(daemon.configuration)/notes", "")
             try await daemon.start()
             let made = try await beginning.begin("main")
             #expect(made.status == 0, "\(made.text)")
@@ -67,7 +69,7 @@ extension EndToEnd {
         }
     }
 
-    @Test func `config init makes no missing sessions.d, and says what its reload did to the other sessions`()
+    @Test func `config init makes no missing sessions.d, and ends or changes no other session`()
         async throws
     {
         try await withServer { lab, _, daemon in
@@ -89,17 +91,36 @@ extension EndToEnd {
             }
             #expect(try await daemon.status().state == .connected)
 
+            // What is left of a file system that is not mounted is an empty directory.
+            try FileManager.default.createDirectory(atPath: beginning.folder, withIntermediateDirectories: false)
+            let emptied = try await beginning.begin("new", "--connect", "--json")
+            #expect(
+                emptied.status == 1 && emptied.text.contains("a reload would also remove away, main"),
+                "\(emptied.text)")
+            #expect(emptied.text.contains("if that is meant: holdfastctl reload"), "\(emptied.text)")
+            #expect(!emptied.text.contains(#""reload":"#), "\(emptied.text)")
+            #expect(try beginning.files == ["new.toml"])
+            #expect(try await daemon.status().state == .connected)
+
+            try FileManager.default.removeItem(atPath: beginning.folder)
             try FileManager.default.moveItem(atPath: elsewhere, toPath: beginning.folder)
-            try FileManager.default.removeItem(atPath: "\(beginning.folder)/away.toml")
             try lab.write("\(beginning.folder)/broken.toml", "nonsense = 1\n")
             let made = try await beginning.begin("new", "--connect", "--timeout", "3min")
             #expect(made.status == 0 && made.text.contains("new is connected"), "\(made.text)")
-            #expect(made.text.contains("Reloaded: ") && made.text.contains("removed away"), "\(made.text)")
+            #expect(made.text.contains("Reloaded: added broken, new"), "\(made.text)")
             #expect(made.text.contains("broken.toml:1:1: "), "\(made.text)")
             let next = try await beginning.begin(
                 "next", "--connect", "--timeout", "3min", "--client-id", "next", "--json")
             #expect(next.status == 0 && next.text.contains(#""added":["next"]"#), "\(next.text)")
             #expect(next.text.contains(#""state":"connected""#), "\(next.text)")
+            // Nothing listens there.
+            let late = try await beginning.begin(
+                "late", "--connect", "--timeout", "100ms", "--client-id", "late", "--untried", "--json",
+                endpoint: "mqtt://\(Lab.serverAddress):1")
+            #expect(late.status == 4 && late.text.contains(#""added":["late"]"#), "\(late.text)")
+            try daemon.session("away", top: "autoconnect = true")
+            let last = try await beginning.begin("last", "--connect", "--client-id", "last")
+            #expect(last.status == 1 && last.text.contains("a reload would also change away"), "\(last.text)")
         }
     }
 
@@ -484,6 +505,9 @@ extension EndToEnd {
     @Test func `config init says what it could not check, and leaves nothing on a full disk`() async throws {
         try await withLab { lab, daemon in
             let beginning = try Beginning(lab, daemon)
+            // Without a daemon and any file of a session, the directory is new.
+            try FileManager.default.removeItem(atPath: beginning.folder)
+            try lab.write("\(daemon.configuration)/holdfast.toml", "")
             let made = try await beginning.begin("main")
             #expect(
                 made.status == 0 && made.text.contains("could not be tried: the daemon is not running"), "\(made.text)")

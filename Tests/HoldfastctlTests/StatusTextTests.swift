@@ -362,6 +362,15 @@ struct DetailTests {
                     + "one of the same servers takes them up",
             ])
     }
+
+    @Test func `a reload for one session says what it would do to others, and nothing of those that it adds`() {
+        #expect(ReloadText.others(.init(), than: "new") == nil)
+        #expect(ReloadText.others(.init(changed: ["new"], added: ["three"], kept: ["k"]), than: "new") == nil)
+        #expect(ReloadText.others(.init(added: ["new"], removed: ["one", "two"]), than: "new") == "remove one, two")
+        #expect(
+            ReloadText.others(.init(changed: ["new", "three"], removed: ["one"]), than: "new")
+                == "remove one, and change three")
+    }
 }
 
 struct WatchTextTests {

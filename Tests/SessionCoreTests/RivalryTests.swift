@@ -4,8 +4,10 @@ import Testing
 
 /// Two devices with one identity: when a session looks for the other one, and when it suspects one.
 @Suite struct RivalryTests {
-    private func session(_ strategy: KickStrategy, canLook: Bool = true) -> SessionUnderTest {
-        var session = SessionUnderTest()
+    private func session(
+        _ strategy: KickStrategy, canLook: Bool = true, paths: [Path?] = [.wifi]
+    ) -> SessionUnderTest {
+        var session = SessionUnderTest(paths: paths)
         session.machine.rivalry.strategy = strategy
         session.machine.rivalry.canLook = canLook
         session.connect()
@@ -70,6 +72,49 @@ import Testing
         session.end(.refused)
         session.wake()
         #expect(session.live?.look == look)
+    }
+
+    @Test func `a refusal after a first connect was accepted and closed explains the close as well`() {
+        var session = session(.takeOver)
+        session.establish()
+        session.end(.serverClosed)
+        session.wake()
+        #expect(session.live?.look == .forNewer)
+        session.end(.refused)
+        while session.live == nil { session.wake() }
+        #expect(session.live?.look == nil)
+    }
+
+    @Test(arguments: [(Reason.Code.heartbeatTimeout, Look?.none), (.serverClosed, .forNewer)])
+    func `a refusal explains the close of its own endpoint and of no other one`(lost: Reason.Code, left: Look?) {
+        var session = session(.takeOver, paths: [.wifi, .wifi])
+        func next(_ endpoint: Int, _ look: Look?) {
+            while session.live == nil { session.wake() }
+            #expect(session.live?.endpoint == EndpointIndex(endpoint))
+            #expect(session.live?.look == look)
+        }
+        session.succeed()
+        session.end(lost)
+        next(0, left)
+        session.end(.unreachable)
+        next(1, left)
+        session.establish()
+        session.end(.serverClosed)
+        next(0, .forNewer)
+        session.end(lost == .heartbeatTimeout ? .refused : .unreachable)
+        next(1, .forNewer)
+        session.end(.refused)
+        next(0, left)
+    }
+
+    @Test func `a close before the daemon was started again is looked into, whichever endpoint refuses`() {
+        var session = SessionUnderTest()
+        session.machine.rivalry.canLook = true
+        session.take(.resume(SessionMachine.Outage(since: SessionUnderTest.start), Reason(.serverClosed)))
+        #expect(session.live?.look == .forNewer)
+        session.end(.refused)
+        while session.live == nil { session.wake() }
+        #expect(session.live?.look == .forNewer)
     }
 
     @Test(arguments: KickStrategy.allCases)

@@ -144,41 +144,47 @@ extension ConfigCommand {
         private func finish(_ trial: Trial?) async throws {
             var members: [String: JSONValue] = ["file": .string(path)]
             if case .passed(let result)? = trial { members["endpoints"] = JSONText.value(result)["endpoints"] }
-            if !connect {
+            // What has been done is told also if the rest fails.
+            defer { if common.json { Terminal().print(json: .object(members)) } }
+            guard connect else {
                 tell(trial)
-            } else {
-                common.complain(Complaint(done: "\(path) is written"))
-                let client = common.client()
-                members["reload"] = JSONText.value(try await reload(client))
-                members["state"] = .string(try await common.connect(name, client, within: timeout).state.rawValue)
+                return
             }
-            if common.json { Terminal().print(json: .object(members)) }
-        }
-
-        /// Makes the daemon read its configuration again, and says what that did. If the session's own file has errors,
-        /// the command fails, but the file stays, as it does if the session does not connect.
-        private func reload(_ client: HoldfastClient) async throws -> DaemonReloadMethod.Result {
+            common.complain(Complaint(done: "\(path) is written"))
+            let client = common.client()
+            try await checkReload(client)
             let reload = try await client.call(
                 DaemonReloadMethod.self, .init(), timeout: CommonOptions.reloadTimeout)
+            members["reload"] = JSONText.value(reload)
             common.tell(reload)
+            // The file stays, as it does if the session does not connect.
             guard !reload.errors.contains(where: { $0.file.hasSuffix("/\(name).toml") }) else {
                 throw CommandFailure(.failed, "")
             }
-            return reload
+            members["state"] = .string(try await common.connect(name, client, within: timeout).state.rawValue)
         }
 
-        /// Whether the directory has no configuration yet. One from which the daemon has read sessions is not new: it was
-        /// moved, or its file system is missing.
+        /// Refuses a reload that would end or change other sessions: their file system may only be missing.
+        private func checkReload(_ client: HoldfastClient) async throws {
+            let preview = try await client.call(
+                DaemonReloadMethod.self, .init(dryRun: true), timeout: CommonOptions.reloadTimeout)
+            guard let others = ReloadText.others(preview, than: name) else { return }
+            throw CommandFailure(
+                .failed, "a reload would also \(others)", advice: "if that is meant: holdfastctl reload")
+        }
+
+        /// Whether there is no session that a new sessions.d could end. The daemon of the directory knows its sessions, also
+        /// if the directory was moved, or its file system is missing. If it does not answer, what is there decides.
         private var isNewDirectory: Bool {
             get async {
-                guard Folder.names(in: place.configDirectory) == [] else { return false }
-                guard
-                    let status = try? await common.client().call(
-                        DaemonStatusMethod.self, .init(), timeout: CommonOptions.viewTimeout),
+                if let status = try? await common.client().call(
+                    DaemonStatusMethod.self, .init(), timeout: CommonOptions.viewTimeout),
                     let directory = status.configurationDirectory,
                     Folder.resolved(directory) == Folder.resolved(place.configDirectory)
-                else { return true }
-                return status.sessions.total == 0
+                {
+                    return status.sessions.total == 0
+                }
+                return Folder.names(in: place.configDirectory)?.allSatisfy { $0 == "holdfast.toml" } == true
             }
         }
 
@@ -268,8 +274,8 @@ private struct NewFile {
     private var folder: String { String(path.prefix(upTo: path.lastIndex(of: "/") ?? path.startIndex)) }
     private var name: Substring { path.dropFirst(folder.count + 1).dropLast(".toml".count) }
 
-    /// - Parameter isNew: whether the configuration directory is new. Only there, sessions.d may be made: elsewhere it is
-    ///   missing, and with a new one a reload would end all other sessions.
+    /// - Parameter isNew: whether the configuration directory has no sessions yet. Only there, sessions.d may be made:
+    ///   elsewhere it is missing, and with a new one a reload would end all other sessions.
     /// - Throws: when the file exists, or cannot be written.
     func checkPlace(isNew: Bool) throws(CommandFailure) {
         if access(path, F_OK) == 0 { throw failure(EEXIST) }

@@ -143,6 +143,15 @@ enum ReloadText {
         return printable("\(isDry ? "A reload would" : "Reloaded:") \(effect)\(kept)\(errors).")
     }
 
+    /// Returns what a reload would do to sessions that are up or listed, without this one; `nil` if nothing.
+    static func others(_ preview: DaemonReloadMethod.Result, than session: String) -> String? {
+        let parts = [("remove", preview.removed), ("change", preview.changed)].compactMap { verb, sessions in
+            let others = sessions.filter { $0 != session }
+            return others.isEmpty ? nil : "\(verb) \(listed(others))"
+        }
+        return parts.isEmpty ? nil : parts.joined(separator: ", and ")
+    }
+
     /// `file:line:column: message`, the format that editors parse.
     static func problem(_ problem: ConfigurationProblem) -> String {
         let place = ([problem.file] + [problem.line, problem.column].compactMap { $0.map(String.init) })

@@ -194,7 +194,8 @@ extension Session {
 
     /// Disconnects from the server, unless the session is already doing so for another reason than to rest.
     mutating func stop(because reason: Reason, _ parting: Parting) {
-        self.parting = parting
+        // A goodbye that is under way has cleared the presence already.
+        self.parting = state == .disconnecting && parting == .stayingInRoom ? .leavingRoom : parting
         publications.endWithSession = parting == .forGood
         switch state {
         case .connected, .connecting, .reconnecting: tellMachine(.disconnect(reason))

@@ -136,9 +136,12 @@ extension Session {
     }
 
     /// Whether the others in the room notice nothing if the session now leaves its server with its will, and is back soon.
-    /// MQTT 3.1.1 has no delay of the will, which also ends with the session at the server.
+    /// MQTT 3.1.1 has no delay of the will, which also ends with the session at the server. Another server than the first
+    /// would publish it although the session is back: its next driver begins with the first.
     var canLeaveUnseen: Bool {
-        guard let membership = rooms.membership, !rooms.isChanging else { return false }
+        guard let membership = rooms.membership, !rooms.isChanging, link?.address == settings.endpoints.first else {
+            return false
+        }
         return mqtt.version == .five && membership.will.properties.willDelay != 0 && servers.homes.expiry != 0
     }
 

@@ -37,7 +37,8 @@ extension Session {
         // The clock may have been set in between.
         let length = max(0, wallClock.rawValue - verdict.since.rawValue)
         let since = now.advanced(by: .zero - .milliseconds(length))
-        return SessionMachine.Outage(since: max(since, Instant(nanoseconds: 0)))
+        // For how much of it the daemon, or the host, did not run is not known.
+        return SessionMachine.Outage(since: max(since, Instant(nanoseconds: 0)), countsFrom: now)
     }
 
     /// Takes up an earlier verdict. Call it before anything else, so that nothing the session does at its start undoes

@@ -216,7 +216,12 @@ extension SessionMachine {
         }
 
         /// An outage that an earlier run of the daemon was in.
-        package init(since: Instant) { self.init(since: since, endpoint: nil, isPlanned: false) }
+        ///
+        /// - Parameter countsFrom: since when it counts against `giveUpAfter`, if not from its beginning.
+        package init(since: Instant, countsFrom: Instant? = nil) {
+            self.init(since: since, endpoint: nil, isPlanned: false)
+            self.countsFrom = countsFrom ?? since
+        }
     }
 
     /// What has to be set up again. It only grows until a full reconnect has succeeded: a server that lost the session

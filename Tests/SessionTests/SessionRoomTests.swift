@@ -1,10 +1,10 @@
 import ControlAPI
 import MQTT
 import NIOCore
-import SessionCore
 import Testing
 
 @testable import Session
+@testable import SessionCore
 
 /// A session in its room, and what it publishes there and elsewhere, one line per step.
 struct SessionRoomTests {
@@ -381,6 +381,7 @@ struct SessionRoomTests {
         #expect(session.session.machine.reason.code == .refused)
         #expect(session.session.machine.counters.outages == 1)
         #expect(session.session.machine.outage?.since.nanoseconds == lost.since.rawValue * 1_000_000)
+        #expect(session.session.machine.outage?.countsFrom == session.session.now, "against giveUpAfter")
         _ = session.take(.closed(Reason(.refused)))
         _ = session.wait(100)
         #expect(session.session.machine.reason.code == .idle)
@@ -434,6 +435,14 @@ struct SessionRoomTests {
         _ = next.opens()
         let now = next.session.rooms.membership?.presence.since
         #expect((now == since) == isUnseen, "since when it is in the room")
+    }
+
+    @Test func `a session that is already leaving its room leaves it, although another driver continues`() throws {
+        var session = try inRoom()
+        _ = try session.takes()
+        _ = session.take(.disconnect(Reason(.userDisconnect)))
+        _ = session.take(.stop(Reason(.configurationChanged), .stayingInRoom))
+        #expect(try session.takes() == Self.goodbye)
     }
 
     @Test func `a presence of another room, or one that the others have seen leave, is not continued`() throws {

@@ -100,7 +100,7 @@ extension EndToEnd.Identity {
         try await withTwins(story, at: server) { lab, a, b in
             let events = try await a.startConnected()
             try await lab.breakNetwork()
-            // On a busy machine it may have been reconnecting before; from now on, nobody answers.
+            // On a busy machine it may have been reconnecting before; from now on, no server answers.
             try await until("A has noticed") { try await a.status().state == .reconnecting }
             _ = await events.rest()
             let others = try await b.startConnected()

@@ -160,7 +160,7 @@ package struct OwnPresence: Hashable, Sendable {
         state = .away(lastHeard: standing.lastHeard)
     }
 
-    /// When the server was last heard of those that keep the presence for a while; `nil` if there is none.
+    /// When the server was last heard, if it keeps the presence for a while after the connection has ended; otherwise `nil`.
     package var lastHeard: Instant? {
         switch state {
         case .unknown: nil

@@ -200,7 +200,11 @@ extension Simulation {
         } holds: { answer, _, store in
             !answer.dropped.contains { store.messages[.init(rawValue: $0)] != nil }
         } answered: { [self] _ in
-            residents[index].dropping = residents[index].dropping.filter { !ids.contains($0) }
+            // Another call may have asked for the same.
+            for id in ids {
+                let place = residents[index].dropping.firstIndex(of: id)
+                if let place { residents[index].dropping.remove(at: place) }
+            }
         }
     }
 

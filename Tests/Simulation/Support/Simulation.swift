@@ -213,6 +213,7 @@ actor Simulation {
             }
             residents[index].watch.changed(event) { $0.contains(ModelBroker.grudgeWords) }
             checkVerdict(event, on: index)
+            if event.from == .failed { noteAnotherNetwork(index, because: event.reason?.code) }
             if state == .failed, event.from != .failed { noteFailed(index, event.reason) }
             if state == .connected, event.from != .connected { noteConnected(index, event.endpoint) }
         case .messageRefused:
@@ -529,13 +530,16 @@ actor Simulation {
             let driver = host.here({ $0.driver() }),
             !driver.here({ if case .farewell = $0.session.looking?.purpose { true } else { false } })
         else { return }
-        // On another network, something else may answer.
-        let cause = driver.here { $0.session.machine.reason.code }
-        if rest == .failed(Reason.Code.certificateInvalid.rawValue), [.pathGained, .pathMoved].contains(cause) {
-            residents[index].rest = nil
-            return
-        }
+        noteAnotherNetwork(index, because: driver.here { $0.session.machine.reason.code.rawValue })
+        guard residents[index].rest != nil else { return }
         note(.terminalIsTerminal, "\(host.name) dials, and it is \(rest)")
+    }
+
+    /// On another network, something else may answer than what had an invalid certificate.
+    private func noteAnotherNetwork(_ index: Int, because code: String?) {
+        let isNetwork = [Reason.Code.pathGained, .pathMoved].contains { $0.rawValue == code }
+        guard isNetwork, residents[index].rest == .failed(Reason.Code.certificateInvalid.rawValue) else { return }
+        residents[index].rest = nil
     }
 
     // MARK: Calls

@@ -37,6 +37,14 @@ import Testing
         return actions + rooms.announced(online, .success, by: server, at: Self.at(second))
     }
 
+    /// A first connection, until our presence is on its way.
+    private mutating func announce() {
+        rooms.begin(in: Self.plant, subscribedTo: [], at: Self.time(0))
+        rooms.willConnect(as: Self.mark(0), isFirst: true, at: Self.time(0))
+        _ = rooms.connected(to: "a", resumed: false, isWillDelayed: true, at: Self.at(0), time: Self.time(0))
+        _ = rooms.subscriptionsRestored()
+    }
+
     private mutating func enter() {
         rooms.begin(in: Self.plant, subscribedTo: [], at: Self.time(0))
         _ = connect(at: 0)
@@ -75,10 +83,7 @@ import Testing
     }
 
     @Test mutating func `a refused presence is reported, and the session is still restored`() {
-        rooms.begin(in: Self.plant, subscribedTo: [], at: Self.time(0))
-        rooms.willConnect(as: Self.mark(0), isFirst: true, at: Self.time(0))
-        _ = rooms.connected(to: "a", resumed: false, isWillDelayed: true, at: Self.at(0), time: Self.time(0))
-        _ = rooms.subscriptionsRestored()
+        announce()
         let answered = rooms.membership.map {
             rooms.announced($0.online, .notAuthorized, by: "a", at: Self.at(1))
         }
@@ -89,10 +94,7 @@ import Testing
     }
 
     @Test mutating func `a presence that is accepted after an earlier one was refused is cleared by a leave`() throws {
-        rooms.begin(in: Self.plant, subscribedTo: [], at: Self.time(0))
-        rooms.willConnect(as: Self.mark(0), isFirst: true, at: Self.time(0))
-        _ = rooms.connected(to: "a", resumed: false, isWillDelayed: true, at: Self.at(0), time: Self.time(0))
-        _ = rooms.subscriptionsRestored()
+        announce()
         // Both are on their way when the first answer comes.
         let online = try #require(rooms.membership?.online)
         _ = rooms.announced(online, .notAuthorized, by: "a", at: Self.at(1))
@@ -101,10 +103,7 @@ import Testing
     }
 
     @Test mutating func `a presence that was refused is cleared once the server may have it`() throws {
-        rooms.begin(in: Self.plant, subscribedTo: [], at: Self.time(0))
-        rooms.willConnect(as: Self.mark(0), isFirst: true, at: Self.time(0))
-        _ = rooms.connected(to: "a", resumed: false, isWillDelayed: true, at: Self.at(0), time: Self.time(0))
-        _ = rooms.subscriptionsRestored()
+        announce()
         let online = try #require(rooms.membership?.online)
         _ = rooms.announced(online, .notAuthorized, by: "a", at: Self.at(1))
         #expect(rooms.qualityChanged(.poor, isConnected: true) == [], "it is announced again later")

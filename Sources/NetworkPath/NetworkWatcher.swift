@@ -21,15 +21,28 @@ public actor NetworkWatcher {
         case idle, running, stopped
     }
     private var state = State.idle
-    private var hints: HintSource?
-    private var lookup: RouteLookup?
-    private var tables: TableReader?
+    /// `nil` unless it is running.
+    private var sockets: Sockets?
     private var pacer = HintPacer()
     private var timer: (at: Instant, scheduled: Scheduled<Void>)?
-    private var isDumping = false
-    private var dumpAgain = false
+    private var dumping = Dumping.none
     /// When the first hint arrived that no look has followed yet.
     private var oldestHint: Instant?
+
+    private struct Sockets: ~Copyable {
+        var lookup: RouteLookup
+        let tables: TableReader
+        /// `nil` until it is open.
+        var hints: HintSource?
+    }
+
+    /// Whether the tables are being read.
+    private enum Dumping {
+        case none
+        case underWay
+        /// They have to be read again afterwards.
+        case outdated
+    }
 
     private struct Watched {
         var addresses: [IPAddress]
@@ -83,8 +96,7 @@ public actor NetworkWatcher {
     ///   second later.
     public func start() async throws(NetlinkError) {
         guard state == .idle else { throw .notStartable }
-        lookup = try RouteLookup()
-        tables = TableReader(try RequestSocket())
+        sockets = Sockets(lookup: try RouteLookup(), tables: TableReader(try RequestSocket()))
         state = .running
         do throws(NetlinkError) {
             try await listen()
@@ -105,7 +117,7 @@ public actor NetworkWatcher {
             opened.close()
             throw .notStartable
         }
-        hints = opened
+        sockets?.hints = opened
     }
 
     /// The socket lost messages.
@@ -138,12 +150,10 @@ public actor NetworkWatcher {
     /// Closes the sockets. Nothing is reported afterwards, and the watcher cannot be started again.
     public func stop() {
         state = .stopped
-        hints?.close()
-        hints = nil
+        sockets?.hints?.close()
+        sockets = nil
         timer?.scheduled.cancel()
         timer = nil
-        lookup = nil
-        tables = nil
     }
 
     /// Watches a target, or gives it other addresses, and returns its path.
@@ -169,7 +179,7 @@ public actor NetworkWatcher {
         }
         let classifier = PathClassifier(
             observe(addresses, port, origin, for: target.session), isUnresolved: addresses.isEmpty)
-        if lookup?.takeFailure() == true { lookLater() }
+        if sockets?.lookup.takeFailure() == true { lookLater() }
         let watch = Watched(addresses: addresses, port: port, origin: origin, classifier: classifier)
         if watched.updateValue(watch, forKey: target) == nil { targets[target.session, default: []].append(target) }
         return classifier.current.path
@@ -203,8 +213,8 @@ public actor NetworkWatcher {
     ///   - port: the TCP port; `nil` if any.
     ///   - session: the session's name.
     public func paths(to addresses: [IPAddress], port: UInt16? = nil, ofSession session: String) -> [Path?] {
-        lookup?.port = port
-        return lookup?.paths(
+        sockets?.lookup.port = port
+        return sockets?.lookup.paths(
             to: addresses.map(\.unmapped), for: policies[session] ?? .init(), among: view.links)
             ?? addresses.map { _ in nil }
     }
@@ -234,8 +244,8 @@ public actor NetworkWatcher {
     /// - Parameter addresses: the preferred first; none for the path of the default routes.
     /// - Returns: `nil` if there is no path, and before ``start()``.
     public func path(to addresses: [IPAddress]) -> Path? {
-        lookup?.port = nil
-        return lookup?.observe(addresses.map(\.unmapped)).path
+        sockets?.lookup.port = nil
+        return sockets?.lookup.observe(addresses.map(\.unmapped)).path
     }
 
     /// The view that people are shown.
@@ -243,7 +253,7 @@ public actor NetworkWatcher {
         var snapshot = view
         snapshot.paths = watched.mapValues(\.classifier.current.path)
         snapshot.excluded = watched.compactMapValues(\.classifier.current.excluded)
-        snapshot.counters.lookups = lookup?.count ?? 0
+        snapshot.counters.lookups = sockets?.lookup.count ?? 0
         return snapshot
     }
 
@@ -318,16 +328,16 @@ public actor NetworkWatcher {
     }
 
     private func look(at target: Target, receivedAt: Instant) {
-        guard let before = watched[target], lookup != nil else { return }
+        guard let before = watched[target], sockets != nil else { return }
         let question = Question(
             addresses: before.addresses, port: before.port, origin: before.origin, policy: policies[target.session])
         let observation =
             answers[question] ?? observe(before.addresses, before.port, before.origin, for: target.session)
         // Without an answer nothing is known: what was seen last still counts.
-        guard lookup?.takeFailure() == false else { return lookLater() }
+        guard sockets?.lookup.takeFailure() == false else { return lookLater() }
         answers[question] = observation
         let pathClass = watched[target]?.classifier.handle(
-            observation, oldSourceRemains: { lookup?.hasSource(of: $0) ?? false }, at: now())
+            observation, oldSourceRemains: { sockets?.lookup.hasSource(of: $0) ?? false }, at: now())
         guard let pathClass else { return }
         if pathClass == .none {
             view.counters.changes[.none, default: 0] += 1
@@ -340,7 +350,7 @@ public actor NetworkWatcher {
                     excluded: observation.excluded, receivedAt: receivedAt))
         }
         reportDepartures(from: target, receivedAt: receivedAt)
-        if lookup?.takeFailure() == true { lookLater() }
+        if sockets?.lookup.takeFailure() == true { lookLater() }
     }
 
     private func lookLater() {
@@ -353,7 +363,7 @@ public actor NetworkWatcher {
     /// The receiver of a change may set the target again, so the classifier is read again each time.
     private func reportDepartures(from target: Target, receivedAt: Instant) {
         while let path = watched[target]?.classifier.departure(
-            oldSourceRemains: { lookup?.hasSource(of: $0) ?? true })
+            oldSourceRemains: { sockets?.lookup.hasSource(of: $0) ?? true })
         {
             let current = watched[target]?.classifier.current
             report(
@@ -366,16 +376,16 @@ public actor NetworkWatcher {
     private func observe(
         _ addresses: [IPAddress], _ port: UInt16?, _ origin: AddressOrigin, for session: String
     ) -> PathClassifier.Observation {
-        lookup?.port = port
+        sockets?.lookup.port = port
         let policy = policies[session] ?? .init()
         let observation =
-            lookup?.observe(addresses, orAnywhere: origin == .name, for: policy, among: view.links) ?? .init()
+            sockets?.lookup.observe(addresses, orAnywhere: origin == .name, for: policy, among: view.links) ?? .init()
         guard observation.path == nil, addresses.isEmpty else { return observation }
         // Without a route beyond the host's own networks, the name may still be a neighbour's; until it resolves, that
         // is unknown.
         let neighbours = view.neighbours
         guard !neighbours.isEmpty,
-            var nearby = lookup?.observe(neighbours, orAnywhere: false, for: policy, among: view.links),
+            var nearby = sockets?.lookup.observe(neighbours, orAnywhere: false, for: policy, among: view.links),
             nearby.path != nil
         else { return observation }
         nearby.path?.isToNeighbours = true
@@ -394,19 +404,20 @@ public actor NetworkWatcher {
     // MARK: - Reading the tables
 
     private func dump() async {
-        guard let tables else { return }
-        guard !isDumping else {
-            dumpAgain = true
+        guard let tables = sockets?.tables else { return }
+        guard dumping == .none else {
+            dumping = .outdated
             return
         }
-        isDumping = true
+        dumping = .underWay
         let result: Result<TableReader.Tables, NetlinkError>
         do throws(NetlinkError) {
             result = .success(try await tables.read())
         } catch {
             result = .failure(error)
         }
-        isDumping = false
+        let isOutdated = dumping == .outdated
+        dumping = .none
         guard state == .running else { return }
         switch result {
         case .success(let tables):
@@ -415,7 +426,7 @@ public actor NetworkWatcher {
             view.defaultRoutes = tables.defaultRoutes
             view.takenAt = now()
             view.counters.dumps += 1
-            lookup?.keepTypes(ofInterfaces: tables.interfaces)
+            sockets?.lookup.keepTypes(ofInterfaces: tables.interfaces)
             let mayHaveNeighbours = neighbours != view.neighbours
             let affected = watched.filter { target, watched in
                 // An interface that was not known before may be one that the session is allowed to use.
@@ -427,10 +438,7 @@ public actor NetworkWatcher {
             view.counters.interruptedDumps += 1
             pacer.dumpFailed(at: now())
         }
-        if dumpAgain {
-            dumpAgain = false
-            pacer.dumpFailed(at: now())
-        }
+        if isOutdated { pacer.dumpFailed(at: now()) }
         arm()
     }
 }

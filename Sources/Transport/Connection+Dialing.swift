@@ -30,7 +30,7 @@ extension Connection {
                 TransportFailure(
                     .dnsFailed, "cannot resolve \(host): no answer within \(connection.options.dialTimeout)"))
         }
-        lookup = lookups.resolve(host, port) { self.resolved($0) }
+        dialing.lookup = lookups.resolve(host, port) { self.resolved($0) }
     }
 
     /// How much of the server's bytes is read at once. TLS passes on all that it was given.
@@ -44,16 +44,16 @@ extension Connection {
     }
 
     private func resolved(_ outcome: Result<[SocketAddress], TransportFailure>) {
-        lookup = nil
+        dialing.lookup = nil
         guard phase == .resolving else { return }
         stopTimer()
         switch outcome {
         case .success(let addresses):
-            resolvedAddresses = addresses
+            dialing.resolved = addresses
             emit(.resolved(addresses))
             guard phase == .resolving else { return }
-            self.addresses = contexts.untried(addresses, of: endpoint)
-            mayTryAgain = self.addresses.count < addresses.count
+            dialing.addresses = contexts.untried(addresses, of: endpoint)
+            dialing.mayTryAgain = dialing.addresses.count < addresses.count
             dial()
         case .failure(let failure):
             fail(failure)
@@ -69,31 +69,31 @@ extension Connection {
         guard phase == .dialing else { return }
         var interface: String?
         if let choose = options.way {
-            guard let way = choose(addresses) else {
-                let names = addresses.map(\.hostAndPort).joined(separator: ", ")
+            guard let way = choose(dialing.addresses) else {
+                let names = dialing.addresses.map(\.hostAndPort).joined(separator: ", ")
                 dialed(.failure(TransportFailure(.networkNotAllowed, "no network that may be used leads to \(names)")))
                 return
             }
-            (interface, addresses) = (way.staysHere ? nil : way.interface, way.addresses)
+            (interface, dialing.addresses) = (way.staysHere ? nil : way.interface, way.addresses)
         }
         var limited = options
-        if mayTryAgain { limited.dialTimeout = min(options.dialTimeout, Self.headStart) }
-        let race = AddressRace(addresses, by: interface, options: limited, eventLoop: eventLoop)
-        self.race = race
+        if dialing.mayTryAgain { limited.dialTimeout = min(options.dialTimeout, Self.headStart) }
+        let race = AddressRace(dialing.addresses, by: interface, options: limited, eventLoop: eventLoop)
+        dialing.race = race
         race.start(hop) { self.dialed($0) }
     }
 
     private func dialed(_ result: Result<any Channel, TransportFailure>) {
-        race = nil
+        dialing.race = nil
         switch result {
-        case .failure where mayTryAgain:
-            mayTryAgain = false
-            addresses = resolvedAddresses
+        case .failure where dialing.mayTryAgain:
+            dialing.mayTryAgain = false
+            dialing.addresses = dialing.resolved
             dial()
         case .failure(let failure):
             fail(failure)
         case .success(let channel):
-            mayTryAgain = false
+            dialing.mayTryAgain = false
             let (burst, handler) = (BurstHandler(turns), ConnectionHandler(self))
             guard let peer = channel.remoteAddress,
                 (try? channel.pipeline.syncOperations.addHandlers([burst, handler])) != nil

@@ -39,7 +39,7 @@ extension Connection {
     func secure(_ peer: SocketAddress) {
         phase = .securing
         let timeout = options.handshakeTimeout ?? options.dialTimeout
-        lastHandshake = lastHandshake ?? eventLoop.now + TimeAmount(timeout * 2)
+        dialing.lastHandshake = dialing.lastHandshake ?? eventLoop.now + TimeAmount(timeout * 2)
         startTimer(timeout) { connection in
             guard connection.tls != nil else {
                 return connection.fail(connection.unread("there was no answer within \(timeout)"))
@@ -101,17 +101,17 @@ extension Connection {
     }
 
     func handshakeFailed(_ failure: TransportFailure) {
-        let left = addresses.filter { $0 != wire?.peer }
+        let left = dialing.addresses.filter { $0 != wire?.peer }
         switch failure.code {
         case .tlsTimeout, .tlsFailed, .wrongProtocol, .certificateInvalid, .reset, .unreachable:
             // Perhaps only this address fails, and the race would choose it again at every attempt. The address of a peer
             // can be another one than was dialed: that of 0.0.0.0 is 127.0.0.1.
-            guard !left.isEmpty, left.count < addresses.count else { return fail(failure) }
-            earlierFailures.append(failure)
-            if let lastHandshake, eventLoop.now >= lastHandshake { return outOfTime(left) }
+            guard !left.isEmpty, left.count < dialing.addresses.count else { return fail(failure) }
+            dialing.earlierFailures.append(failure)
+            if let lastHandshake = dialing.lastHandshake, eventLoop.now >= lastHandshake { return outOfTime(left) }
             stopTimer()
             wire.take()?.drop()
-            addresses = left
+            dialing.addresses = left
             dial()
         default:
             fail(failure)
@@ -128,15 +128,15 @@ extension Connection {
 
     /// Has the next attempt begin with these addresses.
     private func beginNext(with left: [SocketAddress]) {
-        contexts.setTried(resolvedAddresses.filter { !left.contains($0) }, of: endpoint)
+        contexts.setTried(dialing.resolved.filter { !left.contains($0) }, of: endpoint)
     }
 
     /// Notes that TCP reached an address and nothing ever came from there, if that is so. The race would choose it again
     /// at every attempt.
     func noteUnanswered(_ end: ConnectionEnd) {
-        guard let askedAt else { return }
+        guard case .awaited(let askedAt) = answer else { return }
         if end == .closedLocally, eventLoop.now < askedAt + TimeAmount(options.patience) { return }
-        let left = addresses.filter { $0 != wire?.peer }
-        if !left.isEmpty, left.count < addresses.count { beginNext(with: left) }
+        let left = dialing.addresses.filter { $0 != wire?.peer }
+        if !left.isEmpty, left.count < dialing.addresses.count { beginNext(with: left) }
     }
 }

@@ -35,6 +35,31 @@ public final class Connection {
         case finished
     }
 
+    /// The addresses of the first hop, and what is done to reach one of them.
+    struct Dialing {
+        /// The addresses of the name.
+        var resolved: [SocketAddress] = []
+        /// Those to dial: without those that took up the last attempt, and after a failed handshake, those that are left.
+        var addresses: [SocketAddress] = []
+        /// Whether addresses that the last attempt has tried in vain are left out.
+        var mayTryAgain = false
+        /// When no handshake with a further address begins any more; `nil` before the first one.
+        var lastHandshake: NIODeadline?
+        /// Why the handshakes with addresses that were dialed before failed.
+        var earlierFailures: [TransportFailure] = []
+        var lookup: NameLookups.Request?
+        var race: AddressRace?
+    }
+
+    /// Whether anything has come from the server.
+    enum Answer {
+        /// Nothing was sent yet.
+        case notAwaited
+        /// Something was first sent at the given time.
+        case awaited(since: NIODeadline)
+        case received
+    }
+
     /// Where the connection goes.
     public let endpoint: Endpoint
     let options: Options
@@ -50,26 +75,12 @@ public final class Connection {
     var phase = Phase.resolving
     var stop: Stop?
     private var timer: Scheduled<Void>?
-    /// The addresses of the name.
-    var resolvedAddresses: [SocketAddress] = []
-    /// Those to dial: without those that took up the last attempt, and after a failed handshake, those that are left.
-    var addresses: [SocketAddress] = []
-    /// When no handshake with a further address begins any more; `nil` before the first one.
-    var lastHandshake: NIODeadline?
-    /// Why the handshakes with addresses that were dialed before failed.
-    var earlierFailures: [TransportFailure] = []
-    var lookup: NameLookups.Request?
-    var race: AddressRace?
+    var dialing = Dialing()
     var tls: LoadedTLS?
-
-    /// Whether addresses that the last attempt has tried in vain are left out.
-    var mayTryAgain = false
-    /// When something was first sent to the server, until something comes from it.
-    var askedAt: NIODeadline?
 
     var wire: Wire?
     private var isReading = true
-    private var isAnswered = false
+    var answer = Answer.notAwaited
 
     private init(
         endpoint: Endpoint, options: Options, eventLoop: any EventLoop, contexts: TLSContextCache,
@@ -135,7 +146,7 @@ public final class Connection {
     public func send(_ buffer: ByteBuffer, flushed: (() -> Void)? = nil) {
         eventLoop.preconditionInEventLoop()
         guard phase == .open, let channel = wire?.channel else { return }
-        if !isAnswered { askedAt = askedAt ?? eventLoop.now }
+        if case .notAwaited = answer { answer = .awaited(since: eventLoop.now) }
         wire?.unflushed += 1
         let promise = eventLoop.makePromise(of: Void.self)
         promise.futureResult.assumeIsolated().whenComplete { result in
@@ -234,7 +245,7 @@ extension Connection {
 
     func channelReceived(_ bytes: ByteBuffer) {
         guard phase == .open else { return }
-        (isAnswered, askedAt) = (true, nil)
+        answer = .received
         emit(.received(bytes))
     }
 
@@ -324,7 +335,7 @@ extension Connection {
     func fail(_ failure: TransportFailure) {
         let failure = explained(failure)
         // Several addresses may have the same fault.
-        let messages = (earlierFailures + [failure]).map(\.message).reduce(into: [String]()) { told, message in
+        let messages = (dialing.earlierFailures + [failure]).map(\.message).reduce(into: [String]()) { told, message in
             if !told.contains(message) { told.append(message) }
         }
         let message = messages.joined(separator: "; ")
@@ -334,7 +345,8 @@ extension Connection {
     /// What the failures of several addresses come to. An address that answered tells more than one that could not be
     /// dialed, and an invalid certificate counts only if no other address failed in a way that may go away.
     private func mostTelling(_ last: TransportFailure) -> TransportFailure {
-        let answered = phase == .dialing && !earlierFailures.isEmpty ? earlierFailures : earlierFailures + [last]
+        var answered = dialing.earlierFailures
+        if phase != .dialing || answered.isEmpty { answered.append(last) }
         return answered.last { $0.code != .certificateInvalid } ?? answered.last ?? last
     }
 
@@ -343,8 +355,8 @@ extension Connection {
         phase = .finished
         noteUnanswered(end)
         stopTimer()
-        if let lookup = lookup.take() { lookups.withdraw(lookup) }
-        race.take()?.cancel()
+        if let lookup = dialing.lookup.take() { lookups.withdraw(lookup) }
+        dialing.race.take()?.cancel()
         // Later, because nothing depends on the channel any more, and closing it now would delay the connection that
         // replaces it.
         _ = eventLoop.assumeIsolated().scheduleTask(in: .milliseconds(5)) { self.wire.take()?.drop() }

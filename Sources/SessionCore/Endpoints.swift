@@ -12,6 +12,9 @@ struct Endpoints: Sendable {
     var watch: EndpointWatch
     var returns: ReturnPacing
     var stays = ShortStays()
+    /// The endpoints whose servers have accepted the session, so that their certificates were valid, and the path on which
+    /// they last did; its value is `nil` if the kernel had none.
+    var proven: [EndpointIndex: Path?] = [:]
     /// Until when the server of an endpoint asked to be left alone; no network event overrides it.
     var restsUntil: [EndpointIndex: Instant] = [:]
 

@@ -142,7 +142,7 @@ extension SessionMachine {
             serverCode: reason.serverCode)
         endpoints.returns.failed()
         // The session is well where it goes back to.
-        if reason.code == .stateMismatch { unusableCopies.insert(attempt.endpoint) }
+        if reason.code == .stateMismatch { discards.olderCopies.insert(attempt.endpoint) }
         self.reason = reason
         endpoints.cursor = later
         attemptNow(trying, at: now, into: &actions)

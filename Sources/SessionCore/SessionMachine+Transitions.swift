@@ -123,7 +123,7 @@ extension SessionMachine {
         demand.touched(at: now)
         switch state {
         case .connected(let connected):
-            if mode == .full { discards.insert(connected.attempt.endpoint) }
+            if mode == .full { discards.sessions.insert(connected.attempt.endpoint) }
             abandon(connected, because: reason, at: now, into: &actions)
         case .trying(let trying):
             if mode == .full { escalation = .discard }
@@ -168,16 +168,16 @@ extension SessionMachine {
         guard case .trying(var trying) = state, case .attempting(let attempt, _, _, _) = trying.activity,
             attempt.generation == generation
         else { return }
-        unusableCopies.remove(attempt.endpoint)
-        proven.updateValue(endpoints[attempt.endpoint], forKey: attempt.endpoint)
+        discards.olderCopies.remove(attempt.endpoint)
+        endpoints.proven.updateValue(endpoints[attempt.endpoint], forKey: attempt.endpoint)
         remains.earlier = nil
         if attempt.discardsSession {
-            discards.remove(attempt.endpoint)
+            discards.sessions.remove(attempt.endpoint)
             escalation = .discarded
         } else if !resumed {
             escalation = max(escalation, .full)
         }
-        trying.wasAccepted = true
+        trying.rival.wasAccepted = true
         trying.activity = .attempting(
             attempt, phase: .restoring, deadline: now.advanced(by: timeouts.restore),
             established: Established(
@@ -205,8 +205,8 @@ extension SessionMachine {
         counters.connects += 1
         if mode == .quick { counters.resumes += 1 }
         escalation = .none
-        unusableCopies.formUnion(discards)
-        discards = []
+        discards.olderCopies.formUnion(discards.sessions)
+        discards.sessions = []
         state = .connected(
             Connected(
                 attempt: attempt, resumed: mode == .quick, since: now,
@@ -240,7 +240,8 @@ extension SessionMachine {
             // What the session reconnects for did not come about, and the ending says why.
             if trying.hasteReason?.code == ending.reason.code { trying.hasteReason = ending.reason }
             let ending = trying.whileOthersAreLeft(
-                ending, of: attempt.endpoint, among: endpoints.paths.count, isProven: proven[attempt.endpoint] != nil)
+                ending, of: attempt.endpoint, among: endpoints.paths.count,
+                isProven: endpoints.proven[attempt.endpoint] != nil)
             if ending.pace != .otherWay, goBack(trying, attempt, ending, at: now, into: &actions) { return }
             if ending.reason.code.group == .auth, ending.mayHaveNewCredential, !trying.credential.hasRenewed {
                 trying.credential.hasRenewed = true

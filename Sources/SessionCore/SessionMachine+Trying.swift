@@ -38,7 +38,8 @@ extension SessionMachine {
         let isSudden = outage != nil && Rivalry.isSudden(cause)
         return Trying(
             activity: .waiting(until: now, isHastened: false), startedAt: outage?.countsFrom ?? now, cause: cause,
-            outage: outage, followsSuddenClose: isSudden, closedBy: isSudden ? [outage?.endpoint] : [],
+            outage: outage,
+            rival: RivalSigns(followsSuddenClose: isSudden, closedBy: isSudden ? [outage?.endpoint] : []),
             lastEnding: outage == nil || cause.code.group == .local || cause.code.isOfOwnPath ? nil : cause)
     }
 
@@ -161,7 +162,7 @@ extension SessionMachine {
         let present = connected.attempt.endpoint
         switch ending.reason.code {
         case .credentialRenewed, .switchRoom, .inboxRoom: return present
-        case .userReconnect where discards.contains(present): return present
+        case .userReconnect where discards.sessions.contains(present): return present
         case .userReconnect, .returning: return Endpoints.first
         case _ where ending.pace == .otherWay: return present
         case _ where endpoints.stays.avoids(present):
@@ -186,8 +187,8 @@ extension SessionMachine {
                 longest = endpoints.watch.slowestPace
             }
             let isSudden = Rivalry.isSudden(ending.reason)
-            trying.followsSuddenClose = established != nil && isSudden
-            if trying.followsSuddenClose { trying.closedBy.insert(attempt.endpoint) }
+            trying.rival.followsSuddenClose = established != nil && isSudden
+            if trying.rival.followsSuddenClose { trying.rival.closedBy.insert(attempt.endpoint) }
             // If the server accepted this attempt, it has already displaced the other device. The room, or that of
             // another server, may still show that device as online, but if this session yielded to it, neither would be
             // connected.
@@ -210,7 +211,7 @@ extension SessionMachine {
         }
         if ending.reason.code == .refused {
             trying.refusedBy.insert(attempt.endpoint)
-            let isExplained = trying.closedBy.remove(attempt.endpoint) != nil
+            let isExplained = trying.rival.closedBy.remove(attempt.endpoint) != nil
             if isExplained, attempt.endpoint == trying.outage?.endpoint { rivalry.serverWasDown() }
         }
         endpoints.watch.failed(
@@ -241,7 +242,7 @@ extension SessionMachine {
         case .tlsFailed where ending.reason.detail == .otherInItsPlace:
             return true
         case .reset, .tlsFailed, .tlsTimeout, .serverClosed, .authenticateTimeout, .webSocketFailed:
-            guard let accepted = proven[endpoint], let path = endpoints[endpoint] else { return false }
+            guard let accepted = endpoints.proven[endpoint], let path = endpoints[endpoint] else { return false }
             return accepted?.leadsLike(path) == false
         default:
             return false
@@ -279,7 +280,7 @@ extension SessionMachine {
 
     /// How an attempt at this endpoint reconnects.
     func mode(at endpoint: EndpointIndex) -> ReconnectMode {
-        escalation == .none && !discards.contains(endpoint) ? .quick : .full
+        escalation == .none && !discards.sessions.contains(endpoint) ? .quick : .full
     }
 
     /// - Returns: whether more has to be set up than before.
@@ -288,7 +289,7 @@ extension SessionMachine {
         switch code {
         case .stateMismatch:
             // What was set up since is discarded as well, but not at once.
-            return discards.insert(endpoint).inserted && escalation < .discard
+            return discards.sessions.insert(endpoint).inserted && escalation < .discard
         case .sessionLost:
             defer { escalation = max(escalation, .full) }
             return escalation < .full
@@ -349,8 +350,8 @@ extension SessionMachine {
         self.reason = reason
         trying.hasteReason = reason
         trying.failures = 0
-        trying.wasAccepted = false
-        if !trying.isReconnect { trying.closedBy = [] }
+        trying.rival.wasAccepted = false
+        if !trying.isReconnect { trying.rival.closedBy = [] }
         trying.takesOver =
             reason.code == .userConnect || (reason.code == .userReconnect && !trying.isReconnect)
         // The credential is tried again, whatever the server said about it.
@@ -446,9 +447,9 @@ extension SessionMachine {
         counters.attempts += 1
         let attempt = Attempt(
             generation: lastGeneration, endpoint: endpoint, number: trying.attempts,
-            discardsSession: escalation == .discard || discards.contains(endpoint),
-            discardsOlderCopy: unusableCopies.contains(endpoint), look: look,
-            followsSuddenClose: trying.followsSuddenClose,
+            discardsSession: escalation == .discard || discards.sessions.contains(endpoint),
+            discardsOlderCopy: discards.olderCopies.contains(endpoint), look: look,
+            followsSuddenClose: trying.rival.followsSuddenClose,
             continuesKnock: endpoints.watch.hasAnswer(endpoint) || trying.returnsFrom != nil,
             rejection: trying.credential.rejection)
         endpoints.watch.waitEnded()
@@ -459,13 +460,13 @@ extension SessionMachine {
     }
 
     private func look(for trying: Trying) -> Look? {
-        trying.takesOver ? nil : rivalry.look(mayHaveRival: !trying.closedBy.isEmpty)
+        trying.takesOver ? nil : rivalry.look(mayHaveRival: !trying.rival.closedBy.isEmpty)
     }
 
     /// Whether a server has accepted the session since somebody asked to connect.
     public var wasAccepted: Bool {
         switch state {
-        case .trying(let trying): trying.wasAccepted || trying.isReconnect
+        case .trying(let trying): trying.rival.wasAccepted || trying.isReconnect
         case .connected, .disconnecting: true
         case .disconnected, .failed: false
         }

@@ -50,16 +50,7 @@ public struct SessionMachine: Sendable {
     var demand: Demand
     var handovers: HandoverPacing
     var escalation = Escalation.none
-    /// The endpoints whose servers must discard the session that they have, since its state is unusable, or a person
-    /// asked for it. At another endpoint, the session may be well, or an older copy of it may have messages that exist
-    /// nowhere else.
-    var discards: Set<EndpointIndex> = []
-    /// The endpoints that should have discarded the session when it continued at another one. If their servers share
-    /// nothing with that one, they have an older copy, which is as unusable as it was.
-    var unusableCopies: Set<EndpointIndex> = []
-    /// The endpoints whose servers have accepted the session, so that their certificates were valid, and the path on which
-    /// they last did; its value is `nil` if the kernel had none.
-    var proven: [EndpointIndex: Path?] = [:]
+    var discards = Discards()
     /// How many endings that must not be repeated there were at each endpoint since the last stable connection.
     var refusals: [EndpointIndex: Int] = [:]
     var lastGeneration = Generation(rawValue: 0)
@@ -159,16 +150,7 @@ extension SessionMachine {
         var cause: Reason
         /// `nil` if the session has not been up since the last explicit connect.
         var outage: Outage?
-        /// Whether a server has accepted an attempt since trying began, or since a person last asked. Only a session
-        /// that was thrown out after that may have been displaced.
-        var wasAccepted = false
-        /// Whether what ended last was a connection that the server had accepted, and then closed without giving a
-        /// reason.
-        var followsSuddenClose: Bool
-        /// The endpoints whose servers closed such a connection: that was another device's doing, as far as is known.
-        /// A server that refuses connections afterwards was stopped, which explains its own close, but no other one's.
-        /// `nil` is the endpoint of an earlier run of the daemon.
-        var closedBy: Set<EndpointIndex?>
+        var rival: RivalSigns
         /// Whether the next attempt takes over from any other device: it is the very first one after somebody asked to
         /// connect, or that one has taken over and then failed. Having to wait for the network cancels this.
         var takesOver = false
@@ -196,6 +178,20 @@ extension SessionMachine {
         var lastEnding: Reason?
         /// When the present attempt last sent something before the server accepted it: CONNECT, or what follows it.
         var lastSent: Instant?
+    }
+
+    /// What suggests that another device has displaced the session.
+    struct RivalSigns: Hashable, Sendable {
+        /// Whether a server has accepted an attempt since trying began, or since a person last asked. Only a session
+        /// that was thrown out after that may have been displaced.
+        var wasAccepted = false
+        /// Whether what ended last was a connection that the server had accepted, and then closed without giving a
+        /// reason.
+        var followsSuddenClose = false
+        /// The endpoints whose servers closed such a connection: that was another device's doing, as far as is known.
+        /// A server that refuses connections afterwards was stopped, which explains its own close, but no other one's.
+        /// `nil` is the endpoint of an earlier run of the daemon.
+        var closedBy: Set<EndpointIndex?> = []
     }
 
     /// From the moment a connected session is lost until it is connected again.
@@ -237,6 +233,16 @@ extension SessionMachine {
         case discarded
 
         static func < (left: Escalation, right: Escalation) -> Bool { left.rawValue < right.rawValue }
+    }
+
+    /// Which servers must not keep the session that they have.
+    struct Discards: Sendable {
+        /// The endpoints whose servers must discard it, since its state is unusable, or a person asked for it. At another
+        /// endpoint, the session may be well, or an older copy of it may have messages that exist nowhere else.
+        var sessions: Set<EndpointIndex> = []
+        /// The endpoints that should have discarded the session when it continued at another one. If their servers share
+        /// nothing with that one, they have an older copy, which is as unusable as it was.
+        var olderCopies: Set<EndpointIndex> = []
     }
 
     /// What the server said when it accepted the session, kept until the session is restored.

@@ -46,7 +46,7 @@ extension SessionDriver {
         take(input)
         let state = session.state
         // That may be the decision of an earlier call, which the disk has not taken yet.
-        let isRemembered = verdictsUnderWay == 0 && input != .reconnect(.full)
+        let isRemembered = traffic.verdicts == 0 && input != .reconnect(.full)
         if !isRemembered { try await everythingRemembered("session \(name) is \(state.rawValue)") }
         return state
     }
@@ -111,12 +111,12 @@ extension SessionDriver {
         // of them.
         var decided = 0
         repeat {
-            decided = commitCount
+            decided = traffic.commits
             guard await everythingCommitted() != nil else { continue }
             // Written later, these changes would contradict what the next driver has read by then.
             await surroundings.commits.giveUp(name)
             break
-        } while decided != commitCount
+        } while decided != traffic.commits
         life = .over
         let publishers = programs.publishers
         programs.publishers = Publishers()

@@ -8,6 +8,16 @@ import Session
 // which it was decided, and what is read from the store is read after it.
 
 extension SessionDriver {
+    /// What is on its way to the disk and from there.
+    struct DiskTraffic {
+        /// How many commits were begun.
+        var commits = 0
+        /// How many verdicts are not durable yet.
+        var verdicts = 0
+        /// What of the store cannot be read at the moment, and why.
+        var failedReads: [String: StoreError] = [:]
+    }
+
     /// - Parameters:
     ///   - isCumulative, refused: see ``CommitQueue/commit(_:of:isCumulative:refused:completion:)``.
     func commit(
@@ -15,7 +25,7 @@ extension SessionDriver {
         refused: @escaping @Sendable (StoreError) -> Void = { _ in },
         completion: @escaping @Sendable (CommitQueue.Outcome) -> Void = { _ in }
     ) {
-        commitCount += 1
+        traffic.commits += 1
         let (commits, name) = (surroundings.commits, name)
         commits.assumeIsolated {
             $0.commit(changes, of: name, isCumulative: isCumulative, refused: refused, completion: completion)
@@ -25,9 +35,9 @@ extension SessionDriver {
     /// Commits changes that may have a verdict.
     func commitDecisions(_ changes: [SessionChange]) {
         let verdicts = changes.count { if case .setVerdict = $0 { true } else { false } }
-        verdictsUnderWay += verdicts
+        traffic.verdicts += verdicts
         commit(changes.map(withDigest)) { [weak self] _ in
-            self?.assumeIsolated { $0.verdictsUnderWay -= verdicts }
+            self?.assumeIsolated { $0.traffic.verdicts -= verdicts }
         }
     }
 
@@ -103,7 +113,7 @@ extension SessionDriver {
 
     /// What cannot be read at the moment, and why.
     var readFailure: String? {
-        readFailures.min { $0.key < $1.key }.map { "\($0.key) cannot be read: \($0.value)" }
+        traffic.failedReads.min { $0.key < $1.key }.map { "\($0.key) cannot be read: \($0.value)" }
     }
 
     /// Retries the read as long as the disk fails.
@@ -112,16 +122,16 @@ extension SessionDriver {
     func untilRead<Value: Sendable>(
         _ what: String, _ body: (any SessionStore) async throws(StoreError) -> Value
     ) async -> Value? {
-        defer { readFailures[what] = nil }
+        defer { traffic.failedReads[what] = nil }
         while true {
             do throws(StoreError) {
                 return try await body(surroundings.store)
             } catch {
                 guard error != .closed else { return nil }
-                if error != readFailures[what] {
+                if error != traffic.failedReads[what] {
                     surroundings.logger.error("\(name): \(what) cannot be read: \(error)", metadata: metadata)
                 }
-                readFailures[what] = error
+                traffic.failedReads[what] = error
                 await eventLoop.pause(for: CommitQueue.retryInterval)
             }
         }

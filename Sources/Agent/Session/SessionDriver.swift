@@ -41,18 +41,13 @@ actor SessionDriver {
     private var acceptance: Timestamp?
     /// When the present state was entered, by the wall clock.
     var since: Timestamp
-    /// What of the store cannot be read at the moment, and why.
-    var readFailures: [String: StoreError] = [:]
+    var traffic = DiskTraffic()
     var secrets = Secrets()
     var programs = Programs()
     var clockSteps: ClockStepDetector
     /// The faults that are simulated.
     var simulation = Simulation()
     var life = Life.running
-    /// How many commits were begun.
-    var commitCount = 0
-    /// How many verdicts are not durable yet.
-    var verdictsUnderWay = 0
     /// Reports of the session machine that were not told yet.
     var untold = UntoldReports()
 

@@ -480,8 +480,8 @@ actor Simulation {
                 return false
             }
             let (machine, endpoint) = (driver.session.machine, link.attempt.endpoint)
-            return machine.escalation < .discard && !machine.discards.contains(endpoint)
-                && !machine.unusableCopies.contains(endpoint)
+            return machine.escalation < .discard && !machine.discards.sessions.contains(endpoint)
+                && !machine.discards.olderCopies.contains(endpoint)
         }
         if isNeedless {
             note(.nothingLost, "\(client) discarded \(messages) messages that server \(server.rawValue) had kept")

@@ -81,11 +81,12 @@ import Testing
         client.handle(.connectionEnded(.byServer))
         client.connect(resumed: true, expecting: .init())
         #expect(try client.publish("x", qos: .exactlyOnce).contains("PUBREL 3"))
-        for _ in 1...4 {
+        for round in 1...4 {
             // Perhaps because of the filter.
             client.handle(.connectionEnded(.byServer))
-            #expect(client.connect(resumed: true, expecting: .init()).contains("SUBSCRIBE in"))
-            #expect(client.server(.pingresp) == [])
+            let isAsked = client.connect(resumed: true, expecting: .init()).contains("SUBSCRIBE in")
+            #expect(client.server(.pingresp) == (isAsked ? [] : ["SUBSCRIBE in"]))
+            #expect(isAsked == (round < 3), "once it goes out alone, the connection has to prove that it works")
         }
         client.handle(.connectionEnded(.byServer))
         let words = client.connect(resumed: true, expecting: .init())

@@ -31,7 +31,7 @@ extension MQTTClientMachine {
         var pings = CircularBuffer<Ping>(initialCapacity: 1)
         /// Whether the server still had the session, and has not answered a message yet.
         var isFreshlyResumed = false
-        /// Whether the server has answered a PINGREQ for ``PingPurpose/clearing``.
+        /// Whether the server has answered a PINGREQ for ``PingPurpose/trial``.
         var isProven = false
         /// Whether a message waits for identifiers that the server is asked to release once nothing else is unanswered.
         var awaitsClearing = false

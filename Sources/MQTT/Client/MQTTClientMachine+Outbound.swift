@@ -96,7 +96,7 @@ extension MQTTClientMachine {
                 announcements.outstanding.isEmpty
             else { return }
             guard link.isProven else {
-                if !link.isAwaiting(.clearing) { ping(.clearing, &step) }
+                if !link.isAwaiting(.trial) { ping(.trial, &step) }
                 return
             }
         }

@@ -81,15 +81,16 @@ enum PingPurpose: Sendable {
     case fetching
     /// To see whether the connection works before what is under suspicion goes out alone.
     case isolation
-    /// To see whether the connection works before the server is asked again to release identifiers.
-    case clearing
+    /// To see whether the connection works before the server is asked again for what it may have ended connections for:
+    /// to release identifiers, or for a filter.
+    case trial
     /// To see whether the server reads what it does not answer.
     case answer
 
     /// Whether something is held back until the answer comes, without a time limit of its own.
     var isAwaited: Bool {
         switch self {
-        case .proof, .isolation, .clearing, .fetching: true
+        case .proof, .isolation, .trial, .fetching: true
         // The driver has time limits for the first two, and the last one belongs to a time limit.
         case .heartbeat, .settling, .answer: false
         }
@@ -170,7 +171,7 @@ extension MQTTClientMachine {
             intake.fetching = .ready
         case .isolation:
             isolation.proof = .given
-        case .clearing:
+        case .trial:
             link.isProven = true
         case .answer:
             // Any but the last belongs to a probe that was no longer needed.

@@ -69,7 +69,7 @@ extension MQTTClientMachine {
 
     /// Asks for as much as may wait for answers at once.
     private mutating func issueRequests(_ limits: ServerLimits, _ step: inout Step) {
-        link.holdsRequests = link.awaitsClearing
+        link.holdsRequests = link.awaitsClearing || !isWorthTrying(&step)
         while !link.holdsRequests,
             subscriptions.requests.count
                 < (subscriptions.isolates ? 1 : max(1, configuration.maximumSubscribeRequests)),
@@ -89,7 +89,15 @@ extension MQTTClientMachine {
         }
     }
 
-    /// Asks for what waited until the server had released identifiers.
+    /// Whether an end of the connection would say something about what is asked for. A server that ends each connection
+    /// for reasons of its own would otherwise have every filter refused.
+    private mutating func isWorthTrying(_ step: inout Step) -> Bool {
+        guard subscriptions.isolation == .end, !subscriptions.needs.isEmpty, !link.isProven else { return true }
+        if !link.isAwaiting(.trial) { ping(.trial, &step) }
+        return false
+    }
+
+    /// Asks for what waited until the server had released identifiers, or the connection had proven to work.
     mutating func issueHeldRequests(_ step: inout Step) {
         guard case .connected(let session) = connection, link.holdsRequests, !link.awaitsClearing else { return }
         issueRequests(session.limits, &step)

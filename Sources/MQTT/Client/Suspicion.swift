@@ -287,7 +287,7 @@ extension MQTTClientMachine {
         let isAlone: Bool
         switch symptom {
         case .end:
-            isAlone = subscriptions.isolation == .end && suspects.count == 1
+            isAlone = subscriptions.isolation == .end && suspects.count == 1 && link.isProven
             guard isAlone else {
                 let ends = subscriptions.endsUnanswered + 1
                 let isEnough = ends >= Suspicion.patience(afterBlaming: blamed[.filters] ?? 0)

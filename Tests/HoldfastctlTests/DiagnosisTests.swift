@@ -101,6 +101,7 @@ struct CredentialTests {
                 EffectiveValue(key: "user", value: "\"credential:c\"", origin: .file, line: 1),
                 EffectiveValue(key: "password", value: "\"credential:a\"", origin: .file, line: 2),
                 EffectiveValue(key: "proxy.password", value: "\"credential:b\"", origin: .file, line: 3),
+                EffectiveValue(key: "password", value: "\"credential:a_broker\"", origin: .file, line: 4),
                 EffectiveValue(key: "tls.ca", value: "\"\"", origin: .default),
             ])
         let problems = ConfigCommand.missing(["a"], in: [file])
@@ -144,6 +145,21 @@ struct HiddenFileTests {
         #expect(
             problems.first?.message == "the service does not see the files in /tmp: move /tmp/secret to /etc/holdfast")
         #expect(ConfigCommand.hidden([], in: [file]).isEmpty)
+    }
+
+    @Test(
+        arguments: [
+            ("password", "exec:/tmp/token --fresh", "move /tmp/token to /usr/local/bin"),
+            ("metrics.textfile", "/tmp/holdfast.prom", "name another folder, and let the service write to it"),
+        ])
+    func `a program or a file to write that the service does not see is an error too`(
+        _ key: String, _ value: String, _ advice: String
+    ) {
+        let file = EffectiveConfiguration.File(
+            session: nil, file: "/holdfast.toml",
+            values: [EffectiveValue(key: key, value: "\"\(value)\"", origin: .file, line: 1)])
+        let message = ConfigCommand.hidden(["/tmp"], in: [file]).first?.message
+        #expect(message?.hasPrefix("the service does not see the files in /tmp: \(advice)") == true)
     }
 }
 

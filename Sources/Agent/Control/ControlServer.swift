@@ -16,8 +16,10 @@ actor ControlServer {
     let logger: Logger
     private var stalledPacer = JournalPacer()
     var listener: (any Channel)?
-    /// The listening socket between `listen` and `prepare`.
-    private var descriptor: CInt?
+    /// The other sockets that systemd passed.
+    private var furtherListeners: [any Channel] = []
+    /// The listening sockets between `listen` and `prepare`, the one at `path` first.
+    private var descriptors: [CInt] = []
     var file: SocketFile?
     private var connections: [ConnectionID: ControlConnection] = [:]
     private var lastConnection = 0
@@ -37,21 +39,23 @@ actor ControlServer {
         eventLoop = daemon.eventLoop
     }
 
-    /// Takes the socket that systemd passed, or creates one at `path`. A client that connects waits until `serve`.
+    /// Takes the sockets that systemd passed, or creates one at `path`. A client that connects waits until `serve`.
     func listen(path: String) throws(ControlSocket.Failure) {
-        if let activated = SocketActivation.descriptors().first {
+        let activated = SocketActivation.descriptors()
+        if !activated.isEmpty {
             take(activated, of: path)
         } else {
             let group = ControlSocket.group
-            descriptor = try ControlSocket.listen(at: path, group: group)
+            descriptors = [try ControlSocket.listen(at: path, group: group)]
             file = SocketFile(path: path, group: group, identity: ControlSocket.FileIdentity(path), isSystemds: false)
         }
     }
 
-    /// Takes the socket that systemd passed. It may be another one than that at `path`.
-    private func take(_ descriptor: CInt, of path: String) {
-        self.descriptor = descriptor
-        guard ControlSocket.path(of: descriptor) == path else { return }
+    /// Takes the sockets that systemd passed: one, and more if a drop-in adds a ListenStream=. None may be at `path`.
+    private func take(_ activated: [CInt], of path: String) {
+        descriptors = activated
+        guard let index = activated.firstIndex(where: { ControlSocket.path(of: $0) == path }) else { return }
+        descriptors.swapAt(0, index)
         file = SocketFile(
             path: path, group: ControlSocket.group, identity: ControlSocket.FileIdentity(path), isSystemds: true)
     }
@@ -61,11 +65,15 @@ actor ControlServer {
 
     /// Takes the descriptors that serving needs, before the sessions take the rest. Clients still wait.
     func prepare() async throws {
-        guard let descriptor else { preconditionFailure("the socket is made before it is served") }
-        self.descriptor = nil
+        guard let first = descriptors.first else { preconditionFailure("the socket is made before it is served") }
+        let others = descriptors.dropFirst()
+        descriptors = []
         await daemon.setControl(self)
         poll = try await LoopPoll.open(on: eventLoop) { [weak self] in self?.assumeIsolated { $0.polled() } }
-        listener = try await bootstrap(autoRead: false).withBoundSocket(descriptor).get()
+        listener = try await bootstrap(autoRead: false).withBoundSocket(first).get()
+        for other in others {
+            furtherListeners.append(try await bootstrap(autoRead: false).withBoundSocket(other).get())
+        }
     }
 
     func bootstrap(autoRead: Bool) -> ServerBootstrap {
@@ -89,7 +97,9 @@ actor ControlServer {
     /// Serves the clients that have connected since `listen`, and those that will connect.
     func serve() async throws {
         guard let listener else { preconditionFailure("what serving needs is taken before the socket is served") }
-        try await listener.setOption(.autoRead, value: true).get()
+        for listener in [listener] + furtherListeners {
+            try await listener.setOption(.autoRead, value: true).get()
+        }
         keepSocket()
     }
 
@@ -267,8 +277,8 @@ actor ControlServer {
     func stopListening() async {
         if let path = file?.path, file?.isSystemds == false { ControlSocket.remove(path, madeAs: file?.identity) }
         file = nil
-        try? await listener?.close()
-        listener = nil
+        for listener in [listener].compactMap(\.self) + furtherListeners { try? await listener.close() }
+        (listener, furtherListeners) = (nil, [])
     }
 
     /// Closes all connections; answers are flushed first.

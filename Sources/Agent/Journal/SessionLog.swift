@@ -275,7 +275,7 @@ struct SessionLog {
             let next =
                 switch (subscription.since, subscription.retryAt) {
                 case (let since?, let retry?) where retry.rawValue - since.rawValue > 600_000:
-                    "the server ended connections for it, so it is requested again only every hour"
+                    "each request for it cost a connection, so it is made again only every hour"
                 case (_, nil): "it is requested again when a program subscribes"
                 default: "it is requested again every 10 min and at every reconnect"
                 }

@@ -294,7 +294,9 @@ struct Remedies: Sendable {
             case .file(let path): "check that \(path) has the password, and that the daemon's user may read it"
             case .credential(let name):
                 "check LoadCredential=\(name) of the service (systemctl edit holdfast); restart the service to read it"
-            case .exec: "run the command of \(key) as the daemon's user, to see why it fails"
+            case .exec(let command):
+                "run the command of \(key) as the daemon's user, to see why it fails"
+                    + (isPerhapsHidden(command.first ?? "") ? "; the service may not see what is in that folder" : "")
             }
         }
         let secrets = [
@@ -304,6 +306,12 @@ struct Remedies: Sendable {
                 ? nil : configuration.proxy.password.map { advice($0, "password of [proxy] in the session's file") },
         ].compactMap { $0 }
         return secrets.isEmpty ? nil : secrets.joined(separator: "; ")
+    }
+
+    /// Whether a file is where the service, as it is installed, sees nothing or a folder of its own (systemd.exec(5),
+    /// ProtectHome and PrivateTmp).
+    private func isPerhapsHidden(_ path: String) -> Bool {
+        ["/home/", "/root/", "/run/user/", "/tmp/", "/var/tmp/"].contains { path.hasPrefix($0) }
     }
 
     private func version(_ version: MQTTVersion) -> String {

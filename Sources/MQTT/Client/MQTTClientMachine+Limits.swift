@@ -58,6 +58,7 @@ extension MQTTClientMachine {
     /// been answered yet.
     mutating func dropOldest(_ step: inout Step) {
         guard configuration.outbox.whenFull == .dropOldest, excess() != (0, 0) else { return }
+        dropOverdue(&step)
         while settledExcess != (0, 0), let first = outbox.first { dropFirst(first, because: .outboxFull, &step) }
     }
 
@@ -78,9 +79,19 @@ extension MQTTClientMachine {
         return nil
     }
 
+    /// Drops what is too old: of the queue's part that is in memory, every message whose expiry has passed, and the first
+    /// ones if their age has. What is only in the store is looked at when it has been read.
     mutating func dropOverdue(_ step: inout Step) {
         while let first = outbox.first, let reason = fate(of: first, at: step.now) {
             dropFirst(first, because: reason, &step)
+        }
+        let (durable, sentBefore) = (outbox.durableThrough, outbox.sentBefore)
+        let expired = outbox.readAhead.removeExpired(at: step.now) {
+            $0.sequence <= durable && !sentBefore.contains($0.sequence)
+        }
+        for queued in expired {
+            outbox.leaveQueue(size: queued.message.size)
+            drop(queued.sequence, queued.message.topic, size: queued.message.size, because: .expired, &step)
         }
     }
 

@@ -89,10 +89,10 @@ extension MQTTClientMachine {
         }
     }
 
-    /// Whether an end of the connection would say something about what is asked for. A server that ends each connection
-    /// for reasons of its own would otherwise have every filter refused.
+    /// Whether an end of the connection, or a silence, would say something about what is asked for. A server that ends
+    /// each connection for reasons of its own would otherwise have every filter refused.
     private mutating func isWorthTrying(_ step: inout Step) -> Bool {
-        guard subscriptions.isolation == .end, !subscriptions.needs.isEmpty, !link.isProven else { return true }
+        guard subscriptions.isolates, !subscriptions.needs.isEmpty, !link.isProven else { return true }
         if !link.isAwaiting(.trial) { ping(.trial, &step) }
         return false
     }

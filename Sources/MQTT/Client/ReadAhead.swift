@@ -4,6 +4,8 @@ import NIOCore
 struct ReadAhead: Sendable {
     private(set) var messages = CircularBuffer<Outbox.Queued>(initialCapacity: 1)
     private(set) var bytes = 0
+    /// No message in memory expires before this; `nil` if none expires.
+    private var earliestExpiry: Timestamp?
     /// Every queued message up to this one is in memory.
     private(set) var loadedThrough: MessageSequence
     /// The next message after that, without its content, if it was in memory and is too large to stay there.
@@ -30,14 +32,19 @@ struct ReadAhead: Sendable {
     }
 
     private mutating func append(_ queued: Outbox.Queued) {
-        bytes += queued.message.size
+        note(queued)
         messages.append(queued)
         loadedThrough = queued.sequence
     }
 
+    private mutating func note(_ queued: Outbox.Queued) {
+        bytes += queued.message.size
+        if let expiresAt = queued.message.expiresAt { earliestExpiry = min(earliestExpiry ?? expiresAt, expiresAt) }
+    }
+
     /// Puts a message back that had left the queue.
     mutating func prepend(_ queued: Outbox.Queued) {
-        bytes += queued.message.size
+        note(queued)
         messages.prepend(queued)
     }
 
@@ -52,8 +59,21 @@ struct ReadAhead: Sendable {
         return true
     }
 
+    /// Removes the messages whose expiry has passed, wherever they are, and returns them.
+    ///
+    /// - Parameter mayBeRemoved: whether one may go before it is the first.
+    mutating func removeExpired(at now: Timestamp, where mayBeRemoved: (Outbox.Queued) -> Bool) -> [Outbox.Queued] {
+        guard let earliestExpiry, earliestExpiry <= now else { return [] }
+        let expired = messages.filter { ($0.message.expiresAt.map { $0 <= now } ?? false) && mayBeRemoved($0) }
+        for queued in expired { _ = remove(queued.sequence) }
+        // Those that may not be removed are looked at when they are the first.
+        self.earliestExpiry = messages.lazy.compactMap(\.message.expiresAt).filter { $0 > now }.min()
+        return Array(expired)
+    }
+
     mutating func update(_ change: (inout OutboundMessage) -> Void) {
         for index in messages.indices { change(&messages[index].message) }
+        earliestExpiry = messages.lazy.compactMap(\.message.expiresAt).min()
         makeLoadStale()
     }
 
@@ -63,6 +83,7 @@ struct ReadAhead: Sendable {
     /// Starts over, to read the queue after this message.
     mutating func startOver(after sequence: MessageSequence) {
         messages.removeAll()
+        earliestExpiry = nil
         bytes = 0
         loadedThrough = sequence
         makeLoadStale()

@@ -296,7 +296,7 @@ extension MQTTClientMachine {
         case .silence:
             isAlone =
                 subscriptions.isolates && suspects.count == 1 && patience.requests.count == 1
-                && patience.exchanges.count == 0
+                && patience.exchanges.count == 0 && link.isProven
         }
         var judgement = self.judgement(of: .filter(suspect), after: symptom, isAlone: isAlone, blamed)
         if judgement.isCertain {

@@ -19,7 +19,9 @@ extension ReasonCode? {
     package var isRefusal: Bool { self?.isError ?? true }
 
     /// The refusal in words.
-    package var refusal: String { self?.description ?? "it ends connections, or falls silent, and does not say why" }
+    package var refusal: String {
+        self?.description ?? "it ends connections, falls silent or does not answer, and does not say why"
+    }
 }
 
 extension ReasonCode {

@@ -144,20 +144,32 @@ struct ConfigCommand: AsyncParsableCommand {
         }
     }
 
-    /// Returns an error for each file that a session refers to and that is in one of these folders.
+    /// Returns an error for each file that the configuration refers to and that is in one of these folders.
     static func hidden(_ folders: [String], in files: [EffectiveConfiguration.File]) -> [ConfigurationProblem] {
-        let keys: Set = ["password", "proxy.password", "tls.ca", "tls.certificate", "tls.key"]
+        let keys: Set = [
+            "password", "proxy.password", "tls.ca", "tls.certificate", "tls.key", "metrics.textfile",
+        ]
         return files.flatMap { file in
             file.values.compactMap { value in
                 guard keys.contains(value.key) else { return nil }
-                let text = value.value.dropFirst().dropLast()
-                let path = text.hasPrefix("file:") ? text.dropFirst("file:".count) : text
+                let path = path(in: value.value.dropFirst().dropLast())
                 guard let folder = folders.first(where: { path.hasPrefix("\($0)/") }) else { return nil }
+                let advice =
+                    value.key == "metrics.textfile"
+                    ? "name another folder, and let the service write to it with ReadWritePaths= in a drop-in: "
+                        + "sudo systemctl edit holdfast"
+                    : "move \(path) to \(value.value.hasPrefix("\"exec:") ? "/usr/local/bin" : Place.standard)"
                 return ConfigurationProblem(
                     session: file.session, file: file.file, line: value.line, column: nil,
-                    message: "the service does not see the files in \(folder): move \(path) to \(Place.standard)")
+                    message: "the service does not see the files in \(folder): \(advice)")
             }
         }
+    }
+
+    /// The file that a value names: itself, or that of a secret, or the program that prints the secret.
+    private static func path(in value: Substring) -> Substring {
+        if value.hasPrefix("exec:") { return value.dropFirst("exec:".count).prefix { $0 != " " } }
+        return value.hasPrefix("file:") ? value.dropFirst("file:".count) : value
     }
 
     /// Returns an error for each credential that a session refers to but the service does not get.
@@ -167,7 +179,8 @@ struct ConfigCommand: AsyncParsableCommand {
                 let prefix = "\"credential:"
                 guard value.key.hasSuffix("password"), value.value.hasPrefix(prefix) else { return nil }
                 let name = String(value.value.dropFirst(prefix.count).dropLast())
-                guard !credentials.contains(name) else { return nil }
+                // A directory gives credentials whose names begin with its own (systemd.exec(5), LoadCredential=).
+                guard !credentials.contains(where: { name == $0 || name.hasPrefix("\($0)_") }) else { return nil }
                 return ConfigurationProblem(
                     session: file.session, file: file.file, line: value.line, column: nil,
                     message:

@@ -473,6 +473,11 @@ extension SessionMachine {
 
     /// Whether somebody asked to connect, or the session connects for the first time. One that comes back after a rest, after
     /// a start of the daemon, or because what it failed with has changed, does not.
+    package var isNewConnect: Bool {
+        guard case .trying(let trying) = state else { return false }
+        return isNewConnect(trying)
+    }
+
     private func isNewConnect(_ trying: Trying) -> Bool {
         switch trying.cause.code {
         case .userConnect, .userReconnect: true

@@ -220,11 +220,12 @@ extension SessionMachine {
         if let path = endpoints[attempt.endpoint], !path.isToNeighbours, isCounted { trying.failures += 1 }
         if let budget = policy.giveUpAttempts, trying.failures >= budget {
             let times = budget == 1 ? "1 attempt" : "\(budget) attempts"
-            fail(
-                because: Reason(
-                    .retryTimeout,
-                    "the session could not be connected within \(times), as give-up-attempts says; the last one failed: "
-                        + ending.reason.message))
+            var reason = Reason(
+                .retryTimeout,
+                "the session could not be connected within \(times), as give-up-attempts says; the last one failed: "
+                    + ending.reason.message)
+            reason.lastFailure = .init(ending.reason)
+            fail(because: reason)
             return
         }
         wait(trying, after: ending, within: longest, at: now)

@@ -10,7 +10,7 @@ extension ConfigurationKey {
     ) -> [ConfigurationChange] {
         keys.compactMap { key in
             let (from, to) = (key.written(old), key.written(new))
-            guard from != to else { return nil }
+            guard !from.hasSameBytes(as: to) else { return nil }
             return ConfigurationChange(session: session?.description, key: key.name, from: from, to: to)
         }
     }
@@ -46,6 +46,12 @@ extension SessionConfiguration {
         guard changes.isEmpty, old.password != new.password || old.proxy != new.proxy else { return changes }
         let key = old.password != new.password ? "password" : "proxy.password"
         return [.init(session: session.description, key: key, from: "\"exec:…\"", to: "\"exec:…\"")]
+    }
+
+    /// Whether nothing differs, not even how a text is written in Unicode: Swift takes texts for equal that look the same,
+    /// while they are different names for servers and in the file system.
+    package func isSame(as other: Self) -> Bool {
+        self == other && Self.keys.allSatisfy { $0.written(self).hasSameBytes(as: $0.written(other)) }
     }
 
     /// Returns every key with its value and the value's origin.

@@ -105,9 +105,29 @@ public struct SessionStatus: Codable, Hashable, Sendable {
         public var message: String
         /// What to do about it.
         @OrNull public var hint: String?
+        /// The last failure before the session gave up with `retry-timeout`; `nil` if there was none, for every other
+        /// reason, and in the status after a restart of the daemon.
+        @OrNull public var lastFailure: Failure?
+
+        /// A failure after which the session went on.
+        public struct Failure: Codable, Hashable, Sendable {
+            /// The stable code of the reason.
+            public var code: String
+            /// The group of the code.
+            public var group: String
+            /// What happened, in one sentence.
+            public var message: String
+
+            public init(code: String, group: String, message: String) {
+                self.code = code
+                self.group = group
+                self.message = message
+            }
+        }
 
         public init(
-            code: String, group: String, terminal: Bool, serverCode: Int? = nil, message: String, hint: String? = nil
+            code: String, group: String, terminal: Bool, serverCode: Int? = nil, message: String, hint: String? = nil,
+            lastFailure: Failure? = nil
         ) {
             self.code = code
             self.group = group
@@ -115,6 +135,7 @@ public struct SessionStatus: Codable, Hashable, Sendable {
             self.serverCode = serverCode
             self.message = message
             self.hint = hint
+            self.lastFailure = lastFailure
         }
     }
 

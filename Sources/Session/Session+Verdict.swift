@@ -77,6 +77,7 @@ extension Session {
             remember(newVerdict(.disconnected, reason))
         // It does not become the very first attempt again if the daemon is started once more.
         case .connecting where hasBeenUp(by: verdict): break
+        case .connecting where verdict?.isFailure == true && !machine.isNewConnect: remember(verdict?.withoutFailure)
         case .connecting where !isStarted(by: verdict): remember(nil)
         case .connecting where verdict?.isFailure == true: remember(newVerdict(.connecting, reason))
         default: break

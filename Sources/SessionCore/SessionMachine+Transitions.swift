@@ -459,7 +459,9 @@ extension SessionMachine {
         let failure =
             trying.lastFailure.map { "; the last failure: \($0.message)" }
             ?? (trying.outage == nil ? "" : "; it was lost because \(trying.cause.message)")
-        return Reason(.retryTimeout, "the session could not be connected \(limit)\(failure)")
+        var reason = Reason(.retryTimeout, "the session could not be connected \(limit)\(failure)")
+        reason.lastFailure = trying.lastFailure.map { .init($0) }
+        return reason
     }
 
     private func timeout(of phase: Phase) -> Reason.Code {

@@ -221,11 +221,12 @@ extension SessionMachine {
         if let path = endpoints[attempt.endpoint], !path.isToNeighbours, isCounted { trying.failures += 1 }
         if let budget = policy.giveUpAttempts, trying.failures >= budget {
             let times = budget == 1 ? "1 attempt" : "\(budget) attempts"
-            fail(
-                because: Reason(
-                    .retryTimeout,
-                    "the session could not be connected within \(times), as give-up-attempts says; the last one failed: "
-                        + ending.reason.message))
+            var reason = Reason(
+                .retryTimeout,
+                "the session could not be connected within \(times), as give-up-attempts says; the last one failed: "
+                    + ending.reason.message)
+            reason.lastFailure = .init(ending.reason)
+            fail(because: reason)
             return
         }
         wait(trying, after: ending, within: longest, at: now)
@@ -474,6 +475,11 @@ extension SessionMachine {
 
     /// Whether somebody asked to connect, or the session connects for the first time. One that comes back after a rest, after
     /// a start of the daemon, or because what it failed with has changed, does not.
+    package var isNewConnect: Bool {
+        guard case .trying(let trying) = state else { return false }
+        return isNewConnect(trying)
+    }
+
     private func isNewConnect(_ trying: Trying) -> Bool {
         switch trying.cause.code {
         case .userConnect, .userReconnect: true

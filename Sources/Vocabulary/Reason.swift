@@ -12,6 +12,17 @@ public struct Reason: Hashable, Sendable {
     public var systemError: Int32?
     /// What else is known about it. It is not kept on disk.
     public var detail: FailureDetail?
+    /// The last failure before the session gave up; `nil` if there was none, or it is for another reason. It is not kept on
+    /// disk.
+    public var lastFailure: Failure?
+
+    /// A failure after which the session went on.
+    public struct Failure: Hashable, Sendable {
+        public var code: Reason.Code
+        public var message: String
+
+        public init(_ reason: Reason) { (code, message) = (reason.code, reason.message) }
+    }
 
     /// - Parameter message: what happened; `nil`: the code's own sentence.
     public init(

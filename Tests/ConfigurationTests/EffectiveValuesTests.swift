@@ -35,6 +35,17 @@ import Testing
         #expect(try Self.read(Self.text(session)) == session)
     }
 
+    @Test func `another way to write the same letter is a change`() throws {
+        var old = SessionConfiguration()
+        (old.clientID, old.password) = ("caf\u{E9}", .file("/caf\u{E9}"))
+        var new = old
+        #expect(old.isSame(as: new))
+        (new.clientID, new.password) = ("cafe\u{301}", .file("/cafe\u{301}"))
+        #expect(old == new && !old.isSame(as: new))
+        let name = try #require(SessionName("main"))
+        #expect(SessionConfiguration.changes(from: old, to: new, of: name).map(\.key) == ["client-id", "password"])
+    }
+
     @Test func `a written daemon configuration is read back the same`() throws {
         var daemon = DaemonConfiguration()
         daemon.access.observe = [.user("a"), .uid(1000), .group("b"), .anyone]

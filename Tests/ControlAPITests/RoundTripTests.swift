@@ -8,7 +8,7 @@ struct RoundTripTests {
         { "session": "main", "state": "connected", "since": "2026-11-20T09:12:44.120Z",
           "phase": null, "awaitsCredential": null, "awaitsTurn": null, "mode": null, "resumed": true, "attempt": 0, "retryIn": null, "lost": false, "doubt": null,
           "reason": { "code": "path-gained", "group": "network", "terminal": false,
-                      "serverCode": null, "message": "…", "hint": "…" },
+                      "serverCode": null, "message": "…", "hint": "…", "lastFailure": null },
           "endpoint": "mqtts://broker.example:8883", "proxy": "http://proxy.example:3128",
           "peer": "203.0.113.9:3128", "tls": "TLSv1.3", "protocol": "5",
           "path": { "interface": "wlan0", "type": "wifi", "source": "192.168.1.20", "gateway": "192.168.1.1" },
@@ -164,12 +164,12 @@ struct RoundTripTests {
              {"time":"2026-11-20T09:12:44.120Z","session":"main","from":"connected","to":"reconnecting",
               "phase":"waiting-for-network","mode":"quick","outage":null,"failures":null,
               "reason":{"code":"path-lost","group":"network","terminal":false,"serverCode":null,"message":"…",
-                        "hint":null}},
+                        "hint":null,"lastFailure":null}},
              {"time":"2026-11-20T09:12:47.620Z","session":"main","from":"reconnecting","to":"connected",
               "phase":null,"mode":"full","outage":3.5,
               "failures":{"attempts":14,"code":"dial-timeout","message":"…"},
               "reason":{"code":"path-gained","group":"network","terminal":false,"serverCode":139,"message":"…",
-                        "hint":"…"}}]}
+                        "hint":"…","lastFailure":{"code":"refused","group":"network","message":"…"}}}]}
             """)
         #expect(result.entries.map(\.outage) == [nil, 3.5])
         #expect(result.entries.first?.phase == .waitingForNetwork)

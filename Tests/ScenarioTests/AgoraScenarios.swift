@@ -111,6 +111,12 @@ struct AgoraScenarios {
             #expect(failed.reason?.code == reason)
             #expect(failed.reason?.serverCode == Int(code.rawValue))
             #expect(failed.from == .connecting)
+            #expect(failed.reason?.message.isEmpty == false)
+            #expect(failed.reason?.hint?.isEmpty == false)
+            let dials = scenario.dials["A"]?.count
+            await scenario.sleep(.seconds(7200))
+            #expect(scenario.dials["A"]?.count == dials)
+            #expect(try await a.status().state == .failed)
         }
     }
 

@@ -101,6 +101,9 @@ struct LiveKitScenarios {
             #expect(arrived == (1...20).map(String.init))
             #expect(try await a.status().outbox.queued == 0)
             #expect(try await a.status().outbox.inFlight == 0)
+            scenario.with { broker, _ in broker.publish("news/1", "after") }
+            await scenario.sleep(.seconds(1))
+            #expect(await a.received == ["after"])
         }
     }
 
@@ -146,9 +149,16 @@ struct LiveKitScenarios {
             #expect(change.reason?.code == reason)
             #expect(change.reason?.serverCode == Int(code.rawValue))
             #expect(change.reason?.message.isEmpty == false)
+            #expect(change.reason?.group == Reason.Code(rawValue: reason)?.group.rawValue)
+            #expect(change.reason?.terminal == (state == .failed))
             guard state == .reconnecting else { return }
             let back = try await a.until(.connected)
             #expect(back.resumed == true)
+            // An ordinary end is another.
+            try await a.disconnect()
+            let end = try await a.until(.disconnected)
+            #expect(end.reason?.code == "user-disconnect")
+            #expect(end.reason?.group == "local")
         }
     }
 
@@ -177,6 +187,7 @@ struct LiveKitScenarios {
             let failed = try await a.until(.failed)
             #expect(failed.reason?.code == "retry-timeout")
             #expect(failed.reason?.message.contains("10 attempts") == true)
+            #expect(failed.reason?.lastFailure?.code == "refused" && failed.reason?.lastFailure?.group == "network")
             #expect(scenario.dials["A"]?.count == before + 10)
             scenario.start()
             try await a.connect()

@@ -23,6 +23,7 @@ struct StatementScenarios {
             scenario.stop()
             try await a.until(.reconnecting)
             #expect(try await a.status().state == .reconnecting)
+            #expect(try await a.status().mode == .quick)
             await scenario.sleep(.seconds(20))
             scenario.start()
             let connected = try await a.until(.connected)

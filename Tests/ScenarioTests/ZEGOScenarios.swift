@@ -82,6 +82,33 @@ struct ZEGOScenarios {
         }
     }
 
+    @Test func `the server notices the loss at once: B sees A leave after 57 to 58 seconds`() async throws {
+        try await Self.together { scenario, a, b in
+            scenario.silence(a)
+            scenario.reset(a)
+            let lost = scenario.now
+            let left = try await b.until(.participantLeft)
+            #expect(left.cause == .lost)
+            #expect((Duration.seconds(57)...Duration.seconds(58)).contains(lost.duration(to: scenario.now)))
+        }
+    }
+
+    @Test func `Logout is the first state and the last, and a switch of rooms names the old room`() async throws {
+        try await Scenario.run { scenario in
+            let a = try await scenario.host("A", "\(Self.room)\nautoconnect = false")
+            #expect(try await a.status().state == .disconnected)
+            try await a.connect()
+            try await a.until(.connected)
+            try await a.switchRoom(to: "r2")
+            let change = try await a.until(.roomChanged)
+            #expect(change.previousRoom == "r1" && change.room == "r2")
+            try await a.disconnect()
+            let end = try await a.until(.disconnected)
+            #expect(end.reason?.code == "user-disconnect")
+            #expect(try await a.status().state == .disconnected)
+        }
+    }
+
     @Test func `A is not back within 20 minutes: A has failed, B saw A leave`() async throws {
         try await Self.together { scenario, a, b in
             scenario.cut(a)

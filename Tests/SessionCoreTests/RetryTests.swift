@@ -362,6 +362,7 @@ import Testing
         #expect(orders.isEmpty)
         #expect(session.elapsed == .seconds(7 + 5 + 1200))
         #expect(session.state == .failed)
+        #expect(session.status.reason.lastFailure?.code == .unreachable)
         #expect(session.reason == .retryTimeout)
         #expect(session.machine.nextDeadline == nil)
     }

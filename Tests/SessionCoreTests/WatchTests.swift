@@ -293,6 +293,7 @@ import Testing
         #expect(session.reason == .retryTimeout)
         #expect(session.status.reason.message.contains("connected within 3 attempts, as give-up-attempts says"))
         #expect(session.status.reason.message.hasSuffix(Reason.Code.refused.sentence))
+        #expect(session.status.reason.lastFailure == .init(Reason(.refused)))
     }
 
     @Test func `a session that may make one attempt says so`() {

@@ -843,17 +843,59 @@ struct SessionStepsTests {
         _ = session.receives(.connack(Connack(reasonCode: .banned)))
         let failed = try #require(session.session.verdict)
         #expect(failed.isFailure && failed.isStarted)
-        #expect(failed.withoutFailure?.state == "connecting")
+        #expect(failed.withoutFailure.state == "connected-after-start")
         var next = try SessionUnderTest(verdict: failed) { $0.bootID = "boot" }
         var stored = StoredSession(mqtt: .init(), verdict: failed)
         stored.verdict?.configuration = "old"
         #expect(next.session.start(stored, wasUp: false, under: "new") == nil)
         #expect(next.proceed().contains("connecting"))
         let started = try #require(next.session.verdict)
-        #expect(started.state == "connecting")
+        #expect(started.state == "connected-after-start")
         next = try SessionUnderTest(verdict: started) { $0.bootID = "boot" }
         #expect(next.session.start(StoredSession(mqtt: .init(), verdict: started), wasUp: false, under: "new") == nil)
         #expect(next.proceed().contains("connecting"))
+    }
+
+    /// A reload, or a start of the daemon with the changed file, begins the session again. Then the daemon is killed.
+    @Test(arguments: [true, false], [true, false])
+    func `a session that had yielded looks again after a change of its file, also if the daemon is killed`(
+        isReload: Bool, wasStarted: Bool
+    ) throws {
+        let failure = Verdict(
+            state: Verdict.state(.failed, isStarted: wasStarted), reasonCode: "yielded", message: "", bootID: "boot",
+            since: Timestamp(rawValue: 0), configuration: "old")
+        var verdict: Verdict? = isReload ? failure.withoutFailure : failure
+        for isFirst in [true, false] {
+            var session = try SessionUnderTest(room: "plant", verdict: verdict) {
+                ($0.bootID, $0.autoconnects) = ("boot", !wasStarted)
+            }
+            session.session.machine.rivalry.strategy = .yield
+            let stored = StoredSession(mqtt: .init(), verdict: verdict)
+            #expect(session.session.start(stored, wasUp: isFirst && isReload, under: "new") == nil)
+            _ = try session.waitsForDial(after: session.proceed())
+            #expect(session.session.looking != nil)
+            verdict = session.session.verdict
+        }
+        // Somebody who asks for it takes the session over.
+        var session = try SessionUnderTest(room: "plant", verdict: failure) { $0.bootID = "boot" }
+        session.session.machine.rivalry.strategy = .yield
+        let stored = StoredSession(mqtt: .init(), verdict: failure)
+        #expect(session.session.start(stored, wasUp: false, under: "old") != nil)
+        _ = session.take(.connect(Reason(.userConnect)))
+        #expect(session.session.looking == nil && session.session.verdict?.state == "connecting")
+    }
+
+    /// As after the package of a later version was replaced by an earlier one.
+    @Test(arguments: ["resting", "resting-after-start"])
+    func `a verdict for which this version has no word keeps no session down`(state: String) throws {
+        let verdict = Verdict(
+            state: state, reasonCode: "something", message: "", bootID: "boot", since: Timestamp(rawValue: 0))
+        var session = try SessionUnderTest(verdict: verdict) {
+            ($0.bootID, $0.autoconnects) = ("boot", state == "resting")
+        }
+        let stored = StoredSession(mqtt: .init(), verdict: verdict)
+        #expect(session.session.start(stored, wasUp: false, under: "") == nil)
+        #expect(session.proceed().contains("connecting"))
     }
 
     @Test func `only a command starts a session for good: not an earlier configuration, nor an outage`() throws {

@@ -8,7 +8,10 @@ extension ControlAPI.SessionStatus.Reason {
         self.init(
             code: reason.code.rawValue, group: reason.code.group.rawValue, terminal: reason.isTerminal,
             serverCode: reason.serverCode.map { Int($0) }, message: reason.message,
-            hint: remedies.hint(for: reason))
+            hint: remedies.hint(for: reason),
+            lastFailure: reason.lastFailure.map {
+                .init(code: $0.code.rawValue, group: $0.code.group.rawValue, message: $0.message)
+            })
     }
 }
 

@@ -48,7 +48,9 @@ extension SessionRegistry {
             rejected[name] = nil
             let time = clock.wallClock()
             record { $0.removed(name, at: time) }
-            report(name, SessionEvent(time: time, session: name.description, event: .sessionRemoved))
+            var event = SessionEvent(time: time, session: name.description, event: .sessionRemoved)
+            event.room = stopped[name]?.room
+            report(name, event)
             metrics.forget(name.description)
             changed(name)
         }
@@ -74,7 +76,7 @@ extension SessionRegistry {
         after driver: SessionDriver, as new: SessionConfiguration, wasUp: Bool
     ) async -> Start {
         // What the server has under another client identifier was never this session's, and must not be resumed.
-        let isSameClient = driver.configuration.clientID == new.clientID
+        let isSameClient = driver.configuration.clientID.hasSameBytes(as: new.clientID)
         return Start(
             configuration: new, wasUp: wasUp, obsolete: isSameClient ? [.failure] : [.failure, .sessionAtServer],
             decided: .some(await driver.session.verdict))
@@ -103,7 +105,7 @@ extension SessionRegistry {
             case (_, nil): result.removed.append(name.description)
             case (nil, _): result.added.append(name.description)
             case (.running(let driver)?, .success(let new)?):
-                guard driver.configuration != new else { continue }
+                guard !driver.configuration.isSame(as: new) else { continue }
                 result.changed.append(name.description)
                 result.changes += SessionConfiguration.changes(from: driver.configuration, to: new, of: name)
             case (.running?, .failure?): result.kept.append(name.description)
@@ -129,7 +131,7 @@ extension SessionRegistry {
                 var (parting, hasNext, isSameClient) = (Session.Parting.forGood, false, false)
                 switch loaded[name] {
                 case nil: reason.message = "the session was removed from the configuration"
-                case .success(driver.configuration)?: continue
+                case .success(let new)? where driver.configuration.isSame(as: new): continue
                 // If the new file names other servers only, the old ones must not keep what the session publishes.
                 case .success(let new)?:
                     if !Set(driver.configuration.endpoints).isDisjoint(with: new.endpoints) {
@@ -141,8 +143,9 @@ extension SessionRegistry {
                 // It keeps its present configuration.
                 case .failure?: continue
                 }
-                let state = await driver.session.state
-                stopped[name] = StoppedSession(driver: driver, wasUp: state != .disconnected && state != .disconnecting)
+                let (state, room) = (await driver.session.state, await driver.session.room?.name)
+                stopped[name] = StoppedSession(
+                    driver: driver, room: room, wasUp: state != .disconnected && state != .disconnecting)
                 // Callers that ask for this session wait until `changed`.
                 changing[name] = []
                 let (why, how, isFollowed, keepsCredential) = (reason, parting, hasNext, isSameClient)
@@ -159,6 +162,8 @@ extension SessionRegistry {
 
     private struct StoppedSession {
         var driver: SessionDriver
+        /// The room that it was in.
+        var room: String?
         /// Whether it was up or trying to be.
         var wasUp: Bool
         /// What its server may keep of it, if it is gone for good.
@@ -182,9 +187,11 @@ extension SessionRegistry {
         case (.failed(let obstacle, _, _)?, .success(let new)) where obstacle.later != nil:
             // It is still to be started as it was to be before.
             guard var later = obstacle.later else { return }
-            if later.configuration != new {
+            if !later.configuration.isSame(as: new) {
                 later.obsolete.insert(.failure)
-                if later.configuration.clientID != new.clientID { later.obsolete.insert(.sessionAtServer) }
+                if !later.configuration.clientID.hasSameBytes(as: new.clientID) {
+                    later.obsolete.insert(.sessionAtServer)
+                }
                 if !later.configuration.isSameClient(as: new) { parked[name]?.credential = nil }
                 later.configuration = new
             }
@@ -310,14 +317,15 @@ extension SessionRegistry {
 extension SessionConfiguration {
     /// Whether the session is the same participant of the same room of the same servers with another configuration.
     fileprivate func isSameParticipant(as new: SessionConfiguration) -> Bool {
-        clientID == new.clientID && user == new.user && device == new.device && room == new.room
+        clientID.hasSameBytes(as: new.clientID) && user == new.user && device == new.device && room == new.room
             && roomPrefix == new.roomPrefix && endpoints == new.endpoints
     }
 
     /// Whether a credential that a program gave for this configuration may be used with another one: for the same client
     /// of the same servers, and as safely.
     func isSameClient(as new: SessionConfiguration) -> Bool {
-        user == new.user && username == new.username && clientID == new.clientID && endpoints == new.endpoints
+        user.hasSameBytes(as: new.user) && (username ?? "").hasSameBytes(as: new.username ?? "")
+            && username == new.username && clientID.hasSameBytes(as: new.clientID) && endpoints == new.endpoints
             && mqtt.authentication == new.mqtt.authentication && new.mayCarryPassword
     }
 }

@@ -25,19 +25,34 @@ struct HistoryRecorder {
     private struct Trying {
         /// The number of the first attempt: those since the session was last stable are counted.
         var first: Int
+        /// The number of the next attempt, or of the one that is under way.
+        var next = 0
+        var isAttempting = false
         var failures: HistoryEntry.Failures?
 
         /// - Parameter attempt: the number of the attempt that is under way, or the next one.
-        mutating func take(_ attempt: Int, _ reason: SessionStatus.Reason) {
+        mutating func take(_ attempt: Int, _ phase: SessionStatus.Phase?, _ reason: SessionStatus.Reason) {
             // After a command it begins again with the first.
             first = min(first, attempt)
+            (next, isAttempting) = (attempt, phase != .waiting && phase != .waitingForNetwork)
             // An attempt that was given up for a command or another path has not failed.
             guard attempt - first > failures?.attempts ?? 0, reason.group != ReasonGroup.local.rawValue,
                 !reason.code.hasPrefix("path-")
             else { return }
+            fail(attempt - first, reason.code, reason.message)
+        }
+
+        /// The session gave up. The attempt that was under way then has not been counted.
+        mutating func gaveUp(_ reason: SessionStatus.Reason) {
+            guard isAttempting else { return }
+            let last = reason.lastFailure
+            fail(next - first + 1, last?.code ?? reason.code, last?.message ?? reason.message)
+        }
+
+        private mutating func fail(_ attempts: Int, _ code: String, _ message: String) {
             failures = .init(
-                attempts: attempt - first, reasonCode: reason.code,
-                message: String(reason.message.prefix(HistoryRecorder.maximumMessageLength)))
+                attempts: attempts, reasonCode: code,
+                message: String(message.prefix(HistoryRecorder.maximumMessageLength)))
         }
     }
 
@@ -55,7 +70,7 @@ struct HistoryRecorder {
         case .stateChanged, .phaseChanged:
             guard let state = event.state, let reason = event.reason else { return nil }
             if state == .connecting || state == .reconnecting, let attempt = event.attempt {
-                trying[session, default: Trying(first: attempt)].take(attempt, reason)
+                trying[session, default: Trying(first: attempt)].take(attempt, event.phase, reason)
             }
             let ended = completed.removeValue(forKey: session)
             let isOffline = isOffline(session, event)
@@ -145,7 +160,8 @@ struct HistoryRecorder {
     ) -> HistoryEntry {
         let from = last[session]?.state ?? .disconnected
         let isTrying = state == .connecting || state == .reconnecting
-        let ended = isTrying ? nil : trying.removeValue(forKey: session)
+        var ended = isTrying ? nil : trying.removeValue(forKey: session)
+        if state == .failed, reason.code == Reason.Code.retryTimeout.rawValue { ended?.gaveUp(reason) }
         last[session] = Last(
             state: state, isOffline: isOffline,
             isShutdown: state == .disconnected && reason.code == Reason.Code.shutdown.rawValue, reason: reason)
@@ -165,6 +181,8 @@ extension SessionHistoryEntry {
         guard let from = SessionStatus.State(rawValue: entry.from), let to = SessionStatus.State(rawValue: entry.to)
         else { return nil }
         let code = Reason.Code(rawValue: entry.reasonCode)
+        let failures = entry.failures.map { Failures(attempts: $0.attempts, code: $0.reasonCode, message: $0.message) }
+        let last = code == .retryTimeout && to == .failed ? failures : nil
         self.init(
             time: entry.time, session: entry.session.description, from: from, to: to,
             phase: entry.phase.flatMap { SessionStatus.Phase(rawValue: $0) },
@@ -172,10 +190,13 @@ extension SessionHistoryEntry {
                 code: entry.reasonCode, group: (code ?? .unknown).group.rawValue,
                 terminal: code?.isTerminal ?? false, serverCode: entry.serverCode.map { Int($0) },
                 message: entry.message,
-                hint: code.flatMap(Remedies(session: entry.session, configuration: configuration).hint)),
+                hint: code.flatMap(Remedies(session: entry.session, configuration: configuration).hint),
+                lastFailure: last.map {
+                    .init(
+                        code: $0.code, group: (Reason.Code(rawValue: $0.code) ?? .unknown).group.rawValue,
+                        message: $0.message)
+                }),
             mode: entry.mode.flatMap { SessionStatus.Mode(rawValue: $0) }, outage: entry.outage?.seconds,
-            failures: entry.failures.map {
-                .init(attempts: $0.attempts, code: $0.reasonCode, message: $0.message)
-            })
+            failures: failures)
     }
 }

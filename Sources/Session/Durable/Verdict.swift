@@ -42,7 +42,8 @@ extension Verdict {
         case disconnected
         /// Somebody has started it although it does not connect on its own, and it has not been connected yet.
         case connecting
-        /// It has been connected since somebody asked for that, or since the boot.
+        /// It has been connected since somebody asked for that, or since the boot; or it had failed, and goes on because what
+        /// it failed with has changed.
         case connected
         /// As `connected`, but the connection was lost, and not by a decision of this host.
         case lost
@@ -65,18 +66,20 @@ extension Verdict {
         }
     }
 
-    /// Whether the session does not connect until something changes.
+    /// Whether the session does not connect until something changes. A word of another version does not keep a session
+    /// down: it would never be connected, and nothing would say why.
     package var keepsDown: Bool {
         switch decision {
-        case .connecting, .connected, .lost: false
-        case .disconnected, .failed, nil: true
+        case .connecting, .connected, .lost, nil: false
+        case .disconnected, .failed: true
         }
     }
 
     /// Whether the session was started although it does not connect on its own.
     package var isStarted: Bool { decision == .connecting || state.hasSuffix(Self.afterStart) }
 
-    /// Whether the session has been connected, and neither disconnected on command nor failed since then.
+    /// Whether the session has been connected or had failed, and was not disconnected on command since then: it does not
+    /// begin with the very first attempt again, which takes over the session from another device.
     package var hasBeenUp: Bool { decision == .connected || isLost }
 
     /// Whether the session is in an outage.
@@ -85,12 +88,11 @@ extension Verdict {
     /// Whether it is a failure, which a new configuration ends. An explicit disconnect outlives a new configuration.
     package var isFailure: Bool { decision == .failed }
 
-    /// What holds when the failure is over.
-    package var withoutFailure: Verdict? {
+    /// What holds when the failure is over without a command to connect.
+    package var withoutFailure: Verdict {
         guard isFailure else { return self }
-        guard isStarted else { return nil }
         var verdict = self
-        verdict.state = Decision.connecting.rawValue
+        verdict.state = Self.state(.connected, isStarted: isStarted)
         return verdict
     }
 

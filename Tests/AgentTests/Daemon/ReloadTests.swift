@@ -257,6 +257,15 @@ struct ReloadTests {
         }
     }
 
+    @Test func `the removal of a session in a room names the room`() async throws {
+        try await DaemonUnderTest.run("room = \"plant\"") { daemon, peer in
+            #expect(unlink("\(daemon.directory.path)/sessions.d/main.toml") == 0)
+            try await peer.request("daemon.reload")
+            let removal = try await peer.notification("session.event", ["event": "session-removed"])
+            #expect(removal["room"] == "plant")
+        }
+    }
+
     private static func publish(_ payload: String, to session: String = "main") -> String {
         #"{"session":"\#(session)","topic":"t","payload":"\#(payload)"}"#
     }

@@ -99,6 +99,39 @@ struct HistoryTests {
         #expect(take(.connected, nil, 0, "reset")?.failures == nil)
     }
 
+    @Test(arguments: [1, 10])
+    func `a session that gives up counts all attempts that failed`(attempts: Int) throws {
+        let name = try #require(SessionName("main"))
+        let refused = SessionStatus.Reason(code: "refused", group: "network", terminal: false, message: "no")
+        let unheard = SessionStatus.Reason(
+            code: "websocket-failed", group: "server", terminal: false, message: "status 401")
+        var recorder = HistoryRecorder()
+        func take(
+            _ state: SessionStatus.State, _ phase: SessionStatus.Phase?, _ attempt: Int, _ reason: SessionStatus.Reason
+        ) -> HistoryEntry? {
+            var event = SessionEvent(time: Timestamp(rawValue: 1000), session: "main", event: .stateChanged)
+            (event.state, event.phase, event.attempt, event.reason) = (state, phase, attempt, reason)
+            return recorder.take(name, event)
+        }
+        // A second round is counted on its own. The third ends while the session waits: its attempts are counted already.
+        for isWaiting in [false, false, true] {
+            let start = SessionStatus.Reason(code: "user-connect", group: "local", terminal: false, message: "")
+            _ = take(.connecting, .resolving, 1, start)
+            for number in 1..<attempts {
+                #expect(take(.connecting, .waiting, number + 1, refused) == nil)
+                #expect(take(.connecting, .dialing, number + 1, refused) == nil)
+            }
+            if isWaiting { #expect(take(.connecting, .waiting, attempts + 1, unheard) == nil) }
+            let reason = SessionStatus.Reason(
+                code: "retry-timeout", group: "network", terminal: true, message: "given up",
+                lastFailure: .init(code: unheard.code, group: unheard.group, message: unheard.message))
+            let entry = try #require(take(.failed, nil, 0, reason))
+            #expect(
+                entry.failures == .init(attempts: attempts, reasonCode: "websocket-failed", message: "status 401"))
+            #expect(SessionHistoryEntry(entry, nil)?.reason.lastFailure == reason.lastFailure)
+        }
+    }
+
     @Test func `the removal of a session is recorded, and so is its return`() async throws {
         try await DaemonUnderTest.run { daemon, peer in
             let file = "\(daemon.directory.path)/sessions.d/main.toml"

@@ -28,7 +28,8 @@ package struct Session: Sendable {
     package internal(set) var durableConsumers: DurableConsumers
     package internal(set) var losses = InboxLosses()
     package internal(set) var calls = Calls()
-    package internal(set) var counts = MessageCounts()
+    /// The driver restores what an earlier session of the same name had counted.
+    package var counts = MessageCounts()
     /// The client identifier that the server knows this session by.
     package internal(set) var clientID: String
     /// What was decided about the session and is durable, or is about to be.

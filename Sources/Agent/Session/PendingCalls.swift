@@ -97,6 +97,7 @@ struct ParkedPrograms: Sendable {
     /// What the session has been through.
     struct History: Sendable {
         var counters: SessionMachine.Counters
+        var messages: MessageCounts
         /// The outage that it was in when it was stopped.
         var outage: SessionMachine.Outage?
         /// Its presence, if the others in its room still see it.

@@ -133,7 +133,8 @@ extension SessionDriver {
             live: live, attached: session.durableConsumers.attached, subscribers: programs.subscribers,
             publishers: publishers, credential: session.credentials.given, tls: tlsContexts.lastFiles,
             history: .init(
-                counters: session.machine.counters, outage: outage, standing: session.rooms.membership?.standing))
+                counters: session.machine.counters, messages: session.counts, outage: outage,
+                standing: session.rooms.membership?.standing))
         if !hasNext { parked.releasePublishers() }
         return (parked, leftBehind)
     }

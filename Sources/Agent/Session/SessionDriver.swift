@@ -95,6 +95,7 @@ actor SessionDriver {
                 stored.mqtt, attached: parked.attached, memory: surroundings.messageMemory.ahead),
             credential: parked.credential,
             clientID: stored.mqtt.assignedClientID ?? configuration.clientID, verdict: stored.verdict, at: moment)
+        if let messages = parked.history?.messages { session.counts = messages }
         clockSteps = ClockStepDetector(now: moment.now, wallClock: moment.wallClock.rawValue)
     }
 

@@ -145,14 +145,18 @@ struct ReloadTests {
         }
     }
 
-    @Test func `a session that changes reconnects and keeps its subscriptions`() async throws {
+    @Test func `a session that changes reconnects and keeps its subscriptions and counters`() async throws {
         try await DaemonUnderTest.run { daemon, peer in
             try await peer.call("message.subscribe", #"{"session":"main","filter":"a"}"#)
+            await daemon.server.publish("a", "before")
+            #expect(try await peer.notification("message.received")["payload"] == "before")
             try await daemon.writeSession(user: "edge-43")
             #expect(Self.names(try await peer.call("daemon.reload"), "changed") == ["main"])
             try await peer.state("connected")
             await daemon.server.publish("a", "still")
             #expect(try await peer.notification("message.received")["payload"] == "still")
+            let status = try await peer.call("session.status", #"{"session":"main"}"#)
+            #expect(status["counters"]?["received"] == 2)
             let connects = await daemon.server.events.all.compactMap { event -> Connect? in
                 if case .packet(.connect(let connect)) = event { connect } else { nil }
             }

@@ -1,4 +1,4 @@
-import MQTT
+package import MQTT
 import NIOCore
 import SessionCore
 
@@ -27,6 +27,15 @@ extension Session {
                 session.machine.heard(link.generation, arrivedAt: arrival, at: now)
                 session.rooms.membership?.presence.heard(at: arrival)
             }
+        }
+    }
+
+    /// Shifts the times of what is stored, because the wall clock was set before this session was made, and the disk has
+    /// not taken that. What was decided since then has the right times.
+    package mutating func shiftStored(by milliseconds: Int64, recordedWithin range: ClosedRange<Timestamp>) {
+        withAnswers { session, answers in
+            session.mqtt.handle(
+                .clockStepped(by: milliseconds, acceptedWithin: range), at: session.wallClock, into: &answers)
         }
     }
 

@@ -46,9 +46,8 @@ import Testing
         #expect(backlog.messages == 2, "a message is removed once")
         #expect(backlog.bytes == 200)
         #expect(backlog.dropOldest()?.through == InboxSequence(rawValue: 1))
-        #expect(backlog.oldestRunEnd == InboxSequence(rawValue: 4))
         #expect(backlog.dropOldest() == InboxRun(through: InboxSequence(rawValue: 4), messages: 1, bytes: 100))
-        #expect(backlog.oldestRunEnd == nil)
+        #expect(backlog.dropOldest() == nil)
     }
 
     @Test func `the size of a message is that of everything its publisher set`() {

@@ -69,6 +69,49 @@ import Vocabulary
         #expect(harness.machine.missed(by: abandoned) == 6)
     }
 
+    @Test(arguments: [false, true])
+    mutating func `loses nothing for a message that the disk refuses`(isTakenMeanwhile: Bool) throws {
+        for number: UInt16 in 1...3 {
+            harness.server(inbound("\(number)", qos: .atLeastOnce, number))
+            harness.handle(.consumer(served, .taken([taken(number)])))
+        }
+        harness.holdsCommits = true
+        harness.changes = []
+        #expect(harness.server(inbound("4", qos: .atLeastOnce, 4)) == ["received 4", "commit"])
+        #expect(harness.changes.contains(.dropCollected(abandoned, through: .init(rawValue: 1), count: 1)))
+        if isTakenMeanwhile { harness.handle(.consumer(abandoned, .taken([taken(1)]))) }
+        #expect(harness.machine.backlog(of: abandoned).messages == 3)
+        let refused = try #require(harness.heldCommits.first)
+        #expect(harness.handle(.committedWithoutInserts(refused)).contains("collecting paused"))
+        #expect(harness.machine.backlog(of: abandoned).messages == (isTakenMeanwhile ? 2 : 3))
+        #expect(harness.machine.missed(by: abandoned) == 0)
+        harness.handle(.resumeCollecting)
+        let words = harness.commitAll()
+        #expect(words.contains("PUBACK 4"))
+        #expect(words.contains("abandoned missed 1 to 1") == !isTakenMeanwhile)
+        #expect(harness.machine.backlog(of: abandoned).messages == 3)
+        #expect(harness.machine.missed(by: abandoned) == (isTakenMeanwhile ? 0 : 1))
+    }
+
+    @Test mutating func `loses nothing for a message that another consumer has no room for in this commit`() throws {
+        harness.machine.configuration.inbox.messages = 1
+        harness.server(inbound("1", qos: .atLeastOnce, 1))
+        harness.handle(.consumer(served, .taken([taken(1)])))
+        harness.holdsCommits = true
+        harness.handle(.consumer(abandoned, .matching(nil)))
+        // The first of these is in the commit under way, for which the others wait.
+        for number: UInt16 in 2...3 { harness.server(inbound("\(number)", qos: .atLeastOnce, number)) }
+        harness.handle(.consumer(abandoned, .matching(try TopicFilter("in"))))
+        harness.server(inbound("4", qos: .atLeastOnce, 4))
+        for dropped in [[served: 2], [abandoned: 1, served: 3]] as [[ConsumerName: Int64]] {
+            harness.changes = []
+            harness.commitAll()
+            var found: [ConsumerName: Int64] = [:]
+            for case .dropCollected(let name, let through, _) in harness.changes { found[name] = through.rawValue }
+            #expect(found == dropped)
+        }
+    }
+
     @Test mutating func `counts a message that was dropped and acknowledged late only once`() {
         for number: UInt16 in 1...5 { harness.server(inbound("\(number)", qos: .atLeastOnce, number)) }
         harness.handle(.consumer(abandoned, .taken([taken(1), taken(3)])))
@@ -99,6 +142,7 @@ import Vocabulary
         var random = SplitMix64(seed: seed)
         var backlog = ConsumerBacklog()
         var model: [(InboxSequence, Int)] = []
+        var dropped: [(InboxSequence, Int)] = []
         let limits = MQTTClientMachine.InboxLimits(
             messages: 1 + Int(random.next() % 300), bytes: 1 + Int(random.next() % 4000))
         var sequence = InboxSequence.zero
@@ -109,18 +153,30 @@ import Vocabulary
                     let gone = model.filter { $0.0 <= run.through }
                     #expect(gone.count == run.messages)
                     #expect(gone.reduce(0) { $0 + $1.1 } == run.bytes)
+                    dropped += gone
                     model.removeFirst(gone.count)
                 }
                 sequence = InboxSequence(rawValue: sequence.rawValue + 1 + Int64(random.next() % 3))
                 backlog.add(sequence, size, limits)
                 model.append((sequence, size))
+                #expect(backlog.messages <= limits.messages)
+            } else if random.next() % 4 == 0 {
+                if random.next() % 2 == 0 {
+                    backlog.confirmDrops()
+                } else {
+                    backlog.undoDrops()
+                    model = dropped + model
+                }
+                dropped = []
+            } else if !dropped.isEmpty, random.next() % 4 == 0 {
+                let (taken, size) = dropped.remove(at: Int(random.next() % UInt64(dropped.count)))
+                backlog.remove(taken, size)
             } else if !model.isEmpty {
                 let (taken, size) = model.remove(at: Int(random.next() % UInt64(model.count)))
                 backlog.remove(taken, size)
             }
             #expect(backlog.messages == model.count)
             #expect(backlog.bytes == model.reduce(0) { $0 + $1.1 })
-            #expect(backlog.messages <= limits.messages)
         }
     }
 }

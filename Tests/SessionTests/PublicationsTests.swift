@@ -56,11 +56,14 @@ import Testing
         #expect(publications["a"]?.state == .published)
     }
 
-    @Test func `only new messages and publications need room on the disk`() {
+    @Test func `only new messages, what is dropped for them, and publications need room on the disk`() throws {
         let message = OutboundMessage(topic: "t", payload: ByteBuffer())
         let insert = DurableChange.insert(
             StoredMessage(sequence: MessageSequence(rawValue: 1), message: message, state: .queued))
+        let name = try #require(ConsumerName("c"))
         #expect(SessionChange.mqtt(insert).needsRoom)
+        #expect(SessionChange.mqtt(.dropCollected(name, through: .zero, count: 1)).needsRoom)
+        #expect(!SessionChange.mqtt(.removeCollected(.zero, name)).needsRoom)
         #expect(SessionChange.putPublication(Self.publication("a")).needsRoom)
         #expect(!SessionChange.removePublication("a").needsRoom)
         #expect(!SessionChange.rememberRetained("a").needsRoom)

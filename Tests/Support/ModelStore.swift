@@ -37,7 +37,7 @@ public struct ModelStore: Sendable {
     public mutating func commit(_ changes: [DurableChange], refusingInserts: Bool = false) {
         for change in changes {
             switch change {
-            case .insert, .collect, .rememberKey: if refusingInserts { continue }
+            case .insert, .collect, .dropCollected, .rememberKey: if refusingInserts { continue }
             default: break
             }
             apply(change)

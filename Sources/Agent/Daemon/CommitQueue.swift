@@ -64,7 +64,9 @@ actor CommitQueue {
     /// Sessions whose changes are left out of the batch under way.
     private var givenUp: Set<SessionName> = []
     /// Callers of ``giveUp(_:)``, until no transaction has changes of their session.
-    private var givingUp: [(session: SessionName, continuation: CheckedContinuation<Void, Never>)] = []
+    private var givingUp: [(session: SessionName, continuation: CheckedContinuation<[SessionChange], Never>)] = []
+    /// What was discarded for them so far.
+    private var discarded: [SessionName: [SessionChange]] = [:]
     /// Why not even a transaction without new messages succeeds; `nil` when it does.
     private(set) var failure: StoreError?
     /// Why the disk refused the last new message; `nil` after a message was committed, once transactions succeed again,
@@ -141,10 +143,14 @@ actor CommitQueue {
     /// refused; no completion is called.
     ///
     /// Returns when none of these changes can become durable any more. The session must commit nothing before that.
-    func giveUp(_ session: SessionName) async {
-        guard isRunning else { return }
+    ///
+    /// - Returns: these changes, in their order, without new messages.
+    @discardableResult
+    func giveUp(_ session: SessionName) async -> [SessionChange] {
+        guard isRunning else { return [] }
         givenUp.insert(session)
-        await withCheckedContinuation { givingUp.append((session, $0)) }
+        discarded[session] = []
+        return await withCheckedContinuation { givingUp.append((session, $0)) }
     }
 
     /// Must not be called while a transaction runs.
@@ -155,8 +161,9 @@ actor CommitQueue {
 
     private func dropWaiting() {
         tell(drop(Set(givingUp.map(\.session)), from: &waiting))
-        for (_, continuation) in givingUp { continuation.resume() }
+        for (session, continuation) in givingUp { continuation.resume(returning: discarded[session] ?? []) }
         givingUp = []
+        discarded = [:]
     }
 
     private func drop(_ sessions: Set<SessionName>, from entries: inout [Entry]) -> [Answer] {
@@ -164,6 +171,7 @@ actor CommitQueue {
         let error = failure ?? .closed
         var answers: [Answer] = []
         for entry in entries where sessions.contains(entry.session) {
+            discarded[entry.session]? += entry.changes.filter { !$0.needsRoom }
             switch entry.waiter {
             case .changes(let refused, _): if !entry.isRefused { answers.append { refused(error) } }
             case .barrier(let completed): answers.append { completed(error) }

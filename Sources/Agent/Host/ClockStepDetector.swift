@@ -1,4 +1,5 @@
 import MQTT
+import Session
 import SessionCore
 
 /// Detects that somebody, or the time service, has set the wall clock: it has moved differently from the clock that is
@@ -15,8 +16,8 @@ struct ClockStepDetector {
 
     /// How often the wall clock was set.
     private(set) var count = 0
-    /// How many of these steps have had all their consequences made durable.
-    var durableCount = 0
+    /// Whether the consequences of all of them are durable.
+    var areDurable = true
     private var now: Instant
     private var wallClock: Int64
 
@@ -35,9 +36,18 @@ struct ClockStepDetector {
         let step = wallClock - expected
         guard abs(step) >= Self.threshold else { return nil }
         count += 1
+        areDurable = false
         let boot = expected - max(0, now.nanoseconds / 1_000_000)
         return Step(
             milliseconds: step,
             affected: Timestamp(rawValue: min(boot, expected))...Timestamp(rawValue: expected))
+    }
+}
+
+extension SessionChange {
+    /// The step of the clock for which it shifts the stored times.
+    var clockStep: ClockStepDetector.Step? {
+        guard case .mqtt(.shiftTimes(let milliseconds, let affected)) = self else { return nil }
+        return .init(milliseconds: milliseconds, affected: affected)
     }
 }

@@ -81,7 +81,7 @@ struct Subscriber: Sendable {
 }
 
 /// What outlives a restart of the session: the programs that subscribe to its messages or wait for the delivery of a
-/// message, the credential that a program gave, and what the session has been through.
+/// message, the credential that a program gave, what the session has been through, and how the clock was set.
 struct ParkedPrograms: Sendable {
     var live = LiveConsumers()
     var attached: [ConsumerName: DurableConsumers.Attachment] = [:]
@@ -93,6 +93,10 @@ struct ParkedPrograms: Sendable {
     var tls = LastTLSFiles()
     /// `nil` if the session was removed.
     var history: History?
+    /// What shows how the wall clock is set until there is another driver; `nil` if there was none.
+    var clock: ClockStepDetector?
+    /// How it was set before, if the disk has not taken that: what is stored has the times of the clock as it was.
+    var unstoredSteps: [ClockStepDetector.Step] = []
 
     /// What the session has been through.
     struct History: Sendable {

@@ -110,11 +110,12 @@ extension SessionDriver {
         // Completing a commit may lead to more commits. Repeat until there are none, so that the next driver reads all
         // of them.
         var decided = 0
+        var unstored: [SessionChange] = []
         repeat {
             decided = traffic.commits
             guard await everythingCommitted() != nil else { continue }
             // Written later, these changes would contradict what the next driver has read by then.
-            await surroundings.commits.giveUp(name)
+            unstored = await surroundings.commits.giveUp(name)
             break
         } while decided != traffic.commits
         life = .over
@@ -134,7 +135,8 @@ extension SessionDriver {
             publishers: publishers, credential: session.credentials.given, tls: tlsContexts.lastFiles,
             history: .init(
                 counters: session.machine.counters, messages: session.counts, outage: outage,
-                standing: session.rooms.membership?.standing))
+                standing: session.rooms.membership?.standing),
+            clock: clockSteps, unstoredSteps: unstored.compactMap(\.clockStep))
         if !hasNext { parked.releasePublishers() }
         return (parked, leftBehind)
     }

@@ -64,9 +64,11 @@ extension SessionDriver {
         while true {
             checkClock()
             let steps = clockSteps.count
-            if steps != clockSteps.durableCount {
+            if !clockSteps.areDurable {
+                // What the driver began with may not have been carried out yet.
+                run()
                 if let failure = await everythingCommitted() { throw failure }
-                clockSteps.durableCount = max(clockSteps.durableCount, steps)
+                if steps == clockSteps.count { clockSteps.areDurable = true }
                 continue
             }
             let found = try await surroundings.store.keyed(name, key, now: wallClock)

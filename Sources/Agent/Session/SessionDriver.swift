@@ -96,7 +96,11 @@ actor SessionDriver {
             credential: parked.credential,
             clientID: stored.mqtt.assignedClientID ?? configuration.clientID, verdict: stored.verdict, at: moment)
         if let messages = parked.history?.messages { session.counts = messages }
-        clockSteps = ClockStepDetector(now: moment.now, wallClock: moment.wallClock.rawValue)
+        clockSteps = parked.clock ?? ClockStepDetector(now: moment.now, wallClock: moment.wallClock.rawValue)
+        let sinceThen = clockSteps.check(now: moment.now, wallClock: moment.wallClock.rawValue)
+        let steps = parked.unstoredSteps + [sinceThen].compactMap(\.self)
+        for step in steps { session.shiftStored(by: step.milliseconds, recordedWithin: step.affected) }
+        clockSteps.areDurable = steps.isEmpty
     }
 
     /// Applies to what is sent and held from now on.

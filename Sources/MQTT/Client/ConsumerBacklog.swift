@@ -10,10 +10,15 @@ struct ConsumerBacklog: Hashable, Sendable {
     private(set) var bytes = 0
     /// Oldest first.
     private var runs: [InboxRun] = []
-    /// The first run that counts: those before it are gone, and are removed from time to time.
+    /// The first run that counts.
     private var first = 0
-    /// Everything up to here was dropped.
+    /// The first run that may count again, as long as a drop is not decided. Those before it are gone, and are removed
+    /// from time to time.
+    private var oldest = 0
+    /// Everything up to here was dropped, in a commit that is durable or under way.
     private var droppedThrough = InboxSequence.zero
+    /// Everything up to here was dropped in a commit that is durable.
+    private var goneThrough = InboxSequence.zero
 
     init(_ runs: [InboxRun] = []) {
         self.runs = runs
@@ -43,8 +48,8 @@ struct ConsumerBacklog: Hashable, Sendable {
 
     /// Removes a message. Does nothing if it was dropped before.
     mutating func remove(_ sequence: InboxSequence, _ size: Int) {
-        guard sequence > droppedThrough else { return }
-        var (low, high) = (first, runs.count)
+        guard sequence > goneThrough else { return }
+        var (low, high) = (oldest, runs.count)
         while low < high {
             let middle = (low + high) / 2
             if runs[middle].through < sequence { low = middle + 1 } else { high = middle }
@@ -52,12 +57,26 @@ struct ConsumerBacklog: Hashable, Sendable {
         guard low < runs.count, runs[low].messages > 0 else { return }
         runs[low].messages -= 1
         runs[low].bytes -= size
+        guard low >= first else { return }
         messages -= 1
         bytes -= size
         skipEmpty()
     }
 
-    /// Drops the oldest run.
+    /// Whether another message fits after runs are dropped that end before this place.
+    func canMakeRoom(for size: Int, _ limits: MQTTClientMachine.InboxLimits, before end: InboxSequence) -> Bool {
+        var rest = ConsumerBacklog()
+        (rest.messages, rest.bytes) = (messages, bytes)
+        for run in runs[first...] {
+            if rest.hasRoom(for: size, limits) { return true }
+            guard run.through < end else { return false }
+            rest.messages -= run.messages
+            rest.bytes -= run.bytes
+        }
+        return true
+    }
+
+    /// Drops the oldest run, until that is decided by ``confirmDrops()`` or ``undoDrops()``.
     ///
     /// - Returns: the last message in it, and how many there were; `nil` if nothing waits.
     mutating func dropOldest() -> InboxRun? {
@@ -71,14 +90,30 @@ struct ConsumerBacklog: Hashable, Sendable {
         return run
     }
 
-    /// The last message of the oldest run; `nil` if nothing waits.
-    var oldestRunEnd: InboxSequence? { first < runs.count ? runs[first].through : nil }
+    /// What was dropped is gone.
+    mutating func confirmDrops() {
+        goneThrough = droppedThrough
+        skipEmpty()
+    }
+
+    /// What was dropped is still there, except for what was removed since.
+    mutating func undoDrops() {
+        droppedThrough = goneThrough
+        for run in runs[oldest..<first] {
+            messages += run.messages
+            bytes += run.bytes
+        }
+        first = oldest
+        skipEmpty()
+    }
 
     private mutating func skipEmpty() {
         while first < runs.count, runs[first].messages == 0 { first += 1 }
+        guard droppedThrough == goneThrough else { return }
+        oldest = first
         if first > 32, first > runs.count / 2 {
             runs.removeFirst(first)
-            first = 0
+            (first, oldest) = (0, 0)
         }
     }
 }

@@ -37,12 +37,21 @@ struct InboxIntake: Sendable {
         var sequence = InboxSequence.zero
     }
 
+    /// The oldest messages of a full consumer, which make room for a message in the commit under way: they are dropped
+    /// with that commit, or stay if it is made without its messages.
+    struct Drop: Sendable {
+        var name: ConsumerName
+        var generation: Int
+        var run: InboxRun
+    }
+
     /// What is in the commit under way.
     struct Batch: Sendable {
         var commit: CommitNumber
         var entries: [Entry]
         /// The messages among them that go into the inbox, in order.
         var messages: [InboxMessage]
+        var drops: [Drop]
         /// Whether its connection is gone, so that none of it is acknowledged.
         var isStale = false
     }
@@ -211,22 +220,44 @@ struct InboxIntake: Sendable {
     /// Makes room for a message of this size, by dropping the oldest messages of each consumer that has none.
     ///
     /// - Parameter first: the first message of the commit being made; its own messages are not dropped.
-    /// - Returns: what is dropped, and whether there is room now; if not, the commit has to end here.
+    /// - Returns: what is dropped; `nil` if that would not be enough, and the commit has to end here.
     mutating func makeRoom(
         for size: Int, of consumers: [ConsumerName], _ limits: MQTTClientMachine.InboxLimits,
         before first: InboxSequence
-    ) -> (dropped: [(name: ConsumerName, run: InboxRun)], isEnough: Bool) {
-        var dropped: [(name: ConsumerName, run: InboxRun)] = []
-        for name in consumers {
-            while let backlog = collectors[name]?.backlog, !backlog.hasRoom(for: size, limits) {
-                guard let end = backlog.oldestRunEnd, end < first,
-                    let run = collectors[name]?.backlog.dropOldest()
-                else { return (dropped, false) }
-                collectors[name]?.missed += run.messages
-                dropped.append((name, run))
-            }
+    ) -> [Drop]? {
+        let isEnough = consumers.allSatisfy {
+            collectors[$0]?.backlog.canMakeRoom(for: size, limits, before: first) ?? true
         }
-        return (dropped, true)
+        guard isEnough else { return nil }
+        var drops: [Drop] = []
+        for name in consumers {
+            guard let generation = collectors[name]?.generation else { continue }
+            while collectors[name]?.backlog.hasRoom(for: size, limits) == false,
+                let run = collectors[name]?.backlog.dropOldest()
+            { drops.append(Drop(name: name, generation: generation, run: run)) }
+        }
+        return drops
+    }
+
+    /// Counts what was dropped in a commit that is durable.
+    ///
+    /// - Returns: what consumers have missed that still exist.
+    mutating func confirm(_ drops: [Drop]) -> [Drop] {
+        let present = present(drops)
+        for drop in present {
+            collectors[drop.name]?.backlog.confirmDrops()
+            collectors[drop.name]?.missed += drop.run.messages
+        }
+        return present
+    }
+
+    /// Keeps what was dropped for messages that are not in the inbox after all.
+    mutating func undo(_ drops: [Drop]) {
+        for drop in present(drops) { collectors[drop.name]?.backlog.undoDrops() }
+    }
+
+    private func present(_ drops: [Drop]) -> [Drop] {
+        drops.filter { collectors[$0.name]?.generation == $0.generation }
     }
 
     /// Shifts the times of what is on its way into the inbox and was received within the range, because the wall clock

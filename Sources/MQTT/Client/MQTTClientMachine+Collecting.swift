@@ -121,9 +121,9 @@ extension MQTTClientMachine {
     mutating func collectWaiting(_ step: inout Step) {
         defer { noteFullness(&step) }
         while intake.batch == nil, !intake.isPaused, !intake.waiting.isEmpty {
-            let (entries, messages) = takeWaiting(&step)
+            let (entries, messages, drops) = takeWaiting(&step)
             if !messages.isEmpty {
-                intake.batch = .init(commit: nextCommit(step), entries: entries, messages: messages)
+                intake.batch = .init(commit: nextCommit(step), entries: entries, messages: messages, drops: drops)
             } else if entries.isEmpty {
                 return
             } else {
@@ -134,10 +134,13 @@ extension MQTTClientMachine {
 
     /// Takes what fits into one commit.
     ///
-    /// - Returns: the packets, and the messages among them that go into the inbox.
-    private mutating func takeWaiting(_ step: inout Step) -> ([InboxIntake.Entry], [InboxMessage]) {
+    /// - Returns: the packets, the messages among them that go into the inbox, and what is dropped for those.
+    private mutating func takeWaiting(
+        _ step: inout Step
+    ) -> ([InboxIntake.Entry], [InboxMessage], [InboxIntake.Drop]) {
         var entries: [InboxIntake.Entry] = []
         var messages: [InboxMessage] = []
+        var drops: [InboxIntake.Drop] = []
         var bytes = 0
         let first = intake.nextSequence
         while var entry = intake.first, entries.count < InboxIntake.batchMessages, bytes < InboxIntake.batchBytes {
@@ -151,27 +154,26 @@ extension MQTTClientMachine {
                     step.emit(.inboxDropped(publish.topic))
                     continue
                 }
-                guard dropOldest(for: entry, before: first, &step) else { break }
+                guard let dropped = dropOldest(for: entry, before: first, &step) else { break }
+                drops += dropped
                 messages.append(collect(&entry, &step))
                 bytes += entry.size * entry.consumers.count
             }
             intake.takeFirst()
             entries.append(entry)
         }
-        return (entries, messages)
+        return (entries, messages, drops)
     }
 
-    /// Returns whether there is room for the message in the commit that is being made.
+    /// Returns what is dropped for the message; `nil` if there is no room for it in the commit that is being made.
     private mutating func dropOldest(
         for entry: InboxIntake.Entry, before first: InboxSequence, _ step: inout Step
-    ) -> Bool {
-        let (dropped, isEnough) = intake.makeRoom(
-            for: entry.size, of: entry.consumers, configuration.inbox, before: first)
-        for (name, run) in dropped {
-            step.changes.append(.dropCollected(name, through: run.through, count: run.messages))
-            step.emit(.consumerMissed(name, through: run.through, count: run.messages))
+    ) -> [InboxIntake.Drop]? {
+        let drops = intake.makeRoom(for: entry.size, of: entry.consumers, configuration.inbox, before: first)
+        for drop in drops ?? [] {
+            step.changes.append(.dropCollected(drop.name, through: drop.run.through, count: drop.run.messages))
         }
-        return isEnough
+        return drops
     }
 
     private mutating func collect(_ entry: inout InboxIntake.Entry, _ step: inout Step) -> InboxMessage {
@@ -196,6 +198,9 @@ extension MQTTClientMachine {
     mutating func collected(_ number: CommitNumber, _ step: inout Step) {
         guard let batch = intake.batch, batch.commit <= number else { return }
         intake.batch = nil
+        for drop in intake.confirm(batch.drops) {
+            step.emit(.consumerMissed(drop.name, through: drop.run.through, count: drop.run.messages))
+        }
         step.emit(.collected(batch.messages))
         for entry in batch.entries { finish(entry, acknowledging: !batch.isStale, &step) }
     }
@@ -215,6 +220,7 @@ extension MQTTClientMachine {
     mutating func notCollected(_ number: CommitNumber, _ step: inout Step) {
         guard let batch = intake.batch, batch.commit == number else { return }
         intake.batch = nil
+        intake.undo(batch.drops)
         let first = batch.entries.firstIndex { !$0.consumers.isEmpty } ?? batch.entries.endIndex
         for entry in batch.entries[..<first] { finish(entry, acknowledging: !batch.isStale, &step) }
         for entry in batch.entries[first...].reversed() {

@@ -54,7 +54,8 @@ public enum DurableChange: Hashable, Sendable {
     case collect(CollectedMessage, for: [ConsumerName], PacketID?)
     /// The consumer has taken the message.
     case removeCollected(InboxSequence, ConsumerName)
-    /// The oldest messages of the consumer, up to this one, are dropped without having been taken.
+    /// The oldest messages of the consumer, up to this one, are dropped without having been taken, for a message that is
+    /// collected in the same commit. It needs room, like that: without the new message, nothing is dropped.
     case dropCollected(ConsumerName, through: InboxSequence, count: Int)
     /// A program was told about this many missed messages; they are not reported again.
     case toldMissed(ConsumerName, Int)

@@ -27,11 +27,11 @@ package enum SessionChange: Hashable, Sendable {
     /// The room that the session was told to switch to; `nil` for the configured one.
     case setChosenRoom(ChosenRoom?)
 
-    /// Whether the store may refuse the change when there is no room. All others must become durable, however long that
-    /// takes.
+    /// Whether the store may refuse the change when there is no room, with the others of its commit that need room. All
+    /// others must become durable, however long that takes.
     package var needsRoom: Bool {
         switch self {
-        case .mqtt(.insert), .mqtt(.collect), .mqtt(.rememberKey), .putPublication: true
+        case .mqtt(.insert), .mqtt(.collect), .mqtt(.dropCollected), .mqtt(.rememberKey), .putPublication: true
         default: false
         }
     }

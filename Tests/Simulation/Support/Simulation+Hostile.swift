@@ -176,8 +176,6 @@ extension Simulation {
         guard host.here({ $0.isDiskModelled }), isWhole ? fault != .dead : fault == nil else { return }
         let moved = OpenReport.MovedAside(path: "model", cause: "the model says so", isComplete: isWhole)
         guard !isWhole else {
-            // On a disk with a fault it may not be durable that the clock was set.
-            if fault != nil, residents[index].clockWasSet { forgetKeys(of: index) }
             host.here { $0.runningRegistry }?.here { $0.storeReplaced(moved) }
             return
         }

@@ -102,7 +102,8 @@ struct OutboundEndTests {
             #expect(refused["subscription"]?["state"] == "refused")
             #expect(refused["subscription"]?["reasonCode"] == .null, "the server has said nothing")
             #expect(
-                refused["subscription"]?["message"] == "it ends connections, or falls silent, and does not say why")
+                refused["subscription"]?["message"]
+                    == "the server ends connections, or falls silent, and does not say why")
             try await peer.call(
                 "message.publish", #"{"session":"main","topic":"c","payload":"x","qos":1,"wait":"delivered"}"#)
             try await Self.connected(peer)

@@ -400,7 +400,7 @@ func (c *Client) receive(
 					}
 					return &Error{
 						Message: fmt.Sprintf("%s %q: %s", what, subscription.Filter, answer.Message),
-						Code: "subscription-refused", ReasonCode: answer.ReasonCode,
+						Code:    "subscription-refused", ReasonCode: answer.ReasonCode,
 					}
 				}
 			case "consumer-ended":

@@ -394,10 +394,13 @@ func (c *Client) receive(
 			switch event.Event {
 			case "subscription-changed":
 				if answer := event.Subscription; answer.State == "refused" {
+					what := "the server refused the subscription to"
+					if answer.ReasonCode == nil {
+						what = "there is no subscription to"
+					}
 					return &Error{
-						Message: fmt.Sprintf(
-							"the server refused the subscription to %q: %s", subscription.Filter, answer.Message),
-						Code: "subscription-refused", ReasonCode: answer.ReasonCode,
+						Message: fmt.Sprintf("%s %q: %s", what, subscription.Filter, answer.Message),
+						Code:    "subscription-refused", ReasonCode: answer.ReasonCode,
 					}
 				}
 			case "consumer-ended":

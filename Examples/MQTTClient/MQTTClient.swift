@@ -57,7 +57,7 @@ final class Expectation {
     func happened(_ event: MQTTClientMachine.Event, _ session: Session) {
         switch event {
         case .connected(let connected): print("connected\(connected.resumed ? ", resumed" : "")")
-        case .subscribed(let filter, let code): print("subscribed \(filter): \(code?.description ?? "refused")")
+        case .subscribed(let filter, let answer): print("subscribed \(filter): \(answer.words)")
         case .delivered(let sequence, let code): print("delivered \(sequence): \(code)")
         case .received(let message):
             let payload = String(buffer: message.payload)

@@ -466,7 +466,8 @@ def _raise_refusal(parameters: dict[str, Any], filter: str) -> None:
         return
     answer = parameters["subscription"]
     if answer["state"] == "refused":
-        raise Error(f'the server refused the subscription to "{filter}": {answer["message"]}', "subscription-refused",
+        what = "there is no" if answer["reasonCode"] is None else "the server refused the"
+        raise Error(f'{what} subscription to "{filter}": {answer["message"]}', "subscription-refused",
                     reason_code=answer["reasonCode"])
 
 

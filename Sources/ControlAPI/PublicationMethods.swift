@@ -53,9 +53,9 @@ public struct ListedPublication: Codable, Hashable, Sendable {
     public var state: PublicationState
     /// When it was put; `nil` for one that is being removed.
     public var since: Timestamp?
-    /// The reason code with which the server refused it.
+    /// The reason code with which the server refused it, if it gave one.
     public var reasonCode: Int?
-    /// The reason code in words.
+    /// What the server said, or why the session does not send it.
     public var message: String?
 
     public init(topic: String, qos: QoS?, state: PublicationState, since: Timestamp?) {

@@ -83,7 +83,8 @@ public struct RPCError: Error, Hashable, Sendable {
             case .storeFull: ("store-full", "the change could not be committed to disk")
             case .invalidTopic: ("invalid-topic", "the topic or filter is not valid")
             case .messageRejected: ("message-rejected", "the server rejected the message, or cannot take it")
-            case .subscriptionRefused: ("subscription-refused", "the server refused the subscription")
+            case .subscriptionRefused:
+                ("subscription-refused", "the server refused the subscription, or has none of this kind")
             case .unknownSubscription: ("unknown-subscription", "this connection has no such subscription")
             case .unknownPublication: ("unknown-publication", "the session has no publication with this topic")
             case .publicationsFull: ("publications-full", "the session has as many publications as it may have")
@@ -278,13 +279,12 @@ extension RPCError {
         return RPCError(.messageRejected, "\(what): \(detail)", reasonCode: reasonCode)
     }
 
-    /// The server refused the filter.
+    /// The server refused the filter, or it is beyond the limits that the server stated.
     ///
-    /// - Parameter reasonCode: the code of the server's SUBACK, if it sent one.
+    /// - Parameter reasonCode: the server's code, if it gave one.
     public static func subscriptionRefused(_ filter: String, _ detail: String, reasonCode: Int?) -> RPCError {
-        RPCError(
-            .subscriptionRefused, "the server refused the subscription to \(quoted(filter)): \(detail)",
-            reasonCode: reasonCode)
+        let what = reasonCode == nil ? "there is no subscription to" : "the server refused the subscription to"
+        return RPCError(.subscriptionRefused, "\(what) \(quoted(filter)): \(detail)", reasonCode: reasonCode)
     }
 
     /// This connection to the control socket has no such subscription.

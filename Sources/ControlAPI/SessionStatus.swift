@@ -48,8 +48,8 @@ public struct SessionStatus: Codable, Hashable, Sendable {
     @OrNull public var user: String?
     @OrNull public var device: String?
     @OrNull public var room: String?
-    /// While the server refuses to announce the session in its room, so that the others there do not see it: the
-    /// server's words. Otherwise `nil`.
+    /// While the session is not announced in its room, so that the others there do not see it, because the server refuses
+    /// that or its limits rule it out: why. Otherwise `nil`.
     @OrNull public var presenceRefused: String?
     @OrNull public var clientID: String?
     /// How good the connection is, while connected.
@@ -237,8 +237,8 @@ public struct SessionStatus: Codable, Hashable, Sendable {
             public var messages: Int
             /// Topics, payloads and properties of these messages.
             public var bytes: Int64
-            /// While the server refuses the filter, so that the consumer gets nothing new: the server's words.
-            /// Otherwise `nil`.
+            /// While the filter is refused, so that the consumer gets nothing new: what the server said, or why the session
+            /// does not ask it. Otherwise `nil`.
             @OrNull public var refused: String?
             /// How many messages were dropped, because the consumer was full, since a program was last told.
             @OrNull public var missed: Int?

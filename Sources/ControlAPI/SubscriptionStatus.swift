@@ -7,9 +7,9 @@ extension SessionStatus {
         public var state: State
         /// While granted: the QoS that the server granted, which may be lower.
         @OrNull public var grantedQoS: QoS?
-        /// While refused: the server's reason code.
+        /// While refused: the server's reason code, if it gave one.
         @OrNull public var reasonCode: Int?
-        /// While refused: the server's words.
+        /// While refused: what the server said, or why the session does not ask it.
         @OrNull public var message: String?
         /// While refused: since when.
         @OrNull public var since: Timestamp?

@@ -50,11 +50,11 @@ extension Session {
             granted: granted, isChanged: isChanged, replaced: before?.text == text ? nil : before?.text)
     }
 
-    /// The server has answered for the filter of a consumer; `nil`: it has not, or the session is not connected. If it
+    /// There is an answer for the filter of a consumer; `nil`: there is none, or the session is not connected. If it was
     /// refused, the consumer is changed back to what it was before, or removed if it is new. A consumer that was not
     /// changed stays attached: what it has collected belongs to its program.
-    package mutating func answered(_ attaching: Attaching, _ code: ReasonCode?) {
-        if code?.isError == true {
+    package mutating func answered(_ attaching: Attaching, _ answer: ServerAnswer?) {
+        if answer?.isRefusal == true {
             // Otherwise another program has taken the consumer over, and may have changed it.
             guard attaching.isChanged, holds(attaching) else { return }
             undo(attaching.name, attaching.before, refused: attaching.filter)

@@ -189,15 +189,14 @@ extension Session {
             losses.dropped(count, at: now)
         case .inboxDropped:
             losses.dropped(1, at: now)
-        case .subscribed(let filter, let code):
-            if !code.isRefusal { granted(filter) }
-            // Here, no code would be no answer; the driver looks at the refusal.
-            act(.answer(consumers.answered(filter), .subscription(code ?? .unspecifiedError)))
+        case .subscribed(let filter, let answer):
+            if !answer.isRefusal { granted(filter) }
+            act(.answer(consumers.answered(filter), .subscription(answer)))
             act(.tell(.subscriptionAnswered(filter)))
-            perform(rooms.subscribed(filter, code))
-        case .announced(let announcement, let code):
-            if !publicationAnswered(announcement, code) {
-                perform(rooms.announced(announcement, code, by: link?.address.description, at: now))
+            perform(rooms.subscribed(filter, answer))
+        case .announced(let announcement, let answer):
+            if !publicationAnswered(announcement, answer) {
+                perform(rooms.announced(announcement, answer, by: link?.address.description, at: now))
             }
         case .accepted(let sequence):
             counts.published += 1

@@ -15,9 +15,9 @@ extension Session {
             listed.payload = MessagePayload(bytes: Array(entry.publication.payload.readableBytesView))
             listed.properties = MessageProperties(entry.publication.properties)
             listed.serverTopic = entry.topic
-            if case .refused(let code, _) = entry.state, listed.state == .refused {
-                listed.reasonCode = code.map { Int($0.rawValue) }
-                listed.message = code.refusal
+            if case .refused(let answer, _) = entry.state, listed.state == .refused {
+                listed.reasonCode = answer.code.map { Int($0.rawValue) }
+                listed.message = answer.words
             }
             return listed
         }

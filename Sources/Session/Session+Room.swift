@@ -20,8 +20,8 @@ extension Session {
         case .rememberTopics(let topics):
             act(.commit([.setPresenceTopics(topics)]))
         case .tell(let changes): act(.tell(.participants(changes)))
-        case .presenceRefused(let code): act(.tell(.presenceRefused(code)))
-        case .presenceKept(let topic, let code): act(.tell(.presenceKept(topic, code)))
+        case .presenceRefused(let answer): act(.tell(.presenceRefused(answer)))
+        case .presenceKept(let topic, let answer): act(.tell(.presenceKept(topic, answer)))
         case .restored: checkRestored()
         case .renew: renewForRoom()
         case .entered(let room, let old): entered(room, from: old)
@@ -169,7 +169,7 @@ extension Session {
     ) -> SessionMachine.Ending {
         // The connection is tried again in another way, with the same will.
         guard ending.pace != .otherWay, let joining = rooms.joining else { return ending }
-        perform(rooms.renewalRefused(server.code))
+        perform(rooms.renewalRefused(.said(server.code, server.reasonString)))
         // A server that asks to be left alone does not object to the will.
         guard ending.retryAfter == nil, !Self.isUnready(server.code) else { return ending }
         var back = SessionMachine.Ending(
@@ -217,8 +217,8 @@ extension Session {
     }
 
     /// - Returns: whether the answer was about a publication.
-    mutating func publicationAnswered(_ announcement: Announcement, _ code: ReasonCode?) -> Bool {
-        guard let answer = publications.answered(announcement, code) else { return false }
+    mutating func publicationAnswered(_ announcement: Announcement, _ answer: ServerAnswer) -> Bool {
+        guard let answer = publications.answered(announcement, answer) else { return false }
         tell(answer)
         switch answer {
         case .cleared(let topic), .refused(_, _, _, nothingOn: let topic?): act(.store([.forgetRetained(topic)]))
@@ -229,8 +229,8 @@ extension Session {
     }
 
     mutating func tell(_ answer: Publications.Answer) {
-        guard case .refused(let topic, let code, isNews: true, _) = answer else { return }
-        act(.tell(.publicationRefused(topic, code)))
+        guard case .refused(let topic, let refusal, isNews: true, _) = answer else { return }
+        act(.tell(.publicationRefused(topic, refusal)))
     }
 
     /// Clears the publications when the session leaves: on an explicit disconnect, or when it ends for good. Sleep, the

@@ -65,7 +65,7 @@ extension Session {
 
     package enum Answer: Sendable {
         /// The server's reason code for a subscription; `nil` if the server did not answer.
-        case subscription(ReasonCode?)
+        case subscription(ServerAnswer?)
         case outcome(SessionOutcome)
         /// It is the call's turn to decide about the messages of the outbox.
         case turn
@@ -94,10 +94,10 @@ extension Session {
         case subscriptionAnswered(TopicFilter)
         case participants([Participants.Change])
         case roomChanged(from: Room?)
-        case presenceRefused(ReasonCode?)
-        case presenceKept(String, ReasonCode?)
+        case presenceRefused(ServerAnswer)
+        case presenceKept(String, ServerAnswer)
         case publicationChanged(Publications.Change)
-        case publicationRefused(String, ReasonCode?)
+        case publicationRefused(String, ServerAnswer)
         case dropped(Int)
         case granted(MQTTClientMachine.Connected)
         /// The server had a session that is not known here, and has to discard it.

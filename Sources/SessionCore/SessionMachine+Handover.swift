@@ -1,9 +1,10 @@
 // Make before break: the path to the endpoint in use moved, and the connection may still be alive. The transport of the
 // next connection is set up beside it, over the new path, and takes over when it is ready. The old one carries messages
-// until then, and is kept if the new path leads nowhere.
+// until then, and is kept while the new path leads nowhere.
 //
 //     path moved ──▶ waiting ──▶ preparing ──prepared──▶ settling ──settled──▶ authenticating, as any attempt
-//                    (pacing)        └── failed: the old connection stays
+//                       ▲            └── failed: the old connection stays
+//                       └──(pacing)──────────┘
 //
 // A connection that was in doubt before the path moved (`Connected.isInDoubt`) is not waited for: neither for the pause
 // between hand-overs, nor for it to settle if nothing is heard from it until the successor is ready.
@@ -15,7 +16,7 @@
 extension SessionMachine {
     /// The steps of a handover to a successor.
     enum Handover: Hashable, Sendable {
-        /// The previous handover was too recent.
+        /// The previous handover was too recent, or its successor could not be set up.
         case waiting(until: Instant)
         /// Everything before CONNECT is under way. The deadline guards against a transport that never answers.
         case preparing(Attempt, Phase, until: Instant)
@@ -112,12 +113,17 @@ extension SessionMachine {
         actions.append(.settle(connected.attempt.generation))
     }
 
-    /// Drops the successor, because the new path leads nowhere so far. The probe tells whether the old connection is
-    /// still good.
-    mutating func preparationFailed(_ generation: Generation) {
-        guard case .connected(var connected) = state, connected.handover?.successor?.attempt.generation == generation
+    mutating func preparationFailed(_ generation: Generation, at now: Instant) {
+        guard case .connected(let connected) = state, connected.handover?.successor?.attempt.generation == generation
         else { return }
-        connected.handover = nil
+        dropSuccessor(of: connected, at: now)
+    }
+
+    /// Drops the successor, because the new path leads nowhere so far, and tries another one later. The probe tells
+    /// whether the old connection is still good.
+    private mutating func dropSuccessor(of connected: Connected, at now: Instant) {
+        var connected = connected
+        connected.handover = .waiting(until: handovers.failed(at: now))
         state = .connected(connected)
     }
 
@@ -130,15 +136,14 @@ extension SessionMachine {
     }
 
     mutating func handOverIfDue(at now: Instant, into actions: inout [Action]) {
-        guard case .connected(var connected) = state, let handover = connected.handover, now >= handover.deadline else {
+        guard case .connected(let connected) = state, let handover = connected.handover, now >= handover.deadline else {
             return
         }
         switch handover {
         case .waiting:
             prepareIfDue(at: now, into: &actions)
         case .preparing:
-            connected.handover = nil
-            state = .connected(connected)
+            dropSuccessor(of: connected, at: now)
         case .settling:
             handOver(connected, at: now, into: &actions)
         }

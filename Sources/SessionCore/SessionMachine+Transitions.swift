@@ -18,7 +18,7 @@ extension SessionMachine {
         case .knocked(let endpoint, let answer): knocked(at: endpoint, answer, at: now, into: &actions)
         case .progressed(let generation, let phase): progressed(generation, to: phase, at: now)
         case .prepared(let generation): prepared(generation, at: now, into: &actions)
-        case .preparationFailed(let generation): preparationFailed(generation)
+        case .preparationFailed(let generation): preparationFailed(generation, at: now)
         case .settled(let generation): settled(generation, at: now, into: &actions)
         case .established(let generation, let resumed, let serverKeepAlive):
             established(generation, resumed: resumed, serverKeepAlive: serverKeepAlive, at: now)

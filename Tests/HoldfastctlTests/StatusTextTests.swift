@@ -154,12 +154,13 @@ struct StatusTextTests {
         #expect(
             StatusText.sentence(for: status, now: Self.now)
                 == "main is disconnecting; it sends what is in flight first; its TLS files could not be used the last "
-                + "time, so it uses those from before; the server refuses to announce it in its room; messages on disk "
+                + "time, so it uses those from before; it is not announced in its room; messages on disk "
                 + "cannot be read.")
         let lines = StatusDetails.lines(for: status, times: TimeText(now: Self.now))
         #expect(lines.contains { $0.hasSuffix("the outbox cannot be read: x") })
         #expect(lines.contains { $0.contains("TLS files") && $0.hasSuffix("a.pem is empty") })
-        #expect(lines.contains { $0.contains("Room") && $0.hasSuffix("announce the session: not authorized (0x87)") })
+        let room = "where the session is not announced: not authorized (0x87)"
+        #expect(lines.contains { $0.contains("Room") && $0.hasSuffix(room) })
     }
 
     @Test(arguments: SessionStatus.State.allCases, [nil] + SessionStatus.Phase.allCases.map(Optional.some))

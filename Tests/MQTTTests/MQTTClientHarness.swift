@@ -206,12 +206,12 @@ struct MQTTClientHarness {
         case .inboxFull(let isFull): isFull ? "inbox full" : "inbox has room"
         case .consumerMissed(let name, through: let sequence, let count): "\(name) missed \(count) to \(sequence)"
         case .inboxDropped(let topic): "dropped \(topic)"
-        case .subscribed(let filter, let code): "subscribed \(filter) \(code.map(hex) ?? "refused")"
+        case .subscribed(let filter, let answer): "subscribed \(filter)\(text(answer))"
         case .subscriptionChanged(let filter): "subscription changed \(filter)"
         case .versionInsufficient: "version insufficient"
         case .foreignProtocol(let other): "foreign protocol \(other)"
         case .unsubscribed(let filter, let code): "unsubscribed \(filter) \(hex(code))"
-        case .announced(let announcement, let code): "announced \(announcement.topic) \(code.map(hex) ?? "refused")"
+        case .announced(let announcement, let answer): "announced \(announcement.topic)\(text(answer))"
         case .disconnectedByServer(let reason):
             "disconnected by server \(hex(reason.code))"
                 + (reason.remedies.isEmpty ? "" : ": " + reason.remedies.map(\.description).joined(separator: ", "))
@@ -249,6 +249,14 @@ struct MQTTClientHarness {
             "AUTH \(hex(auth.reasonCode)) "
                 + (auth.properties.authenticationData.map { String(buffer: $0) } ?? "")
         case .connack, .suback, .unsuback, .pingreq, .pingresp: "\(packet.kind)"
+        }
+    }
+
+    private static func text(_ answer: ServerAnswer) -> String {
+        switch answer {
+        case .said(let code, _): " \(hex(code))"
+        case .unsaid: " refused"
+        case .notAsked(let sentence): ": \(sentence)"
         }
     }
 

@@ -249,7 +249,11 @@ import Testing
             ])
         let states = client.machine.subscriptionStates.map(\.state)
         #expect(states[0] == .granted(.exactlyOnce))
-        if case .refused(let refusal) = states[1] { #expect(refusal.code == .notAuthorized) } else { Issue.record() }
+        if case .refused(let refusal) = states[1] {
+            #expect(refusal.answer == .said(.notAuthorized))
+        } else {
+            Issue.record()
+        }
         #expect(states[2...] == [.granted(.atMostOnce), .granted(.atLeastOnce)])
     }
 

@@ -49,7 +49,7 @@ import Testing
         var subscriptions = try Self.wanting("a")
         let filter = try TopicFilter("a")
         subscriptions.noteRetained(of: filter, Subscription(filter: "a"), .grantedQoS1)
-        _ = subscriptions.note(.grantedQoS1, nil, of: filter, at: Timestamp(rawValue: 0))
+        _ = subscriptions.note(.said(.grantedQoS1), of: filter, at: Timestamp(rawValue: 0))
         subscriptions.noteRepeat(of: filter, isLive: true)
         #expect(subscriptions.repeated == [filter] && subscriptions.retainedSent == [filter])
         subscriptions.unwant(filter)

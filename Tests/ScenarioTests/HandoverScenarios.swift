@@ -81,10 +81,35 @@ struct HandoverScenarios {
             await scenario.sleep(.seconds(60))
             try await stream.run(scenario, 40)
             await scenario.sleep(.seconds(1))
-            #expect(scenario.dials["A"]?.count == dials + 1, "the new path is tried once")
+            let tries = (scenario.dials["A"]?.count ?? 0) - dials
+            #expect((3...4).contains(tries), "the new path is tried less and less often")
             #expect(await stream.host.told(.stateChanged, .reconnectStarted).isEmpty)
             let status = try await stream.host.status()
             #expect(status.counters.outages == 0 && status.doubt == nil)
+            try await stream.checkOnceAndInOrder(scenario)
+        }
+    }
+
+    @Test(arguments: [Scenario.Dialing.refused, .hangs])
+    func `a path that leads nowhere is used when it works, although it does not move`(
+        _ dialing: Scenario.Dialing
+    ) async throws {
+        try await Scenario.run { scenario in
+            var stream = try await Stream(scenario)
+            await stream.host.forget()
+            let dials = scenario.dials["A"]?.count ?? 0
+            scenario.shift(stream.host, dialing)
+            try await stream.run(scenario, 40)
+            await scenario.sleep(.seconds(60))
+            scenario.withUplink(stream.host) { $0.dialing = .works }
+            await scenario.sleep(.seconds(45))
+            try await stream.run(scenario, 40)
+            let completed = await stream.host.told(.reconnectCompleted)
+            #expect(completed.map(\.mode) == [.quick])
+            let status = try await stream.host.status()
+            #expect(status.path?.source == scenario.path(of: "A")?.source)
+            await scenario.sleep(.seconds(600))
+            #expect((scenario.dials["A"]?.count ?? 0) <= dials + 6, "the session is where it should be")
             try await stream.checkOnceAndInOrder(scenario)
         }
     }

@@ -224,18 +224,61 @@ import Testing
         #expect(session.state == .connected)
         #expect(session.beside == nil)
         #expect(session.machine.counters.outages == 0)
-        #expect(session.due == .seconds(15))
+        #expect(session.due == .seconds(5))
     }
 
     @Test func `a new transport that never finishes is given up, and the old connection stays`() {
         var session = Self.moved(.dialing)
         session.answerHeartbeat()
-        for _ in 0..<10 {
-            session.pass(.seconds(2))
-            if case .heartbeat = session.orders.first { session.answerHeartbeat() }
+        let dialed = session.elapsed
+        while session.beside != nil {
+            session.wake()
+            if session.orders.contains(where: \.isHeartbeat) { session.answerHeartbeat() }
         }
-        #expect(session.beside == nil)
+        #expect(session.elapsed - dialed <= .seconds(20))
         #expect(session.state == .connected)
+        #expect(session.due.map { $0 <= .seconds(5) } == true, "another one is tried")
+    }
+
+    @Test func `a new path that leads nowhere is tried again, less and less often, and used when it works`() {
+        var session = Self.moved()
+        session.answerHeartbeat()
+        for pause in [5, 10, 20, 40, 80, 160, 300, 300] {
+            session.preparationFailed()
+            let generation = session.lastOpened.rawValue
+            let start = session.elapsed
+            while session.beside == nil {
+                session.wake()
+                if session.orders.contains(where: \.isHeartbeat) { session.answerHeartbeat() }
+            }
+            #expect(session.elapsed - start == .seconds(pause))
+            #expect(session.beside?.generation.rawValue == generation + 1)
+        }
+        let last = session.lastOpened.rawValue
+        session.prepared()
+        #expect(session.settled() == [.leave(1), .open(last)])
+    }
+
+    @Test func `a new path is tried at once, whatever the one before it led to`() {
+        var session = Self.moved()
+        session.answerHeartbeat()
+        session.preparationFailed()
+        session.skip(.seconds(1))
+        session.take(.pathChanged(EndpointIndex(0), to: .wired, .movedSourceKept))
+        #expect(session.orders == [.heartbeat(1), .prepare(3)])
+        session.answerHeartbeat()
+        session.preparationFailed()
+        #expect(session.due == .seconds(5))
+    }
+
+    @Test(arguments: [PathClass.movedSourceKept, .lost])
+    func `a path that led nowhere is not tried again when it is gone`(pathClass: PathClass) {
+        var session = Self.moved()
+        session.answerHeartbeat()
+        session.preparationFailed()
+        session.path(pathClass)
+        session.answerHeartbeat()
+        #expect(session.pass(.seconds(5)).filter(\.isPrepare).isEmpty)
     }
 
     @Test func `a new path that leads nowhere and a dead old connection cause an ordinary reconnect`() {

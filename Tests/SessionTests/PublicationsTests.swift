@@ -28,10 +28,10 @@ import Testing
     }
 
     mutating func answer(
-        _ topic: String, _ payload: String = "1", _ code: ReasonCode = .success, qos: QoS = .atLeastOnce
+        _ topic: String, _ payload: String = "1", _ answer: ServerAnswer = .success, qos: QoS = .atLeastOnce
     ) -> Publications.Answer? {
         let payload = payload == "-" ? ByteBuffer() : ByteBuffer(string: payload)
-        return publications.answered(Announcement(topic: topic, payload: payload, qos: qos), code)
+        return publications.answered(Announcement(topic: topic, payload: payload, qos: qos), answer)
     }
 
     mutating func connect(isProbable: Bool = false, isKept: Bool = false) {
@@ -277,6 +277,37 @@ import Testing
         #expect(answer("a", "3", .quotaExceeded) == .refused("a", .quotaExceeded, isNews: true))
         publications.remove("a")
         #expect(next() == ["a -"], "the server still has the second one")
+    }
+
+    @Test mutating func `a publication that the session does not send is told once, and is not at the server`() {
+        let answer = ServerAnswer.notAsked("the session does not send it, because the server does not retain messages")
+        publications.put(Self.publication("a"))
+        connect()
+        _ = next()
+        #expect(self.answer("a", "1", answer) == .refused("a", answer, isNews: true, nothingOn: "a"))
+        #expect(publications.takeChanges() == [.init(topic: "a", state: .refused, answer: answer)])
+        publications.connectionClosed()
+        connect()
+        _ = next()
+        #expect(self.answer("a", "1", answer) == .refused("a", answer, isNews: false, nothingOn: "a"))
+        publications.connectionClosed()
+        connect()
+        _ = next()
+        #expect(self.answer("a", "1", .quotaExceeded) == .refused("a", .quotaExceeded, isNews: true, nothingOn: "a"))
+    }
+
+    @Test mutating func `the same refusal in other words is no news`() {
+        publications.put(Self.publication("a"))
+        connect()
+        for words in ["at 12:00", "at 12:01"] {
+            _ = next()
+            let refused = answer("a", "1", .said(.quotaExceeded, words))
+            #expect(
+                refused
+                    == .refused("a", .said(.quotaExceeded, words), isNews: words == "at 12:00", nothingOn: "a"))
+            publications.connectionClosed()
+            connect()
+        }
     }
 
     @Test mutating func `a refused publication is tried again ten minutes later, unless it ended the connection`() {

@@ -93,6 +93,16 @@ import Testing
         #expect(!rooms.isLeaving)
     }
 
+    @Test mutating func `a presence that the session does not send is not there`() throws {
+        announce()
+        let answer = ServerAnswer.notAsked("the session does not send it, because the server does not retain messages")
+        let online = try #require(rooms.membership?.online)
+        let answered = rooms.announced(online, answer, by: "a", at: Self.at(1))
+        #expect(answered == [.presenceRefused(answer), .tell([]), .rememberTopics([]), .restored])
+        #expect(rooms.membership?.refusal == answer.words)
+        #expect(rooms.leave() == [], "there is nothing to clear")
+    }
+
     @Test mutating func `a presence that is accepted after an earlier one was refused is cleared by a leave`() throws {
         announce()
         // Both are on their way when the first answer comes.
@@ -300,9 +310,9 @@ import Testing
         rooms.willConnect(as: Self.mark(11), isFirst: false, at: Self.time(11))
     }
 
-    @Test(arguments: [ReasonCode.notAuthorized, nil])
+    @Test(arguments: [ServerAnswer.notAuthorized, nil])
     mutating func `a room is not entered without its will, and what was published there is cleared`(
-        refusal: ReasonCode?
+        refusal: ServerAnswer?
     ) throws {
         try renew()
         let actions = refusal.map { rooms.renewalRefused($0) } ?? rooms.renewalFailed()
@@ -310,7 +320,7 @@ import Testing
             Issue.record("the call is not answered")
             return
         }
-        #expect(error.data?.reasonCode == refusal.map { Int($0.rawValue) })
+        #expect(error.data?.reasonCode == refusal?.code.map { Int($0.rawValue) })
         let words = error.message + " " + (error.data?.hint ?? "")
         #expect(words.contains("it stays in"))
         #expect(rooms.nextWill?.topic == Self.topic)
@@ -340,10 +350,10 @@ import Testing
     {
         enter()
         let filter = try TopicFilter(Self.hall.presenceFilter)
-        func join(_ code: ReasonCode) -> [Rooms.Action] {
+        func join(_ answer: ServerAnswer) -> [Rooms.Action] {
             _ = rooms.join(Self.hall, for: Self.call, at: Self.time(9))
             guard case .announce(let joining)? = rooms.subscribed(filter, .success).last else { return [] }
-            return rooms.announced(joining, code, by: "a", at: Self.at(10))
+            return rooms.announced(joining, answer, by: "a", at: Self.at(10))
         }
         let refused = join(.notAuthorized)
         #expect(refused.contains(.unsubscribe(filter)))

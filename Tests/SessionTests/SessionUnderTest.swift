@@ -344,7 +344,7 @@ struct SessionUnderTest {
 
     private static func text(_ answer: Session.Answer) -> String {
         switch answer {
-        case .subscription(let code): code.map { "granted \($0.rawValue)" } ?? "no answer"
+        case .subscription(let answer): answer.map { "granted \($0.code?.rawValue ?? 0x80)" } ?? "no answer"
         case .outcome(let outcome): outcome.rawValue
         case .turn, .keyTurn: "its turn"
         case .room(let error): error.map(\.message) ?? "in the room"
@@ -368,8 +368,8 @@ struct SessionUnderTest {
         case .subscriptionAnswered(let filter): "subscription answered \(filter)"
         case .participants(let changes): "participants \(changes.count)"
         case .roomChanged(let old): "left \(old?.name ?? "no room")"
-        case .presenceRefused(let code): "presence refused \(code?.rawValue ?? 0)"
-        case .presenceKept(let topic, let code): "presence kept on \(topic) \(code?.rawValue ?? 0)"
+        case .presenceRefused(let answer): "presence refused \(answer.code?.rawValue ?? 0)"
+        case .presenceKept(let topic, let answer): "presence kept on \(topic) \(answer.code?.rawValue ?? 0)"
         case .publicationChanged(let change): "publication \(change.topic) \(change.state.rawValue)"
         case .publicationRefused(let topic, _): "publication \(topic) is refused"
         case .dropped(let count): "the inbox dropped \(count)"
@@ -410,4 +410,12 @@ struct SessionUnderTest {
         case .connack, .puback, .pubrec, .pubrel, .pubcomp, .suback, .unsuback, .pingresp: "\(packet.kind)"
         }
     }
+}
+
+extension ServerAnswer {
+    static let grantedQoS1 = ServerAnswer.said(.grantedQoS1)
+    static let notAuthorized = ServerAnswer.said(.notAuthorized)
+    static let quotaExceeded = ServerAnswer.said(.quotaExceeded)
+    static let packetTooLarge = ServerAnswer.said(.packetTooLarge)
+    static let payloadFormatInvalid = ServerAnswer.said(.payloadFormatInvalid)
 }

@@ -57,11 +57,11 @@ struct SessionLog {
                 case .filterReplaced:
                     more("change of a durable consumer's filter", "changes of durable consumers' filters")
                 case .publicationRefused:
-                    more("publication was refused by the server", "publications were refused by the server")
+                    more("publication was refused", "publications were refused")
                 case .presenceRefused:
-                    more("announcement was refused by the server", "announcements were refused by the server")
+                    more("announcement was refused", "announcements were refused")
                 case .subscriptionRefused:
-                    more("subscription was refused by the server", "subscriptions were refused by the server")
+                    more("subscription was refused", "subscriptions were refused")
                 case .subscriptionGranted: more("subscription was granted", "subscriptions were granted")
                 case .inbox: more("time the inbox was full, or had room", "times the inbox was full, or had room")
                 case .quarantined: more("message was quarantined", "messages were quarantined")
@@ -223,19 +223,23 @@ struct SessionLog {
         say(.warning, "\(failure.message); the previous ones stay in use")
     }
 
-    mutating func presenceRefused(_ sentence: String, at now: Instant) {
-        say(.presenceRefused, "the server refused to announce the session in its room: \(sentence)", at: now)
+    mutating func presenceRefused(_ answer: ServerAnswer, at now: Instant) {
+        let what = answer.code == nil ? "the session is not announced" : "the server refused to announce the session"
+        say(.presenceRefused, "\(what) in its room: \(answer.words)", at: now)
     }
 
-    mutating func presenceKept(_ topic: String, _ sentence: String, at now: Instant) {
+    mutating func presenceKept(_ topic: String, _ answer: ServerAnswer, at now: Instant) {
+        let what = answer.code == nil ? "\(topic) is not cleared" : "the server refused to clear \(topic)"
         say(
             .presenceRefused,
-            "the server refused to clear \(topic): \(sentence); others in that room may see the session there until it is cleared by hand",
+            "\(what): \(answer.words); others in that room may see the session there until it is cleared by hand",
             at: now)
     }
 
-    mutating func publicationRefused(_ topic: String, _ sentence: String, at now: Instant) {
-        say(.publicationRefused, "the server refused the publication \(topic): \(sentence)", at: now)
+    mutating func publicationRefused(_ topic: String, _ answer: ServerAnswer, at now: Instant) {
+        let isOwn = answer.code == nil
+        let what = isOwn ? "\(topic) is not published, or not cleared" : "the server refused the publication \(topic)"
+        say(.publicationRefused, "\(what): \(answer.words)", at: now)
     }
 
     func unknownSession() {
@@ -279,10 +283,10 @@ struct SessionLog {
                 case (_, nil): "it is requested again when a program subscribes"
                 default: "it is requested again every 10 min and at every reconnect"
                 }
-            say(
-                .subscriptionRefused,
-                "the server refuses the subscription to \(filter)\(who): \(subscription.message ?? ""); \(next)",
-                at: now)
+            let what =
+                subscription.reasonCode == nil
+                ? "there is no subscription to \(filter)" : "the server refuses the subscription to \(filter)"
+            say(.subscriptionRefused, "\(what)\(who): \(subscription.message ?? ""); \(next)", at: now)
         case .granted:
             let wasRefused = refusedFilters.remove(filter) != nil
             guard let granted = subscription.grantedQoS else { return }

@@ -38,7 +38,7 @@ struct Programs {
     /// The programs of live and durable consumers.
     var subscribers: [SubscriptionID: Subscriber] = [:]
     /// Calls that wait for the server's answer to a subscription; `nil` if the server does not answer.
-    var subscribing = PendingCalls<ReasonCode?>()
+    var subscribing = PendingCalls<ServerAnswer?>()
     /// What the calls are about that ask for a subscription.
     var asking: [TopicFilter: Asking] = [:]
     /// Calls that wait until the session has switched to another room.

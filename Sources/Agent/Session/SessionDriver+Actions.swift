@@ -42,8 +42,8 @@ extension SessionDriver {
             store(changes)
         case .load(let after, let messages, let bytes):
             load(after: after, messages: messages, bytes: bytes)
-        case .answer(let calls, .subscription(let code)):
-            programs.subscribing.answer(calls, code)
+        case .answer(let calls, .subscription(let answer)):
+            programs.subscribing.answer(calls, answer)
         case .answer(let calls, .outcome(let outcome)):
             programs.commanding.answer(calls, outcome)
         case .answer(let calls, .turn):

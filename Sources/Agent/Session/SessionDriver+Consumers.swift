@@ -32,12 +32,12 @@ extension SessionDriver {
         takenOver(attaching.takenOver, consumer)
         programs.subscribers[subscription] = subscriber
         run()
-        var code = attaching.granted
+        var answer = attaching.granted.map { ServerAnswer.said($0) }
         beginAsking(for: filter)
-        if code == nil { code = await subscribing { .subscribe(filter, $0) } }
-        let error = code.flatMap { $0.isError ? refusal(of: filter, $0) : nil }
-        if code == nil || error != nil { programs.subscribers[subscription]?.untold = .answer }
-        ask { $0.answered(attaching, code) }
+        if answer == nil { answer = await subscribing { .subscribe(filter, $0) } }
+        let error = answer.flatMap { $0.isRefusal ? refusal(of: filter, $0) : nil }
+        if answer == nil || error != nil { programs.subscribers[subscription]?.untold = .answer }
+        ask { $0.answered(attaching, answer) }
         run()
         endAsking(for: filter)
         if let error, attaching.isChanged {
@@ -59,7 +59,7 @@ extension SessionDriver {
         loadConsumers()
         if error != nil { tellAnswer(to: subscription) }
         return Attached(
-            grantedQoS: code.flatMap { QoS(rawValue: $0.rawValue) }, missed: missed, epoch: epoch)
+            grantedQoS: answer?.code.flatMap { QoS(rawValue: $0.rawValue) }, missed: missed, epoch: epoch)
     }
 
     /// The program is gone; its consumer keeps collecting.

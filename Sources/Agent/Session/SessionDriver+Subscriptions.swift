@@ -12,17 +12,17 @@ extension SessionDriver {
         programs.subscribers[id] = subscriber
         beginAsking(for: filter)
         defer { endAsking(for: filter) }
-        let code = await subscribing { .consume(consumer, $0) }
-        guard let code else {
+        let answer = await subscribing { .consume(consumer, $0) }
+        guard let answer else {
             programs.subscribers[id]?.untold = .answer
             return nil
         }
-        if code.isError {
-            let error = refusal(of: filter, code)
+        if answer.isRefusal {
+            let error = refusal(of: filter, answer)
             unsubscribe(id)
             throw error
         }
-        return QoS(rawValue: code.rawValue)
+        return answer.code.flatMap { QoS(rawValue: $0.rawValue) }
     }
 
     func unsubscribe(_ id: SubscriptionID) {
@@ -32,18 +32,13 @@ extension SessionDriver {
 
     /// The error of a call that subscribes to a filter.
     ///
-    /// - Parameter code: the server's answer, if it is not known any more.
-    func refusal(of filter: TopicFilter, _ code: ReasonCode) -> RPCError {
-        guard let subscription = subscriptionStatus(of: filter), subscription.state == .refused else {
-            return .subscriptionRefused(filter.string, code.description, reasonCode: Int(code.rawValue))
-        }
-        return .subscriptionRefused(
-            filter.string, subscription.message ?? "", reasonCode: subscription.reasonCode)
+    func refusal(of filter: TopicFilter, _ answer: ServerAnswer) -> RPCError {
+        .subscriptionRefused(filter.string, answer.words, reasonCode: answer.code.map { Int($0.rawValue) })
     }
 
     /// Gives the session an input that leads to a subscription, and returns the server's answer. Returns `nil` if the
     /// session is not connected, or the server does not answer.
-    func subscribing(_ input: (CallID) -> Session.Input) async -> ReasonCode? {
+    func subscribing(_ input: (CallID) -> Session.Input) async -> ServerAnswer? {
         await withCheckedContinuation { continuation in
             run(input(programs.subscribing.add { continuation.resume(returning: $0) }))
         }
@@ -181,8 +176,8 @@ extension SessionStatus.Subscription {
             grantedQoS = granted
         case .refused(let refusal):
             self.state = .refused
-            reasonCode = refusal.code.map { Int($0.rawValue) }
-            message = (refusal.code.refusal + (refusal.reasonString.map { ": \($0)" } ?? "")).plain()
+            reasonCode = refusal.answer.code.map { Int($0.rawValue) }
+            message = refusal.answer.words
             since = refusal.since
             retryAt = refusal.asksAgainAt
         }

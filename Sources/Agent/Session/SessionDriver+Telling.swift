@@ -152,15 +152,15 @@ extension SessionDriver {
         case .participants(let changes): tell(changes)
         case .roomChanged(let old):
             report(.roomChanged) { $0.previousRoom = old?.name }
-        case .presenceRefused(let code): log.presenceRefused(code.refusal, at: now)
-        case .presenceKept(let topic, let code): log.presenceKept(topic, code.refusal, at: now)
+        case .presenceRefused(let answer): log.presenceRefused(answer, at: now)
+        case .presenceKept(let topic, let answer): log.presenceKept(topic, answer, at: now)
         case .publicationChanged(let change):
             report(.publicationChanged) {
                 $0.topic = change.topic
                 $0.publication = change.state
-                $0.reasonCode = change.code.map { Int($0.rawValue) }
+                $0.reasonCode = change.answer?.code.map { Int($0.rawValue) }
             }
-        case .publicationRefused(let topic, let code): log.publicationRefused(topic, code.refusal, at: now)
+        case .publicationRefused(let topic, let answer): log.publicationRefused(topic, answer, at: now)
         case .dropped(let count): report(.messageDropped) { $0.count = count }
         case .granted(let grant):
             log.grants(grant.shortfalls(from: session.mqtt.configuration, as: session.mqtt.version))

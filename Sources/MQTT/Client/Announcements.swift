@@ -89,7 +89,7 @@ struct Announcements: Sendable {
 
 extension MQTTClientMachine {
     /// Sends an announcement as soon as the server's window has room, ahead of waiting messages. `announced` follows
-    /// with the server's answer, or at once with QoS 0, unless the connection ends first. Without a connection nothing
+    /// with the server's answer, or at once with QoS 0 or beyond the server's limits, unless the connection ends first. Without a connection nothing
     /// happens.
     public mutating func announce(_ announcement: Announcement, at now: Timestamp, into actions: inout [Action]) {
         step(at: now, into: &actions) { machine, step in
@@ -100,9 +100,9 @@ extension MQTTClientMachine {
             if machine.isVersionInsufficient(for: message, session.limits) {
                 machine.leaveForFive(&step)
             } else if let refusal = machine.refusal(of: message, session.limits) {
-                step.emit(.announced(announcement, refusal.code))
+                step.emit(.announced(announcement, .notAsked(refusal.sentence)))
             } else if let refusal = machine.announcements.refusal(of: announcement.topic, at: now) {
-                step.emit(.announced(announcement, refusal.code))
+                step.emit(.announced(announcement, ServerAnswer(endedWith: refusal.code)))
             } else {
                 if machine.announcements.isSuspect(announcement.topic) { machine.isolateAnnouncements() }
                 machine.announcements.waiting.append(announcement)
@@ -182,7 +182,8 @@ extension MQTTClientMachine {
         patience.silences.answered(.announcement(announcement.topic))
         if doubt(announcement, answer, &step) { return true }
         if !answer.reasonCode.isError { messageTaken() }
-        step.emit(.announced(announcement, answer.reasonCode))
+        let words = answer.properties.reasonString?.plain()
+        step.emit(.announced(announcement, .said(answer.reasonCode, words)))
         if Consequence.measures(for: answer.reasonCode, in: .acknowledgement).contains(.retireIdentifier) {
             _ = identifierIsTaken(answer.packetID, &step)
         }

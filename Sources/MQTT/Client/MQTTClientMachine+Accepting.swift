@@ -194,16 +194,6 @@ extension MQTTClientMachine {
         case retain
         case properties
 
-        /// The code for what this would mean from the server, which has not been asked.
-        var code: ReasonCode {
-            switch self {
-            case .tooLarge: .packetTooLarge
-            case .qos: .qosNotSupported
-            case .retain: .retainNotSupported
-            case .properties: .implementationSpecificError
-            }
-        }
-
         /// Why a message is set aside without being sent.
         var sentence: String {
             let why =

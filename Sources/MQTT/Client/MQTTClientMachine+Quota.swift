@@ -182,7 +182,7 @@ extension MQTTClientMachine {
                 let (sequence, topic) = (refused.queued.sequence, refused.queued.message.topic)
                 reject(sequence, topic, .quotaExceeded, refused.sentence, &step)
             }
-            for announcement in quota.announcements { step.emit(.announced(announcement, .quotaExceeded)) }
+            for announcement in quota.announcements { step.emit(.announced(announcement, .said(.quotaExceeded))) }
             quota.announcements = []
             quota.nextWindowCap = nil
         }

@@ -158,8 +158,9 @@ extension MQTTClientMachine {
     /// not ask again. The server may have granted the filter before, so it is still remembered.
     mutating func refuse(_ filter: TopicFilter, _ code: ReasonCode?, _ sentence: String?, _ step: inout Step) {
         guard subscriptions.wanted[filter] != nil else { return subscriptions.leave(filter, at: step.now) }
-        let isNews = subscriptions.note(code, sentence, of: filter, endedConnections: true, at: step.now)
-        step.emit(.subscribed(filter, code))
+        let answer = ServerAnswer(endedWith: code, sentence?.plain())
+        let isNews = subscriptions.note(answer, of: filter, endedConnections: true, at: step.now)
+        step.emit(.subscribed(filter, answer))
         if isNews { step.emit(.subscriptionChanged(filter)) }
     }
 

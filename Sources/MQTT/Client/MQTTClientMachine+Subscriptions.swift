@@ -20,7 +20,7 @@ extension MQTTClientMachine {
             machine.subscriptions.want(subscription, for: filter)
             if let refusal = machine.subscriptions.refusalInForce(for: filter, at: step.now) {
                 // Without a connection, the next one says so.
-                if machine.isConnected { step.emit(.subscribed(filter, refusal.code)) }
+                if machine.isConnected { step.emit(.subscribed(filter, refusal.answer)) }
                 if isNew { step.emit(.subscriptionChanged(filter)) }
                 return
             }
@@ -55,7 +55,7 @@ extension MQTTClientMachine {
         resumed: Bool, isCertain: Bool, isProbable: Bool, _ limits: ServerLimits, _ step: inout Step
     ) {
         subscriptions.restore(resumed: resumed, isCertain: isCertain, isProbable: isProbable)
-        for refusal in subscriptions.setAside { step.emit(.subscribed(refusal.filter, refusal.code)) }
+        for refusal in subscriptions.setAside { step.emit(.subscribed(refusal.filter, refusal.answer)) }
         issueRequests(limits, &step)
         reportRestored(&step)
     }
@@ -125,9 +125,9 @@ extension MQTTClientMachine {
                 continue
             }
             let size = 3 + filter.string.utf8.count
-            if let code = refusal(of: filter, size, limits) {
+            if let why = refusal(of: filter, size, limits) {
                 subscriptions.needs.removeFirst()
-                answered(filter, code, nil, &step)
+                answered(filter, .notAsked("the session does not ask for it, because \(why)"), &step)
                 continue
             }
             guard length + size <= limits.maximumPacketSize else { break }
@@ -178,10 +178,14 @@ extension MQTTClientMachine {
     }
 
     /// Why the server cannot be asked for this (rule 19).
-    private func refusal(of filter: TopicFilter, _ size: Int, _ limits: ServerLimits) -> ReasonCode? {
-        if filter.isShared, !limits.sharedSubscriptions { return .sharedSubscriptionsNotSupported }
-        if filter.hasWildcard, !limits.wildcardSubscriptions { return .wildcardSubscriptionsNotSupported }
-        return Self.requestOverhead + size > limits.maximumPacketSize ? .packetTooLarge : nil
+    private func refusal(of filter: TopicFilter, _ size: Int, _ limits: ServerLimits) -> String? {
+        if filter.isShared, !limits.sharedSubscriptions {
+            return "\(version == .five ? "the server" : "MQTT \(version)") has no shared subscriptions"
+        }
+        if filter.hasWildcard, !limits.wildcardSubscriptions { return "the server has no subscriptions with wildcards" }
+        let length = Self.requestOverhead + size
+        return length > limits.maximumPacketSize
+            ? "its packet may have \(length) bytes, and the server's limit is \(limits.maximumPacketSize)" : nil
     }
 
     mutating func sendRequest(_ id: PacketID, _ step: inout Step) {
@@ -234,7 +238,7 @@ extension MQTTClientMachine {
             } else if subscriptions.wanted[filter] == subscription {
                 subscriptions.confirmed.insert(filter)
             }
-            answered(filter, code, suback.properties.reasonString, &step)
+            answered(filter, .said(code, suback.properties.reasonString?.plain()), &step)
         }
         afterAnswer(&step)
     }
@@ -278,12 +282,11 @@ extension MQTTClientMachine {
         return isTaken && !identifierIsTaken(id, &step)
     }
 
-    /// Notes an answer for a filter: the server's, or the one that it would give.
-    private mutating func answered(_ filter: TopicFilter, _ code: ReasonCode, _ words: String?, _ step: inout Step) {
+    private mutating func answered(_ filter: TopicFilter, _ answer: ServerAnswer, _ step: inout Step) {
         subscriptions.answered(filter)
         noteAnswer(to: filter)
-        let isNews = subscriptions.note(code, words, of: filter, at: step.now)
-        step.emit(.subscribed(filter, code))
+        let isNews = subscriptions.note(answer, of: filter, at: step.now)
+        step.emit(.subscribed(filter, answer))
         if isNews { step.emit(.subscriptionChanged(filter)) }
     }
 

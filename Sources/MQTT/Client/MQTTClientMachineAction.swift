@@ -149,14 +149,12 @@ extension MQTTClientMachine {
         case consumerMissed(ConsumerName, through: InboxSequence, count: Int)
         /// A QoS 0 message with this topic found no room in the inbox, and the server will not send it again.
         case inboxDropped(String)
-        /// The answer to a wanted subscription: the granted QoS, or an error. Also after a reconnect. `nil` if the server
-        /// ends connections instead of answering, and has not said why.
-        case subscribed(TopicFilter, ReasonCode?)
+        /// The answer to a wanted subscription: the granted QoS, or a refusal. Also after a reconnect.
+        case subscribed(TopicFilter, ServerAnswer)
         /// The server's answer to a wanted subscription differs from the one before; see `subscriptionState(of:)`.
         case subscriptionChanged(TopicFilter)
         case unsubscribed(TopicFilter, ReasonCode)
-        /// The answer to an announcement. `nil` as for a subscription.
-        case announced(Announcement, ReasonCode?)
+        case announced(Announcement, ServerAnswer)
         /// DISCONNECT from the server; `close` accompanies it. Never in MQTT 3.1.1.
         case disconnectedByServer(ServerReason)
         /// The server broke the protocol; DISCONNECT with this code is sent if that is allowed, and `close` accompanies

@@ -9,13 +9,11 @@ public enum SubscriptionState: Hashable, Sendable {
     case refused(SubscriptionRefusal)
 }
 
-/// The server's refusal to let this client subscribe to a filter.
+/// Why this client has no subscription to a filter.
 public struct SubscriptionRefusal: Hashable, Sendable {
-    /// 0x80 or more; `nil` if the server ended connections instead of saying why.
-    public var code: ReasonCode?
-    /// For people, if the server said more than its code.
-    public var reasonString: String?
-    /// Since when the server refuses it with this code.
+    /// A refusal.
+    public var answer: ServerAnswer
+    /// Since when it is refused for this reason.
     public var since: Timestamp
     /// When it is asked for again, unless a reconnect or a new subscription to it comes first. If it ended connections,
     /// a reconnect does not count, nor does a subscription within ten minutes.
@@ -65,23 +63,21 @@ extension Subscriptions {
         }
     }
 
-    /// Notes the server's answer.
+    /// Notes an answer.
     ///
     /// - Returns: whether it differs from the one before.
     mutating func note(
-        _ code: ReasonCode?, _ reasonString: String?, of filter: TopicFilter, endedConnections: Bool = false,
-        at now: Timestamp
+        _ answer: ServerAnswer, of filter: TopicFilter, endedConnections: Bool = false, at now: Timestamp
     ) -> Bool {
         guard wanted[filter] != nil else { return false }
-        if let code, !code.isError {
+        if let code = answer.code, !code.isError {
             let answer = Answer.granted(QoS(rawValue: code.rawValue) ?? .atMostOnce)
             return answers.updateValue(answer, forKey: filter) != answer
         }
         var refusal = SubscriptionRefusal(
-            code: code, reasonString: reasonString?.plain(), since: now, asksAgainAt: now,
-            endedConnections: endedConnections)
+            answer: answer, since: now, asksAgainAt: now, endedConnections: endedConnections)
         refusal.asksAgainAt = now.advanced(by: refusal.patience)
-        guard case .refused(let before)? = answers[filter], before.code == code else {
+        guard case .refused(let before)? = answers[filter], answer.repeats(before.answer) else {
             answers[filter] = .refused(refusal)
             return true
         }

@@ -114,12 +114,12 @@ struct Subscriptions: Sendable {
     }
 
     /// The wanted filters that the server ended a connection for, in a stable order.
-    var setAside: [(filter: TopicFilter, code: ReasonCode?)] {
+    var setAside: [(filter: TopicFilter, answer: ServerAnswer)] {
         answers.compactMap { filter, answer in
             guard wanted[filter] != nil, case .refused(let refusal) = answer, refusal.endedConnections else {
                 return nil
             }
-            return (filter, refusal.code)
+            return (filter, refusal.answer)
         }.sorted { Self.isBefore($0.0, $1.0) }
     }
 

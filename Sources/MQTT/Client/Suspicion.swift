@@ -347,7 +347,7 @@ extension MQTTClientMachine {
             guard let announcement = announcements.outstanding.removeValue(forKey: id) else { break }
             identifiers.allocator.free(id)
             announcements.refuse(announcement.topic, said, at: step.now)
-            step.emit(.announced(announcement, said))
+            step.emit(.announced(announcement, ServerAnswer(endedWith: said)))
         case .filter(let filter): refuse(filter, said, nil, &step)
         }
         return (judgement.finding, culprit.kind)

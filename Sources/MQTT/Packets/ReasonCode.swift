@@ -13,17 +13,6 @@ public struct ReasonCode: RawRepresentable, Hashable, Sendable {
     public var isError: Bool { rawValue >= 0x80 }
 }
 
-extension ReasonCode? {
-    /// Whether an answer is a refusal. It has no code where the server ends connections instead of answering, and has not
-    /// said why.
-    package var isRefusal: Bool { self?.isError ?? true }
-
-    /// The refusal in words.
-    package var refusal: String {
-        self?.description ?? "it ends connections, falls silent or does not answer, and does not say why"
-    }
-}
-
 extension ReasonCode {
     public static let success = ReasonCode(rawValue: 0x00)
     /// 0x00 by the name that it has in DISCONNECT.

@@ -26,7 +26,7 @@ package struct Publications: Sendable {
         case published
         /// `isFatal` if the server ended the connection because of it: it is not sent again unchanged. Can transition
         /// to: pending.
-        case refused(ReasonCode?, isFatal: Bool)
+        case refused(ServerAnswer, isFatal: Bool)
     }
 
     package struct Entry: Hashable, Sendable {
@@ -111,7 +111,8 @@ package struct Publications: Sendable {
     package struct Change: Hashable, Sendable {
         package var topic: String
         package var state: PublicationState
-        package var code: ReasonCode?
+        /// With `refused`.
+        package var answer: ServerAnswer?
     }
 
     /// Returns the changes since the last call.
@@ -362,27 +363,26 @@ package struct Publications: Sendable {
 
     package enum Answer: Hashable, Sendable {
         case noted
-        /// The server refuses the publication with this topic, or its clearing; `isNews` unless it gave the same reason
-        /// before. With `nothingOn`, the server holds nothing on that topic: make that durable.
-        case refused(String, ReasonCode?, isNews: Bool, nothingOn: String? = nil)
+        /// The publication with this topic is refused, or its clearing; `isNews` unless it was before for the same reason. With `nothingOn`, the server holds nothing on that topic: make that durable.
+        case refused(String, ServerAnswer, isNews: Bool, nothingOn: String? = nil)
         /// The server no longer holds anything on this topic: make that durable.
         case cleared(String)
     }
 
-    /// Takes the server's answer to an announcement; `nil` if it was not for a publication.
-    package mutating func answered(_ announcement: Announcement, _ code: ReasonCode?) -> Answer? {
+    /// Takes the answer to an announcement; `nil` if it was not for a publication.
+    package mutating func answered(_ announcement: Announcement, _ answer: ServerAnswer) -> Answer? {
         let topic = announcement.topic
         guard let count = unanswered[topic] else { return nil }
         unanswered[topic] = count > 1 ? count - 1 : nil
         if announcement.payload.readableBytes > 0 {
             awaited.remove(topic)
-            if !code.isRefusal { unproven.remove(topic) }
+            if !answer.isRefusal { unproven.remove(topic) }
         }
         // Answers come in order, so the last one says what the server has.
         guard count == 1 else { return .noted }
         if cleared.contains(topic) {
             guard announcement.payload.readableBytes == 0 else { return .noted }
-            guard !code.isRefusal else { return .refused(topic, code, isNews: isNews(code, topic)) }
+            guard !answer.isRefusal else { return .refused(topic, answer, isNews: isNews(answer, topic)) }
             refusals[topic] = nil
             cleared.remove(topic)
             retained.remove(topic)
@@ -392,7 +392,7 @@ package struct Publications: Sendable {
         }
         guard let index = entries.firstIndex(where: { $0.state == .sending && $0.announcement == announcement })
         else { return .noted }
-        guard code.isRefusal else {
+        guard answer.isRefusal else {
             entries[index].state = .published
             changes.append(Change(topic: entries[index].publication.topic, state: .published))
             suspicions[topic] = nil
@@ -402,11 +402,11 @@ package struct Publications: Sendable {
         // The server never had it, so there is nothing to clear; it would refuse the clearing as well.
         let isNew = unproven.remove(topic) != nil
         if isNew { retained.remove(topic) }
-        return refuse(index, code, isFatal: false, nothingOn: isNew ? topic : nil)
+        return refuse(index, answer, isFatal: false, nothingOn: isNew ? topic : nil)
     }
 
     /// The last refusal for each topic, so that the same one is reported once.
-    private var refusals: [String: ReasonCode?] = [:]
+    private var refusals: [String: ServerAnswer] = [:]
 
     /// How long a publication that was refused is not sent again on the same connection.
     private static let patience: Duration = .seconds(600)
@@ -428,19 +428,19 @@ package struct Publications: Sendable {
         return isDue
     }
 
-    private mutating func isNews(_ code: ReasonCode?, _ topic: String) -> Bool {
-        refusals.updateValue(code, forKey: topic) != code
+    private mutating func isNews(_ answer: ServerAnswer, _ topic: String) -> Bool {
+        refusals.updateValue(answer, forKey: topic).map { !answer.repeats($0) } ?? true
     }
 
     private mutating func refuse(
-        _ index: Int, _ code: ReasonCode?, isFatal: Bool, nothingOn cleared: String? = nil
+        _ index: Int, _ answer: ServerAnswer, isFatal: Bool, nothingOn cleared: String? = nil
     ) -> Answer {
-        entries[index].state = .refused(code, isFatal: isFatal)
+        entries[index].state = .refused(answer, isFatal: isFatal)
         entries[index].refusedSince = nil
         let topic = entries[index].publication.topic
-        let isNews = isNews(code, topic)
-        if isNews { changes.append(Change(topic: topic, state: .refused, code: code)) }
-        return .refused(topic, code, isNews: isNews, nothingOn: cleared)
+        let isNews = isNews(answer, topic)
+        if isNews { changes.append(Change(topic: topic, state: .refused, answer: answer)) }
+        return .refused(topic, answer, isNews: isNews, nothingOn: cleared)
     }
 
     /// The server ended the connection with a reason that may refer to what was sent last.
@@ -456,7 +456,7 @@ package struct Publications: Sendable {
             suspicions[topic, default: 0] += 1
             if isAlone || suspicions[topic] == Self.maximumSuspicions {
                 suspicions[topic] = nil
-                return refuse(suspect, code, isFatal: true)
+                return refuse(suspect, .said(code), isFatal: true)
             }
         }
         isIsolating = isIsolating || !suspects.isEmpty

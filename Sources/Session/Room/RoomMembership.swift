@@ -25,11 +25,11 @@ package struct RoomMembership: Sendable {
     private var clearings = 0
     /// More than the devices that share a client identifier. Anyone who may publish in the room could invent more.
     static let mostClearings = 8
-    /// When the server refused our presence on this connection, or when it was not sent because the server had ended
-    /// earlier connections for it.
+    /// When the server refused our presence on this connection, or when it was not sent because of the server's limits, or
+    /// because the server had ended earlier connections for it.
     package private(set) var refusedAt: Instant?
 
-    /// The server's words, while it refuses our presence.
+    /// Why our presence is refused, in words; `nil` while it is not.
     package private(set) var refusal: String?
     /// Whether the server cannot have our presence: it has been told of none, or has refused it by its own word.
     var isUntold = false
@@ -153,10 +153,10 @@ package struct RoomMembership: Sendable {
     /// Takes the server's answer to our presence.
     ///
     /// - Returns: whether it has to be corrected once more.
-    package mutating func presenceAnswered(_ code: ReasonCode?, at now: Instant) -> Bool {
-        let isRefused = code.isRefusal
+    package mutating func presenceAnswered(_ answer: ServerAnswer, at now: Instant) -> Bool {
+        let isRefused = answer.isRefusal
         refusedAt = isRefused ? now : nil
-        refusal = isRefused ? code.refusal : nil
+        refusal = isRefused ? answer.words : nil
         if !isRefused { isUntold = false }
         let isStale = !isRefused && correction == .underWay(again: true)
         correction = isStale ? .underWay(again: false) : .none

@@ -17,9 +17,9 @@ package struct Rooms: Sendable {
         case rememberTopics(Set<String>)
         /// News about participants.
         case tell([Participants.Change])
-        case presenceRefused(ReasonCode?)
-        /// The presence on this topic stays, because the server refuses to clear it.
-        case presenceKept(String, ReasonCode?)
+        case presenceRefused(ServerAnswer)
+        /// The presence on this topic stays, because it cannot be cleared.
+        case presenceKept(String, ServerAnswer)
         /// The server has answered our presence, so the room no longer keeps the session from being restored.
         case restored
         /// Everything is ready in the room that is being entered, except for its will: connect again, which gives the
@@ -233,22 +233,22 @@ package struct Rooms: Sendable {
 
     // MARK: Messages
 
-    /// Takes the server's answer to an announcement, which may be one of the room's.
+    /// Takes the answer to an announcement, which may be one of the room's.
     package mutating func announced(
-        _ announcement: Announcement, _ code: ReasonCode?, by server: String?, at now: Instant
+        _ announcement: Announcement, _ answer: ServerAnswer, by server: String?, at now: Instant
     ) -> [Action] {
         let isClearing = announcement.payload.readableBytes == 0
-        let refusal = isClearing && code.isRefusal ? [Action.presenceKept(announcement.topic, code)] : []
+        let refusal = isClearing && answer.isRefusal ? [Action.presenceKept(announcement.topic, answer)] : []
         // Whether the server has cleared it or refuses to: trying again would change nothing.
         if isClearing, topicsToClear.contains(announcement.topic) {
             topics.remove(announcement.topic)
             return refusal + rememberTopics()
         }
-        if !isClearing, change?.joining.topic == announcement.topic { return joined(code, by: server, at: now) }
+        if !isClearing, change?.joining.topic == announcement.topic { return joined(answer, by: server, at: now) }
         guard membership?.topic == announcement.topic else { return [] }
-        guard isClearing else { return presenceAnswered(code, by: server, at: now) }
-        if isLeaving { membership?.isKept = code.isRefusal }
-        if isLeaving, !code.isRefusal {
+        guard isClearing else { return presenceAnswered(answer, by: server, at: now) }
+        if isLeaving { membership?.isKept = answer.isRefusal }
+        if isLeaving, !answer.isRefusal {
             membership?.step = .done
             membership?.presence.cleared()
             topics.remove(announcement.topic)
@@ -257,13 +257,13 @@ package struct Rooms: Sendable {
     }
 
     private mutating func presenceAnswered(
-        _ code: ReasonCode?, by server: String?, at now: Instant
+        _ answer: ServerAnswer, by server: String?, at now: Instant
     ) -> [Action] {
         var actions: [Action] = []
-        if code.isRefusal {
+        if answer.isRefusal {
             // Our own message will not arrive to mark the end of the retained ones.
-            actions = [.presenceRefused(code), .tell(membership?.participants.endSnapshot() ?? [])]
-            if code != nil, let membership, membership.isUntold { topics.remove(membership.topic) }
+            actions = [.presenceRefused(answer), .tell(membership?.participants.endSnapshot() ?? [])]
+            if answer != .unsaid, let membership, membership.isUntold { topics.remove(membership.topic) }
             actions += rememberTopics()
         } else {
             membership?.presence.published(at: now)
@@ -272,7 +272,7 @@ package struct Rooms: Sendable {
             if let membership { topics.insert(membership.topic) }
             actions += rememberTopics()
         }
-        if membership?.presenceAnswered(code, at: now) == true, let online = membership?.online {
+        if membership?.presenceAnswered(answer, at: now) == true, let online = membership?.online {
             actions.append(.announce(online))
         }
         if isAnnouncing {
@@ -337,35 +337,39 @@ package struct Rooms: Sendable {
     }
 
     /// Takes the server's answer to a subscription, which may be that of the room, or of the new one.
-    package mutating func subscribed(_ filter: TopicFilter, _ code: ReasonCode?) -> [Action] {
-        if membership?.filter == filter, membership?.subscribed(isRefused: code.isRefusal) == true {
+    package mutating func subscribed(_ filter: TopicFilter, _ answer: ServerAnswer) -> [Action] {
+        if membership?.filter == filter, membership?.subscribed(isRefused: answer.isRefusal) == true {
             return announceAgain()
         }
         guard let change, change.joining.filter == filter else { return [] }
-        guard !code.isRefusal else { return endChange(refusal(of: change, code)) }
+        guard !answer.isRefusal else { return endChange(refusal(of: change, answer)) }
         guard change.joining.step == .done else { return [] }
         self.change?.joining.step = .announcing
         self.change?.joining.isUntold = topics.insert(change.joining.topic).inserted
         return rememberTopics() + [.announce(change.joining.online)]
     }
 
-    private func refusal(of change: Change, _ code: ReasonCode?) -> RPCError {
+    private func refusal(of change: Change, _ answer: ServerAnswer) -> RPCError {
         let stays = membership.map { "stays in \($0.room.name)" } ?? "is in no room"
+        let room = change.joining.room.name
+        let what =
+            if case .notAsked = answer { "session \(session) cannot enter room \(room)" } else {
+                "room \(room) refused session \(session)"
+            }
         return RPCError(
-            .messageRejected,
-            "room \(change.joining.room.name) refused session \(session) (\(code.refusal)): it \(stays)",
-            reasonCode: code.map { Int($0.rawValue) })
+            .messageRejected, "\(what) (\(answer.words)): it \(stays)",
+            reasonCode: answer.code.map { Int($0.rawValue) })
     }
 
-    private mutating func joined(_ code: ReasonCode?, by server: String?, at now: Instant) -> [Action] {
+    private mutating func joined(_ answer: ServerAnswer, by server: String?, at now: Instant) -> [Action] {
         guard var change else { return [] }
-        guard !code.isRefusal else {
+        guard !answer.isRefusal else {
             // By its own word, the server has nothing of ours there, and nothing has to be cleared.
-            if code != nil, change.joining.isUntold {
+            if answer != .unsaid, change.joining.isUntold {
                 self.change?.joining.step = .done
                 topics.remove(change.joining.topic)
             }
-            return endChange(refusal(of: change, code)) + rememberTopics()
+            return endChange(refusal(of: change, answer)) + rememberTopics()
         }
         change.joining.step = .done
         change.joining.isUntold = false
@@ -390,9 +394,9 @@ package struct Rooms: Sendable {
 
     /// The server has refused the connection with the new room's will. The session goes back to the old room, whose will
     /// the next connection has.
-    package mutating func renewalRefused(_ code: ReasonCode) -> [Action] {
+    package mutating func renewalRefused(_ answer: ServerAnswer) -> [Action] {
         guard let change, change.isRenewing else { return [] }
-        return endChange(refusal(of: change, code))
+        return endChange(refusal(of: change, answer))
     }
 
     /// There is no connection, and no attempt is under way. The session stays in the old room.

@@ -47,7 +47,7 @@ enum StatusDetails {
         ].compactMap { $0 }
         if !identity.isEmpty { rows.append(("Identity", identity.joined(separator: ", "))) }
         if let room = status.room {
-            let refused = status.presenceRefused.map { ", where the server refuses to announce the session: \($0)" }
+            let refused = status.presenceRefused.map { ", where the session is not announced: \($0)" }
             rows.append(("Room", room + (refused ?? "")))
         }
         let quality = [
@@ -98,7 +98,7 @@ enum StatusDetails {
     private static func consumer(_ consumer: SessionStatus.Inbox.Consumer) -> String {
         "\(consumer.name): \(consumer.filter), \(consumer.messages) waiting, "
             + (consumer.attached ? "attached" : "no program attached")
-            + (consumer.refused.map { ", refused by the server: \($0)" } ?? "")
+            + (consumer.refused.map { ", refused: \($0)" } ?? "")
             + ((consumer.missed ?? 0) > 0 ? ", \(consumer.missed ?? 0) missed because it was full" : "")
     }
 

@@ -39,7 +39,7 @@ enum StatusText {
         let refusing =
             (status.tlsFilesError == nil
                 ? "" : "; its TLS files could not be used the last time, so it uses those from before")
-            + (status.presenceRefused == nil ? "" : "; the server refuses to announce it in its room")
+            + (status.presenceRefused == nil ? "" : "; it is not announced in its room")
             + (status.storeFailure == nil ? "" : "; published messages cannot be stored")
             + (status.readFailure == nil ? "" : "; messages on disk cannot be read") + quarantined(status)
         return printable(text + old + refusing) + "."
@@ -142,7 +142,8 @@ enum StatusText {
         let refused = status.subscriptions.filter { $0.state == .refused }
         if let first = refused.first {
             let what = refused.count == 1 ? "the subscription to \(first.filter)" : "\(refused.count) subscriptions"
-            text += ", but the server refuses \(what)"
+            // Without a code, the session may not have asked.
+            text += first.reasonCode == nil ? ", but without \(what)" : ", but the server refuses \(what)"
         }
         return text
     }

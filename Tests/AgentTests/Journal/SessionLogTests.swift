@@ -69,7 +69,8 @@ struct SessionLogTests {
     @Test mutating func `a refused subscription names the consumers affected, in fields as well`() throws {
         let consumer = try #require(ConsumerName("orders"))
         log.subscriptionChanged(
-            .init(filter: "a/#", qos: .atLeastOnce, state: .refused, message: "not authorized (0x87)"),
+            .init(
+                filter: "a/#", qos: .atLeastOnce, state: .refused, reasonCode: 0x87, message: "not authorized (0x87)"),
             ofConsumers: [consumer], at: Self.at(0))
         let line = try #require(recorded.lines.first)
         #expect(
@@ -289,9 +290,9 @@ struct SessionLogTests {
         change(to: .connected, because: .autoconnect, at: 0)
         for number in 1...100 {
             log.filterReplaced(of: consumer, "a/\(number)", by: "b/\(number)", at: Self.at(0))
-            log.publicationRefused("p/\(number)", "not authorized (0x87)", at: Self.at(0))
-            log.presenceRefused("not authorized (0x87)", at: Self.at(0))
-            log.presenceKept("p", "not authorized (0x87)", at: Self.at(0))
+            log.publicationRefused("p/\(number)", .said(.notAuthorized), at: Self.at(0))
+            log.presenceRefused(.said(.notAuthorized), at: Self.at(0))
+            log.presenceKept("p", .said(.notAuthorized), at: Self.at(0))
             for state in [SessionStatus.Subscription.State.refused, .granted] {
                 log.subscriptionChanged(
                     .init(filter: "f/\(number)", qos: .atLeastOnce, state: state, grantedQoS: .atMostOnce),

@@ -103,7 +103,7 @@ struct OutboundEndTests {
             #expect(refused["subscription"]?["reasonCode"] == .null, "the server has said nothing")
             #expect(
                 refused["subscription"]?["message"]
-                    == "it ends connections, falls silent or does not answer, and does not say why")
+                    == "the server ends connections, falls silent or does not answer, and does not say why")
             try await peer.call(
                 "message.publish", #"{"session":"main","topic":"c","payload":"x","qos":1,"wait":"delivered"}"#)
             try await Self.connected(peer)

@@ -217,6 +217,49 @@ struct SilenceTests {
         }
     }
 
+    @Test func `what the session does not ask of a server with limits is not told as the server's refusal`()
+        async throws
+    {
+        let prepare: (LoopbackServer) async throws -> Void = { server in
+            await server.set {
+                $0.connack.properties.retainAvailable = false
+                $0.connack.properties.sharedSubscriptionAvailable = false
+            }
+        }
+        let noRetain = "the session does not send it, because the server does not retain messages"
+        let noShare = "the session does not ask for it, because the server has no shared subscriptions"
+        try await DaemonUnderTest.run("room = \"plant\"", prepare: prepare) { daemon in
+            let peer = try await daemon.watcher()
+            try await peer.call("publication.put", #"{"session":"main","topic":"lamp","payload":"on"}"#)
+            let changed = try await peer.notification(
+                "session.event", ["event": "publication-changed", "publication": "refused"])
+            #expect(changed["topic"] == "lamp" && changed["reasonCode"] == nil)
+            let lamp = try await peer.call("publication.list", #"{"session":"main"}"#)["publications"]?.elements?.first
+            #expect(lamp?["state"] == "refused" && lamp?["reasonCode"] == .null)
+            #expect(lamp?["message"] == .string(noRetain))
+
+            for consumer in ["", #","consumer":"meter""#] {
+                let subscribe = #"{"session":"main","filter":"$share/g/a","qos":1\#(consumer)}"#
+                let answer = try await peer.answer(try await peer.request("message.subscribe", subscribe))
+                let error = answer["error"]
+                #expect(error?["data"]?["code"] == "subscription-refused")
+                #expect(error?["data"]?["reasonCode"] == nil)
+                #expect(error?["message"] == .string(#"there is no subscription to "$share/g/a": \#(noShare)"#))
+                let event = try await peer.notification("session.event", ["event": "subscription-changed"])
+                #expect(event["subscription"]?["state"] == "refused")
+                #expect(event["subscription"]?["reasonCode"] == .null)
+                #expect(event["subscription"]?["message"] == .string(noShare))
+            }
+            #expect(try await status(peer)["presenceRefused"] == .string(noRetain))
+
+            let lines = daemon.log.lines.map(\.message)
+            #expect(lines.filter { $0.contains("refuse") } == [])
+            #expect(lines.contains("main: the session is not announced in its room: \(noRetain)"))
+            #expect(lines.contains("main: lamp is not published, or not cleared: \(noRetain)"))
+            #expect(lines.contains { $0.hasPrefix("main: there is no subscription to $share/g/a: \(noShare); ") })
+        }
+    }
+
     // MARK: Granted
 
     @Test(

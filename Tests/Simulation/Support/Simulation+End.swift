@@ -253,6 +253,8 @@ extension Simulation {
                 note(
                     .heals, "\(host.name) is \(status.state) (\(status.reason.code)) \(Self.bound) after all was mended"
                 )
+            } else if driver.here({ $0.session.machine.isOnFormerPath }) {
+                note(.heals, "\(host.name) is connected over a path that moved, \(Self.bound) after all was mended")
             } else if counts.queued > 0 || counts.inFlight > 0 {
                 note(.heals, "\(host.name) is connected and has \(counts) \(Self.bound) after all was mended")
             } else {
@@ -409,4 +411,14 @@ extension Simulation {
 extension Publications.Entry {
     /// Whether the server has refused it with a code that may not hold for ever.
     fileprivate var isRefusedForNow: Bool { if case .refused(_, isFatal: false) = state { true } else { false } }
+}
+
+extension SessionMachine {
+    /// Whether the session is connected over another path than the one that the kernel would use now.
+    fileprivate var isOnFormerPath: Bool {
+        guard case .connected(let connected) = state, let former = connected.path,
+            let path = endpoints[connected.attempt.endpoint]
+        else { return false }
+        return !former.leadsLike(path)
+    }
 }

@@ -18,7 +18,10 @@ extension Peer {
         // This is struct ucred of unix(7), which the module Glibc does not export.
         var credentials: (pid: Int32, uid: UInt32, gid: UInt32) = (0, 0, 0)
         var length = socklen_t(MemoryLayout.size(ofValue: credentials))
-        guard getsockopt(descriptor, SOL_SOCKET, SO_PEERCRED, &credentials, &length) == 0 else { return nil }
+        guard getsockopt(descriptor, SOL_SOCKET, SO_PEERCRED, &credentials, &length) == 0,
+            // A peer that is not on this host has no user.
+            credentials.uid != .max
+        else { return nil }
         self.init(
             pid: credentials.pid, uid: credentials.uid, gid: credentials.gid,
             groups: Set([credentials.gid] + Self.supplementaryGroups(descriptor)))

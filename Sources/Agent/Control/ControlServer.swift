@@ -1,4 +1,5 @@
 import ControlAPI
+import Glibc
 import Logging
 import NIOCore
 import NIOPosix
@@ -53,9 +54,17 @@ actor ControlServer {
 
     /// Takes the sockets that systemd passed: one, and more if a drop-in adds a ListenStream=. None may be at `path`.
     private func take(_ activated: [CInt], of path: String) {
-        descriptors = activated
-        guard let index = activated.firstIndex(where: { ControlSocket.path(of: $0) == path }) else { return }
-        descriptors.swapAt(0, index)
+        let index = activated.firstIndex { ControlSocket.path(of: $0) == path }
+        descriptors = [activated[index ?? 0]]
+        for other in activated where other != descriptors[0] {
+            if ControlSocket.isServable(other) {
+                descriptors.append(other)
+            } else {
+                close(other)
+                logger.warning("holdfast.socket has a socket that is not served: only ListenStream= with a path is")
+            }
+        }
+        guard index != nil else { return }
         file = SocketFile(
             path: path, group: ControlSocket.group, identity: ControlSocket.FileIdentity(path), isSystemds: true)
     }

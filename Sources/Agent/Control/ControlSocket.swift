@@ -87,6 +87,13 @@ enum ControlSocket {
         }
     }
 
+    /// Whether a socket can be served beside the main one: a Unix stream socket, which says who its peers are.
+    static func isServable(_ descriptor: CInt) -> Bool {
+        var (type, length) = (CInt(0), socklen_t(MemoryLayout<CInt>.size))
+        return path(of: descriptor) != nil && getsockopt(descriptor, SOL_SOCKET, SO_TYPE, &type, &length) == 0
+            && type == CInt(SOCK_STREAM.rawValue)
+    }
+
     /// Removes the socket that this daemon made, while that is open. If somebody removed it, there may be another
     /// daemon's by now.
     static func remove(_ path: String, madeAs identity: FileIdentity?) {

@@ -182,7 +182,9 @@ extension SessionHistoryEntry {
         else { return nil }
         let code = Reason.Code(rawValue: entry.reasonCode)
         let failures = entry.failures.map { Failures(attempts: $0.attempts, code: $0.reasonCode, message: $0.message) }
-        let last = code == .retryTimeout && to == .failed ? failures : nil
+        // An attempt that was cut off by the time limit has not failed for a reason of its own.
+        let hasFailed = code == .retryTimeout && to == .failed && failures?.code != Reason.Code.retryTimeout.rawValue
+        let last = hasFailed ? failures : nil
         self.init(
             time: entry.time, session: entry.session.description, from: from, to: to,
             phase: entry.phase.flatMap { SessionStatus.Phase(rawValue: $0) },

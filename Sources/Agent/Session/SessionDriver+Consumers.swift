@@ -19,6 +19,12 @@ extension SessionDriver {
         var epoch: String
     }
 
+    /// - Parameter granted: what the server has granted for the filter already; otherwise it is asked.
+    private func answer(for filter: TopicFilter, granted: ReasonCode?) async -> ServerAnswer? {
+        guard let granted else { return await subscribing { .subscribe(filter, $0) } }
+        return .said(granted)
+    }
+
     /// Attaches a program to a consumer, and creates the consumer if it does not exist. Returns when that is durable.
     func attach(
         _ subscriber: Subscriber, as subscription: SubscriptionID, to consumer: ConsumerName, _ text: String,
@@ -32,9 +38,8 @@ extension SessionDriver {
         takenOver(attaching.takenOver, consumer)
         programs.subscribers[subscription] = subscriber
         run()
-        var answer = attaching.granted.map { ServerAnswer.said($0) }
         beginAsking(for: filter)
-        if answer == nil { answer = await subscribing { .subscribe(filter, $0) } }
+        let answer = await answer(for: filter, granted: attaching.granted)
         let error = answer.flatMap { $0.isRefusal ? refusal(of: filter, $0) : nil }
         if answer == nil || error != nil { programs.subscribers[subscription]?.untold = .answer }
         ask { $0.answered(attaching, answer) }

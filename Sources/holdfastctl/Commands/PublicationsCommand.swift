@@ -100,7 +100,7 @@ enum PublicationText {
         switch state {
         case .pending: "\(topic) is accepted; it is sent now, or when the session is connected again."
         case .published: "\(topic) is published."
-        case .refused: "\(topic) is accepted, but the server refuses it; see holdfastctl publications."
+        case .refused: "\(topic) is accepted, but not published: it is refused; see holdfastctl publications."
         case .removing: "\(topic) is removed; the server is told now, or when the session is connected again."
         case .removed: "\(topic) is removed."
         default: "\(topic): \(state.rawValue)."

@@ -62,6 +62,8 @@ public struct SessionEvent: ControlNotification {
     public var topic: String?
     /// message-rejected, publication-changed: the server's reason code, if it gave one. message-refused: MQTT's code for what is wrong.
     public var reasonCode: Int?
+    /// publication-changed, with `refused`: why, in words.
+    public var message: String?
     /// consumer-ended: the name of the durable consumer whose subscription ended; `watch` is the id of that
     /// subscription.
     public var consumer: String?

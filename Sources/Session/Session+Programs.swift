@@ -147,7 +147,7 @@ extension Session {
         guard membership.participants.hasList else {
             throw .wrongState(
                 settings.name.description, is: "not told who is in its room",
-                hint: "it is told shortly after connecting, unless the server refuses "
+                hint: "it is told shortly after connecting, unless there is no subscription to "
                     + "\(membership.room.presenceFilter)")
         }
         return Roster(

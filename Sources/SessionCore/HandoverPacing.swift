@@ -27,6 +27,9 @@ struct HandoverPacing: Hashable, Sendable {
         failures = 0
     }
 
+    /// Whether a successor could not be set up since then.
+    var hasFailed: Bool { failures > 0 }
+
     /// When the next handover may begin: `now`, or later.
     func earliest(at now: Instant) -> Instant {
         guard count > 0, let lastHandover else { return now }

@@ -60,8 +60,7 @@ extension SessionMachine {
             reason = Reason(.goodbyeUnheard, "\(Reason.Code.goodbyeUnheard.sentence): \(left)")
         } else if remains.isPresenceKept {
             reason.message +=
-                "; the server refused to clear its presence, so others in the room may see the session until that is "
-                + "cleared by hand"
+                "; its presence could not be cleared, so others in the room may see the session until that is cleared by hand"
         }
     }
 

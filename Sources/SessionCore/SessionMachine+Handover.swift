@@ -76,7 +76,8 @@ extension SessionMachine {
         guard case .connected(var connected) = state, case .waiting(let until) = connected.handover, now >= until else {
             return
         }
-        pacing.haste.hastened(at: now)
+        // Only the first one follows an event; the others have pauses of their own.
+        if !handovers.hasFailed { pacing.haste.hastened(at: now) }
         lastGeneration.rawValue += 1
         let attempt = Attempt(
             generation: lastGeneration, endpoint: connected.attempt.endpoint, number: 1, discardsSession: false)

@@ -362,10 +362,6 @@ extension SessionMachine {
         case .credentialRenewed, .switchRoom, .inboxRoom: break
         default: endpoints.restsUntil = [:]
         }
-        // What a person asks for does not rely on what the kernel says: it may be wrong, and this is the way out.
-        if [.userConnect, .userReconnect].contains(reason.code), case .waitingForNetwork = trying.activity {
-            trying.activity = .waitingForNetwork(safetyAttempt: now)
-        }
         attemptNow(trying, at: now, into: &actions)
     }
 

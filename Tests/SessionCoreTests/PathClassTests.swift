@@ -228,19 +228,10 @@ import Testing
         for _ in 0..<5 {
             session.pass(.seconds(50))
             #expect(session.path(pathClass).isEmpty)
+            session.connect()
+            session.reconnect()
         }
         #expect(session.pass(.seconds(50)).count == 1)
-    }
-
-    @Test(arguments: [true, false])
-    func `what a person asks for while offline is tried at once, without a path`(_ isConnect: Bool) {
-        var session = SessionUnderTest(.waitingForNetwork)
-        session.pass(.seconds(50))
-        #expect((isConnect ? session.connect() : session.reconnect()) == [.open(2)])
-        session.end(.unreachable)
-        #expect(session.phase == .waitingForNetwork)
-        #expect(session.pass(.milliseconds(299_999)).isEmpty)
-        #expect(session.pass(.milliseconds(1)) == [.open(3)])
     }
 
     @Test(arguments: [PathClass.gained, .returned, .movedSourceGone, .movedSourceKept])

@@ -111,6 +111,27 @@ extension SessionDriver {
         }
     }
 
+    /// Reads what has an age: the difference between two wall-clock times. When the clock is set, both are shifted; in
+    /// between the store is not asked.
+    func withPresentTimes<Value: Sendable>(
+        _ read: (any SessionStore) async throws(StoreError) -> Value
+    ) async throws(StoreError) -> Value {
+        while true {
+            checkClock()
+            let steps = clockSteps.count
+            if !clockSteps.areDurable {
+                // What the driver began with may not have been carried out yet.
+                run()
+                if let failure = await everythingCommitted() { throw failure }
+                if steps == clockSteps.count { clockSteps.areDurable = true }
+                continue
+            }
+            let found = try await read(surroundings.store)
+            checkClock()
+            if steps == clockSteps.count { return found }
+        }
+    }
+
     /// What cannot be read at the moment, and why.
     var readFailure: String? {
         traffic.failedReads.min { $0.key < $1.key }.map { "\($0.key) cannot be read: \($0.value)" }

@@ -127,10 +127,12 @@ extension SessionDriver {
     }
 
     private func readInbox(_ load: DurableConsumers.Load) async {
-        let messages = await untilRead("the inbox") { store throws(StoreError) in
-            try await store.collected(
-                self.name, for: load.name, after: load.after, maxCount: load.messages,
-                maxBytes: DurableConsumers.portionBytes)
+        let messages = await untilRead("the inbox") { _ throws(StoreError) in
+            try await self.withPresentTimes { store throws(StoreError) in
+                try await store.collected(
+                    self.name, for: load.name, after: load.after, maxCount: load.messages,
+                    maxBytes: DurableConsumers.portionBytes)
+            }
         }
         // The consumers belong to another driver now.
         guard !isStopping else { return }

@@ -58,22 +58,9 @@ extension SessionDriver {
         }
     }
 
-    /// Looks a key up in the store. The age of a key is the difference between two wall-clock times. When the clock is
-    /// set, both are shifted; in between the store is not asked.
     private func keyed(_ key: PublishKey) async throws(StoreError) -> KeyedMessage? {
-        while true {
-            checkClock()
-            let steps = clockSteps.count
-            if !clockSteps.areDurable {
-                // What the driver began with may not have been carried out yet.
-                run()
-                if let failure = await everythingCommitted() { throw failure }
-                if steps == clockSteps.count { clockSteps.areDurable = true }
-                continue
-            }
-            let found = try await surroundings.store.keyed(name, key, now: wallClock)
-            checkClock()
-            if steps == clockSteps.count { return found }
+        try await withPresentTimes { store throws(StoreError) in
+            try await store.keyed(self.name, key, now: self.wallClock)
         }
     }
 

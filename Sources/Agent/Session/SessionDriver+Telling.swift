@@ -159,6 +159,7 @@ extension SessionDriver {
                 $0.topic = change.topic
                 $0.publication = change.state
                 $0.reasonCode = change.answer?.code.map { Int($0.rawValue) }
+                $0.message = change.answer?.words
             }
         case .publicationRefused(let topic, let answer): log.publicationRefused(topic, answer, at: now)
         case .dropped(let count): report(.messageDropped) { $0.count = count }

@@ -66,8 +66,9 @@ struct ReadAhead: Sendable {
         guard let earliestExpiry, earliestExpiry <= now else { return [] }
         let expired = messages.filter { ($0.message.expiresAt.map { $0 <= now } ?? false) && mayBeRemoved($0) }
         for queued in expired { _ = remove(queued.sequence) }
-        // Those that may not be removed are looked at when they are the first.
-        self.earliestExpiry = messages.lazy.compactMap(\.message.expiresAt).filter { $0 > now }.min()
+        // What is being loaded may have them too.
+        if expired.contains(where: { $0.sequence > loadedThrough }) { makeLoadStale() }
+        self.earliestExpiry = messages.lazy.compactMap(\.message.expiresAt).min()
         return Array(expired)
     }
 

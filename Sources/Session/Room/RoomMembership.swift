@@ -33,7 +33,8 @@ package struct RoomMembership: Sendable {
     package private(set) var refusal: String?
     /// Whether the server cannot have our presence: it has been told of none, or has refused it by its own word.
     var isUntold = false
-    /// Whether the server refused to clear our presence when the session left.
+    /// Whether our presence could not be cleared when the session left: the server refused that, or takes no retained
+    /// messages.
     var isKept = false
 
     /// Whether the server refused the subscription to the room when it last answered it.

@@ -16,7 +16,7 @@ enum EventText {
         case .publicationChanged:
             words([
                 "publication", event.topic, event.publication?.rawValue,
-                event.reasonCode.map { "(\(serverCode($0)))" },
+                (event.message ?? event.reasonCode.map(serverCode)).map { "(\($0))" },
             ])
         case .connectionLost:
             words(["connection lost", event.outage.map { "for \(TimeText.duration($0))" }, event.reason?.code])

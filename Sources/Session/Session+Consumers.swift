@@ -50,7 +50,7 @@ extension Session {
             granted: granted, isChanged: isChanged, replaced: before?.text == text ? nil : before?.text)
     }
 
-    /// There is an answer for the filter of a consumer; `nil`: there is none, or the session is not connected. If it was
+    /// Takes the answer for the filter of a consumer; `nil` while there is no answer yet, or no connection. If it was
     /// refused, the consumer is changed back to what it was before, or removed if it is new. A consumer that was not
     /// changed stays attached: what it has collected belongs to its program.
     package mutating func answered(_ attaching: Attaching, _ answer: ServerAnswer?) {

@@ -530,7 +530,12 @@ actor Simulation {
             let driver = host.here({ $0.driver() }),
             !driver.here({ if case .farewell = $0.session.looking?.purpose { true } else { false } })
         else { return }
-        noteAnotherNetwork(index, because: driver.here { $0.session.machine.reason.code.rawValue })
+        // The attempt may have failed since, in the same instant.
+        let cause = driver.here {
+            let machine = $0.session.machine
+            return if case .trying(let trying) = machine.state { trying.cause.code } else { machine.reason.code }
+        }
+        noteAnotherNetwork(index, because: cause.rawValue)
         guard residents[index].rest != nil else { return }
         note(.terminalIsTerminal, "\(host.name) dials, and it is \(rest)")
     }

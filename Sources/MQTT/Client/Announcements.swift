@@ -89,8 +89,8 @@ struct Announcements: Sendable {
 
 extension MQTTClientMachine {
     /// Sends an announcement as soon as the server's window has room, ahead of waiting messages. `announced` follows
-    /// with the server's answer, or at once with QoS 0 or beyond the server's limits, unless the connection ends first. Without a connection nothing
-    /// happens.
+    /// with the server's answer, or at once with QoS 0 or beyond the server's limits, unless the connection ends first.
+    /// Without a connection nothing happens.
     public mutating func announce(_ announcement: Announcement, at now: Timestamp, into actions: inout [Action]) {
         step(at: now, into: &actions) { machine, step in
             guard case .connected(let session) = machine.connection else { return }

@@ -36,6 +36,19 @@ struct ControlSocketTests {
         }
     }
 
+    @Test func `of further sockets, only a Unix stream socket with a path is served`() throws {
+        try Self.inDirectory { directory, path in
+            let listener = try ControlSocket.listen(at: path)
+            let datagrams = socket(AF_UNIX, CInt(SOCK_DGRAM.rawValue | SOCK_CLOEXEC.rawValue), 0)
+            let remote = socket(AF_INET, CInt(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue), 0)
+            defer { for descriptor in [listener, datagrams, remote] { close(descriptor) } }
+            var isBound = false
+            try Self.withAddress("\(directory.path)/datagrams.sock") { isBound = bind(datagrams, $0, $1) == 0 }
+            #expect(isBound)
+            #expect([listener, datagrams, remote].map(ControlSocket.isServable) == [true, false, false])
+        }
+    }
+
     /// Ends a listener, and returns when nothing listens at its path any more. A program that another test starts has a
     /// copy of the descriptor until it is executed.
     static func end(_ listener: CInt, at path: String) async throws {

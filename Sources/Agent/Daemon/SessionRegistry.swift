@@ -366,19 +366,27 @@ actor SessionRegistry {
     }
 
     func statusMayHaveChanged() {
-        let line: @Sendable () -> String = { [weak self] in self?.assumeIsolated { $0.statusLine } ?? "" }
+        let line: @Sendable (Double?) -> (text: String, rtt: Double?) = { [weak self] shownRTT in
+            self?.assumeIsolated { $0.statusLine(shownRTT: shownRTT) } ?? ("", nil)
+        }
         notifier.assumeIsolated { $0.statusMayHaveChanged(line) }
     }
 
     /// Takes from each of many sessions only what the line shows. The whole status of each would delay their start.
-    private var statusLine: String {
-        guard entries.count > 1 else { return StatusLine.text(statuses().first, at: .now) }
+    private func statusLine(shownRTT: Double?) -> (text: String, rtt: Double?) {
+        guard entries.count > 1 else {
+            var status = statuses().first
+            let rtt = StatusLine.steadyRTT(status?.rtt, shown: shownRTT)
+            status?.rtt = rtt
+            return (StatusLine.text(status, at: .now), rtt)
+        }
         let isRefusing = !drivers.isEmpty && surroundings?.commits.assumeIsolated { $0.hindrance } != nil
-        return StatusLine.text(
+        let text = StatusLine.text(
             entries.map { name, entry in
                 let (state, code) = state(of: entry)
                 return StatusLine.Brief(session: name.description, state: state, reason: code.rawValue)
             }, isRefusing: isRefusing)
+        return (text, nil)
     }
 
     private func state(of entry: Entry) -> (SessionState, Reason.Code) {

@@ -17,6 +17,13 @@ enum StatusLine {
         return "\(session.session): \(text(session, at: now))\(refusal(session.storeFailure != nil))"
     }
 
+    /// The RTT to show when `shown` is there already. Nearly every heartbeat measures another, and each line that
+    /// changes wakes the service manager, so it stays until the present one is out of its half and its double.
+    static func steadyRTT(_ rtt: Double?, shown: Double?) -> Double? {
+        guard let rtt, let shown, shown / 2 <= rtt, rtt <= shown * 2 else { return rtt }
+        return shown
+    }
+
     /// - Parameter isRefusing: whether published messages cannot be stored.
     static func text(_ sessions: [Brief], isRefusing: Bool) -> String {
         overview(sessions) + refusal(isRefusing)

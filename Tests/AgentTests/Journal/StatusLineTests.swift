@@ -38,6 +38,15 @@ struct StatusLineTests {
                 == "main: connected to broker.example via wlan0 for \(duration), RTT 23 ms")
     }
 
+    @Test(
+        arguments: [
+            (0.02, nil, 0.02), (0.02, 0.015, 0.015), (0.02, 0.04, 0.04), (0.02, 0.01, 0.01), (0.02, 0.041, 0.02),
+            (0.02, 0.009, 0.02), (nil, 0.02, nil),
+        ] as [(Double?, Double?, Double?)])
+    func `an RTT that is shown stays until another differs much`(rtt: Double?, shown: Double?, expected: Double?) {
+        #expect(StatusLine.steadyRTT(rtt, shown: shown) == expected)
+    }
+
     @Test(arguments: [
         (
             Self.session(.connecting, reason: "tls-timeout", phase: .waiting, attempt: 7, retryIn: 11.2),

@@ -52,4 +52,38 @@ import Testing
         #expect(moves.map(\.new) == [try TopicFilter("p/new/x")])
         #expect(consumers.filters == [try TopicFilter("p/new/x"), try TopicFilter("p/old/x")])
     }
+
+    private static func message(_ topic: String, for filters: [String]?) throws -> MQTTClientMachine.InboundMessage {
+        MQTTClientMachine.InboundMessage(
+            topic: topic, payload: ByteBuffer(), qos: .atMostOnce, retain: false, duplicate: false,
+            properties: Publish.Properties(), filters: try filters.map { try Set($0.map { try TopicFilter($0) }) })
+    }
+
+    private func wanting(_ topic: String, for filters: [String]? = nil) throws -> [String] {
+        let received = consumers.received(
+            try Self.message(topic, for: filters), number: 1, session: try #require(SessionName("main")))
+        return received?.wanting.map(\.rawValue) ?? []
+    }
+
+    @Test mutating func `a message goes to those it was sent for, in the order in which they came`() throws {
+        for (id, filter) in [("1", "a/#"), ("2", "a/b"), ("3", "c"), ("4", "a/#"), ("5", "+/b")] {
+            consumers.add(try Self.consumer(id, filter))
+        }
+        #expect(try wanting("a/b") == ["1", "2", "4", "5"])
+        #expect(try wanting("a/b", for: ["a/#"]) == ["1", "4"])
+        #expect(try wanting("a/b", for: ["a/b", "+/b"]) == ["2", "5"])
+        // What a server says that does not fit its own topic counts for nothing.
+        #expect(try wanting("a/b", for: ["c"]) == [])
+        #expect(try wanting("x") == [])
+        _ = consumers.remove(SubscriptionID(rawValue: "1"))
+        #expect(try wanting("a/b", for: ["a/#"]) == ["4"])
+    }
+
+    @Test mutating func `a message in the new room goes to who followed there`() throws {
+        consumers.add(try Self.consumer("1", "p/old/x", relative: "~/x"))
+        consumers.add(try Self.consumer("2", "p/new/x"))
+        _ = consumers.follow(to: Room(prefix: "p", name: "new"))
+        #expect(try wanting("p/old/x") == [])
+        #expect(try wanting("p/new/x") == ["1", "2"])
+    }
 }

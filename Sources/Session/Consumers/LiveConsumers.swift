@@ -20,7 +20,16 @@ package struct LiveConsumer: Hashable, Sendable {
 
 /// The live consumers of one session. They outlive connections, and reloads of the session's configuration.
 package struct LiveConsumers: Hashable, Sendable {
+    /// A consumer by its turn among all of them.
+    private struct Place: Hashable {
+        let number: Int
+        let id: SubscriptionID
+    }
+
     private var consumers: [LiveConsumer] = []
+    /// The same by filter: the server says which filters a message was sent for, and there may be hundreds of others.
+    private var places: [TopicFilter: [Place]] = [:]
+    private var added = 0
     /// The calls that wait for the server's answer to a subscription.
     private var calls: [TopicFilter: [CallID]] = [:]
 
@@ -53,6 +62,7 @@ package struct LiveConsumers: Hashable, Sendable {
                 let new = try? TopicFilter(text), new != old
             else { continue }
             consumers[index].filter = new
+            if let place = removePlace(of: consumers[index].id, from: old) { places[new, default: []].append(place) }
             moves.append((old, new))
         }
         return moves
@@ -60,12 +70,23 @@ package struct LiveConsumers: Hashable, Sendable {
 
     package mutating func add(_ consumer: LiveConsumer) {
         consumers.append(consumer)
+        added += 1
+        places[consumer.filter, default: []].append(Place(number: added, id: consumer.id))
     }
 
     /// - Returns: the consumer's filter.
     package mutating func remove(_ id: SubscriptionID) -> TopicFilter? {
         guard let index = consumers.firstIndex(where: { $0.id == id }) else { return nil }
-        return consumers.remove(at: index).filter
+        let filter = consumers.remove(at: index).filter
+        _ = removePlace(of: id, from: filter)
+        return filter
+    }
+
+    private mutating func removePlace(of id: SubscriptionID, from filter: TopicFilter) -> Place? {
+        guard let index = places[filter]?.firstIndex(where: { $0.id == id }) else { return nil }
+        let place = places[filter]?.remove(at: index)
+        if places[filter]?.isEmpty == true { places[filter] = nil }
+        return place
     }
 
     /// Makes a call wait for the server's answer to a subscription, or for the end of the connection.
@@ -90,7 +111,7 @@ package struct LiveConsumers: Hashable, Sendable {
     package func received(
         _ message: MQTTClientMachine.InboundMessage, number: Int64, session: SessionName
     ) -> (message: ReceivedMessage, wanting: [SubscriptionID])? {
-        let wanting = consumers.filter { message.isFor($0.filter) }.map(\.id)
+        let wanting = wanting(message)
         guard let first = wanting.first else { return nil }
         let received = ReceivedMessage(
             subscription: first, session: session.description, id: number, topic: message.topic,
@@ -98,5 +119,14 @@ package struct LiveConsumers: Hashable, Sendable {
             qos: message.qos, retain: message.retain, duplicate: message.duplicate,
             properties: MessageProperties(message.properties))
         return (received, wanting)
+    }
+
+    private func wanting(_ message: MQTTClientMachine.InboundMessage) -> [SubscriptionID] {
+        var found: [Place] = []
+        func look<Filters: Sequence<TopicFilter>>(among filters: Filters) {
+            for filter in filters where filter.matches(topic: message.topic) { found += places[filter] ?? [] }
+        }
+        if let filters = message.filters { look(among: filters) } else { look(among: places.keys) }
+        return found.sorted { $0.number < $1.number }.map(\.id)
     }
 }

@@ -138,7 +138,9 @@ extension DurableStore {
         ///
         /// - Returns: the window, if it has changed.
         mutating func reserve(_ id: PacketID, of session: Int64) -> IdentifierWindow? {
-            windows[session, default: IdentifierWindow()].reserve(id) ? windows[session] : nil
+            // Otherwise the windows of all sessions would be copied with each message of QoS 2: see `write`.
+            guard windows[session]?.contains(id) != true else { return nil }
+            return windows[session, default: IdentifierWindow()].reserve(id) ? windows[session] : nil
         }
     }
 }

@@ -86,6 +86,9 @@ struct Heartbeat: Hashable, Sendable {
     /// How long an answer usually takes at most, as far as is known.
     var usualAnswer: Duration { roundTrip.usually }
 
+    /// How long to wait for the last answer before another connection takes over.
+    var lastAnswer: Duration { roundTrip.lastAnswer }
+
     var isProbing: Bool { question?.isProbe ?? false }
 
     /// Whether an answer has been awaited for longer than answers used to take.
@@ -208,6 +211,10 @@ public struct RoundTripTime: Hashable, Sendable {
 
     /// How long answers take at most, as far as is known; never less than a second.
     var usually: Duration { max(.seconds(1), (smoothed ?? .zero) * 4) }
+
+    /// How long the last answer on a connection that another is about to replace is worth waiting for. Its server may take
+    /// longer, and then messages of QoS 1 come twice; but if the old path is dead, everything waits for this.
+    var lastAnswer: Duration { smoothed.map { max(.milliseconds(250), $0 * 4) } ?? .seconds(1) }
 
     /// Several round trips, but no less than a second: a path that just moved is slower at first.
     func probeTimeout(atMost limit: Duration) -> Duration {

@@ -103,11 +103,11 @@ extension SessionMachine {
         guard case .connected(var connected) = state, case .preparing(let attempt, _, _) = connected.handover,
             attempt.generation == generation
         else { return }
-        connected.handover = .settling(attempt, until: now.advanced(by: connected.heartbeat.usualAnswer))
         // After a silence, look for another device first, which the end of an unanswered probe does.
-        if let heard = connected.doubtedSince, heard == connected.heartbeat.lastHeard,
-            rivalry.look(mayHaveRival: false) == nil
-        {
+        let looks = rivalry.look(mayHaveRival: false) != nil
+        let patience = looks ? connected.heartbeat.usualAnswer : connected.heartbeat.lastAnswer
+        connected.handover = .settling(attempt, until: now.advanced(by: patience))
+        if let heard = connected.doubtedSince, heard == connected.heartbeat.lastHeard, !looks {
             return handOver(connected, at: now, into: &actions)
         }
         state = .connected(connected)

@@ -93,19 +93,28 @@ import Testing
         #expect(session.machine.successor == nil)
     }
 
-    @Test func `an old connection that never settles delays the new one at most a second`() {
+    @Test(arguments: [false, true])
+    func `an old connection that never settles delays the new one by a quarter of a second`(answers: Bool) {
         var session = Self.settling()
-        session.answerHeartbeat()
-        session.pass(.milliseconds(999))
+        if answers { session.answerHeartbeat() }
+        session.pass(.milliseconds(249))
         #expect(session.state == .connected)
         #expect(session.pass(.milliseconds(1)) == [.leave(1), .open(2)])
+        #expect(session.reason == .pathMoved)
+        #expect(session.phase == .authenticating)
     }
 
-    @Test func `an old connection that does not answer its probe is replaced as well`() {
-        var session = Self.settling()
-        #expect(session.pass(.seconds(1)) == [.abandon(1), .open(2)])
-        #expect(session.reason == .probeTimeout)
-        #expect(session.phase == .authenticating)
+    @Test func `a long way to the server gives an old connection four round trips`() {
+        var session = SessionUnderTest(.connected, policy: .exact)
+        session.pass(.seconds(15))
+        session.skip(.milliseconds(100))
+        session.answerHeartbeat()
+        session.skip(.seconds(1))
+        session.path(.movedSourceKept)
+        session.prepared()
+        session.pass(.milliseconds(399))
+        #expect(session.state == .connected)
+        #expect(session.pass(.milliseconds(1)) == [.leave(1), .open(2)])
     }
 
     @Test(arguments: [PathClass.gained, .returned])

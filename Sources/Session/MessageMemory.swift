@@ -25,9 +25,9 @@ package struct MessageMemory: Hashable, Sendable {
 
 extension MQTTClientMachine.Configuration {
     package mutating func limit(to memory: MessageMemory) {
-        maximumInFlightBytes = memory.inFlight
-        readAheadBytes = memory.readAhead
-        maximumUnflushedBytes = memory.unflushed
+        inFlight.bytes = memory.inFlight
+        readAhead.bytes = memory.readAhead
+        unflushed.bytes = memory.unflushed
     }
 }
 

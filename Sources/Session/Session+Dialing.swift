@@ -1,4 +1,5 @@
 import MQTT
+import NIOCore
 import SessionCore
 
 // Dialing for all purposes, and the one place where the events of connections are handled. Also knocks, at endpoints

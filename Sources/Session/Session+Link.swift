@@ -1,4 +1,5 @@
 import MQTT
+import NIOCore
 import SessionCore
 
 // The link: the attempt under way, and the connection that it becomes. Also its successor, which is set up before the

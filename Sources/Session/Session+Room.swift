@@ -1,5 +1,6 @@
 import ControlAPI
 import MQTT
+import NIOCore
 import SessionCore
 
 // The session's room, and what it publishes there and elsewhere: passes the decisions of ``Rooms`` and ``Publications``

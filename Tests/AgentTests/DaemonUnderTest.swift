@@ -157,11 +157,9 @@ struct DaemonUnderTest: Sendable {
             configurationDirectory: directory.path, stateDirectory: "\(directory.path)/state",
             socketPath: "\(directory.path)/run/control.sock", logLevel: logLevel)
         let daemon = Daemon(
-            options: options, configuration: DaemonConfiguration(),
-            files: ConfigurationFiles(in: directory.path), store: store, registry: registry,
-            network: NetworkView(watcher: watcher), threadPool: .singleton,
-            notifications: notifications, logger: log.logger, eventLoop: loop, accountPatience: .seconds(3600),
-            configurationPatience: configurationPatience)
+            options: options, configuration: DaemonConfiguration(), store: store, registry: registry,
+            network: NetworkView(watcher: watcher), notifications: notifications, logger: log.logger, eventLoop: loop,
+            accountPatience: .seconds(3600), configurationPatience: configurationPatience)
         let control = ControlServer(daemon: daemon, limits: limits)
         try await control.listen(path: options.socketPath)
         try await control.prepare()

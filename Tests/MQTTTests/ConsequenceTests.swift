@@ -64,7 +64,7 @@ struct ConsequenceTests {
         try client.publish("bad")
         client.handle(.connectionClosed)
         try client.publish("good")
-        client.machine.configuration.maximumInFlight = 1
+        client.machine.configuration.inFlight.messages = 1
         #expect(client.connect(resumed: true).last == "PUBLISH bad id 1 DUP")
         let hex = MQTTClientHarness.hex(code)
         let isUncertain = Consequence.measures(for: code, in: .disconnect).contains(.failIfRepeated)
@@ -184,7 +184,7 @@ struct ConsequenceTests {
 
     @Test(arguments: codes(with: .halveWindow, in: .disconnect))
     func `the window is halved each time, down to one`(code: ReasonCode) throws {
-        var client = MQTTClientHarness { $0.maximumInFlight = 4 }
+        var client = MQTTClientHarness { $0.inFlight.messages = 4 }
         for payload in ["a", "b", "c", "d"] { try client.publish(payload) }
         for (round, expected) in [4, 2, 1, 1].enumerated() {
             // After the third end, unanswered messages are sent one by one, once the connection has proven to work.
@@ -229,7 +229,7 @@ struct ConsequenceTests {
 
     /// A client that has learned to send less ahead, to use no aliases and to speak more often.
     private func taught() -> MQTTClientHarness {
-        var client = MQTTClientHarness { ($0.maximumInFlight, $0.keepAlive) = (4, 16) }
+        var client = MQTTClientHarness { ($0.inFlight.messages, $0.keepAlive) = (4, 16) }
         for code in [ReasonCode.keepAliveTimeout, .keepAliveTimeout, .receiveMaximumExceeded, .topicAliasInvalid] {
             client.connect()
             client.server(Self.goodbye(code))

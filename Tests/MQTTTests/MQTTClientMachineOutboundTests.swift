@@ -250,7 +250,7 @@ import Testing
     }
 
     @Test func `messages in flight have a limit in bytes, and a larger one goes out alone`() throws {
-        var client = MQTTClientHarness { $0.maximumInFlightBytes = 10 }
+        var client = MQTTClientHarness { $0.inFlight.bytes = 10 }
         client.connect()
         // Each has one more byte: its topic.
         #expect(try client.publish("1234").contains("PUBLISH 1234 id 1"))
@@ -269,7 +269,7 @@ import Testing
         var client = MQTTClientHarness(
             durable: MQTTClientHarness.established(
                 [.inFlight(id(1)), .inFlight(id(2)), .inFlight(id(3))], qos: .atLeastOnce)
-        ) { $0.maximumInFlightBytes = 5 }
+        ) { $0.inFlight.bytes = 5 }
         try client.publish("4")
         #expect(
             client.connect(resumed: true) == [
@@ -301,7 +301,7 @@ import Testing
     }
 
     @Test func `sending pauses while the transport does not flush`() throws {
-        var client = MQTTClientHarness { $0.maximumUnflushedQoS0 = 2 }
+        var client = MQTTClientHarness { $0.unflushed.qos0 = 2 }
         client.connect()
         for payload in ["a", "b"] { try client.publish(payload, qos: .atMostOnce) }
         #expect(try client.publish("c", qos: .atMostOnce) == ["accepted 3"])
@@ -424,7 +424,7 @@ import Testing
     }
 
     @Test func `messages beyond the read-ahead are loaded from the store when there is room`() throws {
-        var client = MQTTClientHarness { $0.readAheadMessages = 2 }
+        var client = MQTTClientHarness { $0.readAhead.messages = 2 }
         for payload in ["a", "b", "c", "d"] { try client.publish(payload) }
         #expect(
             client.connect() == ["connected", "restored", "load after 2", "PUBLISH a id 1", "PUBLISH b id 2"])
@@ -465,7 +465,7 @@ import Testing
                         message: OutboundMessage(topic: "t", payload: ByteBuffer(string: "b"), qos: .atLeastOnce),
                         state: .inFlight(id(7)))
                 ], queuedCount: 2, queuedBytes: 4)
-        ) { $0.readAheadMessages = 1 }
+        ) { $0.readAhead.messages = 1 }
         func stored(_ sequence: Int64, _ payload: String) -> StoredMessage {
             StoredMessage(
                 sequence: MessageSequence(rawValue: sequence),

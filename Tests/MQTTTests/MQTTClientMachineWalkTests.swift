@@ -10,17 +10,17 @@ extension MQTTClientWorld {
         let counts = machine.counts
         if counts.queued < 0 || counts.inFlight < 0 || counts.bytes < 0 { problems.append("counts \(counts)") }
         if configuration.outbox.maximumAge != nil,
-            counts.total > configuration.outbox.messages + configuration.readAheadMessages
+            counts.total > configuration.outbox.messages + configuration.readAhead.messages
         {
             problems.append("\(counts.total) messages in an outbox for \(configuration.outbox.messages)")
         }
-        if counts.inFlight > max(configuration.maximumInFlight, 8) { problems.append("window \(counts.inFlight)") }
+        if counts.inFlight > max(configuration.inFlight.messages, 8) { problems.append("window \(counts.inFlight)") }
         let sizes = machine.outbox.inFlight.values.map(\.size)
         if machine.outbox.inFlightBytes != sizes.reduce(0, +) {
             problems.append("\(machine.outbox.inFlightBytes) bytes in flight, of messages of \(sizes)")
         }
         // One of any size may go out alone; another, again alone, before those that are sent again.
-        if sizes.reduce(0, +) > configuration.maximumInFlightBytes + 2 * (sizes.max() ?? 0) {
+        if sizes.reduce(0, +) > configuration.inFlight.bytes + 2 * (sizes.max() ?? 0) {
             problems.append("messages of \(sizes) bytes in flight")
         }
     }

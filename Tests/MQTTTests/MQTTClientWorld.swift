@@ -67,13 +67,13 @@ struct MQTTClientWorld {
         let hasIdentifier = Bool.random(using: &random) || version != .five
         var configuration = MQTTClientMachine.Configuration(
             version: version ?? .five, clientID: hasIdentifier ? "me" : "")
-        configuration.maximumInFlight = Int.random(in: 1...8, using: &random)
+        configuration.inFlight.messages = Int.random(in: 1...8, using: &random)
         configuration.receiveMaximum = UInt16.random(in: 1...5, using: &random)
-        configuration.readAheadMessages = Int.random(in: 1...6, using: &random)
-        configuration.readAheadBytes = Int.random(in: 1...200, using: &random)
-        configuration.maximumUnflushedBytes = Int.random(in: 1...100, using: &random)
-        configuration.maximumInFlightBytes = Int.random(in: 1...60, using: &random)
-        configuration.maximumUnflushedQoS0 = Int.random(in: 1...3, using: &random)
+        configuration.readAhead.messages = Int.random(in: 1...6, using: &random)
+        configuration.readAhead.bytes = Int.random(in: 1...200, using: &random)
+        configuration.unflushed.bytes = Int.random(in: 1...100, using: &random)
+        configuration.inFlight.bytes = Int.random(in: 1...60, using: &random)
+        configuration.unflushed.qos0 = Int.random(in: 1...3, using: &random)
         configuration.filtersPerPacket = Int.random(in: 1...3, using: &random)
         configuration.maximumSubscribeRequests = Int.random(in: 1...3, using: &random)
         if let whenFull {

@@ -176,7 +176,7 @@ struct OlderVersionTests {
 
     @Test func `our own window limits the messages in flight`() throws {
         var harness = Self.machine()
-        harness.machine.configuration.maximumInFlight = 1
+        harness.machine.configuration.inFlight.messages = 1
         harness.connect()
         try harness.publish("1")
         #expect(try harness.publish("2") == ["accepted 2"])

@@ -132,7 +132,7 @@ import Testing
         var client = MQTTClientHarness {
             $0.outbox.whenFull = .dropOldest
             $0.outbox.messages = 2
-            $0.readAheadMessages = 3
+            $0.readAhead.messages = 3
         }
         client.holdsCommits = true
         for payload in ["a", "b", "c", "d", "e"] { try client.publish(payload) }
@@ -210,7 +210,7 @@ import Testing
     /// A client whose message is too large to be held in memory without a connection.
     private static func clientWithLargeMessage() throws -> (MQTTClientHarness, StoredMessage) {
         var client = MQTTClientHarness {
-            $0.readAheadBytes = 100
+            $0.readAhead.bytes = 100
             $0.outbox.maximumAge = 60_000
         }
         let payload = String(repeating: "x", count: 101)
@@ -251,7 +251,7 @@ import Testing
     }
 
     @Test func `a large message is not kept when its connection ends`() throws {
-        var client = MQTTClientHarness { $0.readAheadBytes = 100 }
+        var client = MQTTClientHarness { $0.readAhead.bytes = 100 }
         client.connect(Connack.Properties(receiveMaximum: 1))
         try client.publish("sent")
         try client.publish(String(repeating: "x", count: 101))
@@ -262,7 +262,7 @@ import Testing
     }
 
     @Test func `what is known of a large message goes with it`() throws {
-        var client = MQTTClientHarness { $0.readAheadBytes = 100 }
+        var client = MQTTClientHarness { $0.readAhead.bytes = 100 }
         client.holdsCommits = true
         try client.publish(String(repeating: "x", count: 101))
         #expect(client.machine.oldestAcceptance == client.now)
@@ -302,7 +302,7 @@ import Testing
     }
 
     @Test func `a message in flight is sent again without waiting for what is read from the store behind it`() throws {
-        var client = MQTTClientHarness { $0.readAheadMessages = 1 }
+        var client = MQTTClientHarness { $0.readAhead.messages = 1 }
         client.connect(Connack.Properties(receiveMaximum: 1))
         for payload in ["a", "b", "c"] { try client.publish(payload) }
         #expect(client.server(.puback(answer(1))).contains("load after 2"))

@@ -709,7 +709,7 @@ import Testing
     }
 
     @Test func `messages that are never answered do not fill the window for good`() throws {
-        var server = Server(MQTTClientHarness { $0.maximumInFlight = 2 })
+        var server = Server(MQTTClientHarness { $0.inFlight.messages = 2 })
         server.isSilent = true
         for name in ["bad", "bad", "bad", "a", "bad", "b"] { try server.client.publish(name) }
         // The third leaves the window a place for "a", which is answered.
@@ -736,7 +736,7 @@ import Testing
 
     /// The server answers neither of the first two, and with the one behind them they take more memory than is allowed.
     @Test func `a large message behind an unanswered one does not hide that the server answers others`() throws {
-        var server = Server(MQTTClientHarness { $0.maximumInFlightBytes = 40 })
+        var server = Server(MQTTClientHarness { $0.inFlight.bytes = 40 })
         server.isSilent = true
         let large = String(repeating: "l", count: 60)
         for name in ["bad", "bad", large, "a"] { try server.client.publish(name) }

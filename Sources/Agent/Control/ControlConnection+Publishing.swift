@@ -4,17 +4,25 @@ import NIOCore
 
 // Most calls are `message.publish`. They run without a task each.
 extension ControlConnection {
+    /// Where messages go.
+    struct Publishing {
+        /// Messages for sessions that are being restarted, in order.
+        var delayed: [String: [(call: RunningCall, parameters: MessagePublishMethod.Parameters)]] = [:]
+        /// The session of the last publish in this turn, during which nothing else happens.
+        var route: (session: String, driver: SessionDriver)?
+    }
+
     /// Publishes a message now, or once its session has been restarted.
     func publish(_ call: RunningCall, _ waiting: WaitingCall) {
         do throws(RPCError) {
             let parameters = try take(MessagePublishMethod.self, waiting.request.parameters, waiting.message)
             let session = parameters.session
-            if delayed[session] != nil {
-                delayed[session]?.append((call, parameters))
+            if publishing.delayed[session] != nil {
+                publishing.delayed[session]?.append((call, parameters))
             } else if let driver = try driverNow(session) {
                 try publish(parameters, on: driver, for: call)
             } else {
-                delayed[session] = [(call, parameters)]
+                publishing.delayed[session] = [(call, parameters)]
                 Task { await publishDelayed(session) }
             }
         } catch {
@@ -23,18 +31,18 @@ extension ControlConnection {
     }
 
     private func driverNow(_ session: String) throws(RPCError) -> SessionDriver? {
-        if let route, route.session == session { return route.driver }
+        if let route = publishing.route, route.session == session { return route.driver }
         let found = registry.assumeIsolated { registry in
             Result { () throws(RPCError) in try registry.driverNow(session) }
         }
         let driver = try found.get()
-        route = driver.map { (session, $0) }
+        publishing.route = driver.map { (session, $0) }
         return driver
     }
 
     /// Publishes the messages that waited for a session, all at once: those that follow must not overtake them.
     private func publishDelayed(_ session: String) async {
-        defer { route = nil }
+        defer { publishing.route = nil }
         do throws(RPCError) {
             var driver: SessionDriver?
             repeat {
@@ -43,7 +51,7 @@ extension ControlConnection {
                 driver = try driverNow(session)
             } while driver == nil
             guard let driver else { return }
-            for (call, parameters) in delayed.removeValue(forKey: session) ?? [] {
+            for (call, parameters) in publishing.delayed.removeValue(forKey: session) ?? [] {
                 do throws(RPCError) {
                     try publish(parameters, on: driver, for: call)
                 } catch {
@@ -51,7 +59,7 @@ extension ControlConnection {
                 }
             }
         } catch {
-            for (call, _) in delayed.removeValue(forKey: session) ?? [] { fail(call, error) }
+            for (call, _) in publishing.delayed.removeValue(forKey: session) ?? [] { fail(call, error) }
         }
     }
 

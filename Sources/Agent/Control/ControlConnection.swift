@@ -23,14 +23,18 @@ actor ControlConnection {
     var client: String?
     /// What the peer may do, decided when it connected and whenever the configuration is read again.
     private(set) var roles: Set<Role>
-    /// The calls with a reload that are not answered yet.
-    private var reloads: Set<Reload> = []
-    /// Why the connection ends, though not before a reload that the peer asked for is answered.
-    private var dismissal: RPCError?
+    private var dismissal = Dismissal()
     let since = Timestamp.now
     let daemon: Daemon
     let logger: Logger
     let server: ControlServer
+
+    /// Why the connection ends, though not before the peer knows what became of its reloads.
+    private struct Dismissal {
+        var error: RPCError?
+        /// The calls with a reload that are not answered yet.
+        var reloads: Set<Reload> = []
+    }
 
     /// A reload that the peer asked for.
     private enum Reload: Hashable {
@@ -57,12 +61,9 @@ actor ControlConnection {
     private var incoming = IncomingCalls()
     var calls = RunningCalls()
     var deliveries = PendingDeliveries()
-    /// Messages for sessions that are being restarted, in order.
-    var delayed: [String: [(call: RunningCall, parameters: MessagePublishMethod.Parameters)]] = [:]
+    var publishing = Publishing()
     var feeds = ControlFeeds()
     var output = ControlOutput()
-    /// The session of the last publish in this turn, during which nothing else happens.
-    var route: (session: String, driver: SessionDriver)?
     /// What `[topics]` of a session gives the peer, and the `[topics]` that it follows from.
     var topicRights: [SessionName: (topics: TopicConfiguration, rights: TopicRights)] = [:]
 
@@ -137,7 +138,7 @@ actor ControlConnection {
                 break taking
             }
         }
-        route = nil
+        publishing.route = nil
         adjustReading(tookLine: tookLine)
         closeWhenDone()
     }
@@ -198,7 +199,7 @@ actor ControlConnection {
             return false
         }
         let call = calls.begin(waiting, kind, answer: answer)
-        if waiting.request.method == DaemonReloadMethod.name { reloads.insert(Reload(call)) }
+        if waiting.request.method == DaemonReloadMethod.name { dismissal.reloads.insert(Reload(call)) }
         if isTooLong {
             fail(
                 call,
@@ -242,7 +243,7 @@ actor ControlConnection {
             calls.tasksAhead -= 1
             if waiting.request.method == MessagePublishMethod.name {
                 publish(call, waiting)
-                route = nil
+                publishing.route = nil
             } else {
                 ended(call, await answer(waiting.complete))
             }
@@ -278,11 +279,11 @@ actor ControlConnection {
             if let answered = calls.batches.add(reply, line, of: call, to: batch) {
                 release(answered.bytes)
                 finish(answered.feeds, answered.line)
-                reloads.remove(.batch(batch))
+                dismissal.reloads.remove(.batch(batch))
             }
         } else {
             finish([reply], line)
-            reloads.remove(.call(call.number))
+            dismissal.reloads.remove(.call(call.number))
         }
         closeWhenDone()
     }
@@ -317,7 +318,7 @@ actor ControlConnection {
     /// Closes the connection if the peer will send nothing more, has all its answers, and has no watches or
     /// subscriptions.
     func closeWhenDone() {
-        if dismissal != nil { return dismiss() }
+        if dismissal.error != nil { return dismiss() }
         guard stage == .inputClosed, calls.unanswered == 0, incoming.isEmpty, output.isEmpty, feeds.isEmpty else {
             return
         }
@@ -337,19 +338,19 @@ actor ControlConnection {
     ///
     /// - Returns: whether the connection ends.
     func accessChanged() -> Bool {
-        guard let peer, dismissal == nil, stage == .open || stage == .inputClosed else { return false }
+        guard let peer, dismissal.error == nil, stage == .open || stage == .inputClosed else { return false }
         topicRights = [:]
         let former = roles
         roles = daemon.access.roles(of: peer)
         if let lost = Role.allCases.first(where: { former.contains($0) && !roles.contains($0) }) {
-            dismissal = .roleLost(lost)
+            dismissal.error = .roleLost(lost)
         } else if let subscription = feeds.subscriptions.values.first(where: { !mayKeep($0) }) {
-            dismissal = .topicLost(subscription.filter, of: subscription.session.description)
+            dismissal.error = .topicLost(subscription.filter, of: subscription.session.description)
         }
-        guard dismissal != nil else { return false }
+        guard dismissal.error != nil else { return false }
         dismiss()
         // A batch may have calls that take long.
-        if dismissal != nil { endFeeds() }
+        if dismissal.error != nil { endFeeds() }
         return true
     }
 
@@ -359,8 +360,8 @@ actor ControlConnection {
     }
 
     private func dismiss() {
-        guard let error = dismissal, reloads.isEmpty, !isClosed else { return }
-        dismissal = nil
+        guard let error = dismissal.error, dismissal.reloads.isEmpty, !isClosed else { return }
+        dismissal.error = nil
         // What is accepted will be delivered: the peer must not publish it again.
         for (call, message) in deliveries.takeAll() {
             leave(call, message)

@@ -39,12 +39,17 @@ extension ControlScheduler {
         var uncommitted = 2 << 20
         /// How many reads of the disk run at once.
         var reads = 2
-        /// How long a connection that holds memory others wait for may stand still.
-        var patience = Duration.seconds(30)
-        /// How many bytes its peer must have read by then, unless the peer has read everything.
-        var progress = 1 << 20
-        /// How long an unfinished line that others wait for may stand still, and how many bytes of it must arrive by then.
-        var linePatience = Duration.seconds(2)
-        var lineProgress = 64 << 10
+        /// For a connection that holds memory others wait for: what its peer must have read in this time, unless it has
+        /// read everything.
+        var standstill = Pace(patience: .seconds(30), progress: 1 << 20)
+        /// For an unfinished line that others wait for: what must arrive of it in this time.
+        var unfinishedLine = Pace(patience: .seconds(2), progress: 64 << 10)
+    }
+
+    /// How slow is too slow.
+    struct Pace {
+        var patience: Duration
+        /// Bytes that must move within the patience.
+        var progress: Int
     }
 }

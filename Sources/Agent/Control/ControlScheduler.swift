@@ -21,12 +21,12 @@ import SessionCore
 ///   What is held for a delivery, an outcome or unread notifications does not count here: it may be held for ever.
 ///   Then one of them may exceed the shares until its line has been read, has run, and has given its memory back. So each
 ///   of them gets its turn in the end. What it holds is counted apart, and takes nothing from other users. There is one
-///   such connection at a time for all users. It is closed if it takes longer than ``Limits/patience`` while others wait,
-///   and if its line is not complete after ``Limits/linePatience`` while another user waits.
+///   such connection at a time for all users. It is closed if it takes longer than ``Limits/standstill`` while others wait,
+///   and if its line is not complete after ``Limits/unfinishedLine`` while another user waits.
 /// - Two reads of the disk run at a time, in turns, so that commits are not delayed.
-/// - While any connection waits for memory, one that holds more than its allowance and has not moved by
-///   ``Limits/progress`` within ``Limits/patience`` is closed: a byte a second is no progress. An unfinished line has
-///   much less time, since only its program delays it.
+/// - While any connection waits for memory, one that holds more than its allowance and is slower than
+///   ``Limits/standstill`` is closed: a byte a second is no progress. An unfinished line has much less time, since only
+///   its program delays it.
 ///
 /// It does no I/O and reads no clock.
 struct ControlScheduler {
@@ -179,7 +179,7 @@ struct ControlScheduler {
                 if !hasLine, parsed == 0 { wait(id, for: .itself) }
             }
         }
-        noteMovement(of: id, by: tookLine ? limits.progress : 0, at: now)
+        noteMovement(of: id, by: tookLine ? limits.standstill.progress : 0, at: now)
         noteArrival(of: id, hasLine ? 0 : bytes, at: now)
         if hasLine, parsed == 0 { ready(id) }
         return isRoom && connections[id]?.wait == nil && (!hasLine || bytes < limits.readAhead)
@@ -439,7 +439,7 @@ struct ControlScheduler {
         let exempt = exempt?.id == id && connection.uncommitted == 0 ? exempt : nil
         let isWanted = exempt?.hasLine == false && isMemoryWanted(byOthersThan: connection.user)
         return [
-            exempt?.since?.advanced(by: isWanted ? limits.linePatience : limits.patience),
+            exempt?.since?.advanced(by: isWanted ? limits.unfinishedLine.patience : limits.standstill.patience),
             connection.standstill.deadline(limits),
         ].compactMap { $0 }.min()
     }

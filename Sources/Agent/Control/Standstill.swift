@@ -12,8 +12,11 @@ struct Standstill {
 
     /// When the connection may be closed if others wait for its memory.
     func deadline(_ limits: ControlScheduler.Limits) -> Instant? {
-        [since?.advanced(by: limits.patience), unfinishedSince?.advanced(by: limits.linePatience)]
-            .compactMap { $0 }.min()
+        [
+            since?.advanced(by: limits.standstill.patience),
+            unfinishedSince?.advanced(by: limits.unfinishedLine.patience),
+        ]
+        .compactMap { $0 }.min()
     }
 
     /// So many bytes were read by the peer or taken from it.
@@ -21,7 +24,7 @@ struct Standstill {
         movedBytes += bytes
         if !holdsTooMuch {
             since = nil
-        } else if movedBytes >= limits.progress || since == nil {
+        } else if movedBytes >= limits.standstill.progress || since == nil {
             since = now
             movedBytes = 0
         }
@@ -31,7 +34,7 @@ struct Standstill {
     mutating func arrived(_ bytes: Int, holdsTooMuch: Bool, _ limits: ControlScheduler.Limits, at now: Instant) {
         if !holdsTooMuch {
             unfinishedSince = nil
-        } else if unfinishedSince == nil || bytes >= arrivedBytes + limits.lineProgress {
+        } else if unfinishedSince == nil || bytes >= arrivedBytes + limits.unfinishedLine.progress {
             unfinishedSince = now
             arrivedBytes = bytes
         }

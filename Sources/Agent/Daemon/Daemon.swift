@@ -24,8 +24,6 @@ actor Daemon {
 
     nonisolated let registry: SessionRegistry
     nonisolated let network: NetworkView
-    /// Runs what keeps the processor busy.
-    nonisolated let threadPool: NIOThreadPool
     nonisolated let blocking: BlockingCalls
     nonisolated let denials: DenialLog
     nonisolated let notifications: Notifications
@@ -38,45 +36,36 @@ actor Daemon {
     private var configuration: DaemonConfiguration
     /// What the store was opened with.
     private let durability: Durability
-    /// The files that the configuration was read from.
-    private var files: ConfigurationFiles
     /// The control socket, once it is served.
     private weak var control: ControlServer?
-    /// How long a program that connects waits for the name service.
-    private let accountPatience: Duration
     /// How long a reload waits for the file system of the configuration: less than `holdfastctl reload` and the service
     /// manager wait for the reload.
     private let configurationPatience: Duration
-    /// What the names in `[access]` and `[topics]` stand for, and whether the name service did not answer the last time.
-    private var accounts = (known: Accounts(), isFailureTold: false)
-    private let accountLookups: SharedRuns
+    /// What the names in `[access]` and `[topics]` stand for.
+    private let accounts: AccountLookups
     /// Counts of the calls on the control socket.
     var calls = CallMetrics()
     private var publisher: MetricsPublisher?
     private var reloads = Turns<CheckedContinuation<Void, Never>>()
 
     init(
-        options: DaemonOptions, configuration: DaemonConfiguration, files: ConfigurationFiles,
-        store: DurableStore, registry: SessionRegistry, network: NetworkView, threadPool: NIOThreadPool,
-        notifications: Notifications, logger: Logger, eventLoop: any EventLoop,
+        options: DaemonOptions, configuration: DaemonConfiguration, store: DurableStore, registry: SessionRegistry,
+        network: NetworkView, notifications: Notifications, logger: Logger, eventLoop: any EventLoop,
         accountPatience: Duration = .seconds(5), configurationPatience: Duration = .seconds(60)
     ) {
-        self.files = files
         self.options = options
         self.configuration = configuration
         durability = configuration.durability
         self.store = store
         self.registry = registry
         self.network = network
-        self.threadPool = threadPool
         self.notifications = notifications
         self.logger = logger
         self.eventLoop = eventLoop
-        self.accountPatience = accountPatience
         self.configurationPatience = configurationPatience
         blocking = BlockingCalls(eventLoop: eventLoop)
         denials = DenialLog(logger: logger, eventLoop: eventLoop)
-        accountLookups = SharedRuns(eventLoop: eventLoop)
+        accounts = AccountLookups(patience: accountPatience, blocking: blocking, logger: logger, eventLoop: eventLoop)
     }
 
     nonisolated var access: AccessPolicy {
@@ -86,26 +75,10 @@ actor Daemon {
     // MARK: Users and groups
 
     /// Looks up the users and groups that the configuration names, since they may have changed.
-    func refreshAccounts() async { await accountLookups.run { await self.lookUpAccounts() } }
+    func refreshAccounts() async { await accounts.refresh { await self.principals } }
 
-    /// While the name service does not answer, what it said before stays true.
-    private func lookUpAccounts(for new: (DaemonConfiguration, LoadedConfiguration)? = nil) async {
-        var principals = await registry.principals + configuration.access.principals
-        if let (daemon, loaded) = new { principals += daemon.access.principals + loaded.principals }
-        let wanted = principals.filter(\.isName)
-        guard !wanted.isEmpty else { return }
-        do {
-            let found = try await blocking.run("accounts", within: accountPatience) { Accounts(of: wanted) }.get()
-            accounts.known.update(with: found)
-            if let failure = found.failure { throw failure }
-            accounts.isFailureTold = false
-        } catch {
-            guard !accounts.isFailureTold else { return }
-            accounts.isFailureTold = true
-            logger.warning(
-                "the users and groups that the configuration names cannot be looked up, and what they were before counts: \(error)"
-            )
-        }
+    private var principals: [Principal] {
+        get async { await registry.principals + configuration.access.principals }
     }
 
     // MARK: What the control socket asks
@@ -124,7 +97,7 @@ actor Daemon {
     /// Returns the paths of the configuration's files that do not have the contents that were read, and what is wrong with
     /// the daemon's own, if it is one of them; none while the file system does not answer.
     func changedFiles() async -> (paths: [String], error: String?) {
-        let (directory, files) = (options.configurationDirectory, files)
+        let (directory, files) = (options.configurationDirectory, await registry.files)
         // Not with the key of a reload: that may take long, and would be refused while this is unanswered.
         let present = try? await blocking.run("versions in \(directory)", within: .seconds(1)) {
             let changed = files.changed(in: directory)
@@ -260,7 +233,9 @@ actor Daemon {
                 "reload refused: \(error.message)", metadata: ["MESSAGE_ID": "\(MessageID.reloadRefused)"])
             throw error
         }
-        if case .success(let new) = loaded.daemon { await lookUpAccounts(for: (new, loaded)) }
+        if case .success(let new) = loaded.daemon {
+            await accounts.lookUp(await principals + new.access.principals + loaded.principals)
+        }
         // A reload that is refused must not be announced: the service manager would mistake its end for the end of
         // stopping.
         try await registry.checkReload()
@@ -279,7 +254,6 @@ actor Daemon {
             }
             let changes = changes(to: new)
             configuration = new
-            files = loaded.files
             // Roles at once: ending sessions may take long. Topics once each session has its new configuration.
             accessChanged()
             defer { accessChanged() }

@@ -170,12 +170,9 @@ private struct DaemonStart {
         let registry = SessionRegistry(
             notifier: StatusNotifier(notifications: notifications, eventLoop: loop), logger: logger, eventLoop: loop)
         let watcher = try await watchNetwork(for: registry, on: loop)
-        let threadPool = NIOThreadPool(numberOfThreads: 4)
-        threadPool.start()
         let daemon = Daemon(
-            options: options, configuration: configuration, files: loaded.files, store: store,
-            registry: registry, network: NetworkView(watcher: watcher), threadPool: threadPool,
-            notifications: notifications, logger: logger, eventLoop: loop)
+            options: options, configuration: configuration, store: store, registry: registry,
+            network: NetworkView(watcher: watcher), notifications: notifications, logger: logger, eventLoop: loop)
         let server = ControlServer(daemon: daemon)
         // Before any session begins: while another daemon serves the socket, none of ours may connect.
         do throws(ControlSocket.Failure) {
@@ -264,8 +261,10 @@ private struct DaemonStart {
         } catch {
             throw StartFailure(status: .osError, sentence: "the sessions cannot be started: \(Self.words(error))")
         }
+        let threadPool = NIOThreadPool(numberOfThreads: 4)
+        threadPool.start()
         let surroundings = SessionDriver.Surroundings(
-            eventLoop: loop, threadPool: daemon.threadPool, blocking: daemon.blocking, turns: turns, store: store,
+            eventLoop: loop, threadPool: threadPool, blocking: daemon.blocking, turns: turns, store: store,
             commits: commits(to: store, of: registry, on: loop), network: daemon.network, logger: logger,
             bootID: BootID.current()?.description ?? "",
             deviceID: DeviceID.ofThisHost(keptIn: options.stateDirectory)?.description ?? "")

@@ -70,7 +70,7 @@ extension MQTTClientMachine {
         let size = message.size
         let goesAtOnce =
             message.qos != .atMostOnce && outbox.isQueueEmpty && link.settling == nil
-            && outbox.hasRoom(for: size, bytes: configuration.maximumInFlightBytes)
+            && outbox.hasRoom(for: size, bytes: configuration.inFlight.bytes)
             && hasRoom(outbox.lastSequence.next) && !outbox.overtakes(message)
             && !isVersionInsufficient(for: message, limits)
         let sequence = outbox.nextSequence()
@@ -98,7 +98,7 @@ extension MQTTClientMachine {
 
     private mutating func enqueue(_ message: OutboundMessage, _ sequence: MessageSequence) {
         outbox.enqueue(
-            message, sequence, messages: configuration.readAheadMessages, bytes: configuration.readAheadBytes)
+            message, sequence, messages: configuration.readAhead.messages, bytes: configuration.readAhead.bytes)
     }
 
     /// Checks what can be known before a message is accepted (rule 17).

@@ -1,5 +1,7 @@
 // Messages for durable consumers: into the inbox first, then acknowledged.
 
+import NIOCore
+
 extension MQTTClientMachine {
     /// What happens to a durable consumer.
     public enum ConsumerInput: Hashable, Sendable {

@@ -48,8 +48,8 @@ extension MQTTClientMachine {
             // limit. The excess is limited too: a disk that hangs must not fill the memory.
             let waiting = outbox.waiting
             guard excess.messages <= waiting.messages, excess.bytes <= waiting.bytes,
-                excess.messages <= configuration.readAheadMessages,
-                excess.bytes <= max(configuration.readAheadBytes, message.size)
+                excess.messages <= configuration.readAhead.messages,
+                excess.bytes <= max(configuration.readAhead.bytes, message.size)
             else { throw .outboxFull }
         }
     }
@@ -139,11 +139,11 @@ extension MQTTClientMachine {
 
     mutating func nextLoad(_ step: Step) -> Action? {
         if isConnected {
-            return outbox.nextLoad(messages: configuration.readAheadMessages, bytes: configuration.readAheadBytes)
+            return outbox.nextLoad(messages: configuration.readAhead.messages, bytes: configuration.readAhead.bytes)
         }
-        outbox.readAhead.unload(above: configuration.readAheadBytes)
+        outbox.readAhead.unload(above: configuration.readAhead.bytes)
         guard isHeadWanted(step) else { return nil }
         return outbox.nextLoad(
-            messages: min(64, configuration.readAheadMessages), bytes: min(64 << 10, configuration.readAheadBytes))
+            messages: min(64, configuration.readAhead.messages), bytes: min(64 << 10, configuration.readAhead.bytes))
     }
 }

@@ -1,9 +1,11 @@
 // How accepted messages are sent, and what their answers do.
 
+import NIOCore
+
 extension MQTTClientMachine {
     /// How many unanswered QoS 1 and 2 messages a server with these limits may be sent.
     func window(_ limits: ServerLimits) -> Int {
-        min(limits.receiveMaximum, max(1, configuration.maximumInFlight), lessons.windowCap, quota.windowCap)
+        min(limits.receiveMaximum, max(1, configuration.inFlight.messages), lessons.windowCap, quota.windowCap)
     }
 
     /// Whether this message has to go out alone.
@@ -18,7 +20,7 @@ extension MQTTClientMachine {
     /// Whether this QoS 1 or 2 message may go out now, if nothing has to go before it.
     mutating func hasRoom(_ sequence: MessageSequence) -> Bool {
         guard case .connected(let session) = connection else { return false }
-        guard outbox.backlog.bytes < max(1, configuration.maximumUnflushedBytes) else { return false }
+        guard outbox.backlog.bytes < max(1, configuration.unflushed.bytes) else { return false }
         guard outbox.windowCount + announcements.outstanding.count < window(session.limits) else { return false }
         if isolation.includesAnnouncements, isAnnouncing { return false }
         return !isIsolated(sequence)
@@ -31,7 +33,7 @@ extension MQTTClientMachine {
         // A message that the server may have no room for keeps its place.
         link.awaitsClearing = false
         guard case .connected(let session) = connection, !outbox.hasRefused else { return }
-        while outbox.backlog.bytes < max(1, configuration.maximumUnflushedBytes) {
+        while outbox.backlog.bytes < max(1, configuration.unflushed.bytes) {
             let queued = outbox.first
             if let id = outbox.resend.first, let entry = outbox.inFlight[id] {
                 // A message in flight since before a start may come after one of the queue that is still to be read.
@@ -71,7 +73,7 @@ extension MQTTClientMachine {
         {
             return passUnacknowledged(queued, session, &step)
         }
-        guard outbox.hasRoom(for: message.size, bytes: configuration.maximumInFlightBytes),
+        guard outbox.hasRoom(for: message.size, bytes: configuration.inFlight.bytes),
             hasRoom(queued.sequence), !outbox.overtakes(message)
         else { return false }
         guard let id = identifiers.next(for: message.qos) else {
@@ -117,7 +119,7 @@ extension MQTTClientMachine {
             reject(queued.sequence, queued.message.topic, nil, sentence, &step)
         } else {
             guard queued.message.qos == .atMostOnce,
-                outbox.backlog.unflushedCount < max(1, configuration.maximumUnflushedQoS0),
+                outbox.backlog.unflushedCount < max(1, configuration.unflushed.qos0),
                 !outbox.overtakes(queued.message),
                 !isIsolated(queued.sequence) || (outbox.outstandingCount == 0 && !isolation.isUnproven)
             else { return false }

@@ -1,3 +1,5 @@
+import NIOCore
+
 /// What the server refuses because a quota is used up (0x97), and what that has led to.
 ///
 /// Such an acknowledgement says nothing about its message, only that there is no room for any. If the connection stays

@@ -1,3 +1,5 @@
+import NIOCore
+
 extension MQTTClientMachine {
     /// Asks for this subscription, with these options, on this connection and every later one. `subscribed` follows
     /// with the answer each time the server was asked.

@@ -39,6 +39,22 @@ extension MQTTClientMachine {
         public var waitingBytes = 8 << 20
     }
 
+    /// How many messages are held in memory for one purpose.
+    public struct MemoryBound: Hashable, Sendable {
+        /// 1 or more.
+        public var messages: Int
+        /// See ``OutboundMessage/size``.
+        public var bytes: Int
+    }
+
+    /// How much of what was sent may still be on its way to the kernel.
+    public struct UnflushedBound: Hashable, Sendable {
+        /// Bytes of messages. A single message of any size is always sent.
+        public var bytes = 2 << 20
+        /// Messages of QoS 0; 1 or more.
+        public var qos0 = 256
+    }
+
     /// What a session's configuration decides about the protocol.
     public struct Configuration: Sendable {
         /// The version of the next connection. It may differ from one connection to the next within one session.
@@ -57,20 +73,14 @@ extension MQTTClientMachine {
         public var maximumPacketSize: UInt32 = 16 << 20
         /// What the server publishes when we leave without saying goodbye. Used by the next CONNECT.
         public var will: Will?
-        /// Our own bound on unacknowledged outbound QoS 1 and 2 messages, besides the server's Receive Maximum; 1 or more.
-        public var maximumInFlight = 1024
-        /// Our own bound on the bytes of these messages, which are in memory. A message of any size goes out if no other
-        /// waits for its answer.
-        public var maximumInFlightBytes = 16 << 20
-        /// Bytes of messages that may be given to the transport and not yet flushed before sending pauses. A single
-        /// message of any size is always sent.
-        public var maximumUnflushedBytes = 2 << 20
-        /// QoS 0 messages that may be given to the transport and not yet flushed before sending pauses; 1 or more.
-        public var maximumUnflushedQoS0 = 256
-        /// Messages, and bytes of messages, that are held in memory ahead of the window. The rest is in the store only.
-        public var readAheadMessages = 1024
-        /// Bytes, see ``OutboundMessage/size``; the first message counts whatever its size.
-        public var readAheadBytes = 4 << 20
+        /// Our own bound on unacknowledged outbound QoS 1 and 2 messages, which are in memory, besides the server's
+        /// Receive Maximum. A message of any size goes out if no other waits for its answer.
+        public var inFlight = MemoryBound(messages: 1024, bytes: 16 << 20)
+        /// What may be given to the transport and not yet flushed before sending pauses.
+        public var unflushed = UnflushedBound()
+        /// What is held in memory ahead of the window, whatever the size of the first message. The rest is in the store
+        /// only.
+        public var readAhead = MemoryBound(messages: 1024, bytes: 4 << 20)
         public var outbox = OutboxLimits()
         public var inbox = InboxLimits()
         /// Milliseconds that the server may take to answer a PUBLISH or PUBREL on a living connection.

@@ -118,8 +118,8 @@ struct HostileProgramTests {
     @Test func `a line that is not finished delays no other program of the user`() async throws {
         var limits = ControlScheduler.Limits()
         // So that the others do not only wait until the one that stands still is closed.
-        limits.patience = .seconds(3600)
-        limits.linePatience = .seconds(3600)
+        limits.standstill.patience = .seconds(3600)
+        limits.unfinishedLine.patience = .seconds(3600)
         try await DaemonUnderTest.run(limits: limits) { daemon in
             let publisher = try await daemon.watcher()
             let hog = try await daemon.peer(reads: false)
@@ -178,7 +178,7 @@ struct HostileProgramTests {
         var limits = ControlScheduler.Limits()
         limits.pool = 4 << 20
         // On a slow machine, none of them may be closed because the others wait.
-        limits.patience = .seconds(3600)
+        limits.standstill.patience = .seconds(3600)
         try await DaemonUnderTest.run(limits: limits) { daemon in
             let watcher = try await daemon.watcher()
             var slow: [ControlPeer] = []

@@ -20,7 +20,7 @@ import Testing
     @Test func `a reload that adds sessions makes the shares smaller`() async throws {
         try await DaemonUnderTest.run(autoconnect: false) { daemon, peer in
             let driver = try await daemon.registry.driver("main")
-            #expect(await driver.session.mqtt.configuration.maximumInFlightBytes == 16 << 20)
+            #expect(await driver.session.mqtt.configuration.inFlight.bytes == 16 << 20)
             for number in 1..<64 {
                 try daemon.directory.write(
                     "sessions.d/s\(number).toml",
@@ -29,7 +29,7 @@ import Testing
             try await peer.call("daemon.reload")
             for name in ["main", "s1"] {
                 let driver = try await daemon.registry.driver(name)
-                #expect(await driver.session.mqtt.configuration.maximumInFlightBytes == 4 << 20)
+                #expect(await driver.session.mqtt.configuration.inFlight.bytes == 4 << 20)
                 #expect(await driver.session.durableConsumers.memory == 1 << 20)
             }
         }

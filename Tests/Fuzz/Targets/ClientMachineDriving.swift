@@ -47,12 +47,12 @@ private struct ClientMachineDrive {
         var source = bytes
         var configuration = MQTTClientMachine.Configuration(
             version: source.below(2) == 0 ? .five : .threeOneOne, clientID: source.below(4) == 0 ? "" : "me")
-        configuration.maximumInFlight = 1 + source.below(5)
+        configuration.inFlight.messages = 1 + source.below(5)
         configuration.receiveMaximum = UInt16(1 + source.below(4))
         configuration.maximumPacketSize = 1024
-        configuration.readAheadMessages = 1 + source.below(4)
-        configuration.readAheadBytes = 1 + source.below(100)
-        configuration.maximumInFlightBytes = configuration.readAheadBytes
+        configuration.readAhead.messages = 1 + source.below(4)
+        configuration.readAhead.bytes = 1 + source.below(100)
+        configuration.inFlight.bytes = configuration.readAhead.bytes
         configuration.outbox.messages = 20
         configuration.inbox.messages = 1 + source.below(10)
         configuration.inbox.whenFull = configuration.inbox.messages % 2 == 0 ? .withhold : .dropOldest

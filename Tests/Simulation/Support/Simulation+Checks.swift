@@ -77,7 +77,7 @@ extension Simulation {
             isReadingLastWords = driver.session.link?.flow.end != nil && driver.session.mqtt.isBehind
             undecided = driver.session.mqtt.commits.acceptances.count
             var outbox = driver.session.mqtt.outbox
-            readAhead = driver.session.mqtt.configuration.readAheadMessages
+            readAhead = driver.session.mqtt.configuration.readAhead.messages
             isReadingHead = outbox.isHeadMissing && outbox.nextLoad(messages: 1, bytes: 1) == nil
             backlogs = driver.session.mqtt.intake.collectors.mapValues {
                 ConsumerCount(messages: $0.backlog.messages, bytes: $0.backlog.bytes, missed: $0.missed)

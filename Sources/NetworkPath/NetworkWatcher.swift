@@ -362,6 +362,8 @@ public actor NetworkWatcher {
             if change.from != change.to { pathChanged(change) }
         }
         reportDepartures(from: target, receivedAt: receivedAt)
+        // Any program's packets may make the kernel take the other route, and a connection is held for a while.
+        if watched[target]?.classifier.mayReturnSilently(at: now()) == true { lookLater() }
         if sockets?.lookup.takeFailure() == true { lookLater() }
     }
 

@@ -41,6 +41,12 @@ struct PathClassifier: Hashable {
         self.isUnresolved = isUnresolved
     }
 
+    /// Whether the path was lost within the hold, and the kernel may find another one without a message.
+    func mayReturnSilently(at now: Instant) -> Bool {
+        guard current.hasDetour, let lost else { return false }
+        return lost.at.duration(to: now) <= PathClass.hold
+    }
+
     /// The present path; if there is none, the one that was lost last.
     var lastPath: Path? { current.path ?? lost?.path }
 

@@ -48,6 +48,18 @@ struct Endpoints: Sendable {
         self[endpoint] != nil || detours.contains(endpoint) && paths.allSatisfy { $0 == nil }
     }
 
+    /// Returns why the last attempt failed. The server is not to blame while the kernel uses an interface without a
+    /// carrier.
+    func explainedByCarrier(_ reason: Reason) -> Reason {
+        guard [.unreachable, .dialTimeout].contains(reason.code), hasPath, paths.allSatisfy({ $0 == nil }) else {
+            return reason
+        }
+        return Reason(
+            .pathLost,
+            "the interface that the kernel uses has no carrier, and it has not taken another one so far (see "
+                + "ignore_routes_with_linkdown in the kernel's ip-sysctl): \(reason.message)")
+    }
+
     /// Notes whether the kernel may find a path to an endpoint that has none.
     mutating func setDetour(_ exists: Bool, to endpoint: EndpointIndex) {
         precondition(paths.indices.contains(endpoint.rawValue), "paths change only for the session's own endpoints")

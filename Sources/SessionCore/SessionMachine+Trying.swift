@@ -312,7 +312,7 @@ extension SessionMachine {
             waitForNetwork(trying, because: ending.reason, at: now)
             return
         }
-        reason = ending.reason
+        reason = endpoints.explainedByCarrier(ending.reason)
         trying.hasteReason = nil
         wait(trying, until: endpoints.allowed(next), at: now)
     }

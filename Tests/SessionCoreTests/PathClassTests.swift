@@ -258,6 +258,9 @@ import Testing
         #expect(session.wake() == [.open(2)])
         session.end(.unreachable)
         #expect(session.retryIn == .milliseconds(250))
+        // The server is not to blame.
+        #expect(session.reason == .pathLost)
+        #expect(session.status.reason.message.hasSuffix(": \(Reason(.unreachable).message)"))
         // The kernel has found it.
         #expect(session.path(.gained) == [.open(3)])
     }

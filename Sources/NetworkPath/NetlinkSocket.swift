@@ -104,14 +104,15 @@ struct NetlinkSocket: ~Copyable {
         return received > buffer.count ? .overrun : .datagram(received)
     }
 
-    /// Returns the name of an interface and its `IFF_…` flags; `nil` if there is no such interface. It does not take
-    /// the kernel's global routing lock, which is held for a long time while containers come and go.
-    func interface(index: Int32) -> (name: String, flags: UInt32)? {
+    /// Returns the name of an interface and its `IFF_…` flags; `nil` if there is no such interface. There are no flags while
+    /// it is given another name, which takes the kernel some milliseconds. This does not take the kernel's global routing
+    /// lock, which is held for a long time while containers come and go.
+    func interface(index: Int32) -> (name: String, flags: UInt32?)? {
         var request = ifreq()
         request.ifr_ifru.ifru_ivalue = index
         guard ioctl(descriptor, UInt(SIOCGIFNAME), &request) == 0 else { return nil }
         let name = withUnsafeBytes(of: request.ifr_ifrn) { String(decoding: $0.prefix { $0 != 0 }, as: UTF8.self) }
-        guard ioctl(descriptor, UInt(SIOCGIFFLAGS), &request) == 0 else { return nil }
+        guard ioctl(descriptor, UInt(SIOCGIFFLAGS), &request) == 0 else { return (name, nil) }
         return (name, UInt32(UInt16(bitPattern: request.ifr_ifru.ifru_flags)))
     }
 }

@@ -13,7 +13,7 @@ public struct NetworkSnapshot: Hashable, Sendable {
     public var paths: [Target: Path?] = [:]
     /// The kernel's own path of those targets that have none, because their sessions must not use it.
     public var excluded: [Target: Path] = [:]
-    /// The last 32 changes, oldest first.
+    /// The last 32 changes, oldest first; none of class `none`.
     public var changes: [PathChange] = []
     /// Since the watcher started.
     public var counters = NetworkCounters()

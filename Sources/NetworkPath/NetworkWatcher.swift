@@ -49,6 +49,8 @@ public actor NetworkWatcher {
         var port: UInt16?
         var origin: AddressOrigin
         var classifier: PathClassifier
+        /// What this host needs to reach the world, if the target is on this host itself; else `nil`.
+        var beyond: PathClassifier?
     }
     private var watched: [Target: Watched] = [:]
     /// The keys of `watched` by session.
@@ -75,7 +77,7 @@ public actor NetworkWatcher {
     ///   - overrun: called on `eventLoop` when the kernel had more messages than may wait, or the socket failed. What
     ///     was lost does not matter: everything is read again.
     ///   - pathChanged: called on `eventLoop` for every change of a target's path, within a millisecond of the kernel's
-    ///     message. Never with class `none`.
+    ///     message.
     public init(
         eventLoop: any EventLoop, now: @escaping @Sendable () -> Instant = { BootClock.now() },
         receiveBuffer: Int32 = 1 << 20, overrun: @escaping @Sendable () -> Void = {},
@@ -158,9 +160,9 @@ public actor NetworkWatcher {
 
     /// Watches a target, or gives it other addresses, and returns its path.
     ///
-    /// If the target was watched before with the same addresses and origin, nothing is looked up again, because every
-    /// change is noticed anyway. Only the paths that it left behind are forgotten: a caller that sets a target has no
-    /// connection on them.
+    /// If the target was watched before with the same addresses and origin, and has a path, nothing is looked up again,
+    /// because every change is noticed anyway. Only the paths that it left behind are forgotten: a caller that sets a
+    /// target has no connection on them. Without a path it is looked up again: the kernel may have found one silently.
     ///
     /// - Parameters:
     ///   - target: the target whose path is watched.
@@ -173,14 +175,19 @@ public actor NetworkWatcher {
         _ target: Target, addresses: [IPAddress], port: UInt16? = nil, origin: AddressOrigin = .literal
     ) -> Path? {
         let addresses = addresses.map(\.unmapped)
-        if let before = watched[target], before.addresses == addresses, before.port == port, before.origin == origin {
+        if let before = watched[target], before.addresses == addresses, before.port == port, before.origin == origin,
+            let path = before.classifier.current.path
+        {
             watched[target]?.classifier.forgetLeftBehind()
-            return before.classifier.current.path
+            return path
         }
         let classifier = PathClassifier(
             observe(addresses, port, origin, for: target.session), isUnresolved: addresses.isEmpty)
+        var watch = Watched(addresses: addresses, port: port, origin: origin, classifier: classifier)
+        if classifier.current.path?.staysHere == true {
+            watch.beyond = PathClassifier(observe([], nil, .name, for: target.session), isUnresolved: true)
+        }
         if sockets?.lookup.takeFailure() == true { lookLater() }
-        let watch = Watched(addresses: addresses, port: port, origin: origin, classifier: classifier)
         if watched.updateValue(watch, forKey: target) == nil { targets[target.session, default: []].append(target) }
         return classifier.current.path
     }
@@ -204,6 +211,13 @@ public actor NetworkWatcher {
     /// Returns the kernel's own path to a target if it is one that the session must not use.
     public func excluded(_ target: Target) -> Path? {
         watched[target]?.classifier.current.excluded
+    }
+
+    /// Whether an attempt at a target without a path is worthwhile: the interface that the kernel names has no carrier,
+    /// and another one has a route too. The kernel may take that one once packets have got nowhere: it always does with
+    /// IPv6, and with routes of the same metric, but does not tell.
+    public func hasDetour(_ target: Target) -> Bool {
+        watched[target]?.classifier.current.hasDetour ?? false
     }
 
     /// Looks up the path to each of the addresses, all through one interface that the session may use; `nil` for those
@@ -328,29 +342,58 @@ public actor NetworkWatcher {
     }
 
     private func look(at target: Target, receivedAt: Instant) {
-        guard let before = watched[target], sockets != nil else { return }
-        let question = Question(
-            addresses: before.addresses, port: before.port, origin: before.origin, policy: policies[target.session])
-        let observation =
-            answers[question] ?? observe(before.addresses, before.port, before.origin, for: target.session)
-        // Without an answer nothing is known: what was seen last still counts.
-        guard sockets?.lookup.takeFailure() == false else { return lookLater() }
-        answers[question] = observation
+        guard let before = watched[target],
+            let observation = answer(before.addresses, before.port, before.origin, for: target.session)
+        else { return }
         let pathClass = watched[target]?.classifier.handle(
             observation, oldSourceRemains: { sockets?.lookup.hasSource(of: $0) ?? false }, at: now())
         guard let pathClass else { return }
-        if pathClass == .none {
-            view.counters.changes[.none, default: 0] += 1
+        let old = before.classifier
+        var change = PathChange(
+            target: target, pathClass: pathClass,
+            from: pathClass == .movedSourceGone ? old.lastPath : old.current.path, to: observation.path,
+            excluded: observation.excluded, hasDetour: observation.hasDetour, receivedAt: receivedAt)
+        if pathClass == .none { change.pathClass = lookBeyond(target) }
+        if change.pathClass != .none {
+            report(change)
         } else {
-            let old = before.classifier
-            report(
-                PathChange(
-                    target: target, pathClass: pathClass,
-                    from: pathClass == .movedSourceGone ? old.lastPath : old.current.path, to: observation.path,
-                    excluded: observation.excluded, receivedAt: receivedAt))
+            view.counters.changes[.none, default: 0] += 1
+            // An interface with another name is shown by it.
+            if change.from != change.to { pathChanged(change) }
         }
         reportDepartures(from: target, receivedAt: receivedAt)
+        // Any program's packets may make the kernel take the other route, and a connection is held for a while.
+        if watched[target]?.classifier.mayReturnSilently(at: now()) == true { lookLater() }
         if sockets?.lookup.takeFailure() == true { lookLater() }
+    }
+
+    /// Returns what the kernel answers, or has answered since the last hint; `nil` if it does not: then nothing is known,
+    /// and what was seen last still counts.
+    private func answer(
+        _ addresses: [IPAddress], _ port: UInt16?, _ origin: AddressOrigin, for session: String
+    ) -> PathClassifier.Observation? {
+        guard sockets != nil else { return nil }
+        let question = Question(addresses: addresses, port: port, origin: origin, policy: policies[session])
+        if let known = answers[question] { return known }
+        let observation = observe(addresses, port, origin, for: session)
+        guard sockets?.lookup.takeFailure() == false else {
+            lookLater()
+            return nil
+        }
+        answers[question] = observation
+        return observation
+    }
+
+    /// Looks at the default routes for a target on this host, because what listens there may be a proxy, or a tunnel: it
+    /// needs the network, whose return changes nothing about the path to the target.
+    /// - Returns: what the change of the default routes means for such a target.
+    private func lookBeyond(_ target: Target) -> PathClass {
+        guard watched[target]?.beyond != nil, let observation = answer([], nil, .name, for: target.session) else {
+            return .none
+        }
+        let pathClass = watched[target]?.beyond?.handle(observation, oldSourceRemains: { _ in true }, at: now())
+        // It is for whatever listens there to find out that the network is gone.
+        return pathClass == .lost ? .none : pathClass ?? .none
     }
 
     private func lookLater() {
@@ -378,9 +421,14 @@ public actor NetworkWatcher {
     ) -> PathClassifier.Observation {
         sockets?.lookup.port = port
         let policy = policies[session] ?? .init()
-        let observation =
+        _ = sockets?.lookup.takeDeadEnd()
+        var observation =
             sockets?.lookup.observe(addresses, orAnywhere: origin == .name, for: policy, among: view.links) ?? .init()
-        guard observation.path == nil, addresses.isEmpty else { return observation }
+        guard observation.path == nil else { return observation }
+        if sockets?.lookup.takeDeadEnd() == true, !policy.isBinding {
+            observation.hasDetour = hasDetour(to: addresses.isEmpty ? RouteLookup.anywhere : addresses)
+        }
+        guard addresses.isEmpty else { return observation }
         // Without a route beyond the host's own networks, the name may still be a neighbour's; until it resolves, that
         // is unknown.
         let neighbours = view.neighbours
@@ -390,6 +438,15 @@ public actor NetworkWatcher {
         else { return observation }
         nearby.path?.isToNeighbours = true
         return nearby
+    }
+
+    /// Whether one of the interfaces with a default route leads to one of the addresses.
+    private func hasDetour(to addresses: [IPAddress]) -> Bool {
+        let names = Set(view.defaultRoutes.map(\.interface))
+        for link in view.links where names.contains(link.name) {
+            for address in addresses where sockets?.lookup.path(to: address, by: link) != nil { return true }
+        }
+        return false
     }
 
     private func report(_ change: PathChange) {
@@ -421,7 +478,7 @@ public actor NetworkWatcher {
         guard state == .running else { return }
         switch result {
         case .success(let tables):
-            let (links, neighbours) = (view.links, view.neighbours)
+            let (links, neighbours, defaultRoutes) = (view.links, view.neighbours, view.defaultRoutes)
             view.interfaces = tables.interfaces
             view.defaultRoutes = tables.defaultRoutes
             view.takenAt = now()
@@ -432,6 +489,7 @@ public actor NetworkWatcher {
                 // An interface that was not known before may be one that the session is allowed to use.
                 links != view.links && policies[target.session] != nil
                     || mayHaveNeighbours && watched.addresses.isEmpty
+                    || defaultRoutes != view.defaultRoutes && watched.classifier.current.path == nil
             }
             if !affected.isEmpty { look(at: affected.keys.sorted(), receivedAt: now()) }
         case .failure:

@@ -1,6 +1,7 @@
 public import SessionCore
 
-/// What a change in the kernel's tables meant for one target. Never of class `none`.
+/// What a change in the kernel's tables meant for one target. Of class `none` only if the path has a new name, type or
+/// table.
 public struct PathChange: Hashable, Sendable {
     /// Whose path changed.
     public var target: Target
@@ -14,6 +15,8 @@ public struct PathChange: Hashable, Sendable {
     public var to: Path?
     /// If there is no path: the kernel's own, if that is one that the session must not use.
     public var excluded: Path?
+    /// If there is no path: whether the kernel may find another one when it is tried, see ``NetworkWatcher/hasDetour(_:)``.
+    public var hasDetour = false
     /// When the kernel's message that led to this was read.
     public var receivedAt: Instant
 }

@@ -13,6 +13,9 @@ struct PathClassifier: Hashable {
         var families: Set<IPAddress.Family> = []
         /// If there is no path: the kernel's own, which the session must not use.
         var excluded: Path?
+        /// Whether there is no path only because the interface that the kernel names has no carrier, and another one has
+        /// a route too. The kernel may take that one once packets have got nowhere, and says nothing when it does.
+        var hasDetour = false
     }
 
     /// How many left-behind paths are remembered. A connection is on one of them, hardly ever on the oldest.
@@ -38,6 +41,12 @@ struct PathClassifier: Hashable {
         self.isUnresolved = isUnresolved
     }
 
+    /// Whether the path was lost within the hold, and the kernel may find another one without a message.
+    func mayReturnSilently(at now: Instant) -> Bool {
+        guard current.hasDetour, let lost else { return false }
+        return lost.at.duration(to: now) <= PathClass.hold
+    }
+
     /// The present path; if there is none, the one that was lost last.
     var lastPath: Path? { current.path ?? lost?.path }
 
@@ -53,8 +62,12 @@ struct PathClassifier: Hashable {
         defer { limitLeftBehind() }
         switch (before.path, observation.path) {
         case (nil, nil):
-            // Only the reason for having no path can have changed; people are shown that reason.
-            return before.excluded?.interfaceIndex == observation.excluded?.interfaceIndex ? .none : .maybe
+            // Only the reason for having no path can have changed; people are shown that reason. Or an attempt has become
+            // worthwhile, or no longer is.
+            let isSame =
+                before.excluded?.interfaceIndex == observation.excluded?.interfaceIndex
+                && before.hasDetour == observation.hasDetour
+            return isSame ? .none : .maybe
         case (nil, let new?):
             let loss = lost
             lost = nil

@@ -19,8 +19,13 @@ struct RequestSocket: ~Copyable {
         buffer.deallocate()
     }
 
-    func interface(index: Int32) -> (name: String, flags: UInt32)? {
-        socket.interface(index: index)
+    /// Returns the name of an interface and its `IFF_…` flags; `nil` if there is no such interface.
+    mutating func interface(index: Int32) -> (name: String, flags: UInt32)? {
+        guard let (name, flags) = socket.interface(index: index) else { return nil }
+        if let flags { return (name, flags) }
+        // This waits until the interface has its new name.
+        guard case .link(let link)? = try? first(.link(index: index)) else { return nil }
+        return (link.name, link.flags)
     }
 
     /// Sends a request for one thing and returns the answer.

@@ -13,6 +13,8 @@ struct RouteLookup: ~Copyable {
     private(set) var count: UInt64 = 0
     /// Whether a lookup has had no answer since ``takeFailure()``: it says nothing about the paths.
     private var hasFailed = false
+    /// Whether the kernel has named an interface without a carrier since ``takeDeadEnd()``.
+    private var hasDeadEnd = false
 
     init() throws(NetlinkError) {
         requests = try RequestSocket()
@@ -41,12 +43,16 @@ struct RouteLookup: ~Copyable {
             // If no IPv4 route leads out by the interface that was asked for, the kernel takes the address for a
             // neighbour there, and names no table.
             link == nil || hop.interfaceIndex == link?.index && route.table != UInt32(RT_TABLE_UNSPEC.rawValue),
-            route.kind == UInt8(RTN_UNICAST) || route.kind == UInt8(RTN_LOCAL),
-            hop.flags & UInt32(RTNH_F_LINKDOWN | RTNH_F_DEAD) == 0,
-            let interface = requests.interface(index: hop.interfaceIndex),
-            interface.flags & LinkFlag.up != 0, interface.flags & LinkFlag.running != 0,
-            route.kind == UInt8(RTN_LOCAL) || !isMakeshift(source, to: address, by: hop)
+            route.kind == UInt8(RTN_UNICAST) || route.kind == UInt8(RTN_LOCAL)
         else { return nil }
+        guard hop.flags & UInt32(RTNH_F_LINKDOWN | RTNH_F_DEAD) == 0,
+            let interface = requests.interface(index: hop.interfaceIndex),
+            interface.flags & LinkFlag.up != 0, interface.flags & LinkFlag.running != 0
+        else {
+            hasDeadEnd = true
+            return nil
+        }
+        guard route.kind == UInt8(RTN_LOCAL) || !isMakeshift(source, to: address, by: hop) else { return nil }
         var path = Path(
             interface: interface.name, interfaceIndex: hop.interfaceIndex,
             type: type(of: hop.interfaceIndex, name: interface.name), source: source.description,
@@ -82,6 +88,12 @@ struct RouteLookup: ~Copyable {
 
     private mutating func isLocal(_ address: IPAddress, by interface: Int32? = nil) -> Bool {
         route(to: address, by: interface)?.kind == UInt8(RTN_LOCAL)
+    }
+
+    /// Returns whether the kernel has named an interface without a carrier since the last call.
+    mutating func takeDeadEnd() -> Bool {
+        defer { hasDeadEnd = false }
+        return hasDeadEnd
     }
 
     /// Returns whether a lookup had no answer since the last call.

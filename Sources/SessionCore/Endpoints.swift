@@ -5,6 +5,8 @@ struct Endpoints: Sendable {
     private(set) var paths: [Path?]
     /// The kernel's own path to each endpoint if the session must not use it, else `nil`.
     private var excluded: [Path?]
+    /// The endpoints that have no path, though the kernel may find one when it is tried. Those that have one may be here too.
+    private var detours: Set<EndpointIndex> = []
     /// Whether connections are bound to the interface of their path.
     private let isBound: Bool
     /// The endpoint that the next attempt starts with.
@@ -34,10 +36,35 @@ struct Endpoints: Sendable {
         set {
             precondition(paths.indices.contains(endpoint.rawValue), "paths change only for the session's own endpoints")
             paths[endpoint.rawValue] = newValue
+            if newValue != nil { detours.remove(endpoint) }
         }
     }
 
-    var hasPath: Bool { paths.contains { $0 != nil } }
+    /// Whether an attempt is worthwhile.
+    var hasPath: Bool { !detours.isEmpty || paths.contains { $0 != nil } }
+
+    /// Whether an attempt at this endpoint is worthwhile. One that may only find a detour is tried if none has a path.
+    func isWorthwhile(_ endpoint: EndpointIndex) -> Bool {
+        self[endpoint] != nil || detours.contains(endpoint) && paths.allSatisfy { $0 == nil }
+    }
+
+    /// Returns why the last attempt failed. The server is not to blame while the kernel uses an interface without a
+    /// carrier.
+    func explainedByCarrier(_ reason: Reason) -> Reason {
+        guard [.unreachable, .dialTimeout].contains(reason.code), hasPath, paths.allSatisfy({ $0 == nil }) else {
+            return reason
+        }
+        return Reason(
+            .pathLost,
+            "the interface that the kernel uses has no carrier, and it has not taken another one so far (see "
+                + "ignore_routes_with_linkdown in the kernel's ip-sysctl): \(reason.message)")
+    }
+
+    /// Notes whether the kernel may find a path to an endpoint that has none.
+    mutating func setDetour(_ exists: Bool, to endpoint: EndpointIndex) {
+        precondition(paths.indices.contains(endpoint.rawValue), "paths change only for the session's own endpoints")
+        if exists { detours.insert(endpoint) } else { detours.remove(endpoint) }
+    }
 
     /// Returns the first endpoint from the cursor on that has a path, and whose server need not be left alone then.
     ///
@@ -45,12 +72,12 @@ struct Endpoints: Sendable {
     func next(at time: Instant, needsPath: Bool = true) -> EndpointIndex? {
         (0..<paths.count).lazy
             .map { EndpointIndex((cursor.rawValue + $0) % paths.count) }
-            .first { (self[$0] != nil || !needsPath) && !mustRest($0, at: time) }
+            .first { (isWorthwhile($0) || !needsPath) && !mustRest($0, at: time) }
     }
 
     /// Returns the time, or a later one if the server of each endpoint that has a path asked to be left alone for longer.
     func allowed(_ time: Instant) -> Instant {
-        let candidates = paths.indices.lazy.map(EndpointIndex.init).filter { self[$0] != nil || !hasPath }
+        let candidates = paths.indices.lazy.map(EndpointIndex.init).filter { isWorthwhile($0) || !hasPath }
         return candidates.map { max(time, restsUntil[$0] ?? time) }.min() ?? time
     }
 

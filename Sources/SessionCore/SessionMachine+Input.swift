@@ -21,6 +21,9 @@ extension SessionMachine {
         /// The kernel's own path to the endpoint, if the session must not use it, else `nil`. Given before the change
         /// of the path itself.
         case pathExcluded(EndpointIndex, Path?)
+        /// Whether the kernel may find a path to an endpoint that has none when it is tried, because another interface than
+        /// the one that it names has a route too. Given before the change of the path itself.
+        case detour(EndpointIndex, Bool)
         /// Something uses the session. Reporting a known use again changes nothing.
         case useBegan(Use)
         case useEnded(Use)

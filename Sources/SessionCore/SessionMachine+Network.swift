@@ -32,6 +32,20 @@ extension SessionMachine {
         }
     }
 
+    /// Handles that the kernel may, or no longer may, find a path to an endpoint that has none when it is tried. Attempts go
+    /// on then, with the usual delays, because there is no message when it has found one.
+    mutating func detourChanged(
+        _ endpoint: EndpointIndex, _ exists: Bool, at now: Instant, into actions: inout [Action]
+    ) {
+        endpoints.setDetour(exists, to: endpoint)
+        guard case .trying(let trying) = state else { return }
+        switch trying.activity {
+        case .waitingForNetwork where endpoints.hasPath: hasten(trying, because: nil, at: now, into: &actions)
+        case .waiting where !endpoints.hasPath: waitForNetwork(trying, because: Reason(.pathLost), at: now)
+        case .waiting, .waitingForNetwork, .attempting: return
+        }
+    }
+
     /// Starts a session again that failed because of certificates: it may have been another server that showed them, as
     /// the sign-in page of a public network does, and the way leads elsewhere now.
     private mutating func startOnOtherNetwork(
@@ -89,11 +103,28 @@ extension SessionMachine {
             connected.heldUntil = nil
             let isInDoubt = pathClass == .movedSourceKept && connected.isInDoubt(at: now)
             connected.doubtedSince = isInDoubt ? connected.heartbeat.lastHeard : nil
-            connected.delivery.restarted(at: now)
-            if connected.heartbeat.probe(at: now) { actions.append(.sendHeartbeat(connected.attempt.generation)) }
-            state = .connected(connected)
+            probe(connected, at: now, into: &actions)
             if pathClass != .maybe { pathMoved(at: now, into: &actions) }
         }
+    }
+
+    /// Gives up a connection whose path has not come back. If something has arrived on it since the loss, what the kernel
+    /// says of the path is not the whole truth, and the server is asked instead.
+    mutating func holdEnded(_ connected: Connected, lostAt: Instant, at now: Instant, into actions: inout [Action]) {
+        guard connected.heartbeat.lastHeard > lostAt else {
+            abandon(connected, because: Reason(.pathLost), at: now, into: &actions)
+            return
+        }
+        var connected = connected
+        connected.heldUntil = nil
+        probe(connected, at: now, into: &actions)
+    }
+
+    private mutating func probe(_ connected: Connected, at now: Instant, into actions: inout [Action]) {
+        var connected = connected
+        connected.delivery.restarted(at: now)
+        if connected.heartbeat.probe(at: now) { actions.append(.sendHeartbeat(connected.attempt.generation)) }
+        state = .connected(connected)
     }
 
     private mutating func pathChanged(

@@ -11,6 +11,7 @@ extension SessionMachine {
         case .pathChanged(let endpoint, let from, let path, let pathClass):
             pathChanged(endpoint, from: from, to: path, pathClass, at: now, into: &actions)
         case .pathExcluded(let endpoint, let path): pathExcluded(endpoint, path)
+        case .detour(let endpoint, let exists): detourChanged(endpoint, exists, at: now, into: &actions)
         case .useBegan(let use): useBegan(use, at: now, into: &actions)
         case .useEnded(let use): useEnded(use, at: now, into: &actions)
         case .hostWillSleep: hostWillSleep(at: now, into: &actions)
@@ -366,7 +367,7 @@ extension SessionMachine {
     private mutating func checkLife(at now: Instant, into actions: inout [Action]) {
         guard case .connected(var connected) = state else { return }
         if let heldUntil = connected.heldUntil, now >= heldUntil {
-            abandon(connected, because: Reason(.pathLost), at: now, into: &actions)
+            holdEnded(connected, lostAt: heldUntil.advanced(by: .zero - PathClass.hold), at: now, into: &actions)
             return
         }
         // Without a path nothing can be answered, and the hold decides.
@@ -456,11 +457,13 @@ extension SessionMachine {
     /// Returns the reason for giving up, with the limit and the last failure.
     private func givenUp(_ trying: Trying) -> Reason {
         let limit = policy.giveUpAfter.map { "within \($0.components.seconds) s, as give-up-after says" } ?? ""
+        // The limit may be over before the first attempt is.
+        let last = trying.lastFailure ?? trying.unfinished.map { Reason(timeout(of: $0)) }
         let failure =
-            trying.lastFailure.map { "; the last failure: \($0.message)" }
+            last.map { "; the last failure: \($0.message)" }
             ?? (trying.outage == nil ? "" : "; it was lost because \(trying.cause.message)")
         var reason = Reason(.retryTimeout, "the session could not be connected \(limit)\(failure)")
-        reason.lastFailure = trying.lastFailure.map { .init($0) }
+        reason.lastFailure = last.map { .init($0) }
         return reason
     }
 

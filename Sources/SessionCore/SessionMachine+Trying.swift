@@ -312,7 +312,7 @@ extension SessionMachine {
             waitForNetwork(trying, because: ending.reason, at: now)
             return
         }
-        reason = ending.reason
+        reason = endpoints.explainedByCarrier(ending.reason)
         trying.hasteReason = nil
         wait(trying, until: endpoints.allowed(next), at: now)
     }
@@ -362,7 +362,7 @@ extension SessionMachine {
         case .credentialRenewed, .switchRoom, .inboxRoom: break
         default: endpoints.restsUntil = [:]
         }
-        attemptNow(trying, at: now, into: &actions)
+        attemptNow(trying, isAskedFor: reason.code == .userReconnect, at: now, into: &actions)
     }
 
     /// Restarts the table and makes the attempt now, because of a network event. While the server has asked to be left
@@ -425,12 +425,14 @@ extension SessionMachine {
     }
 
     /// Starts an attempt at the first endpoint from the cursor on that has a path, and whose server need not be left
-    /// alone. Without any path the session waits for the network, except for the safety attempt, which does not rely on
-    /// what the kernel says.
-    mutating func attemptNow(_ trying: Trying, at now: Instant, into actions: inout [Action]) {
+    /// alone. Without any path the session waits for the network, except for the safety attempt, and what a person asks
+    /// for: neither relies on what the kernel says.
+    mutating func attemptNow(
+        _ trying: Trying, isAskedFor: Bool = false, at now: Instant, into actions: inout [Action]
+    ) {
         var trying = trying
-        let isSafetyAttempt = !endpoints.hasPath && trying.isSafetyAttemptDue(at: now)
-        guard let endpoint = endpoints.next(at: now, needsPath: !isSafetyAttempt) else {
+        let needsPath = endpoints.hasPath || !(isAskedFor || trying.isSafetyAttemptDue(at: now))
+        guard let endpoint = endpoints.next(at: now, needsPath: needsPath) else {
             guard !endpoints.hasPath else {
                 wait(trying, until: allowed(now), at: now)
                 return
@@ -508,6 +510,11 @@ extension SessionMachine.Trying {
             searches = 0
             return true
         }
+    }
+
+    /// The phase of the attempt under way.
+    var unfinished: Phase? {
+        if case .attempting(_, let phase, _, _) = activity { phase } else { nil }
     }
 
     fileprivate func isSafetyAttemptDue(at now: Instant) -> Bool {

@@ -210,6 +210,30 @@ extension EndToEnd.Paths {
         }
     }
 
+    /// The kernel goes on naming the route without a carrier until packets have got nowhere there, and says nothing when it
+    /// takes the other one. With IPv4 it does so only if both have the same metric.
+    @Test(arguments: LabFamily.allCases)
+    func `lost, with another uplink: the session tries, and finds the route that the kernel takes then`(
+        _ family: LabFamily
+    ) async throws {
+        try await withQuietSession(family) { lab, daemon, server, events in
+            try await lab.host.ip(
+                family == .ipv4
+                    ? "route append \(family.defaultRoute(1))" : "route add \(family.defaultRoute(1)) metric 2000")
+            try await lab.router.ip("link set near0 down")
+            let lost = try await events.until("told that the path is lost") { $0.event == .pathChanged }
+            #expect(lost.change == "lost")
+            let connected = try await events.until("connected over the other uplink") {
+                $0.state == .connected && $0.path?.source == family.source(1)
+            }
+            #expect(connected.resumed == true)
+            #expect(connected.path?.interface == "up1")
+            #expect(try await daemon.status().path?.interface == "up1")
+            let told = await events.all
+            #expect(!told.contains { $0.phase == .waitingForNetwork })
+        }
+    }
+
     // MARK: More news than the kernel can deliver
 
     @Test func `two thousand routes at once overrun the socket, and a change among them is still noticed`() async throws

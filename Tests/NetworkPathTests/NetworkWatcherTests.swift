@@ -428,6 +428,104 @@ struct NetworkWatcherTests {
         }
     }
 
+    // MARK: What the kernel does not say
+
+    /// Two routes of the same metric. The kernel goes on naming the one without a carrier until it has tried in vain.
+    @Test func `another uplink is a detour as long as it has a carrier, and is found without a message`() async throws {
+        try await NetworkLab.run { lab in
+            try await lab.host.ip("route append default via 10.9.1.254")
+            var (watcher, changes, _) = try await lab.watcher(targets: Self.targets)
+            try await lab.far.ip("link set far0 down")
+            let lost = try await changes.next()
+            #expect(lost.pathClass == .lost && lost.to == nil && lost.hasDetour)
+            #expect(await watcher.hasDetour(Self.target))
+            try await lab.far.ip("link set far1 down")
+            let deadEnd = try await changes.next()
+            #expect(deadEnd.pathClass == .maybe && deadEnd.to == nil && !deadEnd.hasDetour)
+            #expect(await !watcher.hasDetour(Self.target))
+            try await lab.far.ip("link set far1 up")
+            let again = try await changes.next()
+            #expect(again.pathClass == .maybe && again.to == nil && again.hasDetour)
+
+            #expect(await watcher.setTarget(Self.target, addresses: Self.endpoint) == nil)
+            // The first packet gets nowhere, as the kernel notices after three seconds.
+            try await until("the kernel takes the other route") {
+                _ = try? await lab.host.run(["timeout", "1", "bash", "-c", "exec 3<>/dev/tcp/203.0.113.10/9"])
+                return try await lab.host.ip("route get 203.0.113.10").contains("dev up1")
+            }
+            #expect(await watcher.setTarget(Self.target, addresses: Self.endpoint)?.interface == "up1")
+            await watcher.stop()
+        }
+    }
+
+    /// A clock that only the test moves shows which look finds it.
+    @Test func `a detour is looked for during the hold, whichever program made the kernel take it`() async throws {
+        try await NetworkLab.run { lab in
+            try await lab.host.ip("route append default via 10.9.1.254")
+            let (begin, clock) = (BootClock.now(), Sleep())
+            var (watcher, changes, _) = try await lab.watcher(
+                targets: Self.targets, now: { begin.advanced(by: .seconds(clock.seconds)) })
+            try await lab.far.ip("link set far0 down")
+            #expect(try await changes.next().pathClass == .lost)
+            // The looks that follow the messages are over when the tables have been read.
+            clock.forward(1)
+            try await until("the tables are read") { await watcher.snapshot().counters.dumps >= 2 }
+            try await until("the kernel takes the other route") {
+                _ = try? await lab.host.run(["timeout", "1", "bash", "-c", "exec 3<>/dev/tcp/203.0.113.10/9"])
+                return try await lab.host.ip("route get 203.0.113.10").contains("dev up1")
+            }
+            clock.forward(1)
+            let found = try await changes.next()
+            #expect(found.pathClass == .gained && found.to?.interface == "up1")
+            await watcher.stop()
+        }
+    }
+
+    @Test func `one uplink without a carrier has no detour`() async throws {
+        try await NetworkLab.run { lab in
+            // A second network without a default route leads nowhere.
+            var (watcher, changes, _) = try await lab.watcher(targets: Self.targets)
+            try await lab.far.ip("link set far0 down")
+            let lost = try await changes.next()
+            #expect(lost.pathClass == .lost && !lost.hasDetour)
+            await watcher.stop()
+        }
+    }
+
+    @Test func `an interface with another name is told, and is no change`() async throws {
+        try await NetworkLab.run { lab in
+            var (watcher, changes, paths) = try await lab.watcher(targets: Self.targets, now: NetworkLab.slowClock())
+            // A look may fall right between two of these.
+            let names = ["up0"] + (1...50).map { "wan\($0)" }
+            try await lab.host.ip(zip(names, names.dropFirst()).map { "link set \($0) name \($1)" })
+            let renamed = try await changes.until { $0?.interface == "wan50" }
+            #expect(renamed.first?.from == paths[Self.target] && renamed.last?.to?.source == "10.9.0.1")
+            #expect(renamed.allSatisfy { $0.pathClass == .none })
+            let snapshot = await watcher.snapshot()
+            #expect(snapshot.changes.isEmpty && snapshot.paths == [Self.target: renamed.last?.to])
+            await watcher.stop()
+        }
+    }
+
+    // MARK: Targets on this host
+
+    @Test func `what listens on this host may be a proxy, which needs the network`() async throws {
+        try await NetworkLab.run { lab in
+            let local = ["127.0.0.1"].compactMap { IPAddress($0) }
+            try await lab.host.ip("addr flush dev up1", "link set lo up")
+            var (watcher, changes, paths) = try await lab.watcher(targets: [Self.target: local])
+            let path = try #require(paths[Self.target] ?? nil)
+            #expect(path.staysHere && path.type == .loopback)
+            // Nothing is reported of the loss.
+            try await lab.host.ip("addr flush dev up0")
+            try await until("the loss is noticed") { await watcher.snapshot().counters.changes[.none, default: 0] > 0 }
+            try await lab.host.ip("addr add 10.9.0.1/24 dev up0", "route add default via 10.9.0.254")
+            let back = try await changes.next()
+            #expect([.gained, .returned].contains(back.pathClass) && back.from == path && back.to == path)
+            await watcher.stop()
+        }
+    }
+
     @Test func `a target with the same addresses is kept, one with others is looked up again`() async throws {
         try await NetworkLab.run { lab in
             var (watcher, changes, _) = try await lab.watcher(targets: Self.targets, now: NetworkLab.slowClock())

@@ -135,6 +135,16 @@ import Vocabulary
         #expect(seen == [.maybe, .none, .maybe, .maybe, .none])
     }
 
+    @Test func `a path that the kernel may find by trying is reported while there is none`() {
+        var classifier = PathClassifier(.init(path: Self.first, families: [.ipv4]), isUnresolved: false)
+        let now = Instant(nanoseconds: 0)
+        var seen: [PathClass] = []
+        for hasDetour in [true, true, false, false, true] {
+            seen.append(classifier.handle(.init(hasDetour: hasDetour), oldSourceRemains: { _ in true }, at: now))
+        }
+        #expect(seen == [.lost, .none, .maybe, .none, .maybe])
+    }
+
     @Test func `the hold starts with each loss`() {
         var classifier = PathClassifier(.init(path: Self.first, families: [.ipv4]), isUnresolved: false)
         for second in stride(from: Int64(0), to: 40, by: 8) {

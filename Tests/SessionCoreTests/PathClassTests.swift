@@ -229,9 +229,105 @@ import Testing
             session.pass(.seconds(50))
             #expect(session.path(pathClass).isEmpty)
             session.connect()
-            session.reconnect()
         }
         #expect(session.pass(.seconds(50)).count == 1)
+    }
+
+    @Test func `a reconnect by hand is tried at once while offline, and postpones the safety attempt`() {
+        var session = SessionUnderTest(.waitingForNetwork)
+        session.pass(.seconds(50))
+        #expect(session.reconnect() == [.open(2)])
+        session.end(.unreachable)
+        #expect(session.phase == .waitingForNetwork)
+        #expect(session.pass(.milliseconds(299_999)).isEmpty)
+        #expect(session.pass(.milliseconds(1)) == [.open(3)])
+    }
+
+    // MARK: Without a path, but perhaps not for long
+
+    @Test func `a session whose path the kernel may find by trying goes on with the table after the hold`() {
+        var session = SessionUnderTest(.connected)
+        session.take(.detour(EndpointIndex(0), true))
+        session.path(.lost)
+        #expect(session.due == .seconds(5))
+        #expect(session.pass(.seconds(5)) == [.abandon(1)])
+        #expect(session.phase == .waiting)
+        #expect(session.reason == .pathLost)
+        #expect(session.status.path == nil)
+        #expect(session.retryIn == .milliseconds(50))
+        #expect(session.wake() == [.open(2)])
+        session.end(.unreachable)
+        #expect(session.retryIn == .milliseconds(250))
+        // The server is not to blame.
+        #expect(session.reason == .pathLost)
+        #expect(session.status.reason.message.hasSuffix(": \(Reason(.unreachable).message)"))
+        // The kernel has found it.
+        #expect(session.path(.gained) == [.open(3)])
+    }
+
+    @Test func `a session without a path makes attempts only while the kernel may find one`() {
+        var session = SessionUnderTest(.waitingForNetwork)
+        #expect(session.take(.detour(EndpointIndex(0), true)) == [.open(2)])
+        session.end(.unreachable)
+        #expect(session.phase == .waiting)
+        #expect(session.take(.detour(EndpointIndex(0), false)).isEmpty)
+        #expect(session.phase == .waitingForNetwork)
+        #expect(session.due == .seconds(300))
+    }
+
+    @Test func `an endpoint with a path comes before one whose path the kernel may find`() {
+        var session = SessionUnderTest(policy: .exact, paths: [nil, .wifi])
+        session.take(.detour(EndpointIndex(0), true))
+        #expect(session.connect() == [.open(1, at: 1)])
+        session.end(.unreachable)
+        session.path(.lost, at: 1)
+        #expect(session.wake() == [.open(2, at: 0)])
+    }
+
+    @Test func `a path that was found is relied upon, and its loss as well`() {
+        var session = SessionUnderTest(.waitingForNetwork)
+        session.take(.detour(EndpointIndex(0), true))
+        session.path(.gained)
+        session.succeed()
+        session.path(.lost)
+        session.pass(.seconds(5))
+        #expect(session.phase == .waitingForNetwork)
+    }
+
+    // MARK: A hold in which something arrives
+
+    @Test func `a connection on which something arrives during the hold is probed at its end, and kept`() {
+        var session = SessionUnderTest(.connected)
+        session.path(.lost)
+        session.pass(.seconds(2))
+        session.heard()
+        #expect(session.pass(.seconds(3)) == [.heartbeat(1)])
+        #expect(session.state == .connected)
+        #expect(session.status.doubt == .probing)
+        session.answerHeartbeat()
+        #expect(session.status.doubt == nil)
+        #expect(session.due == .seconds(15))
+        #expect(session.pass(.seconds(15)) == [.heartbeat(1)])
+    }
+
+    @Test func `a connection on which nothing arrives after the hold is given up by the probe`() {
+        var session = SessionUnderTest(.connected)
+        session.path(.lost)
+        session.pass(.seconds(2))
+        session.heard()
+        session.pass(.seconds(3))
+        #expect(session.pass(.seconds(3)) == [.abandon(1)])
+        #expect(session.phase == .waitingForNetwork)
+    }
+
+    @Test func `what had arrived before the path was lost proves nothing, whenever it is read`() {
+        var session = SessionUnderTest(.connected)
+        let before = session.now
+        session.pass(.seconds(1))
+        session.path(.lost)
+        session.pass(.seconds(2))
+        session.heard(arrivedAt: before)
+        #expect(session.pass(.seconds(3)) == [.abandon(1)])
     }
 
     @Test(arguments: [PathClass.gained, .returned, .movedSourceGone, .movedSourceKept])

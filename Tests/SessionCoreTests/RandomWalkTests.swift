@@ -102,6 +102,7 @@ private struct RandomWalk {
         let endpoint = Int.random(in: 0..<endpoints, using: &random)
         if chance(20) { return loseSource(of: endpoint) }
         if chance(10) { take(.pathExcluded(EndpointIndex(endpoint), pick([.cellular, nil]))) }
+        if chance(10) { take(.detour(EndpointIndex(endpoint), chance(50))) }
         let old = session.machine.endpoints.paths[endpoint]
         let (new, pathClass): (Path?, PathClass)
         if chance(20) {
@@ -266,10 +267,10 @@ private struct RandomWalk {
         }
         if session.phase == .waitingForNetwork {
             if before.phase != .waitingForNetwork { offlineSince = session.now }
-            check(session.machine.endpoints.paths.allSatisfy { $0 == nil }, "it waits for a network that is there")
+            check(!session.machine.endpoints.hasPath, "it waits for a network that is there")
         }
         if session.phase == .waiting {
-            check(!session.machine.endpoints.paths.allSatisfy { $0 == nil }, "it waits for a delay without a network")
+            check(session.machine.endpoints.hasPath, "it waits for a delay without a network")
             check((session.retryIn ?? .zero) <= .seconds(66), "it waits for \(String(describing: session.retryIn))")
         }
         if session.state == .connected, let liveness = session.machine.liveness, input == .timeReached {
@@ -279,9 +280,10 @@ private struct RandomWalk {
     }
 
     private mutating func checkPath(_ input: SessionMachine.Input) {
-        guard let attempt = session.live, session.machine.endpoints.paths[attempt.endpoint.rawValue] == nil else {
-            return
-        }
+        guard let attempt = session.live, session.machine.endpoints.paths[attempt.endpoint.rawValue] == nil,
+            !session.machine.endpoints.isWorthwhile(attempt.endpoint)
+        else { return }
+        if case .reconnect = input { return }
         let isSafetyAttempt = offlineSince.map { $0.duration(to: session.now) >= .seconds(300) } ?? false
         check(isSafetyAttempt, "an attempt was made without a path, and not after five minutes")
     }

@@ -393,6 +393,20 @@ import Testing
         #expect(session.reason == .retryTimeout)
     }
 
+    @Test(arguments: [(Phase.resolving, Reason.Code.dnsFailed), (.dialing, .dialTimeout), (.securing, .tlsTimeout)])
+    func `a session that gives up before its first attempt has ended says how far that one came`(
+        phase: Phase, code: Reason.Code
+    ) {
+        var policy = Self.patient
+        policy.giveUpAfter = .seconds(2)
+        var session = SessionUnderTest(.resolving, policy: policy)
+        session.progress(to: phase)
+        session.pass(.seconds(2))
+        #expect(session.state == .failed)
+        #expect(session.status.reason.lastFailure?.code == code)
+        #expect(session.status.reason.message.hasSuffix("; the last failure: \(Reason(code).message)"))
+    }
+
     @Test func `by default a session never gives up`() {
         var session = SessionUnderTest(.waiting)
         for _ in 0..<3000 {

@@ -35,6 +35,12 @@ struct NetworkView: Sendable {
         }
     }
 
+    func hasDetour(_ endpoint: EndpointIndex, of session: SessionName) -> Bool {
+        watcher.assumeIsolated {
+            $0.hasDetour(Target(session: session.description, endpoint: endpoint.rawValue))
+        }
+    }
+
     func way(to addresses: [SocketAddress], of session: SessionName) -> Connection.Way? {
         let known = addresses.compactMap { address in
             address.ipAddress.flatMap { IPAddress($0) }.map { (address, $0) }

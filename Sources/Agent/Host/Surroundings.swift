@@ -167,12 +167,18 @@ protocol PathSource: Sendable {
     ) -> Path?
     /// Returns the kernel's own path to an endpoint, if the session must not use that one.
     func excluded(_ endpoint: EndpointIndex, of session: SessionName) -> Path?
+    /// Whether the kernel may find a path to an endpoint that has none when it is tried.
+    func hasDetour(_ endpoint: EndpointIndex, of session: SessionName) -> Bool
     /// Returns the interface through which the addresses may be dialed now, with those that may; `nil` if there is
     /// none.
     func way(to addresses: [SocketAddress], of session: SessionName) -> Connection.Way?
     /// Looks at all paths again: the kernel has refused to use one.
     func lookAgain()
     func forget(_ session: SessionName)
+}
+
+extension PathSource {
+    func hasDetour(_ endpoint: EndpointIndex, of session: SessionName) -> Bool { false }
 }
 
 extension NetworkView: PathSource {}

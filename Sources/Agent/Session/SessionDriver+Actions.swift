@@ -102,7 +102,7 @@ extension SessionDriver {
             }
             if case .received = dialEvent, simulation.isSilent(id) { return }
             run(.connection(id, dialEvent))
-            if case .closed(.failed(let failure)) = event, [ENETUNREACH, ENETDOWN].contains(failure.systemError) {
+            if case .closed(.failed(let failure)) = event, failure.isOfRoute(for: role) {
                 surroundings.paths.lookAgain()
             }
         }
@@ -131,5 +131,18 @@ extension SessionDriver {
         guard case .setVerdict(var verdict?) = change, verdict.isFailure else { return change }
         verdict.configuration = configuration.digest
         return .setVerdict(verdict)
+    }
+}
+
+extension TransportFailure {
+    /// Whether the kernel may take another way from now on, about which it says nothing. A host on the way that does not
+    /// answer is also reported for each knock, which is too often to look at all paths.
+    fileprivate func isOfRoute(for role: DialRole) -> Bool {
+        switch (systemError, role) {
+        case (ENETUNREACH, _), (ENETDOWN, _): true
+        case (EHOSTUNREACH, .knock): false
+        case (EHOSTUNREACH, _): true
+        default: false
+        }
     }
 }

@@ -11,6 +11,11 @@ import Transport
 extension SessionDriver {
     /// Takes up the session: see ``Session/Session/start(_:wasUp:in:standing:under:)``.
     func start(_ stored: StoredSession, wasUp: Bool = false, after history: ParkedPrograms.History? = nil) {
+        for index in configuration.endpoints.indices {
+            let endpoint = EndpointIndex(index)
+            guard surroundings.paths.hasDetour(endpoint, of: name) else { continue }
+            ask { $0.take(.machine(.detour(endpoint, true))) }
+        }
         if configuration.network.isBinding {
             for index in configuration.endpoints.indices {
                 let excluded = surroundings.paths.excluded(EndpointIndex(index), of: name)

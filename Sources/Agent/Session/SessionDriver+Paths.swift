@@ -15,6 +15,7 @@ extension SessionDriver {
         if simulation.hidesPaths { return simulation.note(path, to: endpoint) }
         let excluded =
             configuration.network.isBinding ? surroundings.paths.excluded(endpoint, of: name) : nil
+        if path == nil { answer(.machine(.detour(endpoint, surroundings.paths.hasDetour(endpoint, of: name)))) }
         answer(.pathFound(endpoint, path, excluded: excluded))
     }
 
@@ -22,6 +23,7 @@ extension SessionDriver {
         let endpoint = EndpointIndex(change.target.endpoint)
         if simulation.hidesPaths { return simulation.note(change.to, to: endpoint) }
         if configuration.network.isBinding { take(.pathExcluded(endpoint, change.excluded)) }
+        if change.to == nil { take(.detour(endpoint, change.hasDetour)) }
         take(.pathChanged(endpoint, from: change.from, to: change.to, change.pathClass))
     }
 }

@@ -1,5 +1,5 @@
 import SessionCore
-import Vocabulary
+package import Vocabulary
 
 // The part of the session's state that survives restarts of the daemon within a boot: that somebody disconnected the
 // session, that it was started although it does not connect on its own, that it has been connected or is in an outage, or
@@ -86,7 +86,7 @@ extension Session {
 
     /// Shifts the time of the verdict, because the wall clock was set forward by this many milliseconds: the next run of the
     /// daemon asks how long ago that was.
-    mutating func shiftVerdict(by milliseconds: Int64, within range: ClosedRange<Timestamp>) {
+    package mutating func shiftVerdict(by milliseconds: Int64, within range: ClosedRange<Timestamp>) {
         guard var verdict, verdict.bootID == settings.bootID, range.contains(verdict.since) else { return }
         verdict.since = Timestamp(rawValue: verdict.since.rawValue + milliseconds)
         remember(verdict)

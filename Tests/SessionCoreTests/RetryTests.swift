@@ -391,6 +391,7 @@ import Testing
         #expect(session.pass(.milliseconds(20)) == (isAttempting ? [.abandon(1)] : []))
         #expect(session.state == .failed)
         #expect(session.reason == .retryTimeout)
+        if isAttempting { #expect(session.status.reason.lastFailure == nil, "what is cut off has not failed") }
     }
 
     @Test(arguments: [(Phase.resolving, Reason.Code.dnsFailed), (.dialing, .dialTimeout), (.securing, .tlsTimeout)])

@@ -183,6 +183,20 @@ import Testing
         #expect(!again.contains(.announce(old)))
     }
 
+    @Test func `presence that a server is not asked to clear is cleared at the next one that is asked`() {
+        var (rooms, _) = Self.restarted("you", "here", in: Self.plant, topics: [Self.topic])
+        let old = Announcement(topic: Self.topic)
+        let answer = ServerAnswer.notAsked("the session does not send it, because the server does not retain messages")
+        #expect(rooms.announced(old, answer, by: "b", at: Self.at(9)) == [.presenceKept(Self.topic, answer)])
+        #expect(rooms.topics.contains(Self.topic))
+        _ = rooms.connectionClosed()
+        let again = rooms.connected(
+            to: "a", resumed: true, isWillDelayed: true, at: Self.at(10), time: Self.time(10))
+        #expect(again.first == .announce(old))
+        _ = rooms.announced(old, .success, by: "a", at: Self.at(10))
+        #expect(!rooms.topics.contains(Self.topic))
+    }
+
     @Test func `presence under the same name is not cleared`() {
         let (rooms, actions) = Self.restarted("me", "here", in: Self.plant, topics: [Self.topic])
         #expect(!actions.contains(.announce(Announcement(topic: Self.topic))))

@@ -60,13 +60,11 @@ actor CommitQueue {
     /// Notices when the disk does not answer.
     nonisolated let watch: StoreWatch
     private var waiting: [Entry] = []
+    /// What of the batch under way comes in later transactions, because a change in it does not fit.
+    private var remainder: [[Entry]] = []
     private(set) var isRunning = false
-    /// Sessions whose changes are left out of the batch under way.
-    private var givenUp: Set<SessionName> = []
     /// Callers of ``giveUp(_:)``, until no transaction has changes of their session.
     private var givingUp: [(session: SessionName, continuation: CheckedContinuation<[SessionChange], Never>)] = []
-    /// What was discarded for them so far.
-    private var discarded: [SessionName: [SessionChange]] = [:]
     /// Why not even a transaction without new messages succeeds; `nil` when it does.
     private(set) var failure: StoreError?
     /// Why the disk refused the last new message; `nil` after a message was committed, once transactions succeed again,
@@ -148,36 +146,36 @@ actor CommitQueue {
     @discardableResult
     func giveUp(_ session: SessionName) async -> [SessionChange] {
         guard isRunning else { return [] }
-        givenUp.insert(session)
-        discarded[session] = []
         return await withCheckedContinuation { givingUp.append((session, $0)) }
     }
 
     /// Must not be called while a transaction runs.
     private func dropGivenUp(from batch: inout [Entry]) {
-        tell(drop(givenUp, from: &batch))
-        dropWaiting()
-    }
-
-    private func dropWaiting() {
-        tell(drop(Set(givingUp.map(\.session)), from: &waiting))
-        for (session, continuation) in givingUp { continuation.resume(returning: discarded[session] ?? []) }
+        guard !givingUp.isEmpty else { return }
+        let callers = givingUp
         givingUp = []
-        discarded = [:]
+        var discarded: [SessionName: [SessionChange]] = [:]
+        for (session, _) in callers { discarded[session] = [] }
+        var answers = drop(&discarded, from: &batch)
+        for index in remainder.indices { answers += drop(&discarded, from: &remainder[index]) }
+        answers += drop(&discarded, from: &waiting)
+        tell(answers)
+        for (session, continuation) in callers { continuation.resume(returning: discarded[session] ?? []) }
     }
 
-    private func drop(_ sessions: Set<SessionName>, from entries: inout [Entry]) -> [Answer] {
-        if sessions.isEmpty { return [] }
+    /// Moves what these sessions would change to `discarded`.
+    private func drop(_ discarded: inout [SessionName: [SessionChange]], from entries: inout [Entry]) -> [Answer] {
         let error = failure ?? .closed
         var answers: [Answer] = []
-        for entry in entries where sessions.contains(entry.session) {
+        entries.removeAll { entry in
+            guard discarded[entry.session] != nil else { return false }
             discarded[entry.session]? += entry.changes.filter { !$0.needsRoom }
             switch entry.waiter {
             case .changes(let refused, _): if !entry.isRefused { answers.append { refused(error) } }
             case .barrier(let completed): answers.append { completed(error) }
             }
+            return true
         }
-        entries.removeAll { sessions.contains($0.session) }
         return answers
     }
 
@@ -193,19 +191,25 @@ actor CommitQueue {
     }
 
     private func run() async {
-        while !waiting.isEmpty {
-            let batch = waiting
-            waiting = []
-            await commit(batch)
-            dropWaiting()
-            givenUp = []
-        }
+        while let batch = next() { await commit(batch) }
         isRunning = false
+    }
+
+    /// Returns what to commit next; `nil` when there is nothing.
+    private func next() -> [Entry]? {
+        var none: [Entry] = []
+        dropGivenUp(from: &none)
+        if remainder.isEmpty, !waiting.isEmpty {
+            remainder = [waiting]
+            waiting = []
+        }
+        return remainder.isEmpty ? nil : remainder.removeFirst()
     }
 
     // MARK: One batch
 
-    /// Returns when the batch is durable, except for refused messages and changes that can never be stored.
+    /// Returns when the batch is durable, except for refused messages, changes that can never be stored, and what is left
+    /// to ``remainder``.
     private func commit(_ entries: [Entry]) async {
         var batch = entries
         while true {
@@ -225,12 +229,14 @@ actor CommitQueue {
             } catch {
                 switch error {
                 case .inconsistent, .damaged:
-                    return await divide(batch, because: error)
+                    return divide(batch, because: error)
                 default:
                     if !isFailureTold { tell(error) }
                     if error.isLasting || !batch.contains(where: { $0.hasInserts && !$0.isRefused }) {
                         failure = error
-                        tell(refuse(&batch, error) + refuse(&waiting, error))
+                        var answers = refuse(&batch, error)
+                        for index in remainder.indices { answers += refuse(&remainder[index], error) }
+                        tell(answers + refuse(&waiting, error))
                         await eventLoop.pause(for: Self.retryInterval)
                     } else {
                         tell(refuse(&batch, error))
@@ -290,32 +296,34 @@ actor CommitQueue {
     }
 
     /// Handles a batch in which a change does not fit what is stored, so that a retry would fail in the same way.
-    private func divide(_ batch: [Entry], because error: StoreError) async {
+    private func divide(_ batch: [Entry], because error: StoreError) {
         guard batch.count < 2 else {
-            await commit(Array(batch[..<(batch.count / 2)]))
-            return await commit(Array(batch[(batch.count / 2)...]))
+            let middle = batch.count / 2
+            remainder.insert(contentsOf: [Array(batch[..<middle]), Array(batch[middle...])], at: 0)
+            return
         }
         guard var entry = batch.first else { return }
         if entry.hasInserts, !entry.isRefused {
             if unfit.insert(entry.session).inserted { unfitMessage(entry.session, error) }
             var refused = [entry]
-            tell(refuse(&refused, error))
-            return await commit(refused)
+            let answers = refuse(&refused, error)
+            remainder.insert(refused, at: 0)
+            return tell(answers)
         }
         let changes = entry.allowed
+        entry.changes.removeAll { !$0.needsRoom }
         guard changes.count > 1 else {
             leftOut(entry.session, error)
-            entry.changes.removeAll { !$0.needsRoom }
             return succeeded([entry])
         }
         // Commits one change at a time, so that every change that can be stored is stored.
-        for change in changes {
-            let single = Entry(
-                session: entry.session, changes: [change], waiter: .changes(refused: { _ in }, completed: { _ in }))
-            await commit([single])
+        let singles = changes.map { change in
+            [
+                Entry(
+                    session: entry.session, changes: [change], waiter: .changes(refused: { _ in }, completed: { _ in }))
+            ]
         }
-        entry.changes.removeAll { !$0.needsRoom }
-        succeeded([entry])
+        remainder.insert(contentsOf: singles + [[entry]], at: 0)
     }
 
     /// Refuses the new messages. Returns the answers to those who wait for them.

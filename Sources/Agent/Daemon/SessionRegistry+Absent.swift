@@ -19,6 +19,18 @@ extension SessionRegistry {
         return found?.map(AbsentSession.init)
     }
 
+    /// More reloads than there are while a disk fails.
+    static let mostUnrecorded = 100
+
+    /// Appends the sessions that there are from now on. When there are too many lists, the oldest are merged: a session that
+    /// one of them did not have was removed. If it moved to other servers before that, its file may be refused without need.
+    static func note(_ present: [SessionName: [Endpoint]], in unrecorded: inout [[SessionName: [Endpoint]]]) {
+        if unrecorded.last != present { unrecorded.append(present) }
+        guard unrecorded.count > mostUnrecorded else { return }
+        let oldest = unrecorded.removeFirst()
+        unrecorded[0] = unrecorded[0].filter { oldest[$0.key] != nil }
+    }
+
     /// Tells the store which sessions there are, and which there were to be before, in their order.
     func record(in store: any SessionStore) async throws(StoreError) {
         while let present = unrecorded.first {

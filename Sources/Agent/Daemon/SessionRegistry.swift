@@ -128,7 +128,7 @@ actor SessionRegistry {
             present[name] = ((try? result.get()) ?? running(name)?.configuration)?.endpoints ?? []
         }
         // A disk that does not answer must not hold up a reload.
-        if unrecorded.last != present { unrecorded.append(present) }
+        Self.note(present, in: &unrecorded)
         if await !recordPresent(), !isRecordingLater {
             isRecordingLater = true
             Task { await recordPresentLater() }
@@ -182,6 +182,12 @@ actor SessionRegistry {
         }
         var changes: [SessionChange] = []
         let onDisk = stored.verdict
+        // A verdict is compared below.
+        for change in parked[name]?.unstored ?? [] where change.clockStep == nil {
+            _ = stored.apply(change)
+            if case .setVerdict = change { continue }
+            changes.append(change)
+        }
         if let decided = how.decided { stored.verdict = decided }
         if how.obsolete.contains(.failure) { stored.verdict = stored.verdict?.withoutFailure }
         // The driver before may have given up the commit. It does not know the configuration that is stored with it.

@@ -230,9 +230,11 @@ struct SessionLog {
 
     mutating func presenceKept(_ topic: String, _ answer: ServerAnswer, at now: Instant) {
         let what = answer.code == nil ? "\(topic) is not cleared" : "the server refused to clear \(topic)"
+        // A server that was not asked is not the last one that may be.
+        let byHand = if case .notAsked = answer { "" } else { " by hand" }
         say(
             .presenceRefused,
-            "\(what): \(answer.words); others in that room may see the session there until it is cleared by hand",
+            "\(what): \(answer.words); others in that room may see the session there until it is cleared\(byHand)",
             at: now)
     }
 

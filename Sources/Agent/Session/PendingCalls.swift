@@ -95,8 +95,9 @@ struct ParkedPrograms: Sendable {
     var history: History?
     /// What shows how the wall clock is set until there is another driver; `nil` if there was none.
     var clock: ClockStepDetector?
-    /// How it was set before, if the disk has not taken that: what is stored has the times of the clock as it was.
-    var unstoredSteps: [ClockStepDetector.Step] = []
+    /// What the disk has not taken of what the session has decided, apart from the protocol's rows, and how the clock was
+    /// set: what is stored has the times of the clock as it was.
+    var unstored: [SessionChange] = []
 
     /// What the session has been through.
     struct History: Sendable {

@@ -22,6 +22,9 @@ extension SessionDriver {
                 ask { $0.take(.machine(.pathExcluded(EndpointIndex(index), excluded))) }
             }
         }
+        // The clock may have been set since it was read.
+        var stored = stored
+        stored.verdict = session.verdict
         let verdict = ask {
             $0.start(
                 stored, wasUp: wasUp, in: history?.outage, standing: history?.standing, under: configuration.digest)
@@ -141,9 +144,17 @@ extension SessionDriver {
             history: .init(
                 counters: session.machine.counters, messages: session.counts, outage: outage,
                 standing: session.rooms.membership?.standing),
-            clock: clockSteps, unstoredSteps: unstored.compactMap(\.clockStep))
+            clock: clockSteps, unstored: unstored.filter(\.outlivesDriver))
         if !hasNext { parked.releasePublishers() }
         return (parked, leftBehind)
+    }
+}
+
+extension SessionChange {
+    /// Whether the session's next driver has to make up for it, if the disk has not taken it. The protocol goes on as after
+    /// a crash.
+    fileprivate var outlivesDriver: Bool {
+        if case .mqtt = self { clockStep != nil } else { true }
     }
 }
 

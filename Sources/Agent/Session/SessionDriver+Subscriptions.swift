@@ -1,3 +1,4 @@
+import Configuration
 import ControlAPI
 import MQTT
 import Session
@@ -140,7 +141,12 @@ struct Asking {
 extension MQTTClientMachine.Connected {
     /// Lists what the server grants less of than was asked for, each as the end of a sentence. Its limits on what is sent to
     /// it are not among them: what we ask for is what we accept.
-    func shortfalls(from asked: MQTTClientMachine.Configuration, as version: ProtocolVersion) -> [String] {
+    ///
+    /// - Parameter presence: what the others in the session's room were promised; `nil` if there are none.
+    func shortfalls(
+        from asked: MQTTClientMachine.Configuration, as version: ProtocolVersion,
+        inRoom presence: (timeout: Duration, willDelay: Duration)? = nil
+    ) -> [String] {
         // In MQTT 3.1.1 the server does not say any of this.
         guard version == .five else { return [] }
         var shortfalls: [String] = []
@@ -153,11 +159,27 @@ extension MQTTClientMachine.Connected {
         if let wanted = serverKeepAlive, wanted > 0, asked.keepAlive > 0, wanted < asked.keepAlive {
             shortfalls.append("it wants a keep-alive of \(wanted) s, not \(asked.keepAlive) s")
         }
+        if let presence, let late = lateness(for: presence, asked.keepAlive) { shortfalls.append(late) }
         if limits.maximumQoS < .exactlyOnce {
             shortfalls.append("it accepts QoS \(limits.maximumQoS.rawValue) at most")
         }
         if !limits.retainAvailable { shortfalls.append("it retains no messages") }
         return shortfalls
+    }
+
+    /// Returns that the others in the room may learn of a loss later than they were promised, because the server waits for
+    /// longer than the session asked it to; `nil` if that is not so.
+    private func lateness(
+        for presence: (timeout: Duration, willDelay: Duration), _ asked: UInt16
+    ) -> String? {
+        guard let seconds = serverKeepAlive, seconds == 0 || asked > 0 && seconds > asked else { return nil }
+        guard seconds > 0 else {
+            return "it never notices silence (its keep-alive is 0), so the room may not learn that the session is gone"
+        }
+        let latest = PresenceTiming.latest(keepAlive: seconds, willDelay: presence.willDelay)
+        guard latest > presence.timeout else { return nil }
+        return "it wants a keep-alive of \(seconds) s, not \(asked) s, so the room may learn of a loss only "
+            + "after \(latest.components.seconds) s, not \(presence.timeout.components.seconds) s"
     }
 
     /// Returns a duration in words for people.

@@ -1,3 +1,4 @@
+import Configuration
 import ControlAPI
 import Logging
 import MQTT
@@ -164,7 +165,11 @@ extension SessionDriver {
         case .publicationRefused(let topic, let answer): log.publicationRefused(topic, answer, at: now)
         case .dropped(let count): report(.messageDropped) { $0.count = count }
         case .granted(let grant):
-            log.grants(grant.shortfalls(from: session.mqtt.configuration, as: session.mqtt.version))
+            let isInRoom = session.rooms.membership != nil && configuration.presenceTimeout > .zero
+            log.grants(
+                grant.shortfalls(
+                    from: session.mqtt.configuration, as: session.mqtt.version,
+                    inRoom: isInRoom ? (configuration.presenceTimeout, configuration.presence.willDelay) : nil))
         case .unknownSession:
             log.unknownSession()
             report(.sessionDiscarded) { _ in }

@@ -98,8 +98,10 @@ actor SessionDriver {
         if let messages = parked.history?.messages { session.counts = messages }
         clockSteps = parked.clock ?? ClockStepDetector(now: moment.now, wallClock: moment.wallClock.rawValue)
         let sinceThen = clockSteps.check(now: moment.now, wallClock: moment.wallClock.rawValue)
-        let steps = parked.unstoredSteps + [sinceThen].compactMap(\.self)
+        let steps = parked.unstored.compactMap(\.clockStep) + [sinceThen].compactMap(\.self)
         for step in steps { session.shiftStored(by: step.milliseconds, recordedWithin: step.affected) }
+        // The driver before has shifted it for the earlier steps.
+        if let sinceThen { session.shiftVerdict(by: sinceThen.milliseconds, within: sinceThen.affected) }
         clockSteps.areDurable = steps.isEmpty
     }
 

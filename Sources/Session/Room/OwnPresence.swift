@@ -145,7 +145,8 @@ package struct OwnPresence: Hashable, Sendable {
 
     private func visibility(keepAlive: UInt16, willDelay: Duration) -> SessionMachine.Remains.Visibility {
         if keepAlive == 0 { return .unlimited }
-        return .limited(.milliseconds(1500) * Int(keepAlive) + SessionMachine.serverLateness + willDelay)
+        let latest = PresenceTiming.latest(keepAlive: keepAlive, willDelay: willDelay)
+        return .limited(latest + SessionMachine.serverLateness)
     }
 
     /// The server has accepted the clearing.

@@ -28,6 +28,11 @@ package struct PresenceTiming: Hashable, Sendable {
         willDelay = .seconds(isShort ? seconds + 1 : seconds)
     }
 
+    /// Returns when the others are told at the latest, if the server has this keep-alive, in seconds.
+    package static func latest(keepAlive: UInt16, willDelay: Duration) -> Duration {
+        .milliseconds(1500) * Int(keepAlive) + willDelay
+    }
+
     /// Returns the keep-alive for a heartbeat interval. After one silent interval a ping is sent, well within the one
     /// and a half intervals that the server waits.
     package static func keepAlive(_ interval: Duration) -> UInt16 {

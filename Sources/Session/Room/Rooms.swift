@@ -239,8 +239,10 @@ package struct Rooms: Sendable {
     ) -> [Action] {
         let isClearing = announcement.payload.readableBytes == 0
         let refusal = isClearing && answer.isRefusal ? [Action.presenceKept(announcement.topic, answer)] : []
-        // Whether the server has cleared it or refuses to: trying again would change nothing.
+        // Whether the server has cleared it or refuses to: trying again would change nothing. A server that was not asked may
+        // be another one than the one that has it.
         if isClearing, topicsToClear.contains(announcement.topic) {
+            if case .notAsked = answer { return refusal }
             topics.remove(announcement.topic)
             return refusal + rememberTopics()
         }

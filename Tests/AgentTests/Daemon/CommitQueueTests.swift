@@ -426,6 +426,40 @@ struct CommitQueueTests {
         }
     }
 
+    /// The batch is divided because of another session's message, and all of it that is not durable is given up.
+    @Test func `what is given up is complete, also of a batch that is divided`() async throws {
+        try await Self.run(patience: .milliseconds(20)) { bench in
+            let guest = try #require(SessionName("guest"))
+            try await bench.commit([[Self.insert(5)]])
+            let standstill = Standstill(of: bench.disk)
+            let answers = Arrivals<String>(eventLoop: bench.queue.eventLoop)
+            let changes: [SessionChange] = [
+                .mqtt(.setEstablished(true)), .removePublication("t"), .setPresenceTopics(["a"]),
+            ]
+            try await bench.queue.eventLoop.submit {
+                bench.queue.assumeIsolated { queue in
+                    queue.commit([Self.insert(5)], of: bench.main) { answers.note("main \($0)") }
+                    for change in changes { queue.commit([change], of: guest) { answers.note("guest \($0)") } }
+                }
+            }.get()
+            _ = try await bench.events.first { $0 == .stalled(true) ? true : nil }
+            try await bench.queue.eventLoop.submit {
+                bench.queue.assumeIsolated { queue in
+                    _ = Task {
+                        let given = await queue.giveUp(guest)
+                        answers.note(given == changes ? "all" : "\(given)")
+                    }
+                }
+            }.get()
+            // The task has run when this has, because both run on the loop.
+            try await bench.queue.eventLoop.submit {}.get()
+            standstill.end()
+            _ = try await answers.first { $0.hasPrefix("main") ? true : nil }
+            #expect(await answers.all.sorted() == ["all", "main committedWithoutInserts"])
+            #expect(try await bench.store.session(guest).presenceTopics.isEmpty)
+        }
+    }
+
     @Test(.timeLimit(.minutes(10)))
     func `a failure whose only changes were given up ends with its cause`() async throws {
         try await Self.run { bench in

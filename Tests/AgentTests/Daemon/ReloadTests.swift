@@ -448,6 +448,23 @@ struct ReloadTests {
         }
     }
 
+    @Test func `reloads that the disk does not take are limited, and no removal among them is forgotten`() throws {
+        let (main, other) = (try #require(SessionName("main")), try #require(SessionName("other")))
+        let (one, two) = (try Endpoint("mqtt://one.example"), try Endpoint("mqtt://two.example"))
+        var unrecorded: [[SessionName: [Endpoint]]] = []
+        SessionRegistry.note([main: [one], other: [one]], in: &unrecorded)
+        SessionRegistry.note([other: [one]], in: &unrecorded)
+        SessionRegistry.note([other: [one]], in: &unrecorded)
+        #expect(unrecorded.count == 2, "a reload that changes nothing")
+        for number in 0..<(3 * SessionRegistry.mostUnrecorded) {
+            SessionRegistry.note([main: [two], other: [number.isMultiple(of: 2) ? one : two]], in: &unrecorded)
+        }
+        #expect(unrecorded.count == SessionRegistry.mostUnrecorded)
+        #expect(unrecorded.first == [other: [one]], "main was removed")
+        #expect(unrecorded.dropFirst().allSatisfy { $0[main] == [two] && $0[other] != nil })
+        #expect(unrecorded.last == [main: [two], other: [two]])
+    }
+
     @Test func `a daemon that starts knows that a session had no file, and which servers it had`() async throws {
         try await DaemonUnderTest.withServer { directory, server, group in
             func life(_ text: String?, _ body: (ControlPeer) async throws -> Void) async throws {

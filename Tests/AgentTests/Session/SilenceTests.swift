@@ -305,6 +305,41 @@ struct SilenceTests {
         }
     }
 
+    /// With a timeout of 20 s, the session asks for a keep-alive of 5 s, and its will is delayed by 12 s.
+    @Test(
+        arguments: [
+            (
+                60,
+                "it wants a keep-alive of 60 s, not 5 s, so the room may learn of a loss only after 102 s, not 20 s"
+            ),
+            (
+                0,
+                "it never notices silence (its keep-alive is 0), so the room may not learn that the session is gone"
+            ), (5, nil), (4, "it wants a keep-alive of 4 s, not 5 s"),
+        ] as [(UInt16, String?)])
+    func `a server whose keep-alive voids the presence timeout is in the log`(
+        seconds: UInt16, words: String?
+    ) async throws {
+        let prepare: (LoopbackServer) async throws -> Void = { server in
+            await server.set { $0.connack.properties.serverKeepAlive = seconds }
+        }
+        try await DaemonUnderTest.run("room = \"plant\"\npresence.timeout = \"20s\"", prepare: prepare) { daemon in
+            _ = try await daemon.watcher()
+            let line = daemon.log.lines.map(\.message).first { $0.contains("grants less") }
+            #expect(line == words.map { "main: the server grants less than was requested: \($0)" })
+        }
+    }
+
+    @Test func `without a room, a long keep-alive of the server is no loss`() async throws {
+        let prepare: (LoopbackServer) async throws -> Void = { server in
+            await server.set { $0.connack.properties.serverKeepAlive = 0 }
+        }
+        try await DaemonUnderTest.run(prepare: prepare) { daemon in
+            _ = try await daemon.watcher()
+            #expect(!daemon.log.lines.contains { $0.message.contains("grants less") })
+        }
+    }
+
     // MARK: Other protocols
 
     @Test(arguments: [

@@ -112,8 +112,8 @@ struct Ledger {
         let sentAt: Int
         let server: String
         let epoch: Int
-        /// How many copies there are that cannot be told apart: without identifiers, one for each filter.
-        var count = 0
+        /// How many copies of QoS 2 there are that cannot be told apart: without identifiers, one for each filter.
+        var exactlyOnce = 0
 
         /// Whether every consumer with this filter must get this copy. A copy for a filter that is no longer wanted may
         /// go to any consumer.
@@ -153,7 +153,7 @@ struct Ledger {
     private var time = 0
     /// When the durable consumers of the hosts became durable.
     private var consumers: [Place: (since: Int, filter: TopicFilter)] = [:]
-    /// What was committed for a consumer, by the copy of the message: how often.
+    /// What was committed for a consumer, by the copy of the message: how often as a message of QoS 2.
     private var collections: [Place: [String: Int]] = [:]
     private var collectedNames: [Place: Set<String>] = [:]
     private var lastCollected: [Place: Int] = [:]
@@ -378,8 +378,10 @@ struct Ledger {
                 name: name, topic: publish.topic, subscriptionIDs: ids, qos: publish.qos, sentAt: time, server: server,
                 epoch: epoch)
         }
-        incoming[Place(host: host, name: Self.copy(name, ids)), default: new(ids)].count += 1
-        copies[Place(host: host, name: name), default: new([])].count += 1
+        // Where filters overlap, the copies of one message may have different QoS.
+        let count = publish.qos == .exactlyOnce ? 1 : 0
+        incoming[Place(host: host, name: Self.copy(name, ids)), default: new(ids)].exactlyOnce += count
+        copies[Place(host: host, name: name), default: new([])].exactlyOnce += count
     }
 
     private static func copy(_ name: String, _ ids: [UInt32]) -> String { "\(name) \(ids)" }
@@ -394,15 +396,17 @@ struct Ledger {
         let name = String(buffer: message.payload)
         let ids = message.properties.subscriptionIDs
         let copy = Self.copy(name, ids)
-        let count = collections[place]?[copy] ?? 0
-        collections[place, default: [:]][copy] = count + 1
+        let before = collections[place]?[copy] ?? 0
+        // A copy of QoS 1 may come again.
+        let count = before + (message.qos == .exactlyOnce ? 1 : 0)
+        collections[place, default: [:]][copy] = count
         let isFirst = collectedNames[place, default: []].insert(name).inserted
         let whole = copies[Place(host: place.host, name: name)]
         guard let sent = ids.isEmpty ? whole : incoming[Place(host: place.host, name: copy)] else { return }
-        if message.qos == .exactlyOnce, count >= sent.count, noticed.contains(session(sent, of: place.host)),
+        if message.qos == .exactlyOnce, count > sent.exactlyOnce, noticed.contains(session(sent, of: place.host)),
             !has(.misled, place.host, at: sent.server, epoch: sent.epoch)
         {
-            note(.exactlyOnceInOrder, "\(name) (QoS 2) was collected \(count + 1) times for \(place.name)")
+            note(.exactlyOnceInOrder, "\(name) (QoS 2) was collected \(count) times for \(place.name)")
         }
         guard let filter = consumers[place]?.filter else { return }
         let others = consumers.filter { $0.key.host == place.host && $0.key != place && sent.isFor($0.value.filter) }

@@ -131,6 +131,12 @@ struct EndingTests {
         #expect(ProgressText.line(count, after: seconds, share: share) == text)
     }
 
+    @Test func `progress has no rate and no time left while the session is away`() {
+        let text = ProgressText.line(50, after: 1, share: 0.25, hindrance: "main is reconnecting")
+        #expect(text == "50 messages, 25 %; main is reconnecting")
+        #expect(ProgressText.line(0, after: 1, share: nil, hindrance: "m is failed") == "0 messages; m is failed")
+    }
+
     @Test func `the exit code of several sessions is the highest, and one session's error is the command's`() throws {
         var several = SessionTally(count: 3)
         #expect(several.failure == nil)

@@ -76,11 +76,20 @@ struct TopModelTests {
     @Test(
         arguments: [
             ([], String(repeating: " ", count: 20)),
-            ([0.01, 0.04, nil, 0.08], String(repeating: " ", count: 16) + "▂▅·█"),
-            ([0, 0], String(repeating: " ", count: 18) + "▁▁"),
-        ] as [([Double?], String)])
-    func `a sparkline is drawn relative to its longest value`(_ values: [Double?], _ drawn: String) {
+            ([.lost, .poor, nil, .good, .excellent], String(repeating: " ", count: 15) + "▁▃·▅█"),
+        ] as [([Quality?], String)])
+    func `a sparkline is the longer the better the quality`(_ values: [Quality?], _ drawn: String) {
         #expect(TopModel.sparkline(values) == drawn)
+    }
+
+    @Test func `the sparkline shows a loss of quality and of the connection`() {
+        var model = TopModel()
+        var status = Self.status("a")
+        model.take([status], at: Self.time(0))
+        status.quality = .lost
+        model.take([status], at: Self.time(1))
+        model.take([Self.status("a", .reconnecting)], at: Self.time(2))
+        #expect(Self.lines(model)[3].contains(" ▅▁· "), "\(Self.lines(model))")
     }
 
     @Test func `a selection below the edge is scrolled to`() {

@@ -401,6 +401,33 @@ struct ControlMethodsTests {
         }
     }
 
+    @Test func `a peer has only messages sent again whose topics its user is given`() async throws {
+        let options = "room = \"plant\"\n[topics]\npublish = [\"uid:4242 mine/+\", \"uid:4242 ~/#\"]"
+        try await DaemonUnderTest.run(options) { daemon in
+            let root = try await daemon.watcher()
+            let topics = ["mine/a", "other", "~/b"]
+            let prefix = try await daemon.registry.driver("main").session.resolve("~/b")
+            await daemon.server.set {
+                $0.refusedTopics = ["mine/a": .notAuthorized, "other": .notAuthorized, prefix: .notAuthorized]
+            }
+            for topic in topics {
+                _ = try? await root.call(
+                    "message.publish", #"{"session":"main","topic":"\#(topic)","payload":"x","wait":"delivered"}"#)
+            }
+            await daemon.server.set { $0.refusedTopics = [:] }
+            let peer = try await peer([.observe, .message], of: daemon)
+            let result = try await peer.call("message.queue.retry", #"{"session":"main","all":"quarantined"}"#)
+            func members(_ name: String, _ member: String) -> [JSONValue?] {
+                guard case .array(let list)? = result[name] else { return [] }
+                return list.map { $0[member] }
+            }
+            #expect(members("retried", "id").count == 2, "\(result)")
+            #expect(members("skipped", "code") == ["not-permitted"], "\(result)")
+            #expect(
+                members("skipped", "message") == ["you may not publish to \"other\" in session main"], "\(result)")
+        }
+    }
+
     /// The code of the line without an id, which is the last one.
     private func lastWords(of peer: ControlPeer) async throws -> String {
         let told = try await peer.lines.first { line in line?["id"] == .null ? line?["error"] : nil }

@@ -175,7 +175,7 @@ class Client:
         and raises ConsumerEnded when another program takes the consumer over. What the daemon dropped because the consumer
         was full is logged as a warning of the logger "holdfast".
 
-        If the server refuses the filter, that is an Error with the code "subscription-refused": at once, or if the session
+        If there is no subscription to the filter, that is an Error with the code "subscription-refused": at once, or if the session
         is away, when it is connected; and after the messages that were collected before. If the session is removed from the
         configuration, that is an Error with the code "unknown-session"."""
         ended = f"another program has the durable consumer {consumer} now, or it was ended"

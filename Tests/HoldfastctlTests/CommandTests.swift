@@ -108,6 +108,15 @@ struct EndingTests {
         #expect(ServiceUnit.failure(in: properties) == failure)
     }
 
+    @Test(arguments: [
+        ("LoadState=loaded\nActiveState=inactive", true), ("LoadState=loaded\nActiveState=failed", true),
+        ("LoadState=loaded\nActiveState=active", false), ("LoadState=not-found\nActiveState=inactive", false),
+        ("", false),
+    ])
+    func `a service that does not run is not started by a question`(_ properties: String, _ isStopped: Bool) {
+        #expect(ServiceUnit.isStopped(in: properties) == isStopped)
+    }
+
     @Test func `advice about a socket knows that root owns it`() throws {
         let path = "\(Folder.temporary)/holdfastctl-socket-\(getpid())"
         try OutputFile.write("", to: path)

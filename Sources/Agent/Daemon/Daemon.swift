@@ -49,6 +49,8 @@ actor Daemon {
     private let configurationPatience: Duration
     /// What the names in `[access]` and `[topics]` stand for, and whether the name service did not answer the last time.
     private var accounts = (known: Accounts(), isFailureTold: false)
+    /// The users and groups that do not exist, of which the journal has a line.
+    private var toldMissing: Set<String> = []
     private let accountLookups: SharedRuns
     /// Counts of the calls on the control socket.
     var calls = CallMetrics()
@@ -90,14 +92,20 @@ actor Daemon {
 
     /// While the name service does not answer, what it said before stays true.
     private func lookUpAccounts(for new: (DaemonConfiguration, LoadedConfiguration)? = nil) async {
-        var principals = await registry.principals + configuration.access.principals
-        if let (daemon, loaded) = new { principals += daemon.access.principals + loaded.principals }
-        let wanted = principals.filter(\.isName)
+        var (principals, named) = (configuration.access.principals, configuration.access.named)
+        if let (daemon, loaded) = new {
+            principals += daemon.access.principals + loaded.principals
+            named = daemon.access.named + loaded.principals
+        } else {
+            named += await registry.principals
+        }
+        let wanted = (principals + (await registry.principals)).filter(\.isName)
         guard !wanted.isEmpty else { return }
         do {
             let found = try await blocking.run("accounts", within: accountPatience) { Accounts(of: wanted) }.get()
             accounts.known.update(with: found)
             if let failure = found.failure { throw failure }
+            tellMissing(found.missing(of: named))
             accounts.isFailureTold = false
         } catch {
             guard !accounts.isFailureTold else { return }
@@ -106,6 +114,14 @@ actor Daemon {
                 "the users and groups that the configuration names cannot be looked up, and what they were before counts: \(error)"
             )
         }
+    }
+
+    /// Says once of each user and group that the files name that it does not exist: a mistyped name shuts people out.
+    private func tellMissing(_ names: [String]) {
+        for name in names where !toldMissing.contains(name) {
+            logger.warning("\(name), which [access] or [topics] names, does not exist, so that entry is for nobody")
+        }
+        toldMissing = Set(names)
     }
 
     // MARK: What the control socket asks

@@ -401,6 +401,18 @@ struct ControlMethodsTests {
         }
     }
 
+    @Test func `a user or group that does not exist is told once`() async throws {
+        let topics = "[topics]\npublish = [\"group:no-such-group a/#\"]"
+        try await DaemonUnderTest.run(topics) { daemon, peer in
+            try daemon.directory.write(
+                "holdfast.toml", "[access]\nobserve = [\"user:no-such-user\", \"user:root\"]\n")
+            for _ in 1...2 { try await peer.call("daemon.reload") }
+            let missing = ["group:no-such-group", "user:no-such-user"]
+            func lines(_ name: String) -> Int { daemon.log.lines.count { $0.message.hasPrefix(name) } }
+            #expect(missing.map(lines) == [1, 1], "\(daemon.log.lines)")
+        }
+    }
+
     @Test func `a peer has only messages sent again whose topics its user is given`() async throws {
         let options = "room = \"plant\"\n[topics]\npublish = [\"uid:4242 mine/+\", \"uid:4242 ~/#\"]"
         try await DaemonUnderTest.run(options) { daemon in

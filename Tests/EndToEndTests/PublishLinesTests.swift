@@ -68,8 +68,11 @@ extension EndToEnd {
             let command =
                 "exec '\(DaemonProcess.programs)/holdfastctl' publish main t --lines --wait delivered "
                 + "--socket '\(daemon.socket)' <'\(file)'"
+            let script = try lab.write("publish.sh", command)
             let terminal = TerminalUnderTest(lab)
-            try await terminal.start(["sh", "-c", command])
+            try await terminal.start(["bash", "--norc", "--noprofile"])
+            try await terminal.type("sh \(script)")
+            try await terminal.press("Enter")
             try await terminal.screen("says that nothing is delivered, and why") {
                 $0.contains { $0.hasPrefix("0 messages; main is connecting") }
             }

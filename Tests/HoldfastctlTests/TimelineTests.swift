@@ -313,15 +313,16 @@ struct TimelineTextTests {
     }
 
     /// A terminal without UTF-8 gets the plain style.
-    @Test(arguments: [TimelineText.Style.plain, .blocks, .colouredBlocks], [23, 40, 60])
+    @Test(arguments: [TimelineText.Style.plain, .blocks, .colouredBlocks], [23, 40, 60, 80])
     func `every line fits a terminal, and only there it must`(_ style: TimelineText.Style, _ width: Int) {
         var named = hour
         named.rows[0].session = "a-gateway-with-a-name-that-is-longer-than-the-line"
         for timeline in [hour, named] {
             let fitted = text(timeline, width: width, isBounded: true, style)
             #expect(fitted.filter { Terminal.room(for: $0) > width } == [])
-            #expect(fitted.contains { width < 60 ? $0.contains("REASON") : $0.hasPrefix("  ") && $0.hasSuffix("…") })
-            if width < 60 { #expect(!fitted.contains { $0.hasSuffix("REASON") }, "the outages are a list") }
+            #expect(fitted.contains { $0.hasSuffix("REASON") } == (width >= 80), "or the outages are a list")
+            let words = fitted.joined(separator: " ").split(separator: " ").joined(separator: " ")
+            #expect(words.contains("because of reset"), "no reason is cut")
             #expect(text(timeline, width: width, style).contains { $0.hasSuffix("because of reset") })
         }
         #expect(text(named, width: width, style).contains { $0.hasPrefix(named.rows[0].session) })

@@ -124,6 +124,16 @@ struct TopModelTests {
         #expect(Self.lines(model, width: 200).contains { $0.contains(name) })
     }
 
+    @Test func `each session has one line however narrow the terminal is`() {
+        var model = TopModel()
+        model.take((1...9).map { Self.status("a-gateway-in-the-basement-0\($0)", .reconnecting) }, at: Self.time(0))
+        for _ in 0..<9 { _ = model.press(.down) }
+        for width in [1, 10, 18, 20, 31] {
+            let lines = Self.lines(model, width: width, height: 8)
+            #expect(lines.count == 8, "\(width): \(lines)")
+        }
+    }
+
     @Test func `the selected session is shown however few lines there are`() {
         var model = TopModel()
         model.take((1...9).map { Self.status("s-\($0)") }, at: Self.time(0))

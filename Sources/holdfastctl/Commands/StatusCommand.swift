@@ -178,7 +178,7 @@ private struct StatusFollower {
             case .detached(let error):
                 common.complain(Complaint(detached: error))
             case .dropped(let count):
-                common.complain(Complaint(notice: EventText.missing(count)))
+                common.complain(Complaint(notice: EventText.unread(count)))
                 try await ask(session)
             }
         }

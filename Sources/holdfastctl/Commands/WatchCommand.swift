@@ -95,7 +95,7 @@ struct WatchText {
             }
         case .event(let event): return [line(event, offset: times.offset)]
         case .detached: return []
-        case .dropped(let count): return ["\(time) \(EventText.missing(count))"]
+        case .dropped(let count): return ["\(time) \(EventText.unread(count))"]
         }
     }
 

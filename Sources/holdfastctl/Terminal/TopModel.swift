@@ -131,7 +131,8 @@ struct TopModel {
             shown.removeAll { Self.columns[$0].rank == last }
         }
         let table = Columns.table(
-            shown.map { Self.columns[$0].heading }, rows.map { row in shown.map { row[$0] } }, width: width - 2)
+            shown.map { Self.columns[$0].heading }, rows.map { row in shown.map { row[$0] } }, width: width - 2,
+            isLineEach: true)
         return table.map { Terminal.fitted($0, to: max(width - 2, 1)) }
     }
 

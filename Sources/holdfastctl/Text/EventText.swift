@@ -62,8 +62,11 @@ enum EventText {
         }
     }
 
+    /// What a reader missed that did not read fast enough.
+    static func unread(_ count: Int) -> String { "\(count) events were dropped because too much was unread" }
+
     /// - Parameter count: how many; `nil` if that is not known.
-    static func missing(_ count: Int?) -> String {
+    private static func missing(_ count: Int?) -> String {
         let events = count.map { $0 == 1 ? "1 event is" : "\($0) events are" } ?? "some events are"
         return "\(events) missing: too old, or dropped because too much was unread"
     }

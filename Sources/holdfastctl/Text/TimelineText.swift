@@ -152,7 +152,8 @@ struct TimelineText {
         }
         let table = Columns.table(
             ["SESSION", "START", "LENGTH", ending, "REASON"], rows, width: isBounded ? width - 2 : nil)
-        return table.map { isBounded ? Terminal.fitted("  " + $0, to: width) : "  " + $0 }
+        guard isBounded else { return table.map { "  " + $0 } }
+        return table.flatMap { Columns.wrapped("  " + $0, to: width, indent: 6) }.map { Terminal.fitted($0, to: width) }
     }
 
     private func wrapped(_ line: String) -> [String] { Columns.wrapped(line, to: isBounded ? width : nil, indent: 2) }

@@ -4,6 +4,17 @@ import Support
 import Testing
 
 extension EndToEnd {
+    @Test(arguments: ["check", "show"])
+    func `config check and config show say that the daemon reads another directory`(_ verb: String) async throws {
+        try await withLab { lab, daemon in
+            try daemon.session(top: "autoconnect = false")
+            try await daemon.start()
+            let errors = try await daemon.ctl("config", verb).errors.split { $0.isWhitespace }.joined(separator: " ")
+            let sentence = "the daemon at this socket reads \(daemon.configuration), and not /etc/holdfast"
+            #expect(errors.contains(sentence), "\(errors)")
+        }
+    }
+
     @Test(arguments: [
         "subscribe main t", "subscribe main t --consumer c", "watch main", "watch main --json", "status main --follow",
     ])

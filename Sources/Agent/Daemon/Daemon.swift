@@ -134,7 +134,8 @@ actor Daemon {
             sessions: DaemonStatus.SessionCounts(states: states), store: statistics?.numbers ?? [:],
             storeFailure: await registry.surroundings?.commits.hindrance?.description, netlink: network.counters,
             configurationDirectory: options.configurationDirectory,
-            absentSessions: await registry.absentSessions(), metricsFailure: await metricsFailure)
+            absentSessions: await registry.absentSessions(), metricsFailure: await metricsFailure,
+            missingAccounts: accounts.known.missing(of: configuration.access.named + (await registry.principals)))
     }
 
     /// Returns the paths of the configuration's files that do not have the contents that were read, and what is wrong with

@@ -408,8 +408,14 @@ struct ControlMethodsTests {
                 "holdfast.toml", "[access]\nobserve = [\"user:no-such-user\", \"user:root\"]\n")
             for _ in 1...2 { try await peer.call("daemon.reload") }
             let missing = ["group:no-such-group", "user:no-such-user"]
+            let status = try await peer.call("daemon.status")
+            #expect(status["missingAccounts"] == .array(missing.map { .string($0) }))
             func lines(_ name: String) -> Int { daemon.log.lines.count { $0.message.hasPrefix(name) } }
             #expect(missing.map(lines) == [1, 1], "\(daemon.log.lines)")
+            try daemon.directory.write("holdfast.toml", "")
+            try await daemon.writeSession()
+            try await peer.call("daemon.reload")
+            #expect(try await peer.call("daemon.status")["missingAccounts"] == .array([]))
         }
     }
 

@@ -283,9 +283,9 @@ func (c *Client) Publish(ctx context.Context, publication Publication) (Publishe
 // Consume passes every message of a durable consumer to handle, one after the other, from where the consumer left off. A
 // message is acknowledged when handle returns nil; if handle returns an error or the program is killed, it comes again.
 // Consume returns the error of handle, of the context, of a refusal, or of a daemon that was never there; before that, it waits
-// up to a second for what handle has taken to be acknowledged. If the server refuses the filter, that is an *Error with the
+// up to a second for what handle has taken to be acknowledged. If there is no subscription to the filter, that is an *Error with the
 // code "subscription-refused": at once, or if the session is away, when it is connected; and after the messages that were
-// collected before.
+// collected before. If the session is removed from the configuration, that is an *Error with the code "unknown-session".
 func (c *Client) Consume(
 	ctx context.Context, subscription Subscription, handle func(context.Context, Message) error,
 ) error {
@@ -405,6 +405,11 @@ func (c *Client) receive(
 				}
 			case "consumer-ended":
 				return ErrConsumerEnded
+			case "session-removed":
+				return &Error{
+					Message: fmt.Sprintf("session %s was removed from the configuration", subscription.Session),
+					Code:    "unknown-session",
+				}
 			case "message-dropped":
 				dropped(event.Count)
 			}

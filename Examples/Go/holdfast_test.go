@@ -547,3 +547,26 @@ func TestARefusalThatComesOnceTheSessionIsConnectedIsAnError(t *testing.T) {
 		peer.closed()
 	}
 }
+
+func TestTheRemovalOfTheSessionIsAnError(t *testing.T) {
+	daemon, client := start(t)
+	handle := func(context.Context, Message) error { return nil }
+	for _, receive := range []func() error{
+		func() error {
+			return client.Consume(context.Background(), Subscription{Session: "a", Filter: "b", Consumer: "c"}, handle)
+		},
+		func() error {
+			return client.Subscribe(context.Background(), Subscription{Session: "a", Filter: "b"}, handle)
+		},
+	} {
+		ended := begin(receive)
+		peer := daemon.greet()
+		peer.answer(peer.call().ID, `{"subscription":"s1"}`)
+		peer.write(`{"jsonrpc":"2.0","method":"session.event","params":{"watch":"s1","event":"session-removed","session":"a"}}`)
+		err := <-ended
+		if !isRefused(err, "unknown-session") || err.Error() != "session a was removed from the configuration" {
+			t.Fatal(err)
+		}
+		peer.closed()
+	}
+}

@@ -175,8 +175,9 @@ class Client:
         and raises ConsumerEnded when another program takes the consumer over. What the daemon dropped because the consumer
         was full is logged as a warning of the logger "holdfast".
 
-        If the server refuses the filter, that is an Error with the code "subscription-refused": at once, or if the session
-        is away, when it is connected; and after the messages that were collected before."""
+        If there is no subscription to the filter, that is an Error with the code "subscription-refused": at once, or if the session
+        is away, when it is connected; and after the messages that were collected before. If the session is removed from the
+        configuration, that is an Error with the code "unknown-session"."""
         ended = f"another program has the durable consumer {consumer} now, or it was ended"
         while not self._closed:
             try:
@@ -196,7 +197,7 @@ class Client:
                     async for parameters in connection.feed(subscription):
                         if parameters.get("event") == "consumer-ended":
                             raise ConsumerEnded(ended)
-                        _raise_refusal(parameters, filter)
+                        _raise_end(parameters, filter)
                         if "topic" not in parameters:
                             continue
                         yield _message(parameters)
@@ -215,7 +216,7 @@ class Client:
     async def subscribe(self, session: str, filter: str, *, qos: int = 1) -> AsyncIterator[Message]:
         """Messages from now on. Continues when the daemon is restarted; messages sent meanwhile are missed. What is dropped
         because too much was unread, 16 MiB here and more at the daemon, is logged as a warning of the logger "holdfast".
-        A refusal of the filter is an Error, as for `consume`."""
+        A refusal of the filter and the removal of the session are an Error, as for `consume`."""
         while not self._closed:
             try:
                 connection = await self._connect()
@@ -228,7 +229,7 @@ class Client:
                         elif "count" in parameters:
                             _log.warning("%d messages were dropped because too much was unread", parameters["count"])
                         else:
-                            _raise_refusal(parameters, filter)
+                            _raise_end(parameters, filter)
                 finally:
                     connection.leave("subscription", answer["subscription"])
             except NotRunning as error:
@@ -443,9 +444,9 @@ class _Feed:
 
     def put(self, parameters: dict[str, Any], length: int) -> None:
         room = self.bytes == 0 or self.bytes + length <= self.BYTES
-        # For a subscription, there is only one.
-        answer = self.member == "subscription" and parameters.get("event") == "subscription-changed"
-        if self.bounded or answer or (self.queue.qsize() < self.LIMIT and room):
+        # For a subscription, there is only one of each.
+        single = self.member == "subscription" and parameters.get("event") in ("subscription-changed", "session-removed")
+        if self.bounded or single or (self.queue.qsize() < self.LIMIT and room):
             self.queue.put_nowait((parameters, length))
             self.bytes += length
         else:
@@ -460,8 +461,11 @@ class _Feed:
         self.queue.put_nowait((None, 0))
 
 
-def _raise_refusal(parameters: dict[str, Any], filter: str) -> None:
-    """Raises the server's refusal of a filter that came after the answer to message.subscribe."""
+def _raise_end(parameters: dict[str, Any], filter: str) -> None:
+    """Raises what ended a subscription: that its session was removed, or the server's refusal of the filter that came after
+    the answer to message.subscribe."""
+    if parameters.get("event") == "session-removed":
+        raise Error(f"session {parameters['session']} was removed from the configuration", "unknown-session")
     if parameters.get("event") != "subscription-changed":
         return
     answer = parameters["subscription"]

@@ -296,6 +296,19 @@ class ClientTests(unittest.IsolatedAsyncioTestCase):
                 str(caught.exception), 'the server refused the subscription to "b": not authorized (0x87)')
             await self.is_left(peer)
 
+    async def test_the_removal_of_the_session_is_an_error(self) -> None:
+        peer = None
+        for feed in self.feeds()[:2]:
+            task = asyncio.create_task(read(feed))
+            peer = peer or await self.greet()
+            await peer.answer(subscription="s1")
+            peer.write(method="session.event", params={"watch": "s1", "event": "session-removed", "session": "a"})
+            with self.assertRaises(holdfast.Error) as caught:
+                await task
+            self.assertEqual(caught.exception.code, "unknown-session")
+            self.assertEqual(str(caught.exception), "session a was removed from the configuration")
+            await self.is_left(peer)
+
     async def test_what_waits_for_a_live_subscription_is_bounded_by_its_bytes_too(self) -> None:
         peer = None
         with unittest.mock.patch.object(holdfast._Feed, "BYTES", 1000):

@@ -69,13 +69,17 @@ public struct DaemonStatus: Codable, Hashable, Sendable {
     @OrNull public var absentSessions: [AbsentSession]?
     /// Why the metrics are not published as `[metrics]` says; `nil` if they are.
     @OrNull public var metricsFailure: String?
+    /// The users and groups that `[access]` and `[topics]` name and that did not exist when they were last looked up, as
+    /// `user:NAME` or `group:NAME`; `nil` from a daemon that does not say so.
+    @OrNull public var missingAccounts: [String]?
 
     public init(
         version: String, pid: Int32, since: Timestamp, sessions: SessionCounts, store: [String: Int64],
         storeFailure: String? = nil, netlink: [String: Int64], changedFiles: [String] = [],
         configurationDirectory: String? = nil, configurationError: String? = nil,
-        absentSessions: [AbsentSession]? = nil, metricsFailure: String? = nil
+        absentSessions: [AbsentSession]? = nil, metricsFailure: String? = nil, missingAccounts: [String]? = nil
     ) {
+        self.missingAccounts = missingAccounts
         self.changedFiles = changedFiles
         self.configurationDirectory = configurationDirectory
         self.configurationError = configurationError

@@ -147,8 +147,8 @@ public enum MessageSubscribeMethod: ControlMethod {
     public struct Result: Codable, Hashable, Sendable {
         /// The id in ``ReceivedMessage/subscription`` and in later calls.
         public var subscription: SubscriptionID
-        /// The QoS that the server granted; `nil` while the session is not connected, or the server refuses the filter of
-        /// a durable consumer that it had before: the server is asked later.
+        /// The QoS that the server granted; `nil` while the session is not connected, or there is no subscription to the
+        /// filter of a durable consumer that had it before: the server is asked later.
         @OrNull public var grantedQoS: QoS?
         /// For a durable consumer: how many of its messages were dropped since a program was last told.
         @OrNull public var missed: Int?

@@ -10,8 +10,8 @@ public struct PublicationState: RawRepresentable, Codable, Hashable, Sendable {
     public static let pending = PublicationState(rawValue: "pending")
     /// The server has it.
     public static let published = PublicationState(rawValue: "published")
-    /// The server refused it. It is sent again when it is put again, and at the next full reconnect unless the server
-    /// had ended the connection because of it.
+    /// The server refused it, or has said that it takes none like it, so that it was not sent. It is tried again when it is
+    /// put again, after every reconnect, and ten minutes later.
     public static let refused = PublicationState(rawValue: "refused")
     /// The session was disconnected, and the server may still have it: it was not told to delete it, or refused to. It
     /// is sent again when the session connects, and deleted by a disconnect that the server receives.

@@ -294,6 +294,13 @@ extension RPCError {
             hint: "a subscription ends with the connection to the control socket that made it")
     }
 
+    /// The session of a subscription was removed by a reload, which ended the subscription.
+    public static func sessionRemoved(_ name: String) -> RPCError {
+        RPCError(
+            .unknownSession, "session \(name) was removed from the configuration",
+            hint: "holdfastctl list shows the sessions")
+    }
+
     /// Another program took the durable consumer over, or it was removed, before the call that attaches to it was answered.
     public static func consumerEnded(_ name: String) -> RPCError {
         RPCError(

@@ -72,7 +72,8 @@ public struct SessionEvent: ControlNotification {
     public var subscription: SessionStatus.Subscription?
     /// inbox-full: whether acknowledgements are withheld, or no longer are.
     public var full: Bool?
-    /// dropped: how many events were dropped because too much was unread. message-dropped of a live subscription: how many
+    /// dropped: how many events are missing, because too much was unread or they are too old; `nil` if they are of one
+    /// session, and too old. message-dropped of a live subscription: how many
     /// messages were, for that reason; of a session: how many messages were dropped because a durable consumer or the
     /// inbox was full. message-repeated: how many messages of QoS 2 are sent again and may arrive twice.
     public var count: Int?
@@ -118,6 +119,7 @@ public struct SessionEvent: ControlNotification {
         public static let messageRefused = Kind(rawValue: "message-refused")
         public static let subscriptionChanged = Kind(rawValue: "subscription-changed")
         public static let inboxFull = Kind(rawValue: "inbox-full")
+        /// Also sent for each subscription to the session's messages, with its id as `watch`: it has ended.
         public static let sessionRemoved = Kind(rawValue: "session-removed")
         public static let consumerEnded = Kind(rawValue: "consumer-ended")
         public static let dropped = Kind(rawValue: "dropped")

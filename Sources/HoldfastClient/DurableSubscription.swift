@@ -11,7 +11,7 @@ internal import NIOCore
 ///     }
 ///
 /// The sequence ends with an error when the daemon refuses the consumer or another program takes it over
-/// (``ClientError/consumerEnded(_:)``), when the server refuses the filter, once the messages that were collected before are
+/// (``ClientError/consumerEnded(_:)``), when the session is removed from the configuration, when the server refuses the filter, once the messages that were collected before are
 /// acknowledged (``ClientError/refused(_:)``), or when the daemon's line cannot be read, and cannot be read again on the next
 /// connection (``ClientError/invalidAnswer(_:)``). It ends without one when the client is closed. The consumer keeps collecting
 /// messages when the sequence is no longer iterated.

@@ -40,10 +40,12 @@ extension HoldfastClient {
     /// Calls a method several times. The requests are written in this order, without waiting for answers in between.
     ///
     /// - Parameter timeout: how long to wait for each answer; `nil`: as long as the connection lasts.
+    /// - Parameter answered: called on the client's event loop whenever a call has a result, with the call's index.
     /// - Returns: one result for each call, in the same order.
     /// - Throws: when the daemon cannot be reached; then nothing was sent.
     public func callInOrder<Method: ControlMethod>(
-        _ method: Method.Type, _ parameters: [Method.Parameters], timeout: Duration? = nil
+        _ method: Method.Type, _ parameters: [Method.Parameters], timeout: Duration? = nil,
+        answered: (@Sendable (Int) -> Void)? = nil
     ) async throws(ClientError) -> [Result<Method.Result, ClientError>] {
         try await attach()
         guard !parameters.isEmpty else { return [] }
@@ -52,7 +54,8 @@ extension HoldfastClient {
         let answers = await withTaskCancellationHandler {
             await withCheckedContinuation { continuation in
                 let none = [Answer?](repeating: nil, count: ids.count)
-                groups[group] = CallGroup(answers: none, missing: ids.count, continuation: continuation)
+                groups[group] = CallGroup(
+                    answers: none, missing: ids.count, continuation: continuation, answered: answered)
                 for (index, id) in ids.enumerated() {
                     let role = Pending.member(of: group, index: index)
                     do throws(ClientError) {
@@ -151,6 +154,7 @@ extension HoldfastClient {
         case .member(let group, let index):
             groups[group]?.answers[index] = answer
             groups[group]?.missing -= 1
+            groups[group]?.answered?(index)
             if let complete = groups[group], complete.missing == 0 {
                 groups[group] = nil
                 complete.continuation.resume(returning: complete.answers)

@@ -198,9 +198,12 @@ extension HoldfastClient {
         case SessionEvent.name:
             guard let event = try? Self.decode(SessionEvent.self, from: parameters) else { return }
             if event.event == .consumerEnded { return consumerEnded(event) }
-            if event.event == .subscriptionChanged, let feed = feed(of: SubscriptionID(rawValue: event.watch.rawValue))
-            {
-                return serverAnswered(event, for: feed)
+            if let feed = feed(of: SubscriptionID(rawValue: event.watch.rawValue)) {
+                switch event.event {
+                case .subscriptionChanged: return serverAnswered(event, for: feed)
+                case .sessionRemoved: return sessionRemoved(event, from: feed)
+                default: break
+                }
             }
             if event.event == .messageDropped,
                 let id = subscriptions.first(where: { $0.value.id?.rawValue == event.watch.rawValue })?.key
@@ -242,6 +245,13 @@ extension HoldfastClient {
         subscriptions.removeValue(forKey: feed)?.feed.finish(throwing: .refused(refusal))
         consumerRefused(feed, .refused(refusal))
         if let subscription { end(subscription, of: feed) }
+    }
+
+    /// A reload has removed the session of a subscription. The sequence ends with the error that a new one would have.
+    private func sessionRemoved(_ event: SessionEvent, from feed: FeedID) {
+        let error = ClientError.refused(.sessionRemoved(event.session ?? ""))
+        subscriptions.removeValue(forKey: feed)?.feed.finish(throwing: error)
+        consumerRefused(feed, error)
     }
 
     func detachFeeds(_ error: ClientError) {

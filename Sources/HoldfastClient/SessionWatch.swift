@@ -34,7 +34,7 @@ public struct SessionWatch: AsyncSequence, Sendable {
 /// the meantime are not received.
 ///
 /// It ends with an error when the daemon refuses the subscription, or the server does, which it may do only when the session is
-/// connected; and without one when the client is closed. At most
+/// connected; when the session is removed from the configuration; and without one when the client is closed. At most
 /// ``HoldfastClient/Options/bufferedElements`` elements with ``HoldfastClient/Options/bufferedBytes`` bytes wait for the reader;
 /// further ones are dropped and counted.
 public struct MessageSubscription: AsyncSequence, Sendable {

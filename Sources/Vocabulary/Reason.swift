@@ -161,7 +161,7 @@ extension Reason.Code {
 
     private var entry: (group: ReasonGroup, sentence: String) {
         switch self {
-        case .autoconnect: (.local, "the session connects automatically when the daemon starts")
+        case .autoconnect: (.local, "the session connects automatically")
         case .notStarted:
             (
                 .local,

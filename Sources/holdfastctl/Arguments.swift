@@ -47,6 +47,10 @@ struct CommonOptions: ParsableArguments {
         if session == nil, let failure = status.metricsFailure {
             sentences.append(printable("\(failure); holdfastctl reload tries again"))
         }
+        if session == nil, let missing = status.missingAccounts, !missing.isEmpty {
+            let names = missing.joined(separator: ", ")
+            sentences.append(printable("[access] or [topics] names what does not exist: \(names)"))
+        }
         var changed = status.changedFiles
         if let error = status.configurationError {
             sentences.append(StatusText.unusable(error))

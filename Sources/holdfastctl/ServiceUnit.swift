@@ -43,6 +43,17 @@ enum ServiceUnit {
         return properties.contains("ExecMainStatus=78") ? .configuration : .other
     }
 
+    /// Whether the service is installed and does not run, so that a connection to its socket would start it.
+    static var isStopped: Bool {
+        output("show", "--property=LoadState,ActiveState", "holdfast.service").map(isStopped(in:)) ?? false
+    }
+
+    static func isStopped(in text: String) -> Bool {
+        let properties = text.split(separator: "\n")
+        return properties.contains("LoadState=loaded")
+            && properties.contains { ["ActiveState=inactive", "ActiveState=failed"].contains($0) }
+    }
+
     /// The unit files of the service and its socket, with their drop-ins.
     static var files: String? { output("cat", "holdfast.service", "holdfast.socket") }
 

@@ -59,6 +59,30 @@ extension EndToEnd {
         }
     }
 
+    @Test func `the progress of a publish of lines says that the session is away`() async throws {
+        try await withLab { lab, daemon in
+            try daemon.session()
+            try await daemon.start()
+            let file = "\(lab.directory)/lines"
+            try (1...3000).map { "\($0)\n" }.joined().write(toFile: file, atomically: true, encoding: .utf8)
+            let command =
+                "exec '\(DaemonProcess.programs)/holdfastctl' publish main t --lines --wait delivered "
+                + "--socket '\(daemon.socket)' <'\(file)'"
+            let script = try lab.write("publish.sh", command)
+            let terminal = TerminalUnderTest(lab)
+            try await terminal.start(["bash", "--norc", "--noprofile"])
+            try await terminal.type("sh \(script)")
+            try await terminal.press("Enter")
+            try await terminal.screen("says that nothing is delivered, and why") {
+                $0.contains { $0.hasPrefix("0 messages; main is connecting") }
+            }
+            try await terminal.press("C-c")
+            try await terminal.screen("says what is accepted") {
+                $0.contains { $0.contains("1000 messages are accepted and will be delivered") }
+            }
+        }
+    }
+
     @Test func `an interrupted publish of lines says how many are accepted`() async throws {
         try await withLab { lab, daemon in
             try daemon.session()

@@ -4,6 +4,40 @@ import Support
 import Testing
 
 extension EndToEnd {
+    @Test(arguments: ["check", "show"])
+    func `config check and config show say that the daemon reads another directory`(_ verb: String) async throws {
+        try await withLab { lab, daemon in
+            try daemon.session(top: "autoconnect = false")
+            try await daemon.start()
+            let errors = try await daemon.ctl("config", verb).errors.split { $0.isWhitespace }.joined(separator: " ")
+            let sentence = "the daemon at this socket reads \(daemon.configuration), and not /etc/holdfast"
+            #expect(errors.contains(sentence), "\(errors)")
+        }
+    }
+
+    @Test(arguments: [
+        "subscribe main t", "subscribe main t --consumer c", "watch main", "watch main --json", "status main --follow",
+    ])
+    func `a command that follows a session ends when that is removed`(_ words: String) async throws {
+        try await withServer { lab, _, daemon in
+            try daemon.session()
+            try await daemon.start()
+            try await daemon.events(of: "main").until(.connected)
+            let command = "exec '\(DaemonProcess.programs)/holdfastctl' \(words) --socket '\(daemon.socket)'"
+            let process = try await lab.start("follower", ["sh", "-c", command], in: nil)
+            // A watch prints at once what it begins with.
+            try await until("it is served") {
+                if !process.output.isEmpty { return true }
+                let clients = try await daemon.ctl("clients", "--json").output
+                return clients.replacing(" ", with: "").contains(#""session":"main""#)
+            }
+            #expect(unlink("\(daemon.configuration)/sessions.d/main.toml") == 0)
+            #expect(try await daemon.ctl("reload").ending == .exited(0))
+            #expect(try await process.ended(within: .seconds(180)) == .exited(1))
+            #expect(process.errors.contains("session main was removed from the configuration"), "\(process.errors)")
+        }
+    }
+
     @Test func `the messages of a session that was removed do not go to the server of another one of its name`()
         async throws
     {

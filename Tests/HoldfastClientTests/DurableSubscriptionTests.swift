@@ -206,6 +206,18 @@ struct DurableSubscriptionTests {
         #"{"jsonrpc":"2.0","method":"session.event","params":{"watch":"s1","session":"main","sequence":1,"#
         + #""time":"2026-11-23T00:00:00Z","event":"consumer-ended","consumer":"c"}}"#
 
+    @Test func `the sequence ends with an error when the session is removed`() async throws {
+        try await serve { accepting in
+            try await accepting.greet { peer in
+                try await Self.subscribe(&peer)
+                try await peer.write(Self.end.replacing("consumer-ended", with: "session-removed"))
+                try await peer.end()
+            }
+        } _: { _, messages in
+            await #expect(throws: ClientError.refused(.sessionRemoved("main"))) { try await messages.next() }
+        }
+    }
+
     @Test func `an acknowledgement after a take-over fails like the sequence`() async throws {
         try await serve { accepting in
             try await accepting.greet { peer in

@@ -369,6 +369,25 @@ struct HoldfastClientTests {
         }
     }
 
+    @Test func `a subscription ends with an error when the session is removed`() async throws {
+        try await serve { accepting in
+            try await accepting.greet { peer in
+                let (id, _, _) = try await peer.request()
+                try await peer.answer(
+                    id, MessageSubscribeMethod.Result(subscription: .init(rawValue: "s1"), grantedQoS: .atMostOnce))
+                let event = SessionEvent(
+                    watch: .init(rawValue: "s1"), sequence: 0, time: .init(rawValue: 0), session: "main",
+                    event: .sessionRemoved)
+                try await peer.write(OutgoingLine.notification(event) ?? [])
+                try await peer.end()
+            }
+        } _: { client in
+            var elements = try await client.subscribe(.init(session: "main", filter: "a/#")).makeAsyncIterator()
+            _ = try await elements.next()
+            await #expect(throws: ClientError.refused(.sessionRemoved("main"))) { try await elements.next() }
+        }
+    }
+
     @Test func `a subscription is made again after a reconnect, and ends if the daemon refuses it`() async throws {
         try await serve { accepting in
             try await accepting.greet { peer in

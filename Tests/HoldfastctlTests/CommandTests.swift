@@ -108,6 +108,15 @@ struct EndingTests {
         #expect(ServiceUnit.failure(in: properties) == failure)
     }
 
+    @Test(arguments: [
+        ("LoadState=loaded\nActiveState=inactive", true), ("LoadState=loaded\nActiveState=failed", true),
+        ("LoadState=loaded\nActiveState=active", false), ("LoadState=not-found\nActiveState=inactive", false),
+        ("", false),
+    ])
+    func `a service that does not run is not started by a question`(_ properties: String, _ isStopped: Bool) {
+        #expect(ServiceUnit.isStopped(in: properties) == isStopped)
+    }
+
     @Test func `advice about a socket knows that root owns it`() throws {
         let path = "\(Folder.temporary)/holdfastctl-socket-\(getpid())"
         try OutputFile.write("", to: path)
@@ -129,6 +138,12 @@ struct EndingTests {
         _ count: Int, _ seconds: Double, _ share: Double?, _ text: String
     ) {
         #expect(ProgressText.line(count, after: seconds, share: share) == text)
+    }
+
+    @Test func `progress has no rate and no time left while the session is away`() {
+        let text = ProgressText.line(50, after: 1, share: 0.25, hindrance: "main is reconnecting")
+        #expect(text == "50 messages, 25 %; main is reconnecting")
+        #expect(ProgressText.line(0, after: 1, share: nil, hindrance: "m is failed") == "0 messages; m is failed")
     }
 
     @Test func `the exit code of several sessions is the highest, and one session's error is the command's`() throws {

@@ -461,7 +461,7 @@ struct EventTextTests {
             event(.dropped) {
                 $0.session = nil
                 $0.count = 3
-            }, "09:12:44.120 3 events were dropped because too much was unread"
+            }, "09:12:44.120 3 events are missing: too old, or dropped because too much was unread"
         ),
         (event(.init(rawValue: "new-kind")) { _ in }, "09:12:44.120 main new-kind"),
     ])

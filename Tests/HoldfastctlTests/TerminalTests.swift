@@ -61,11 +61,21 @@ struct TerminalTests {
         func table(_ width: Int?) -> [String] { Columns.table(["SESSION", "STATE", "REASON"], rows, width: width) }
         #expect(table(nil).last == "\(name)  connecting (waiting-for-network)  no route to the server")
         #expect(
-            table(40) == [
+            table(52) == [
                 "SESSION           STATE             REASON", "gw-1              connected         -",
                 "a-gatewa…lant-07  connecting (wai…  no route to the server",
             ])
-        #expect(Columns.table(["SESSION", "STATE"], [["gw-1", "x"]], width: 10) == ["SESSION  STATE", "gw-1     x"])
+        #expect(Columns.table(["SESSION", "STATE"], [["gw-1", "x"]], width: 14) == ["SESSION  STATE", "gw-1     x"])
+    }
+
+    @Test func `a table of whose last column too little would be seen becomes a list`() {
+        let (heading, row) = (["PROGRAM", "USER", "RECEIVES"], ["holdfastctl", "root", "main: a/#, b/#, and others"])
+        #expect(Columns.table(heading, [row], width: 35).count == 2)
+        #expect(
+            Columns.table(heading, [row], width: 34) == [
+                "holdfastctl", "  USER      root", "  RECEIVES  main: a/#, b/#, and", "            others",
+            ])
+        #expect(Columns.table(heading, [row], width: 34, isLineEach: true).count == 2)
     }
 
     @Test func `a table whose last column would not be seen becomes a list`() {

@@ -247,19 +247,25 @@ struct TimelineTests {
     @Test func `a session that was started and is not connected has been so since then, and not before`() {
         let started = timeline([entry(10, .disconnected, .connecting, "user-connect")])
         let text = TimelineText(timeline: started, width: 100, isBounded: false, style: .plain, offset: 0).lines
-        #expect(started.outages.map(\.beginning) == [.start])
+        #expect(started.outages.isEmpty)
+        #expect(started.rows.compactMap(\.unconnected?.beginning) == [.start])
+        #expect(text.contains("Not connected yet:") && text.contains("No outages."), "\(text)")
         #expect(text.contains { $0.contains("main") && $0.contains(" 12:10:00") }, "\(text)")
         #expect(!text.contains { $0.contains("before") }, "\(text)")
         let earlier = [entry(-20, .disconnected, .connecting, "user-connect")]
         let lasting = timeline([], earlier: earlier, sessions: [status(.connecting, since: -20)])
-        #expect(lasting.outages.map(\.beginning) == [.start])
-        #expect(timeline([entry(10, .connecting, .connected)], earlier: earlier).outages.isEmpty)
+        #expect(lasting.outages.isEmpty)
+        #expect(lasting.rows.compactMap(\.unconnected?.start) == [minute(-20)])
+        let connected = timeline([entry(10, .connecting, .connected)], earlier: earlier)
+        #expect(connected.outages.isEmpty && connected.rows.allSatisfy { $0.unconnected == nil })
     }
 
-    @Test func `the first connection is not an outage, unless it never comes`() {
+    @Test func `the first connection is not an outage, even if it never comes`() {
         #expect(
             timeline([entry(10, .disconnected, .connecting), entry(20, .connecting, .connected)]).outages.isEmpty)
-        let outages = timeline([entry(10, .disconnected, .connecting, "autoconnect")]).outages
+        let trying = timeline([entry(10, .disconnected, .connecting, "autoconnect")])
+        #expect(trying.outages.isEmpty)
+        let outages = trying.rows.compactMap(\.unconnected)
         #expect(outages.map(\.ending) == ["still trying"])
         #expect(outages.map(\.reason) == ["because of now"])
         #expect(outages.map(\.length) == [3000])
@@ -307,15 +313,16 @@ struct TimelineTextTests {
     }
 
     /// A terminal without UTF-8 gets the plain style.
-    @Test(arguments: [TimelineText.Style.plain, .blocks, .colouredBlocks], [23, 40, 60])
+    @Test(arguments: [TimelineText.Style.plain, .blocks, .colouredBlocks], [23, 40, 60, 80])
     func `every line fits a terminal, and only there it must`(_ style: TimelineText.Style, _ width: Int) {
         var named = hour
         named.rows[0].session = "a-gateway-with-a-name-that-is-longer-than-the-line"
         for timeline in [hour, named] {
             let fitted = text(timeline, width: width, isBounded: true, style)
             #expect(fitted.filter { Terminal.room(for: $0) > width } == [])
-            #expect(fitted.contains { width < 60 ? $0.contains("REASON") : $0.hasPrefix("  ") && $0.hasSuffix("…") })
-            if width < 60 { #expect(!fitted.contains { $0.hasSuffix("REASON") }, "the outages are a list") }
+            #expect(fitted.contains { $0.hasSuffix("REASON") } == (width >= 80), "or the outages are a list")
+            let words = fitted.joined(separator: " ").split(separator: " ").joined(separator: " ")
+            #expect(words.contains("because of reset"), "no reason is cut")
             #expect(text(timeline, width: width, style).contains { $0.hasSuffix("because of reset") })
         }
         #expect(text(named, width: width, style).contains { $0.hasPrefix(named.rows[0].session) })

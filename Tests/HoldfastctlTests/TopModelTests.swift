@@ -76,11 +76,20 @@ struct TopModelTests {
     @Test(
         arguments: [
             ([], String(repeating: " ", count: 20)),
-            ([0.01, 0.04, nil, 0.08], String(repeating: " ", count: 16) + "▂▅·█"),
-            ([0, 0], String(repeating: " ", count: 18) + "▁▁"),
-        ] as [([Double?], String)])
-    func `a sparkline is drawn relative to its longest value`(_ values: [Double?], _ drawn: String) {
+            ([.lost, .poor, nil, .good, .excellent], String(repeating: " ", count: 15) + "▁▃·▅█"),
+        ] as [([Quality?], String)])
+    func `a sparkline is the longer the better the quality`(_ values: [Quality?], _ drawn: String) {
         #expect(TopModel.sparkline(values) == drawn)
+    }
+
+    @Test func `the sparkline shows a loss of quality and of the connection`() {
+        var model = TopModel()
+        var status = Self.status("a")
+        model.take([status], at: Self.time(0))
+        status.quality = .lost
+        model.take([status], at: Self.time(1))
+        model.take([Self.status("a", .reconnecting)], at: Self.time(2))
+        #expect(Self.lines(model)[3].contains(" ▅▁· "), "\(Self.lines(model))")
     }
 
     @Test func `a selection below the edge is scrolled to`() {
@@ -113,6 +122,16 @@ struct TopModelTests {
         #expect(lines[2].contains("QUEUE") && lines[2].contains("WHY"))
         #expect(lines.contains { $0.contains(" a-gatew") && $0.contains("…") && $0.contains("plant-07  connected") })
         #expect(Self.lines(model, width: 200).contains { $0.contains(name) })
+    }
+
+    @Test func `each session has one line however narrow the terminal is`() {
+        var model = TopModel()
+        model.take((1...9).map { Self.status("a-gateway-in-the-basement-0\($0)", .reconnecting) }, at: Self.time(0))
+        for _ in 0..<9 { _ = model.press(.down) }
+        for width in [1, 10, 18, 20, 31] {
+            let lines = Self.lines(model, width: width, height: 8)
+            #expect(lines.count == 8, "\(width): \(lines)")
+        }
     }
 
     @Test func `the selected session is shown however few lines there are`() {

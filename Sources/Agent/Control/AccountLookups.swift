@@ -18,6 +18,16 @@ actor AccountLookups {
     private var found = Accounts()
     /// Whether the name service did not answer the last time.
     private var isFailureTold = false
+    /// The users and groups that do not exist, of which the journal has a line.
+    private var toldMissing: Set<String> = []
+
+    /// What is looked up.
+    struct Wanted: Sendable {
+        /// What a file names.
+        var named: [Principal]
+        /// Also what counts if no file says otherwise. A host need not have those groups.
+        var others: [Principal]
+    }
 
     init(patience: Duration, blocking: BlockingCalls, logger: Logger, eventLoop: any EventLoop) {
         self.patience = patience
@@ -30,18 +40,19 @@ actor AccountLookups {
     /// What the names stand for, as far as it is known.
     nonisolated var known: Accounts { assumeIsolated { $0.found } }
 
-    /// Looks up what `names` says, for callers that need what is true from now on.
-    func refresh(_ names: @escaping @Sendable () async -> [Principal]) async {
-        await refreshes.run { await self.lookUp(await names()) }
+    /// Looks up what `wanted` says, for callers that need what is true from now on.
+    func refresh(_ wanted: @escaping @Sendable () async -> Wanted) async {
+        await refreshes.run { await self.lookUp(await wanted()) }
     }
 
-    func lookUp(_ principals: [Principal]) async {
-        let wanted = principals.filter(\.isName)
-        guard !wanted.isEmpty else { return }
+    func lookUp(_ wanted: Wanted) async {
+        let names = (wanted.named + wanted.others).filter(\.isName)
+        guard !names.isEmpty else { return }
         do {
-            let answer = try await blocking.run("accounts", within: patience) { Accounts(of: wanted) }.get()
+            let answer = try await blocking.run("accounts", within: patience) { Accounts(of: names) }.get()
             found.update(with: answer)
             if let failure = answer.failure { throw failure }
+            tellMissing(answer.missing(of: wanted.named))
             isFailureTold = false
         } catch {
             guard !isFailureTold else { return }
@@ -50,5 +61,13 @@ actor AccountLookups {
                 "the users and groups that the configuration names cannot be looked up, and what they were before counts: \(error)"
             )
         }
+    }
+
+    /// Says once of each user and group that the files name that it does not exist: a mistyped name shuts people out.
+    private func tellMissing(_ names: [String]) {
+        for name in names where !toldMissing.contains(name) {
+            logger.warning("\(name), which [access] or [topics] names, does not exist, so that entry is for nobody")
+        }
+        toldMissing = Set(names)
     }
 }

@@ -28,6 +28,20 @@ struct Accounts: Hashable, Sendable {
     func uid(ofUser name: String) -> UInt32? { users[name] ?? nil }
     func gid(ofGroup name: String) -> UInt32? { groups[name] ?? nil }
 
+    /// Returns the texts of those that do not exist, in order, as the configuration writes them. Those that have not been
+    /// looked up are not among them.
+    func missing(of principals: [Principal]) -> [String] {
+        Set(
+            principals.compactMap { principal in
+                switch principal {
+                case .user(let name) where users[name] == .some(nil): "user:\(name)"
+                case .group(let name) where groups[name] == .some(nil): "group:\(name)"
+                default: nil
+                }
+            }
+        ).sorted()
+    }
+
     /// Takes what was looked up, and keeps what is known of other names: those that could not be looked up, and those that
     /// a reload may need next.
     mutating func update(with newer: Accounts) {
@@ -48,6 +62,13 @@ extension Principal {
 
 extension AccessConfiguration {
     var principals: [Principal] { observe + message + control }
+
+    /// Those that a file names: a host need not have the groups of the defaults.
+    var named: [Principal] {
+        let defaults = Self()
+        return [(observe, defaults.observe), (message, defaults.message), (control, defaults.control)]
+            .flatMap { $0 == $1 ? [] : $0 }
+    }
 }
 
 extension TopicConfiguration {

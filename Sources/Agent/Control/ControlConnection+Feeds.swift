@@ -84,7 +84,7 @@ extension ControlConnection {
         let subscriber = Subscriber(
             deliver: { [weak self] message in self?.assumeIsolated { $0.deliverDurably(message, to: id) } },
             hasRoom: { [weak self] in self?.assumeIsolated { $0.hasRoomForConsumers() } ?? false },
-            takenOver: { [weak self] event in self?.assumeIsolated { $0.takenOver(id, event) } },
+            ended: { [weak self] event in self?.assumeIsolated { $0.ended(id, event) } },
             answered: { [weak self] event in self?.assumeIsolated { $0.answered(id, event) } })
         try demandFilter(of: consumer, for: MessageSubscribeMethod.name, in: driver)
         let attached = try await driver.attach(
@@ -103,6 +103,7 @@ extension ControlConnection {
         let consumer = LiveConsumer(id: id, filter: filter, qos: parameters.qos, relative: relative)
         let subscriber = Subscriber(
             deliver: { [weak self] message in self?.assumeIsolated { $0.deliver(message, to: id) } },
+            ended: { [weak self] event in self?.assumeIsolated { $0.ended(id, event) } },
             answered: { [weak self] event in self?.assumeIsolated { $0.answered(id, event) } })
         return .init(subscription: id, grantedQoS: try await driver.subscribe(consumer, subscriber))
     }
@@ -170,8 +171,8 @@ extension ControlConnection {
             InboxSequence(rawValue: parameters.id), upTo: parameters.upTo, by: parameters.subscription)
     }
 
-    /// The durable consumer of a subscription was taken over by another program, or removed.
-    private func takenOver(_ id: SubscriptionID, _ event: SessionEvent) {
+    /// A subscription has ended: its durable consumer was taken over by another program, or that or the session was removed.
+    private func ended(_ id: SubscriptionID, _ event: SessionEvent) {
         let isAnswered = !feeds.isHeld(.subscription(id))
         guard endSubscription(id) != nil else { return }
         var event = event

@@ -270,7 +270,10 @@ extension ControlConnection {
             guard ![.all(.queued), .all(.everything)].contains(parameters.selection) else {
                 throw .invalidParameters("all must be quarantined: the queued messages are sent without a retry")
             }
-            return try await registry.queueRetry(parameters)
+            // A session that does not run has no rights to narrow.
+            let driver = try? await registry.driver(parameters.session)
+            let own: TopicRights = if let driver { rights(in: driver) } else { .all }
+            return try await registry.queueRetry(parameters, by: own)
         case MessageQueueDropMethod.name:
             let parameters = try take(MessageQueueDropMethod.self, parameters)
             return try await registry.queueDrop(parameters)

@@ -36,6 +36,19 @@ struct TopicRights {
             return filters.contains { isComparable($0) && $0.covers(wanted) }
         }
     }
+
+    /// Whether a message that was accepted from any program may be sent again.
+    ///
+    /// - Parameters:
+    ///   - topic: its topic, as the server has it.
+    ///   - resolve: returns the same of a filter that may be relative to the room.
+    func permitRetry(of topic: String, _ resolve: (String) -> String?) -> Bool {
+        guard let publish else { return true }
+        return publish.contains { filter in
+            guard let text = resolve(filter.string), let resolved = try? TopicFilter(text) else { return false }
+            return resolved.matches(topic: topic)
+        }
+    }
 }
 
 extension AccessPolicy {

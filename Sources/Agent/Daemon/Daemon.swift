@@ -75,10 +75,13 @@ actor Daemon {
     // MARK: Users and groups
 
     /// Looks up the users and groups that the configuration names, since they may have changed.
-    func refreshAccounts() async { await accounts.refresh { await self.principals } }
+    func refreshAccounts() async { await accounts.refresh { await self.wantedAccounts } }
 
-    private var principals: [Principal] {
-        get async { await registry.principals + configuration.access.principals }
+    private var wantedAccounts: AccountLookups.Wanted {
+        get async {
+            AccountLookups.Wanted(
+                named: configuration.access.named + (await registry.principals), others: configuration.access.principals)
+        }
     }
 
     // MARK: What the control socket asks
@@ -91,7 +94,8 @@ actor Daemon {
             sessions: DaemonStatus.SessionCounts(states: states), store: statistics?.numbers ?? [:],
             storeFailure: await registry.surroundings?.commits.hindrance?.description, netlink: network.counters,
             configurationDirectory: options.configurationDirectory,
-            absentSessions: await registry.absentSessions(), metricsFailure: await metricsFailure)
+            absentSessions: await registry.absentSessions(), metricsFailure: await metricsFailure,
+            missingAccounts: accounts.known.missing(of: await wantedAccounts.named))
     }
 
     /// Returns the paths of the configuration's files that do not have the contents that were read, and what is wrong with
@@ -234,7 +238,11 @@ actor Daemon {
             throw error
         }
         if case .success(let new) = loaded.daemon {
-            await accounts.lookUp(await principals + new.access.principals + loaded.principals)
+            let present = await wantedAccounts
+            await accounts.lookUp(
+                AccountLookups.Wanted(
+                    named: new.access.named + loaded.principals,
+                    others: present.named + present.others + new.access.principals))
         }
         // A reload that is refused must not be announced: the service manager would mistake its end for the end of
         // stopping.

@@ -198,6 +198,8 @@ private struct DaemonStart {
             throw StartFailure(status: .ioError, sentence: "the control socket cannot be served: \(Self.words(error))")
         }
         await daemon.publishMetrics()
+        // Says which of them do not exist. A name service that does not answer must not delay the start.
+        Task { await daemon.refreshAccounts() }
         let sleepWatch = SleepWatch(registry: registry, logger: logger, eventLoop: loop)
         await sleepWatch.start()
         await reportReady(server, await registry.count, notifications)

@@ -44,13 +44,15 @@ extension SessionRegistry {
         await willHave(loaded.sessions.merging(hidden) { own, _ in own })
         for name in entries.keys.sorted() where loaded[name] == nil {
             entries[name] = nil
-            changeParked(of: name) { $0.history = nil }
+            var subscribers: [Subscriber] = []
+            changeParked(of: name) { subscribers = $0.sessionRemoved() }
             rejected[name] = nil
             let time = clock.wallClock()
             record { $0.removed(name, at: time) }
             var event = SessionEvent(time: time, session: name.description, event: .sessionRemoved)
             event.room = stopped[name]?.room
             report(name, event)
+            for subscriber in subscribers { subscriber.ended(event) }
             metrics.forget(name.description)
             changed(name)
         }

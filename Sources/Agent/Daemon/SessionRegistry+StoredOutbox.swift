@@ -37,9 +37,12 @@ extension SessionRegistry {
         return .init(page: found, limit: wanted.limit)
     }
 
-    func queueRetry(_ wanted: MessageQueueParameters) async throws(RPCError) -> MessageQueueRetryMethod.Result {
+    /// - Parameter rights: those of the caller.
+    func queueRetry(
+        _ wanted: MessageQueueParameters, by rights: TopicRights
+    ) async throws(RPCError) -> MessageQueueRetryMethod.Result {
         guard let decided = try await decide(wanted, isRetry: true) else {
-            return try await driver(wanted.session).queueRetry(wanted)
+            return try await driver(wanted.session).queueRetry(wanted, by: rights)
         }
         return .init(
             retried: decided.done.map { .init(id: $0.before.rawValue, newID: $0.now.rawValue) },

@@ -71,6 +71,8 @@ actor SessionRegistry {
     /// The number of drafts tried so far.
     var drafts = 0
     var isStopping = false
+    /// Whether all sessions have been started. Before that, the status line would be that of a few.
+    private var hasStarted = false
     /// Taken by whatever stops and starts sessions: a reload, a store that was replaced, a start that is tried again.
     var turns = Turns<CheckedContinuation<Void, Never>>()
     /// Called when sessions were added, changed or removed.
@@ -115,6 +117,7 @@ actor SessionRegistry {
             case .failure(let errors): await list(name, as: .configuration(errors))
             }
         }
+        hasStarted = true
         statusMayHaveChanged()
     }
 
@@ -372,6 +375,7 @@ actor SessionRegistry {
     }
 
     func statusMayHaveChanged() {
+        guard hasStarted else { return }
         let line: @Sendable (Double?) -> (text: String, rtt: Double?) = { [weak self] shownRTT in
             self?.assumeIsolated { $0.statusLine(shownRTT: shownRTT) } ?? ("", nil)
         }

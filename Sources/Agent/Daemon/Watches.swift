@@ -47,10 +47,12 @@ struct Watches {
     ) -> [SessionEvent] {
         let (kept, forgotten) = events.events(since: sequence)
         var missed = kept.filter { session == nil || $0.session == session?.description }
-        if forgotten > 0 {
+        let isMissing = session.map { events.hasForgotten(of: $0.description, since: sequence) } ?? true
+        if forgotten > 0, isMissing {
             var event = SessionEvent(
                 watch: id, sequence: max(0, sequence) + forgotten, time: now, session: nil, event: .dropped)
-            event.count = Int(forgotten)
+            // How many of them were this session's is not known.
+            if session == nil { event.count = Int(forgotten) }
             missed.insert(event, at: 0)
         }
         for index in missed.indices { missed[index].watch = id }

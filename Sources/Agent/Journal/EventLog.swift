@@ -14,6 +14,8 @@ struct EventLog: Sendable {
     /// The number of the oldest event that is kept.
     private var oldest: Int64 = 1
     private var bytes = 0
+    /// The last event of each session that is no longer kept.
+    private var lastForgotten: [String: Int64] = [:]
     /// The number of the last event; 0 before the first.
     private(set) var sequence: Int64 = 0
     /// Distinguishes this numbering from those of other runs of the daemon.
@@ -29,6 +31,7 @@ struct EventLog: Sendable {
         while oldest < sequence, sequence - oldest >= Int64(Self.capacity) || bytes > Self.maximumBytes {
             let place = Self.place(of: oldest)
             bytes -= kept[place]?.textBytes ?? 0
+            if let session = kept[place]?.session { lastForgotten[session] = oldest }
             kept[place] = nil
             oldest += 1
         }
@@ -42,6 +45,9 @@ struct EventLog: Sendable {
         let start = max(first, oldest)
         return ((start..<sequence + 1).compactMap { kept[Self.place(of: $0)] }, start - first)
     }
+
+    /// Whether events of a session after a number are no longer kept.
+    func hasForgotten(of session: String, since: Int64) -> Bool { lastForgotten[session] ?? 0 > max(0, since) }
 
     private static func place(of number: Int64) -> Int { Int((number - 1) % Int64(capacity)) }
 }

@@ -63,8 +63,9 @@ struct Subscriber: Sendable {
     var deliver: @Sendable (MessageLine) -> Void
     /// Whether the program has read enough to be given more. Call `loadConsumers()` when that becomes true.
     var hasRoom: @Sendable () -> Bool = { true }
-    /// Tells the program, with an event, that another one took over its durable consumer, or that it was removed.
-    var takenOver: @Sendable (SessionEvent) -> Void = { _ in }
+    /// Tells the program, with an event, why its subscription has ended: another program took over its durable consumer, or
+    /// that or the session was removed.
+    var ended: @Sendable (SessionEvent) -> Void = { _ in }
     /// Tells the program, with an event, how the server has answered for its filter. Only if its call was answered
     /// without that.
     var answered: @Sendable (SessionEvent) -> Void = { _ in }
@@ -111,6 +112,14 @@ struct ParkedPrograms: Sendable {
 
     var isEmpty: Bool {
         live.isEmpty && attached.isEmpty && publishers.isEmpty && credential == nil && history == nil
+    }
+
+    /// Takes what is of no use when the session is removed from the configuration.
+    ///
+    /// - Returns: the subscribers, who are to be told.
+    mutating func sessionRemoved() -> [Subscriber] {
+        defer { (history, live, attached, subscribers) = (nil, LiveConsumers(), [:], [:]) }
+        return Array(subscribers.values)
     }
 
     /// Answers publishers that wait for delivery, because no new driver follows soon: their messages are accepted, but

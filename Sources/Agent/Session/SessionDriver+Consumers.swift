@@ -78,7 +78,7 @@ extension SessionDriver {
         guard let subscription, let subscriber = programs.subscribers.removeValue(forKey: subscription) else { return }
         var event = self.event(.consumerEnded)
         event.consumer = consumer.description
-        subscriber.takenOver(event)
+        subscriber.ended(event)
     }
 
     func deliver(_ message: ReceivedMessage, to subscriptions: [SubscriptionID]) {

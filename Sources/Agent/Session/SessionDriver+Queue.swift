@@ -45,13 +45,19 @@ extension SessionDriver {
 
     // MARK: Decisions
 
-    func queueRetry(_ wanted: MessageQueueParameters) async throws(RPCError) -> MessageQueueRetryMethod.Result {
+    func queueRetry(
+        _ wanted: MessageQueueParameters, by rights: TopicRights = .all
+    ) async throws(RPCError) -> MessageQueueRetryMethod.Result {
         try checkRunning()
         await queueTurn()
         defer { run(.endQueue) }
         let choice = try await chosen(wanted.selection, isRetry: true)
         var result = MessageQueueRetryMethod.Result(retried: [], skipped: choice.skipped, more: choice.more)
         for summary in choice.messages {
+            guard rights.permitRetry(of: summary.topic, { try? session.resolve($0) }) else {
+                result.skipped.append(.notPermitted(summary, of: name))
+                continue
+            }
             // Read with their contents, one at a time. Nothing else takes messages out of the quarantine during this
             // call's turn.
             let found = try await surroundings.readOutbox(of: name) { store throws(StoreError) in
@@ -140,6 +146,15 @@ extension SessionStore {
         case .all(let state):
             try await summaries(session, .init(state), after: .zero, limit: Session.MessageChoice.maximum + 1)
         }
+    }
+}
+
+extension SkippedMessage {
+    fileprivate static func notPermitted(_ summary: StoredMessageSummary, of session: SessionName) -> SkippedMessage {
+        let error = RPCError.topicNotPermitted(summary.topic, of: session.description, "publish to")
+        return .init(
+            id: summary.sequence.rawValue, code: error.data?.code ?? "not-permitted", message: error.message,
+            hint: error.data?.hint)
     }
 }
 

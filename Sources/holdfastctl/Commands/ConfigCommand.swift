@@ -46,14 +46,15 @@ struct ConfigCommand: AsyncParsableCommand {
         }
     }
 
-    struct Check: ParsableCommand {
+    struct Check: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
             abstract: "Check all files, and print every error with file, line and column. Works without the daemon.")
 
         @OptionGroup var common: CommonOptions
         @OptionGroup var place: Place
 
-        func run() throws {
+        func run() async throws {
+            await common.tellDirectory(place)
             var configuration = try ConfigCommand.effective(place)
             // The service reads only this directory, so its credentials matter only here.
             if place.configDirectory == Place.standard {
@@ -91,6 +92,7 @@ struct ConfigCommand: AsyncParsableCommand {
         @Flag(help: "Omit keys that neither the file nor its preset sets.") var changed = false
 
         func run() async throws {
+            await common.tellDirectory(place)
             let configuration = try ConfigCommand.effective(place)
             let files = configuration.files.filter { shows($0.session) }
             let errors = configuration.errors.filter { error in

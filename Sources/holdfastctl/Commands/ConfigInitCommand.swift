@@ -56,8 +56,11 @@ extension ConfigCommand {
         private var isComplete: Bool { !endpoint.isEmpty && user != nil }
 
         func validate() throws {
-            guard let valid = SessionName(listed: name), valid.instance == nil else {
-                throw ValidationError(SessionName.rule)
+            guard let valid = SessionName(listed: name) else { throw ValidationError(SessionName.rule) }
+            if let template = valid.template {
+                throw ValidationError(
+                    "\(name) is an instance, which has its keys from a template: config init \(template) creates that, "
+                        + "and then instance add \(name) the instance")
             }
             if let password, !["file:", "credential:", "exec:"].contains(where: password.hasPrefix) {
                 throw ValidationError(

@@ -58,12 +58,22 @@ extension CommonOptions {
     /// Refuses to change the files of the standard directory for a daemon that has another one, as a second daemon on
     /// this host has: the first one's sessions would change.
     func checkDirectory(_ place: ConfigCommand.Place) async throws(CommandFailure) {
+        if let failure = await otherDirectory(than: place) { throw failure }
+    }
+
+    /// Says so if the daemon reads another directory. A daemon that does not run is not started for that.
+    func tellDirectory(_ place: ConfigCommand.Place) async {
+        guard !ServiceUnit.isStopped, let failure = await otherDirectory(than: place) else { return }
+        complain(Complaint(notice: [failure.sentence, failure.advice].compactMap(\.self).joined(separator: "; ")))
+    }
+
+    private func otherDirectory(than place: ConfigCommand.Place) async -> CommandFailure? {
         guard place.configDirectory == ConfigCommand.Place.standard,
             let status = try? await client().call(DaemonStatusMethod.self, .init(), timeout: Self.viewTimeout),
             let directory = status.configurationDirectory,
             Folder.resolved(directory) != Folder.resolved(place.configDirectory)
-        else { return }
-        throw CommandFailure(
+        else { return nil }
+        return CommandFailure(
             .failed, "the daemon at this socket reads \(directory), and not \(place.configDirectory)",
             advice: "add --config-directory \(directory)")
     }

@@ -1,6 +1,7 @@
 import ControlAPI
 import Glibc
 import HoldfastClient
+import Synchronization
 import Vocabulary
 
 /// `publish --lines`: publishes every line of standard input as a message, and reports how many were accepted or
@@ -69,8 +70,11 @@ struct PublishLines: Sendable {
         var terminal = Terminal()
         var input = InputLines()
         var tally = LineTally(wait: message.wait, session: message.session)
-        var progress = LineProgress(terminal, isWanted: !json)
-        defer { progress.clear() }
+        let progress = LineProgress()
+        // Lines that come from the keyboard need none.
+        let drawing: Task<Void, Never>? =
+            !json && terminal.canDraw && isatty(STDIN_FILENO) == 0
+            ? Task { [terminal] in await progress.draw(on: terminal, hindrance: hindrance) } : nil
         do {
             while !tally.isAtEnd, tally.error == nil, let bytes = try interruption.readSome() {
                 var lines = (bytes.isEmpty ? input.rest() : input.lines(bytes))[...]
@@ -81,12 +85,14 @@ struct PublishLines: Sendable {
                         message.payload = MessagePayload(bytes: line)
                         return message
                     }
+                    let lengths = lines.prefix(Self.window).map { $0.count + 1 }
                     lines = lines.dropFirst(messages.count)
-                    let results = try await client.callInOrder(MessagePublishMethod.self, messages, timeout: timeout)
+                    let results = try await client.callInOrder(
+                        MessagePublishMethod.self, messages, timeout: timeout
+                    ) { progress.answered(lengths[$0]) }
                     for result in results { tally.take(result) }
                     (terminal.done, terminal.rest) = (tally.sentence, tally.remainder)
                     for case .success(let answer) in results where json { terminal.print(json: JSONText.value(answer)) }
-                    progress.show(tally.answered)
                 }
                 if tally.error == nil, input.isTooLong {
                     throw CommandFailure(
@@ -96,7 +102,19 @@ struct PublishLines: Sendable {
         } catch {
             tally.error = error
         }
+        drawing?.cancel()
+        await drawing?.value
         return tally
+    }
+
+    /// Returns why no message is delivered at present, if that is because of the session and this user may know.
+    private func hindrance() async -> String? {
+        guard message.wait == .delivered, let hello = try? await client.attach(), hello.roles.contains(.observe),
+            let status = try? await client.call(
+                SessionStatusMethod.self, .init(session: message.session), timeout: .seconds(1)),
+            status.state != .connected
+        else { return nil }
+        return "\(status.session) is \(status.state.rawValue)"
     }
 }
 
@@ -307,49 +325,63 @@ struct Interruption: Sendable {
     }
 }
 
-/// Shows the progress on a terminal when publishing takes long and the lines do not come from the keyboard.
-private struct LineProgress {
-    private var lines: LiveLines?
+/// How far a publish of lines has come, and how that is shown on a terminal when it takes long.
+private final class LineProgress: Sendable {
+    private let count = Atomic(0)
+    private let bytes = Atomic(0)
     private let begin = ContinuousClock.now
-    private var next: ContinuousClock.Instant
-    /// The size of standard input if it is a file; `nil` for a pipe.
+    /// How many bytes standard input has, if it is a file; `nil` for a pipe.
     private let size: Int?
-    private var isShown = false
 
-    init(_ terminal: Terminal, isWanted: Bool) {
-        next = begin.advanced(by: .seconds(1))
-        if isWanted, terminal.canDraw, isatty(STDIN_FILENO) == 0 { lines = LiveLines(terminal) }
+    init() {
         var status = stat()
-        size = fstat(STDIN_FILENO, &status) == 0 && status.st_mode & S_IFMT == S_IFREG ? Int(status.st_size) : nil
+        let isFile = fstat(STDIN_FILENO, &status) == 0 && status.st_mode & S_IFMT == S_IFREG
+        // A part of the file may have been read before.
+        size = isFile ? Int(status.st_size) - max(0, Int(lseek(STDIN_FILENO, 0, SEEK_CUR))) : nil
     }
 
-    mutating func show(_ count: Int) {
-        let now = ContinuousClock.now
-        guard lines != nil, now >= next else { return }
-        next = now.advanced(by: .milliseconds(200))
-        isShown = true
-        let offset = size == nil ? 0 : Int(lseek(STDIN_FILENO, 0, SEEK_CUR))
-        let text = ProgressText.line(
-            count, after: (now - begin) / .seconds(1), share: size.map { Double(offset) / Double(max($0, 1)) })
-        lines?.show([text])
+    /// - Parameter length: that of the line, with its newline.
+    func answered(_ length: Int) {
+        count.add(1, ordering: .relaxed)
+        bytes.add(length, ordering: .relaxed)
     }
 
-    mutating func clear() {
-        if isShown { lines?.show([]) }
-        isShown = false
+    /// Shows the progress until the task is cancelled.
+    ///
+    /// - Parameter hindrance: returns why nothing is answered. Called only when nothing is.
+    func draw(on terminal: Terminal, hindrance: () async -> String?) async {
+        var lines = LiveLines(terminal)
+        var shown: Int?
+        while (try? await Task.sleep(for: .milliseconds(shown == nil ? 1000 : 500))) != nil {
+            let count = count.load(ordering: .relaxed)
+            let hindrance = count == shown ?? 0 ? await hindrance() : nil
+            guard !Task.isCancelled else { break }
+            lines.show([
+                ProgressText.line(
+                    count, after: (ContinuousClock.now - begin) / .seconds(1),
+                    share: size.map { Double(bytes.load(ordering: .relaxed)) / Double(max($0, 1)) },
+                    hindrance: hindrance)
+            ])
+            shown = count
+        }
+        if shown != nil { lines.show([]) }
     }
 }
 
 /// The progress of a long publish in words.
 enum ProgressText {
-    /// - Parameter share: the fraction of the input that has been read; `nil` if unknown.
-    static func line(_ count: Int, after seconds: Double, share: Double?) -> String {
-        var text = "\(count) messages, \(Int(Double(count) / max(seconds, 0.001)))/s"
+    /// - Parameters:
+    ///   - count: how many messages are answered.
+    ///   - share: the fraction of the input that they are; `nil` if unknown.
+    ///   - hindrance: why there are no more at present. Then a rate and a time that is left would be made up.
+    static func line(_ count: Int, after seconds: Double, share: Double?, hindrance: String? = nil) -> String {
+        var text = "\(count) messages"
+        if hindrance == nil { text += ", \(Int(Double(count) / max(seconds, 0.001)))/s" }
         if let share, share > 0 {
-            let left = seconds / min(share, 1) - seconds
-            text += ", \(Int(min(share, 1) * 100)) %, \(TimeText.duration(left)) left"
+            text += ", \(Int(min(share, 1) * 100)) %"
+            if hindrance == nil { text += ", \(TimeText.duration(seconds / min(share, 1) - seconds)) left" }
         }
-        return text
+        return hindrance.map { "\(text); \($0)" } ?? text
     }
 }
 

@@ -168,12 +168,17 @@ private struct StatusFollower {
             case .snapshot(let result):
                 for status in result.snapshot.sessions { show(status) }
             case .event(let event):
-                guard [.stateChanged, .phaseChanged].contains(event.event), let name = event.session else { continue }
-                try await ask(name)
+                guard event.changesStates, let name = event.session else { continue }
+                if event.event == .sessionRemoved {
+                    common.complain(Complaint(notice: "\(name) was removed from the configuration"))
+                    try element.checkRemoval(of: session)
+                } else {
+                    try await ask(name)
+                }
             case .detached(let error):
                 common.complain(Complaint(detached: error))
             case .dropped(let count):
-                common.complain(Complaint(notice: "\(count) events were dropped because too much was unread"))
+                common.complain(Complaint(notice: EventText.unread(count)))
                 try await ask(session)
             }
         }

@@ -7,7 +7,7 @@ struct TopCommand: AsyncParsableCommand {
         commandName: "top",
         abstract: "Show a live dashboard of all sessions, until q is pressed.",
         discussion: """
-            The bars show the round trip of the last 20 seconds, relative to the longest. Keys: up and down (or k and j) \
+            The bars show the quality of the last 20 seconds, and a dot stands for a second without a connection. Keys: up and down (or k and j) \
             select a session, r reconnects it, c connects, d disconnects, h shows its history, q quits.
             """)
 

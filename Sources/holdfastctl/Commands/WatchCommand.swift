@@ -9,7 +9,7 @@ struct WatchCommand: AsyncParsableCommand {
         discussion: """
             The state of each session comes first, then one line per event; on a terminal, the current states stay below \
             the events. With --json, the first line is the snapshot and every other line is an event. It continues when \
-            the daemon is restarted.
+            the daemon is restarted, and with SESSION ends with the exit code 1 when that is removed from the configuration.
             """)
 
     @OptionGroup var common: CommonOptions
@@ -34,6 +34,7 @@ struct WatchCommand: AsyncParsableCommand {
             } else {
                 for line in text.lines(element, terminal) { terminal.print(line) }
             }
+            try element.checkRemoval(of: session)
         }
     }
 
@@ -42,7 +43,10 @@ struct WatchCommand: AsyncParsableCommand {
         try await withThrowingTaskGroup(of: Void.self) { group in
             // While the terminal is stopped (Control-S), nothing is taken from the watch, whose buffer is bounded.
             group.addTask {
-                for try await element in watch { await view.take(element) }
+                for try await element in watch {
+                    await view.take(element)
+                    try element.checkRemoval(of: session)
+                }
             }
             group.addTask {
                 while true {
@@ -66,6 +70,15 @@ struct WatchCommand: AsyncParsableCommand {
     }
 }
 
+extension SessionWatch.Element {
+    /// - Throws: when the session was removed from the configuration, after which nothing is to be expected.
+    func checkRemoval(of session: String?) throws(ClientError) {
+        guard let session, case .event(let event) = self, event.event == .sessionRemoved, event.session == session
+        else { return }
+        throw .refused(.sessionRemoved(session))
+    }
+}
+
 /// What is said about each element of a watch.
 struct WatchText {
     /// The last event that the newest snapshot contains.
@@ -82,7 +95,7 @@ struct WatchText {
             }
         case .event(let event): return [line(event, offset: times.offset)]
         case .detached: return []
-        case .dropped(let count): return ["\(time) \(count) events were dropped because too much was unread"]
+        case .dropped(let count): return ["\(time) \(EventText.unread(count))"]
         }
     }
 

@@ -7,13 +7,13 @@ struct TopModel {
         case reconnect(String), connect(String), disconnect(String), history(String), quit
     }
 
-    /// How many round-trip times a sparkline has, one for each second.
+    /// How many qualities a sparkline has, one for each second.
     static let samples = 20
 
     private(set) var sessions: [SessionStatus] = []
     private(set) var selection: String?
     /// The newest last; `nil` while the session was not connected.
-    private var roundTrips: [String: [Double?]] = [:]
+    private var qualities: [String: [Quality?]] = [:]
     private var rates: [String: (published: Double, received: Double)] = [:]
     private var last: (time: Timestamp, counters: [String: SessionStatus.Counters])?
     /// What the last line says instead of the keys.
@@ -30,10 +30,10 @@ struct TopModel {
         // A status between two seconds changes what is shown, but neither the rates nor the sparklines.
         // A negative time means that the clock was set back.
         guard last == nil || seconds >= 0.5 || seconds < 0 else { return }
-        roundTrips = roundTrips.filter { names.contains($0.key) }
+        qualities = qualities.filter { names.contains($0.key) }
         for session in sessions {
-            let value = session.state == .connected ? session.rtt : nil
-            roundTrips[session.session] = ((roundTrips[session.session] ?? []) + [value]).suffix(Self.samples)
+            let value = session.state == .connected ? session.quality : nil
+            qualities[session.session] = ((qualities[session.session] ?? []) + [value]).suffix(Self.samples)
             guard seconds > 0, let before = last?.counters[session.session] else { continue }
             let counters = session.counters
             // A daemon that was restarted counts from zero.
@@ -131,7 +131,8 @@ struct TopModel {
             shown.removeAll { Self.columns[$0].rank == last }
         }
         let table = Columns.table(
-            shown.map { Self.columns[$0].heading }, rows.map { row in shown.map { row[$0] } }, width: width - 2)
+            shown.map { Self.columns[$0].heading }, rows.map { row in shown.map { row[$0] } }, width: width - 2,
+            isLineEach: true)
         return table.map { Terminal.fitted($0, to: max(width - 2, 1)) }
     }
 
@@ -151,7 +152,7 @@ struct TopModel {
         return [
             session.session, session.state.rawValue, TimeText.duration(times.now.seconds(since: session.since)),
             session.path?.interface ?? "-", isUp ? session.quality?.rawValue ?? "-" : "-",
-            isUp ? session.rtt.map(TimeText.duration) ?? "-" : "-", Self.sparkline(roundTrips[session.session] ?? []),
+            isUp ? session.rtt.map(TimeText.duration) ?? "-" : "-", Self.sparkline(qualities[session.session] ?? []),
             waiting + (outbox.quarantined > 0 ? "+\(outbox.quarantined)" : ""),
             Self.rate(rate?.published), Self.rate(rate?.received),
             isUp ? session.endpoint ?? "" : [session.reason?.code, why].compactMap { $0 }.joined(separator: ", "),
@@ -163,14 +164,16 @@ struct TopModel {
         return value > 0 && value < 10 ? "\((value * 10).rounded() / 10)" : "\(Int(value.rounded()))"
     }
 
-    /// Returns the last round-trip times as bars, relative to the longest of them; a dot stands for no connection.
-    static func sparkline(_ values: [Double?]) -> String {
-        let blocks = Array("▁▂▃▄▅▆▇█")
-        let longest = values.compactMap { $0 }.max() ?? 0
+    /// Returns the last qualities as bars, the better the longer; a dot stands for no connection.
+    static func sparkline(_ values: [Quality?]) -> String {
         let drawn = values.map { value -> Character in
-            guard let value else { return "·" }
-            guard longest > 0 else { return blocks[0] }
-            return blocks[min(Int(value / longest * Double(blocks.count)), blocks.count - 1)]
+            switch value {
+            case nil: "·"
+            case .lost: "▁"
+            case .poor: "▃"
+            case .good: "▅"
+            case .excellent: "█"
+            }
         }
         return String(repeating: " ", count: max(samples - values.count, 0)) + String(drawn)
     }

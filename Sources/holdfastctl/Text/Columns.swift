@@ -4,15 +4,16 @@ enum Columns {
     ///
     /// - Parameters:
     ///   - width: the width of a terminal. If the table is wider, the cells of the widest columns are cut, so that one long
-    ///     name does not hide all other columns; the last column is left to be cut at the edge. If nothing of it would be
-    ///     seen, each row becomes a list of its cells.
+    ///     name does not hide all other columns; the last column is left to be cut at the edge. If too little of it would
+    ///     be seen, each row becomes a list of its cells.
     ///   - marks: the colour of each row's mark, as the number in an escape sequence; `nil` without colour.
+    ///   - isLineEach: whether a row stays one line even then.
     static func table(
-        _ heading: [String], _ rows: [[String]], width: Int? = nil, marks: [String]? = nil
+        _ heading: [String], _ rows: [[String]], width: Int? = nil, marks: [String]? = nil, isLineEach: Bool = false
     ) -> [String] {
         let table = [heading] + rows
         let markWidth = marks?.isEmpty == false ? 2 : 0
-        if let width, !rows.isEmpty, !fits(table, in: width - markWidth) {
+        if let width, !rows.isEmpty, !isLineEach, !fits(table, in: width - markWidth) {
             return rows.enumerated().flatMap { row, cells in
                 list(heading, cells, width: width, mark: marks.flatMap { row < $0.count ? $0[row] : nil })
             }
@@ -30,9 +31,9 @@ enum Columns {
     /// The width that a column keeps.
     static let least = 16
 
-    /// Whether the last column begins within the width once the others are cut.
+    /// Whether enough of the last column is seen once the others are cut.
     private static func fits(_ rows: [[String]], in width: Int) -> Bool {
-        widths(rows).dropLast().reduce(0) { $0 + min($1, least) + gap } < width
+        widths(rows).reduce(-gap) { $0 + min($1, least) + gap } <= width
     }
 
     /// A row as its first cell, and below it the others with their headings.

@@ -57,9 +57,18 @@ enum EventText {
         case .messageRefused: words(["message refused", event.topic, event.reason.map { "(\($0.message))" }])
         case .inboxFull: event.full == false ? "inbox has room again" : "inbox full"
         case .sessionRemoved: "removed from the configuration"
-        case .dropped: "\(event.count ?? 0) events were dropped because too much was unread"
+        case .dropped: missing(event.count)
         default: event.event.rawValue
         }
+    }
+
+    /// What a reader missed that did not read fast enough.
+    static func unread(_ count: Int) -> String { "\(count) events were dropped because too much was unread" }
+
+    /// - Parameter count: how many; `nil` if that is not known.
+    private static func missing(_ count: Int?) -> String {
+        let events = count.map { $0 == 1 ? "1 event is" : "\($0) events are" } ?? "some events are"
+        return "\(events) missing: too old, or dropped because too much was unread"
     }
 
     private static func subscription(_ subscription: SessionStatus.Subscription) -> String {

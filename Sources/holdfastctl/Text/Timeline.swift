@@ -30,8 +30,7 @@ struct Timeline: Equatable {
         enum Beginning {
             /// The session lost its connection.
             case loss
-            /// The session was started. This is an outage only while it lasts: once it is over, it was the time until the
-            /// first connection.
+            /// The session was started. This is no outage, but the time until the first connection.
             case start
             /// It had begun before the known time.
             case unknown
@@ -73,6 +72,8 @@ struct Timeline: Equatable {
         /// The spans from the start to the end of the timeline, without gaps.
         var spans: [Span]
         var outages: [Outage]
+        /// Since it was started, the session has not been connected. This is no outage.
+        var unconnected: Outage?
 
         /// The fraction of the known time in which the session was connected, 0 to 1; `nil` if nothing is known.
         var availability: Double? {
@@ -251,6 +252,9 @@ private struct RowBuilder {
                     last.reason.message == outage.reason ? "failed" : "failed: \(last.reason.message)"
                 case .down: last.to.rawValue
                 }
+            if outage.beginning == .start {
+                return Timeline.Row(session: session, spans: spans, outages: outages, unconnected: outage)
+            }
             outages.append(outage)
         }
         return Timeline.Row(session: session, spans: spans, outages: outages)

@@ -132,20 +132,28 @@ struct TimelineText {
 
     private var outageLines: [String] {
         let outages = timeline.outages
-        guard !outages.isEmpty else { return ["No outages."] }
+        let unconnected = timeline.rows.compactMap(\.unconnected)
+        let lines = unconnected.isEmpty ? [] : wrapped("Not connected yet:") + table(unconnected, "NOW")
+        guard !outages.isEmpty else { return lines + ["No outages."] }
         let heading =
             outages.count > maximumOutages
             ? "The last \(maximumOutages) of \(outages.count) outages (holdfastctl history | less shows all):"
             : outages.count == 1 ? "1 outage:" : "\(outages.count) outages:"
-        let rows = outages.suffix(maximumOutages).map { outage in
+        return lines + wrapped(heading) + table(outages.suffix(maximumOutages), "END")
+    }
+
+    /// - Parameter ending: the heading of the column that says how each ended.
+    private func table(_ outages: [Timeline.Outage], _ ending: String) -> [String] {
+        let rows = outages.map { outage in
             [
                 outage.session, (outage.beginning == .unknown ? "before " : "") + moment(outage.start),
                 TimeText.duration(outage.length), outage.ending, outage.cause,
             ]
         }
         let table = Columns.table(
-            ["SESSION", "START", "LENGTH", "END", "REASON"], rows, width: isBounded ? width - 2 : nil)
-        return wrapped(heading) + table.map { isBounded ? Terminal.fitted("  " + $0, to: width) : "  " + $0 }
+            ["SESSION", "START", "LENGTH", ending, "REASON"], rows, width: isBounded ? width - 2 : nil)
+        guard isBounded else { return table.map { "  " + $0 } }
+        return table.flatMap { Columns.wrapped("  " + $0, to: width, indent: 6) }.map { Terminal.fitted($0, to: width) }
     }
 
     private func wrapped(_ line: String) -> [String] { Columns.wrapped(line, to: isBounded ? width : nil, indent: 2) }

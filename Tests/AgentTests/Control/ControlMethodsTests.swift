@@ -401,6 +401,51 @@ struct ControlMethodsTests {
         }
     }
 
+    @Test func `a user or group that does not exist is told once`() async throws {
+        let topics = "[topics]\npublish = [\"group:no-such-group a/#\"]"
+        try await DaemonUnderTest.run(topics) { daemon, peer in
+            try daemon.directory.write(
+                "holdfast.toml", "[access]\nobserve = [\"user:no-such-user\", \"user:root\"]\n")
+            for _ in 1...2 { try await peer.call("daemon.reload") }
+            let missing = ["group:no-such-group", "user:no-such-user"]
+            let status = try await peer.call("daemon.status")
+            #expect(status["missingAccounts"] == .array(missing.map { .string($0) }))
+            func lines(_ name: String) -> Int { daemon.log.lines.count { $0.message.hasPrefix(name) } }
+            #expect(missing.map(lines) == [1, 1], "\(daemon.log.lines)")
+            try daemon.directory.write("holdfast.toml", "")
+            try await daemon.writeSession()
+            try await peer.call("daemon.reload")
+            #expect(try await peer.call("daemon.status")["missingAccounts"] == .array([]))
+        }
+    }
+
+    @Test func `a peer has only messages sent again whose topics its user is given`() async throws {
+        let options = "room = \"plant\"\n[topics]\npublish = [\"uid:4242 mine/+\", \"uid:4242 ~/#\"]"
+        try await DaemonUnderTest.run(options) { daemon in
+            let root = try await daemon.watcher()
+            let topics = ["mine/a", "other", "~/b"]
+            let prefix = try await daemon.registry.driver("main").session.resolve("~/b")
+            await daemon.server.set {
+                $0.refusedTopics = ["mine/a": .notAuthorized, "other": .notAuthorized, prefix: .notAuthorized]
+            }
+            for topic in topics {
+                _ = try? await root.call(
+                    "message.publish", #"{"session":"main","topic":"\#(topic)","payload":"x","wait":"delivered"}"#)
+            }
+            await daemon.server.set { $0.refusedTopics = [:] }
+            let peer = try await peer([.observe, .message], of: daemon)
+            let result = try await peer.call("message.queue.retry", #"{"session":"main","all":"quarantined"}"#)
+            func members(_ name: String, _ member: String) -> [JSONValue?] {
+                guard case .array(let list)? = result[name] else { return [] }
+                return list.map { $0[member] }
+            }
+            #expect(members("retried", "id").count == 2, "\(result)")
+            #expect(members("skipped", "code") == ["not-permitted"], "\(result)")
+            #expect(
+                members("skipped", "message") == ["you may not publish to \"other\" in session main"], "\(result)")
+        }
+    }
+
     /// The code of the line without an id, which is the last one.
     private func lastWords(of peer: ControlPeer) async throws -> String {
         let told = try await peer.lines.first { line in line?["id"] == .null ? line?["error"] : nil }

@@ -500,21 +500,29 @@ struct ReloadTests {
         }
     }
 
-    @Test func `a session that is removed and added again still has its subscriptions`() async throws {
+    @Test(arguments: ["", #","consumer":"c""#])
+    func `who subscribes to a session is told when it is removed`(_ consumer: String) async throws {
         try await DaemonUnderTest.run { daemon, peer in
-            try await peer.call("message.subscribe", #"{"session":"main","filter":"a"}"#)
-            let ended = try await peer.call("message.subscribe", #"{"session":"main","filter":"b"}"#)
+            let subscribe = #"{"session":"main","filter":"a"\#(consumer)}"#
+            let id = try #require(try await peer.call("message.subscribe", subscribe)["subscription"]?.text)
             #expect(unlink("\(daemon.directory.path)/sessions.d/main.toml") == 0)
-            try await peer.call("daemon.reload")
-            let id = try #require(ended["subscription"]?.text)
-            try await peer.call("message.unsubscribe", #"{"subscription":"\#(id)"}"#)
+            let reload = try await peer.request("daemon.reload")
+            let removal = try await peer.notification(
+                "session.event", ["event": "session-removed", "watch": .string(id)])
+            #expect(removal["session"] == "main")
+            _ = try await peer.answer(reload)
+            await #expect(throws: ControlPeer.CallFailure(code: "unknown-subscription")) {
+                try await peer.call("message.unsubscribe", #"{"subscription":"\#(id)"}"#)
+            }
+            // Another session of that name has nothing to do with it.
             try await daemon.writeSession()
             await daemon.server.loseSession()
             try await peer.request("daemon.reload")
             try await peer.state("connected")
-            await daemon.server.publish("b", "ended")
-            await daemon.server.publish("a", "still")
-            #expect(try await peer.notification("message.received")["payload"] == "still")
+            try await peer.call("message.subscribe", subscribe)
+            await daemon.server.publish("a", "to the new one")
+            let message = try await peer.notification("message.received")
+            #expect(message["payload"] == "to the new one" && message["subscription"] != .string(id))
         }
     }
 

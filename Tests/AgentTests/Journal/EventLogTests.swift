@@ -35,6 +35,25 @@ struct EventLogTests {
         #expect(events.map(\.sequence) == Array(Int64(appended - kept + 1)..<Int64(appended + 1)))
     }
 
+    @Test func `a watch of one session is told of its own missing events only`() throws {
+        var watches = Watches()
+        let (main, other) = (try #require(SessionName("main")), try #require(SessionName("other")))
+        _ = watches.take(Self.event("main"), of: main)
+        for _ in 0...EventLog.capacity { _ = watches.take(Self.event("other"), of: other) }
+        func missed(_ session: SessionName?, since: Int64) -> [SessionEvent] {
+            watches.add(
+                .init(session: session, deliver: { _, _ in }), since: since, epoch: nil,
+                snapshot: SessionSnapshot(sessions: []), at: .init(rawValue: 0)
+            ).missed
+        }
+        #expect(missed(main, since: 1).isEmpty)
+        let first = missed(main, since: 0)
+        #expect(first.map(\.event) == [.dropped] && first.first?.count == nil)
+        #expect(missed(other, since: 2).allSatisfy { $0.event != .dropped })
+        #expect(missed(nil, since: 1).first?.count == 1)
+        #expect(missed(nil, since: 0).first?.count == 2)
+    }
+
     @Test func `events with long texts take the place of more than one`() {
         var log = Self.log(1000)
         var long = Self.event()

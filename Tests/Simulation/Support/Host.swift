@@ -337,7 +337,7 @@ actor Host {
         let id = try await registry().nextSubscription()
         let subscriber = Subscriber(
             deliver: { [weak self] line in self?.assumeIsolated { $0.given.append(line.message) } },
-            takenOver: { [weak self] event in self?.assumeIsolated { $0.takenOver.append((id, event)) } })
+            ended: { [weak self] event in self?.assumeIsolated { $0.takenOver.append((id, event)) } })
         _ = try await driver.attach(
             subscriber, as: id, to: consumer, filter, try TopicFilter(await driver.session.resolve(filter)), qos)
         return id

@@ -51,7 +51,7 @@ extension SessionRegistry {
     }
 
     func recordPresentLater() async {
-        defer { isRecordingLater = false }
+        defer { retried.remove(.record) }
         while !isStopping {
             await eventLoop.pause(for: CommitQueue.retryInterval)
             if await recordPresent() { return }

@@ -18,10 +18,10 @@ extension SessionRegistry {
         } catch {
             throw .badConfiguration(error.summary)
         }
-        drafts += 1
+        numbers.drafts += 1
         // The name under which the network watcher knows the draft. Not the wanted name, since a session with that name
         // may be added in the meantime.
-        let name = SessionName(draft: drafts)
+        let name = SessionName(draft: numbers.drafts)
         _ = surroundings.paths.watch(configuration.hops, of: name, for: configuration.network)
         defer { surroundings.paths.forget(name) }
         let trial = EndpointTrial(

@@ -13,10 +13,8 @@ extension SessionRegistry {
     }
 
     func noteClockStep() {
-        guard let step = clockSteps?.check(now: clock.now(), wallClock: clock.wallClock().rawValue) else { return }
-        historyQueue?.assumeIsolated {
-            $0.clockStepped(by: .milliseconds(step.milliseconds), at: step.affected.upperBound)
-        }
+        let (now, wallClock) = (clock.now(), clock.wallClock())
+        historyQueue?.assumeIsolated { $0.lookAtClocks(now: now, wallClock: wallClock) }
     }
 
     /// Records the end of a daemon that was killed, or lost its power, and could not do so itself.

@@ -260,10 +260,7 @@ extension SessionRegistry {
         } catch {
             guard case .damaged = error else {
                 await list(name, as: unreadable(name, error, later: how))
-                if !isStartingLater {
-                    isStartingLater = true
-                    Task { await startLater() }
-                }
+                if retried.insert(.start).inserted { Task { await startLater() } }
                 throw error
             }
             await list(name, as: unreadable(name, error))
@@ -279,7 +276,7 @@ extension SessionRegistry {
     }
 
     private func startLater() async {
-        defer { isStartingLater = false }
+        defer { retried.remove(.start) }
         while !unstarted.isEmpty, !isStopping {
             await eventLoop.pause(for: CommitQueue.retryInterval)
             await takeTurn()

@@ -40,11 +40,26 @@ actor SessionRegistry {
         }
     }
 
+    private enum Life {
+        /// Not all sessions have been started. The status line would be that of a few.
+        case starting
+        case started
+        case stopping
+    }
+
+    enum Retry {
+        /// The start of sessions whose state could not be read.
+        case start
+        /// Telling the store which sessions there are.
+        case record
+    }
+
     nonisolated let eventLoop: any EventLoop
     nonisolated var unownedExecutor: UnownedSerialExecutor { eventLoop.executor.asUnownedSerialExecutor() }
 
     var surroundings: SessionDriver.Surroundings?
     var clock: HostClock { surroundings?.clock ?? .system }
+    var isStopping: Bool { life == .stopping }
     let logger: Logger
     private let notifier: StatusNotifier
     /// The files that the sessions were read from.
@@ -56,23 +71,18 @@ actor SessionRegistry {
     var changing: [SessionName: [CheckedContinuation<Void, Never>]] = [:]
     /// The programs of sessions that are not running at the moment, kept in case those come back.
     var parked: [SessionName: ParkedPrograms] = [:]
-    var isStartingLater = false
+    /// What is tried again until it succeeds.
+    var retried: Set<Retry> = []
     /// The sessions that there were to be, each with its servers, of which the store has not been told yet; the latest
     /// come last. A session that was removed and came back in between is one that was removed.
     var unrecorded: [[SessionName: [Endpoint]]] = []
-    var isRecordingLater = false
     private(set) var watches = Watches()
     private var overruns = HourlyCount()
     var metrics = EventMetrics()
     private(set) var historyQueue: HistoryQueue?
-    /// Notices when the wall clock is set, so that the history does not take the difference for time that has passed.
-    var clockSteps: ClockStepDetector?
-    private var lastSubscription = 0
-    /// The number of drafts tried so far.
-    var drafts = 0
-    var isStopping = false
-    /// Whether all sessions have been started. Before that, the status line would be that of a few.
-    private var hasStarted = false
+    /// How many subscriptions there were, and how many drafts were tried: they are numbered.
+    var numbers = (subscriptions: 0, drafts: 0)
+    private var life = Life.starting
     /// Taken by whatever stops and starts sessions: a reload, a store that was replaced, a start that is tried again.
     var turns = Turns<CheckedContinuation<Void, Never>>()
     /// Called when sessions were added, changed or removed.
@@ -102,7 +112,7 @@ actor SessionRegistry {
         _ = await refuseForeign(in: &sessions, of: files)
         await willHave(sessions)
         historyQueue = HistoryQueue(store: surroundings.store, logger: logger, eventLoop: eventLoop)
-        clockSteps = ClockStepDetector(now: clock.now(), wallClock: clock.wallClock().rawValue)
+        noteClockStep()
         try await recordEndBefore(of: sessions.keys.sorted(), surroundings.store)
         for (name, result) in sessions.sorted(by: { $0.key < $1.key }) {
             switch result {
@@ -117,7 +127,7 @@ actor SessionRegistry {
             case .failure(let errors): await list(name, as: .configuration(errors))
             }
         }
-        hasStarted = true
+        if !isStopping { life = .started }
         statusMayHaveChanged()
     }
 
@@ -132,10 +142,7 @@ actor SessionRegistry {
         }
         // A disk that does not answer must not hold up a reload.
         Self.note(present, in: &unrecorded)
-        if await !recordPresent(), !isRecordingLater {
-            isRecordingLater = true
-            Task { await recordPresentLater() }
-        }
+        if await !recordPresent(), retried.insert(.record).inserted { Task { await recordPresentLater() } }
     }
 
     /// Gives each session, also those that are started from now on, its share.
@@ -221,7 +228,7 @@ actor SessionRegistry {
 
     /// Stops all sessions gracefully, all at once.
     func stop() async {
-        isStopping = true
+        life = .stopping
         await withTaskGroup(of: Void.self) { group in
             for driver in drivers {
                 group.addTask { _ = await driver.stop(Reason(.shutdown)) }
@@ -375,7 +382,7 @@ actor SessionRegistry {
     }
 
     func statusMayHaveChanged() {
-        guard hasStarted else { return }
+        guard life != .starting else { return }
         let line: @Sendable (Double?) -> (text: String, rtt: Double?) = { [weak self] shownRTT in
             self?.assumeIsolated { $0.statusLine(shownRTT: shownRTT) } ?? ("", nil)
         }
@@ -447,8 +454,8 @@ actor SessionRegistry {
     }
 
     func nextSubscription() -> SubscriptionID {
-        lastSubscription += 1
-        return SubscriptionID(rawValue: "s\(lastSubscription)")
+        numbers.subscriptions += 1
+        return SubscriptionID(rawValue: "s\(numbers.subscriptions)")
     }
 
     func unsubscribe(_ id: SubscriptionID, from session: SessionName) {

@@ -25,6 +25,8 @@ actor HistoryQueue {
     private var isFailing = false
     private var waiters: [CheckedContinuation<Void, Never>] = []
     private var lastSignOfLife: Instant?
+    /// Notices when the wall clock is set, so that the history does not take the difference for time that has passed.
+    private var clockSteps: ClockStepDetector?
 
     init(store: any SessionStore, logger: Logger, eventLoop: any EventLoop) {
         self.store = store
@@ -42,6 +44,18 @@ actor HistoryQueue {
 
     /// Records that a session was removed from the configuration.
     func removed(_ session: SessionName, at time: Timestamp) { record(recorder.removed(session, at: time)) }
+
+    /// Records that the wall clock was set, if it was since the last look.
+    func lookAtClocks(now: Instant, wallClock: Timestamp) {
+        guard var steps = clockSteps else {
+            clockSteps = ClockStepDetector(now: now, wallClock: wallClock.rawValue)
+            return
+        }
+        let step = steps.check(now: now, wallClock: wallClock.rawValue)
+        clockSteps = steps
+        guard let step else { return }
+        clockStepped(by: .milliseconds(step.milliseconds), at: step.affected.upperBound)
+    }
 
     /// Records that the wall clock was set.
     func clockStepped(by step: Duration, at time: Timestamp) {

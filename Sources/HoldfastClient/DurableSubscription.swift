@@ -41,7 +41,17 @@ public struct DurableSubscription: AsyncSequence, Sendable {
         ///   acknowledged before.
         @discardableResult
         public func ack() async throws(ClientError) -> Acknowledgement {
-            try await client.acknowledge(self)
+            try await client.acknowledge(self, upTo: false)
+        }
+
+        /// Acknowledges the message and all that the sequence gave before it, with one call: a third of the work, for
+        /// the daemon, of acknowledging each.
+        ///
+        /// - Returns: as ``ack()``.
+        /// - Throws: as ``ack()``.
+        @discardableResult
+        public func ackUpToHere() async throws(ClientError) -> Acknowledgement {
+            try await client.acknowledge(self, upTo: true)
         }
     }
 
@@ -199,27 +209,30 @@ extension HoldfastClient {
     }
 
     func acknowledge(
-        _ element: DurableSubscription.Element
+        _ element: DurableSubscription.Element, upTo: Bool
     ) async throws(ClientError) -> DurableSubscription.Acknowledgement {
         let (id, feed) = (element.message.id, element.feed)
         guard let consumer = consumers[feed] else { throw element.failure.value ?? .closed }
         guard consumer.epoch == element.epoch else { return .outdated }
         guard let message = consumer.messages[id] else { return .committed }
-        consumers[feed]?.messages[id]?.isAcknowledged = true
+        let ids = upTo ? consumer.messages.keys.filter { $0 <= id } : [id]
+        let unacknowledged = ids.filter { consumer.messages[$0]?.isAcknowledged == false }
+        for id in unacknowledged { consumers[feed]?.messages[id]?.isAcknowledged = true }
         guard let subscription = consumer.id, message.isGivenHere else { return .pending }
         let number = nextID()
-        let line = try Self.line(MessageAckMethod.self, .init(subscription: subscription, id: id), id: number)
+        let line = try Self.line(
+            MessageAckMethod.self, .init(subscription: subscription, id: id, upTo: upTo), id: number)
         // Not through `call`: that could open a new connection, on which the subscription has another id.
         let answer = await answer(to: line, id: number, timeout: nil)
         switch answer {
         case .success:
-            acknowledgementAnswered(feed, id, answer)
+            for id in ids { acknowledgementAnswered(feed, id, answer) }
             return .committed
         case .failure(let error) where error.isPassing || error.isUnknownSubscription:
             guard consumers[feed] != nil else { throw element.failure.value ?? .closed }
             return .pending
         case .failure(let error):
-            consumers[feed]?.messages[id]?.isAcknowledged = false
+            for id in unacknowledged { consumers[feed]?.messages[id]?.isAcknowledged = false }
             throw error
         }
     }

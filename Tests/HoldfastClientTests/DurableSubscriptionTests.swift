@@ -81,6 +81,28 @@ struct DurableSubscriptionTests {
         }
     }
 
+    @Test func `one call acknowledges a message and all before it`() async throws {
+        try await serve { accepting in
+            try await accepting.greet { peer in
+                try await Self.subscribe(&peer)
+                for id in Int64(1)...3 { try await peer.write(Self.message(id)) }
+                let (id, method, parameters) = try await peer.request()
+                #expect(method == "message.ack")
+                #expect(parameters?["id"] == .integer(2) && parameters?["upTo"] == .bool(true))
+                try await peer.answer(id, MessageAckMethod.Result(acknowledged: 2))
+                // The first is not asked about again.
+                try await Self.acknowledge(3, &peer)
+                try await peer.end()
+            }
+        } _: { _, messages in
+            var given: [DurableSubscription.Element] = []
+            for _ in 1...3 { given.append(try #require(try await messages.next())) }
+            #expect(try await given[1].ackUpToHere() == .committed)
+            #expect(try await given[0].ack() == .committed)
+            #expect(try await given[2].ack() == .committed)
+        }
+    }
+
     /// The daemon takes an acknowledgement only of what it has given on this connection, and gives a few at a time.
     @Test func `a message of the previous connection is acknowledged when the daemon gives it again`() async throws {
         try await serve { accepting in

@@ -62,7 +62,8 @@ struct SubscribeCommand: AsyncParsableCommand {
 }
 
 extension SubscribeCommand {
-    /// Prints each message, then acknowledges it: if the command is killed in between, the message is printed again.
+    /// Prints each message, then acknowledges it: if the command is killed in between, the message is printed again. What
+    /// is printed while the daemon commits an acknowledgement to disk is acknowledged together.
     private func consume(_ consumer: String, _ client: HoldfastClient, _ printer: MessagePrinter) async throws {
         let isJSON = common.json
         if !replaceFilter { try await checkFilter(of: consumer, client) }
@@ -71,11 +72,22 @@ extension SubscribeCommand {
             detached: { Complaint(detached: $0).write(json: isJSON) })
         reportMissed(messages.missed)
         await common.tellIfStopped(session, client)
-        for try await element in messages {
-            reportMissed(element.missed)
-            let isLast = await printer.take(.message(element.message))
-            try await element.ack()
-            if isLast { return }
+        let (printed, feed) = AsyncStream.makeStream(
+            of: DurableSubscription.Element.self, bufferingPolicy: .bufferingNewest(1))
+        try await withThrowingTaskGroup(of: Void.self) { group in
+            group.addTask {
+                defer { feed.finish() }
+                for try await element in messages {
+                    reportMissed(element.missed)
+                    let isLast = await printer.take(.message(element.message))
+                    feed.yield(element)
+                    if isLast { return }
+                }
+            }
+            group.addTask {
+                for await element in printed { try await element.ackUpToHere() }
+            }
+            while try await group.next() != nil {}
         }
     }
 

@@ -252,6 +252,22 @@ struct RoomSessionTests {
         }
     }
 
+    @Test func `the choice of a room that the disk has not taken outlives a reload`() async throws {
+        try await inRoom { daemon, peer in
+            let main = try #require(SessionName("main"))
+            let driver = try await daemon.registry.runningDriver("main")
+            try await daemon.store.setWritable(false)
+            let chosen = ChosenRoom(room: "lab", configured: "plant", bootID: await driver.session.settings.bootID)
+            await driver.commitDecisions([.setChosenRoom(chosen)])
+            try await daemon.writeSession("room = \"plant\"\noutbox.max-messages = 12")
+            try await peer.call("daemon.reload")
+            #expect(try await peer.call("session.status", Self.main)["room"] == "lab")
+            #expect(try await daemon.store.session(main).chosenRoom == nil)
+            try await daemon.store.setWritable(true)
+            try await until("the choice is durable") { try await daemon.store.session(main).chosenRoom == chosen }
+        }
+    }
+
     @Test func `changes rooms only while connected`() async throws {
         try await DaemonUnderTest.run("room = \"plant\"", autoconnect: false) { daemon, peer in
             await #expect(throws: ControlPeer.CallFailure(code: "not-connected")) {

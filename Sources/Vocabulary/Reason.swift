@@ -45,7 +45,8 @@ public struct Reason: Hashable, Sendable {
     }
 }
 
-/// The groups that decide what a session does next.
+/// The groups of codes, for people and programs that need less than the code. Whether a reason is terminal follows from the
+/// group, with two exceptions.
 public enum ReasonGroup: String, Sendable, CaseIterable {
     case local, network, liveness, auth, session, server, displaced, removed, config, unknown
 }
